@@ -1,0 +1,1 @@
+"""The five services. This file makes `services.queue` a package of ours that never shadows the standard `queue`."""

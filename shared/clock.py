@@ -1,0 +1,32 @@
+"""Wall-clock time as the suite speaks it: integer milliseconds inside, RFC 3339 UTC outside.
+
+Deadlines that two processes may fight over are never read here: scripts and statements use their engine's clock.
+"""
+
+import time
+from datetime import UTC, datetime
+
+
+def now_s() -> float:
+    """Seconds since the epoch."""
+    return time.time()
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def rfc3339(at_ms: int) -> str:
+    """`2027-03-05T19:30:00.250Z` for a time in milliseconds since the epoch."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def from_datetime(at: datetime) -> int:
+    """Milliseconds since the epoch of an aware datetime."""
+    return round(at.timestamp() * 1000)
+
+
+def to_datetime(at_ms: int) -> datetime:
+    """The aware UTC datetime of a time in milliseconds since the epoch."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC)

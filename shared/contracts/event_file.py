@@ -1,0 +1,109 @@
+"""The event file: one YAML document that describes an on-sale, for the queue and for inventory alike.
+
+`PUT /admin/queue/events/{event_id}` and `PUT /admin/inventory/events/{event_id}` both take it whole, as JSON.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+from shared.inputs import Currency, EventId, PlainText, SectionId
+
+SEATS_PER_EVENT_MAX = 500_000
+PRICE_MINOR_MAX = 100_000_000
+
+
+class Part(BaseModel):
+    """A part of the file: unknown fields are refused, so that a typo is an error and not a default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RoomPart(Part):
+    """The waiting room. Null times mean now (opening, start) or never (end)."""
+
+    queue_opens_at: AwareDatetime | None = None
+    sale_starts_at: AwareDatetime | None = None
+    sale_ends_at: AwareDatetime | None = None
+    ordering: Literal["fifo"] = "fifo"
+    rate_per_s: float = Field(50, ge=0, le=100_000, description="0 calls nobody, 0.5 one every two seconds")
+    burst: int = Field(50, ge=1, le=100_000)
+    max_active: int = Field(2000, ge=0, le=1_000_000)
+    session_s: int = Field(900, ge=10, le=86_400)
+    claim_window_s: int = Field(120, ge=5, le=3600)
+    liveness_window_s: int = Field(30, ge=2, le=600)
+    max_misses: int = Field(2, ge=1, le=100)
+    returning_share: float = Field(0.2, ge=0, le=1)
+    max_line: int | None = Field(None, ge=1, le=100_000_000)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        times: list[datetime] = [t for t in (self.queue_opens_at, self.sale_starts_at, self.sale_ends_at) if t]
+        if times != sorted(times):
+            raise ValueError("queue_opens_at, sale_starts_at and sale_ends_at must be in that order")
+        return self
+
+
+class SalesPart(Part):
+    """How long a hold lasts and how much one customer may have; 0 means no limit."""
+
+    hold_ttl_s: int = Field(600, ge=5, le=86_400)
+    pay_ttl_s: int = Field(300, ge=5, le=86_400)
+    grace_s: int = Field(5, ge=0, le=300)
+    tickets_per_order: int = Field(6, ge=1, le=100)
+    tickets_per_customer: int = Field(6, ge=0, le=1000)
+    active_reservations_per_customer: int = Field(1, ge=0, le=100)
+    open_orders_per_customer: int = Field(1, ge=0, le=100)
+
+
+class SeatedSection(Part):
+    """A block of numbered seats: a seat is `{section_id}-{row}-{number}`, both counted from 1."""
+
+    section_id: SectionId
+    name: PlainText
+    kind: Literal["seated"]
+    rows: int = Field(ge=1, le=1000)
+    seats_per_row: int = Field(ge=1, le=1000)
+    price_minor: int = Field(ge=0, le=PRICE_MINOR_MAX)
+    fee_minor: int = Field(0, ge=0, le=PRICE_MINOR_MAX)
+
+    @property
+    def capacity(self) -> int:
+        return self.rows * self.seats_per_row
+
+
+class GaSection(Part):
+    """General admission: tickets without a seat."""
+
+    section_id: SectionId
+    name: PlainText
+    kind: Literal["ga"]
+    capacity: int = Field(ge=0, le=SEATS_PER_EVENT_MAX)
+    price_minor: int = Field(ge=0, le=PRICE_MINOR_MAX)
+    fee_minor: int = Field(0, ge=0, le=PRICE_MINOR_MAX)
+
+
+Section = Annotated[SeatedSection | GaSection, Field(discriminator="kind")]
+
+
+class EventFile(Part):
+    """One on-sale of one show."""
+
+    event_id: EventId
+    name: PlainText
+    venue: PlainText
+    currency: Currency
+    starts_at: AwareDatetime
+    room: RoomPart = RoomPart()
+    sales: SalesPart = SalesPart()
+    sections: list[Section] = Field(min_length=1, max_length=500)
+
+    @model_validator(mode="after")
+    def _one_venue(self) -> Self:
+        ids = [section.section_id for section in self.sections]
+        if len(set(ids)) != len(ids):
+            raise ValueError("every section_id must be unique")
+        if sum(section.capacity for section in self.sections) > SEATS_PER_EVENT_MAX:
+            raise ValueError(f"an event has at most {SEATS_PER_EVENT_MAX} places")
+        return self

@@ -1,0 +1,24 @@
+"""Facts that services tell each other through the event log, at least once."""
+
+import uuid
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.clock import now_ms
+
+
+class Event(BaseModel):
+    """The envelope. `aggregate` names the thing it happened to, `version` rises with each change of that thing."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(default_factory=lambda: uuid.uuid4().hex)
+    type: str
+    event_id: str
+    occurred_at_ms: int = Field(default_factory=now_ms)
+    actor: str = "system"
+    aggregate: str
+    version: int = 0
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None

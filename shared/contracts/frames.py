@@ -1,0 +1,97 @@
+"""Frames: the latest state of one thing, shown on Pub/Sub, repeated at least every 5 s, so that losing one is harmless.
+
+`version` is `max(last + 1, engine time in ms)`: it rises across a loss of the engine. Nothing irreversible is decided
+from a frame alone; what depends on a frame that is stale or not ready pauses.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+FRAME_REPEAT_S = 5.0
+FRAME_STALE_S = 15.0
+
+RoomState = Literal["draft", "prequeue", "open", "paused", "draining", "last_chance", "sold_out", "closed"]
+
+
+def line_channel(event_id: str) -> str:
+    return f"show:{{{event_id}}}:line"
+
+
+def stock_channel(event_id: str) -> str:
+    return f"show:{{{event_id}}}:sections"
+
+
+def order_channel(reference: str) -> str:
+    return f"show:{{{reference}}}:order"
+
+
+LINE_CHANNELS = "show:*:line"
+STOCK_CHANNELS = "show:*:sections"
+
+
+class Frame(BaseModel):
+    """What every frame carries."""
+
+    model_config = ConfigDict(frozen=True)
+
+    event_id: str
+    epoch: int
+    version: int
+    ready: bool
+    at_ms: int
+
+
+class LaneHead(BaseModel):
+    """Where one lane stands."""
+
+    head_seq: int
+    tail_seq: int
+
+
+class LineFrame(Frame):
+    """The line as everybody sees it; `lanes` holds lane 0 as well. `calls_per_s` is measured, `live_ratio` too."""
+
+    state: RoomState
+    lanes: dict[int, LaneHead]
+    rate_per_s: float
+    live_ratio: float = 1.0
+    calls_per_s: float | None = None
+    message: str | None = None
+    queue_opens_at_ms: int | None = None
+    sale_starts_at_ms: int | None = None
+    liveness_window_s: int = 30
+    max_line: int | None = None
+
+
+class SectionCounts(BaseModel):
+    """What is left of one section."""
+
+    section_id: str
+    available: int
+    held: int
+    sold: int
+    at_ms: int
+
+
+class StockFrame(Frame):
+    """All sections of an event, and how many holders have a live reservation."""
+
+    sections: list[SectionCounts]
+    holders_holding: int = 0
+
+    @property
+    def available(self) -> int:
+        return sum(section.available for section in self.sections)
+
+    @property
+    def held(self) -> int:
+        return sum(section.held for section in self.sections)
+
+
+class OrderFrame(Frame):
+    """The latest state of one order; `body` is what `GET /orders/{reference}` answers."""
+
+    reference: str
+    status: str
+    body: dict[str, Any]

@@ -1,0 +1,152 @@
+"""What inventory answers its neighbours: the end of sessions, and payment's steps on a hold it owns by name."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from shared.contracts.frames import StockFrame
+from shared.http import Neighbour
+
+BATCH_MAX = 256
+
+ReservationState = Literal["pending_payment", "paying", "confirmed", "returned", "expired", "cancelled"]
+
+
+class SessionRef(BaseModel):
+    """A session that is due to end: the pass it was given and when that pass ends."""
+
+    jti: str = Field(max_length=128)
+    holder: str = Field(max_length=64)
+    expires_at_ms: int
+
+
+class EndSessions(BaseModel):
+    """Revoke these passes, unless their holder has a live reservation. `leaving`: the fan goes, so a hold that is not
+    being paid is released first.
+    """
+
+    event_id: str
+    leaving: bool = False
+    sessions: list[SessionRef] = Field(min_length=1, max_length=BATCH_MAX)
+
+
+class SessionEnd(BaseModel):
+    """`gone`: the pass no longer works. `until`: a live reservation stands until then."""
+
+    word: Literal["gone", "until"]
+    until_ms: int | None = None
+
+
+class SessionsAnswer(BaseModel):
+    """One per session, in order."""
+
+    sessions: list[SessionEnd]
+
+
+class Line(BaseModel):
+    """One seat, or some tickets of a GA section, at the price shown when it was reserved (fee included)."""
+
+    section_id: str
+    seat_id: str | None = None
+    quantity: int = 1
+    unit_price_minor: int
+
+
+class Reservation(BaseModel):
+    """A reservation as orders sees it. Times in ms since the epoch."""
+
+    event_id: str
+    reservation_id: str
+    holder: str
+    user_id: str | None = None
+    status: ReservationState
+    lane: int = 0
+    join_seq: int = 0
+    total_minor: int
+    currency: str
+    reserved_until_ms: int
+    grace_s: int = 5
+    order_reference: str | None = None
+    lines: list[Line]
+
+
+class ReadReservations(BaseModel):
+    """By id alone: ids are unique over all events."""
+
+    reservation_ids: list[str] = Field(min_length=1, max_length=BATCH_MAX)
+
+
+class ReservationsAnswer(BaseModel):
+    """One per id, in order; null for an unknown one."""
+
+    reservations: list[Reservation | None]
+
+
+class PaymentStep(BaseModel):
+    """One step of payment on one hold, under the order that owns it."""
+
+    reservation_id: str
+    order_reference: str
+    customer_key: str | None = None
+
+
+class PaymentSteps(BaseModel):
+    """A batch of one and the same step."""
+
+    steps: list[PaymentStep] = Field(min_length=1, max_length=BATCH_MAX)
+
+
+class StepDone(BaseModel):
+    """`done`, also when it was done before. `being-paid`: another order owns it (its reference is told).
+    `ended`: the hold is over. `taken`: its stock went to somebody else (retake only). `limit-exceeded`: too many for
+    one customer. `not-owner`: this order does not own the hold.
+    """
+
+    word: Literal["done", "being-paid", "ended", "taken", "limit-exceeded", "not-owner", "unknown"]
+    order_reference: str | None = None
+    reservation: Reservation | None = None
+
+
+class StepsAnswer(BaseModel):
+    """One per step, in order."""
+
+    steps: list[StepDone]
+
+
+class StockQuestion(BaseModel):
+    """One event's stock, from the ledger itself. Raises `UnknownEvent`."""
+
+    event_id: str
+
+
+class InventoryClient:
+    """Inventory, asked over the wire."""
+
+    def __init__(self, neighbour: Neighbour) -> None:
+        self._ask = neighbour.ask
+
+    async def end_sessions(self, question: EndSessions) -> SessionsAnswer:
+        return await self._ask("/sessions/end", question, SessionsAnswer, deadline_s=5.0)
+
+    async def read(self, reservation_ids: list[str]) -> ReservationsAnswer:
+        return await self._ask(
+            "/reservations/read", ReadReservations(reservation_ids=reservation_ids), ReservationsAnswer
+        )
+
+    async def begin_payment(self, steps: PaymentSteps) -> StepsAnswer:
+        return await self._ask("/reservations/begin-payment", steps, StepsAnswer, deadline_s=5.0)
+
+    async def end_payment(self, steps: PaymentSteps) -> StepsAnswer:
+        return await self._ask("/reservations/end-payment", steps, StepsAnswer, deadline_s=5.0)
+
+    async def confirm(self, steps: PaymentSteps) -> StepsAnswer:
+        return await self._ask("/reservations/confirm", steps, StepsAnswer, deadline_s=5.0)
+
+    async def release(self, steps: PaymentSteps) -> StepsAnswer:
+        return await self._ask("/reservations/release", steps, StepsAnswer, deadline_s=5.0)
+
+    async def retake(self, steps: PaymentSteps) -> StepsAnswer:
+        return await self._ask("/reservations/retake", steps, StepsAnswer, deadline_s=5.0)
+
+    async def stock(self, event_id: str) -> StockFrame:
+        return await self._ask("/stock", StockQuestion(event_id=event_id), StockFrame)

@@ -1,0 +1,153 @@
+"""What the queue answers its neighbours: joins, status, claims, leaves and signs of life, all in batches."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from shared.contracts.frames import LineFrame
+from shared.http import Neighbour
+
+BATCH_MAX = 1024
+
+PlaceState = Literal["prequeue", "waiting", "ready", "admitted", "completed", "expired", "left"]
+
+
+class Join(BaseModel):
+    """One fan at the door. The gateway minted `holder` before asking, so a retried batch finds its own places.
+
+    `may_be_known`: signed in, or came with a key or token of old; looked up in the ledger before taking a number.
+    """
+
+    holder: str = Field(min_length=1, max_length=64)
+    user_id: str | None = Field(None, max_length=255)
+    lane: int = Field(0, ge=0, le=15)
+    may_be_known: bool = False
+
+
+class JoinBatch(BaseModel):
+    """`batch_id` is unique per batch and the same in a retry: numbers are allocated to it once."""
+
+    event_id: str
+    batch_id: str = Field(min_length=8, max_length=64)
+    joins: list[Join] = Field(min_length=1, max_length=BATCH_MAX)
+
+
+class Joined(BaseModel):
+    """`joined` (a new place), `known` (the place this holder already has), or why not."""
+
+    word: Literal["joined", "known", "line-full", "closed", "sold-out"]
+    lane: int = 0
+    join_seq: int = 0
+    status: PlaceState = "waiting"
+
+
+class JoinAnswer(BaseModel):
+    """One `Joined` per join, in order, and the line as it is now."""
+
+    epoch: int
+    joined: list[Joined]
+    frame: LineFrame
+
+
+class PlaceRef(BaseModel):
+    """A place of the batch's event and epoch, as a queue token names it."""
+
+    lane: int
+    join_seq: int
+    holder: str
+
+
+class PlacesQuestion(BaseModel):
+    """Places of one event and epoch. Raises `StaleEpoch` if the room was reset since."""
+
+    event_id: str
+    epoch: int
+    places: list[PlaceRef] = Field(min_length=1, max_length=BATCH_MAX)
+
+
+class PlaceStatus(BaseModel):
+    """`until_ms`: claim deadline when ready, session end when admitted."""
+
+    status: PlaceState
+    until_ms: int | None = None
+
+
+class StatusAnswer(BaseModel):
+    """One status per place, in order."""
+
+    places: list[PlaceStatus]
+
+
+class Claimed(BaseModel):
+    """`admitted` with a pass, or the state that says why not (`waiting`: not called yet)."""
+
+    word: PlaceState
+    admission: str | None = None
+    jti: str | None = None
+    expires_at_ms: int | None = None
+    checkout_key: str | None = None
+
+
+class ClaimAnswer(BaseModel):
+    """One `Claimed` per place, in order. Claiming again gives the same pass."""
+
+    claims: list[Claimed]
+
+
+class LeaveAnswer(BaseModel):
+    """One state per place, in order; leaving twice is leaving once."""
+
+    places: list[PlaceState]
+
+
+class SignsOfLife(BaseModel):
+    """Places of one event heard of since the last report: lane → numbers."""
+
+    event_id: str
+    epoch: int
+    lanes: dict[int, list[int]] = Field(max_length=16)
+
+
+class LifeReport(BaseModel):
+    """From one process every `liveness_window_s / 4`, also when empty: a silent reporter means deafness."""
+
+    reporter: str = Field(max_length=64)
+    goodbye: bool = False
+    events: list[SignsOfLife] = Field(max_length=1000)
+
+
+class LifeAnswer(BaseModel):
+    """Seconds until the next report is wanted."""
+
+    report_again_s: float
+
+
+class RoomQuestion(BaseModel):
+    """One event's line frame. Raises `UnknownEvent`."""
+
+    event_id: str
+
+
+class QueueClient:
+    """The queue, asked over the wire."""
+
+    def __init__(self, neighbour: Neighbour) -> None:
+        self._ask = neighbour.ask
+
+    async def join(self, batch: JoinBatch) -> JoinAnswer:
+        return await self._ask("/joins", batch, JoinAnswer, deadline_s=5.0)
+
+    async def status(self, question: PlacesQuestion) -> StatusAnswer:
+        return await self._ask("/status", question, StatusAnswer)
+
+    async def claim(self, question: PlacesQuestion) -> ClaimAnswer:
+        return await self._ask("/claims", question, ClaimAnswer, deadline_s=5.0)
+
+    async def leave(self, question: PlacesQuestion) -> LeaveAnswer:
+        return await self._ask("/leaves", question, LeaveAnswer, deadline_s=5.0)
+
+    async def report_life(self, report: LifeReport) -> LifeAnswer:
+        return await self._ask("/life", report, LifeAnswer)
+
+    async def frame(self, event_id: str) -> LineFrame:
+        return await self._ask("/rooms/frame", RoomQuestion(event_id=event_id), LineFrame)

@@ -1,0 +1,40 @@
+"""One JSON line per log record: an event name as data, and whatever fields go with it. Never a token, never an e-mail.
+
+ERROR means a bug or an outage; an expected refusal is INFO.
+"""
+
+import logging
+import sys
+from typing import Any
+
+import orjson
+
+
+class JsonLines(logging.Formatter):
+    """Formats `log.info("hold.expired", extra={"data": {...}})` as one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": round(record.created, 3),
+            "level": record.levelname,
+            "event": record.getMessage(),
+            "logger": record.name,
+            **getattr(record, "data", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
+
+
+def write_json_lines(level: int = logging.INFO) -> None:
+    """Sends every record of this process to standard error as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for chatty in ("httpx", "httpcore", "uvicorn.access", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def data(**fields: Any) -> dict[str, dict[str, Any]]:
+    """`extra=data(event_id=…)` for a log call."""
+    return {"data": fields}

@@ -1,0 +1,234 @@
+"""Everything that may go wrong, as a class with a status and a sentence (RFC 9457).
+
+The docstring is the title, the slug comes from the class name, and a neighbour's problem document comes back as
+the same class. A service's own problems stand in its `problems.py`; those that cross a boundary stand here.
+"""
+
+import re
+from typing import Any, ClassVar
+
+import orjson
+
+MEDIA_TYPE = "application/problem+json"
+_by_slug: dict[str, type["Problem"]] = {}
+
+
+class Problem(Exception):
+    """Something went wrong on our side."""
+
+    status: ClassVar[int] = 500
+    slug: ClassVar[str] = "problem"
+    retry_after_default_s: ClassVar[int | None] = None
+
+    def __init_subclass__(cls) -> None:
+        cls.slug = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+        other = _by_slug.setdefault(cls.slug, cls)
+        assert (other.__module__, other.__qualname__) == (cls.__module__, cls.__qualname__), f"two problems {cls.slug}"
+
+    def __init__(
+        self, detail: str | None = None, *, status: int | None = None, retry_after_s: int | None = None, **members: Any
+    ) -> None:
+        super().__init__(detail or self.title())
+        self.detail = detail
+        self.code = status or self.status
+        self.retry_after_s = retry_after_s if retry_after_s is not None else self.retry_after_default_s
+        self.members = members
+
+    @classmethod
+    def title(cls) -> str:
+        return (cls.__doc__ or "").split("\n", 1)[0]
+
+    def document(self, request_id: str | None = None) -> dict[str, Any]:
+        """The RFC 9457 members; `detail` falls back to the title so that a person always reads a sentence."""
+        return {
+            "type": f"/problems/{self.slug}",
+            "title": self.title(),
+            "status": self.code,
+            "detail": self.detail or self.title(),
+            "request_id": request_id,
+            **self.members,
+        }
+
+    def headers(self) -> dict[str, str]:
+        headers = {"cache-control": "no-store"}
+        if self.retry_after_s is not None:
+            headers["retry-after"] = str(self.retry_after_s)
+        return headers
+
+    def body(self, request_id: str | None = None) -> bytes:
+        return orjson.dumps(self.document(request_id))
+
+
+def from_document(status: int, body: bytes) -> Problem:
+    """The problem a neighbour answered with; what is not one of ours is that neighbour's failure."""
+    try:
+        document = orjson.loads(body)
+        slug = str(document["type"]).removeprefix("/problems/")
+        known = _by_slug[slug]
+    except (ValueError, KeyError, TypeError):
+        return UpstreamFailed(f"A neighbour answered {status} without a problem we know.")
+    members = {k: v for k, v in document.items() if k not in {"type", "title", "status", "detail", "request_id"}}
+    return known(document.get("detail"), status=document.get("status"), **members)
+
+
+class InternalFault(Problem):
+    """Something went wrong on our side."""
+
+
+class UpstreamFailed(Problem):
+    """A part of the suite answered in a way we did not expect."""
+
+    status = 502
+
+
+class Unavailable(Problem):
+    """This part of the suite cannot answer right now. Nothing was changed; try again shortly."""
+
+    status = 503
+    retry_after_default_s = 1
+
+
+class Overloaded(Problem):
+    """Too many requests are waiting here. Nothing was changed; try again shortly."""
+
+    status = 503
+    retry_after_default_s = 1
+
+
+class NotFound(Problem):
+    """There is nothing at this address."""
+
+    status = 404
+
+
+class MethodNotAllowed(Problem):
+    """This address does not take that method."""
+
+    status = 405
+
+
+class MalformedRequest(Problem):
+    """The request could not be read."""
+
+    status = 400
+
+
+class InvalidRequest(Problem):
+    """The request was read, but a value in it is not acceptable."""
+
+    status = 422
+
+
+class BodyTooLarge(Problem):
+    """The request body is larger than this address takes."""
+
+    status = 413
+
+
+class NoCredential(Problem):
+    """This needs a credential: a Bearer token or our cookie."""
+
+    status = 401
+
+
+class BadCredential(Problem):
+    """The credential is not valid: forged, expired, or from before a reset."""
+
+    status = 401
+
+
+class WrongEvent(Problem):
+    """The credential is for another event."""
+
+    status = 403
+
+
+class NotAllowed(Problem):
+    """This credential may not do that."""
+
+    status = 403
+
+
+class ForeignOrigin(Problem):
+    """A write with a cookie must come from our own pages."""
+
+    status = 403
+
+
+class UnknownEvent(Problem):
+    """There is no event with this id."""
+
+    status = 404
+
+
+class StaleEpoch(Problem):
+    """The waiting room was reset; this place belongs to the line before."""
+
+    status = 410
+
+
+class NotCalled(Problem):
+    """It is not your turn yet."""
+
+    status = 403
+
+
+class RoomClosed(Problem):
+    """The waiting room of this event is closed."""
+
+    status = 410
+
+
+class SoldOut(Problem):
+    """Nothing is left of what you asked for."""
+
+    status = 409
+
+
+class LimitExceeded(Problem):
+    """This is more than one customer may have."""
+
+    status = 409
+
+
+class UnknownReservation(Problem):
+    """There is no reservation with this id, or it is not yours."""
+
+    status = 404
+
+
+class HoldExpired(Problem):
+    """The reservation has ended; its tickets may be on sale again."""
+
+    status = 410
+
+
+class BeingPaid(Problem):
+    """The reservation is being paid by another order."""
+
+    status = 409
+
+
+class IdempotencyKeyMissing(Problem):
+    """This call needs an Idempotency-Key header."""
+
+    status = 400
+
+
+class IdempotencyKeyMalformed(Problem):
+    """The Idempotency-Key must be a UUID or at least 22 random characters of A-Z a-z 0-9 . _ - :."""
+
+    status = 400
+
+
+class IdempotencyKeyReused(Problem):
+    """This Idempotency-Key was used before with another body."""
+
+    status = 422
+
+
+class IdempotencyInFlight(Problem):
+    """The first request with this Idempotency-Key is still running."""
+
+    status = 409
+    retry_after_default_s = 1

@@ -1,0 +1,47 @@
+"""Which service answers which public path: one table for the development port and for the load balancers.
+
+The first row that matches wins. `deploy/nginx.conf` is generated from it.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Service = Literal["gateway", "queue", "inventory", "orders", "notifier"]
+SERVICES: tuple[Service, ...] = ("gateway", "queue", "inventory", "orders", "notifier")
+EVENT_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
+SECTION_ID = r"[A-Za-z0-9][A-Za-z0-9_]{0,31}"
+REFERENCE = r"[A-Za-z0-9]{8,40}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path (a regular expression, matched whole) and its service; a stream is never buffered or timed out."""
+
+    path: str
+    service: Service
+    stream: bool = False
+    private: bool = False
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(rf"/events/{EVENT_ID}/sections/updates", "notifier", stream=True),
+    Route(rf"/orders/{REFERENCE}/updates", "notifier", stream=True),
+    Route(rf"/events/{EVENT_ID}/queue(/.*)?", "gateway"),
+    Route(r"/events(/.*)?", "inventory"),
+    Route(r"/orders(/.*)?", "orders"),
+    Route(r"/webhooks/.*", "orders"),
+    Route(r"/admin/queue/.*", "queue", private=True),
+    Route(r"/admin/inventory/.*", "inventory", private=True),
+    Route(r"/admin/orders/.*", "orders", private=True),
+    Route(r"/|/e/.*|/o/.*|/static/.*|/gate/.*|/\.well-known/.*|/favicon\.ico", "gateway"),
+)
+_compiled = tuple((re.compile(route.path), route) for route in ROUTES)
+
+
+def route(path: str) -> Route | None:
+    """The row for a public path, or nothing: then it is a 404 at the balancer already."""
+    for pattern, row in _compiled:
+        if pattern.fullmatch(path):
+            return row
+    return None

@@ -1,0 +1,252 @@
+"""The shell every service stands in: problem documents, request ids, limits, probes, metrics, and two faces.
+
+`/internal` answers only on the internal listener and everything else only on the public one: `public(app)` and
+`internal(app)` are the two faces of one app. A lifespan puts what it opens on `app.state`.
+"""
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from redis.exceptions import ConnectionError as RedisAway
+from redis.exceptions import TimeoutError as RedisLate
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolLate
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared import problems
+from shared.auth import neighbours_only
+from shared.logs import data
+from shared.problems import Problem
+from shared.settings import ServiceSettings
+from shared.telemetry import CONTENT_TYPE_LATEST, REQUESTS, generate_latest
+
+log = logging.getLogger("onsale.http")
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+Checks = Mapping[str, Callable[[], Awaitable[object]]]
+VERSION = "0.1.0"
+READY_DEADLINE_S = 2.0
+REQUEST_ID_KEY = "onsale.request_id"
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
+
+
+def create_service(
+    name: str,
+    settings: ServiceSettings,
+    *,
+    title: str,
+    lifespan: Lifespan,
+    routers: Sequence[APIRouter] = (),
+    hot_routes: Sequence[BaseRoute] = (),
+    internal_routers: Sequence[APIRouter] = (),
+    checks: Callable[[FastAPI], Checks] = lambda app: {},
+) -> FastAPI:
+    """One service's app. `checks` are the engines `/readyz` asks; internal routers get `/internal` and a lock."""
+    app = FastAPI(title=f"Onsale {title}", version=VERSION, lifespan=lifespan, redoc_url=None)
+    app.state.settings = settings
+    app.state.draining = False
+    app.router.routes.extend(hot_routes)
+    for router in routers:
+        app.include_router(router)
+    for router in internal_routers:
+        locked = [Depends(neighbours_only(settings.service_keys))]
+        app.include_router(router, prefix="/internal", dependencies=locked, include_in_schema=False)
+    app.include_router(_probes(name, checks))
+    _answer_with_problems(app)
+    app.add_middleware(RequestShell, service=name, settings=settings)
+    return app
+
+
+def public(app: FastAPI) -> ASGIApp:
+    """The face that browsers and balancers see."""
+    return _face(app, inside=False)
+
+
+def internal(app: FastAPI) -> ASGIApp:
+    """The face that neighbours see."""
+    return _face(app, inside=True)
+
+
+def _face(app: FastAPI, *, inside: bool) -> ASGIApp:
+    async def face(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/internal") != inside:
+            await _send_problem(problems.NotFound(), None, send)
+        else:
+            await app(scope, receive, send)
+
+    return face
+
+
+class RequestShell:
+    """Outermost layer: names the request, bounds its body, measures it, and keeps a bug from leaking its words."""
+
+    def __init__(self, app: ASGIApp, *, service: str, settings: ServiceSettings) -> None:
+        self._app, self._service, self._settings = app, service, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 500
+        scope[REQUEST_ID_KEY] = request_id = _request_id(scope)
+
+        async def tagged(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            inside = scope["path"].startswith("/internal")
+            limit = self._settings.internal_body_max_bytes if inside else self._settings.body_max_bytes
+            await self._app(scope, _bounded(scope, receive, limit), tagged)
+        except Exception:
+            log.exception(
+                "request.failed", extra=data(service=self._service, request_id=request_id, path=scope["path"])
+            )
+        finally:
+            self._measure(scope, status, time.perf_counter() - started, request_id)
+
+    def _measure(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        REQUESTS.labels(self._service, route, scope["method"], status).observe(seconds)
+        if self._settings.log_requests and not scope.get("onsale.quiet"):
+            fields = data(service=self._service, request_id=request_id, method=scope["method"], route=route,
+                          status=status, ms=round(seconds * 1000, 2))  # fmt: skip
+            log.info("request", extra=fields)
+
+
+def _request_id(scope: Scope) -> str:
+    for key, value in scope["headers"]:
+        if key == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value.decode())
+    return uuid.uuid4().hex
+
+
+def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
+    """`receive` that raises `BodyTooLarge` past `limit` bytes, told by the head or found while reading."""
+    for key, value in scope["headers"]:
+        if key == b"content-length" and (not value.isdigit() or int(value) > limit):
+
+            async def refuse() -> Message:
+                raise problems.BodyTooLarge(f"At most {limit} bytes are taken here.")
+
+            return refuse
+    taken = 0
+
+    async def counted() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > limit:
+            raise problems.BodyTooLarge(f"At most {limit} bytes are taken here.")
+        return message
+
+    return counted
+
+
+def _answer_with_problems(app: FastAPI) -> None:
+    """Every way out of the app is a problem document, expected or not."""
+
+    async def expected(request: Request, problem: Problem) -> Response:
+        return problem_response(request, problem)
+
+    async def invalid(request: Request, refused: RequestValidationError) -> Response:
+        return problem_response(request, _refused(refused))
+
+    async def http(request: Request, raised: HTTPException) -> Response:
+        known = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}
+        return problem_response(
+            request, known.get(raised.status_code, problems.InternalFault)(status=raised.status_code)
+        )
+
+    async def away(request: Request, raised: Exception) -> Response:
+        log.error("engine.away", extra=data(error=type(raised).__name__, path=request.url.path))
+        return problem_response(request, problems.Unavailable())
+
+    async def unexpected(request: Request, raised: Exception) -> Response:
+        return problem_response(request, problems.InternalFault())
+
+    app.add_exception_handler(Problem, expected)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]
+    for engine_error in (RedisAway, RedisLate, OperationalError, InterfaceError, PoolLate):
+        app.add_exception_handler(engine_error, away)
+    app.add_exception_handler(Exception, unexpected)
+
+
+def _refused(refused: RequestValidationError) -> Problem:
+    """Unreadable JSON is 400; a value out of range is 422 and names its field, never repeating what was sent."""
+    errors = refused.errors()
+    if any(error["type"] == "json_invalid" for error in errors):
+        return problems.MalformedRequest("The body is not JSON.")
+    fields = [
+        {"field": ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0]), "message": error["msg"]}
+        for error in errors[:20]
+    ]
+    return problems.InvalidRequest("; ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)
+
+
+def problem_response(request: Request, problem: Problem) -> Response:
+    """A problem as an answer."""
+    body = problem.body(request.scope.get(REQUEST_ID_KEY))
+    return Response(body, problem.code, problem.headers(), problems.MEDIA_TYPE)
+
+
+async def _send_problem(problem: Problem, request_id: str | None, send: Send) -> None:
+    headers = [(k.encode(), v.encode()) for k, v in problem.headers().items()]
+    headers.append((b"content-type", problems.MEDIA_TYPE.encode()))
+    await send({"type": "http.response.start", "status": problem.code, "headers": headers})
+    await send({"type": "http.response.body", "body": problem.body(request_id)})
+
+
+def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/livez", summary="Is the process alive?")
+    async def livez() -> dict[str, bool]:
+        return {"live": True}
+
+    @router.get("/readyz", summary="Do this service's own engines answer?")
+    async def readyz(request: Request) -> dict[str, Any]:
+        if request.app.state.draining:
+            raise problems.Unavailable("This process is going away.")
+        failed = await _failing(checks(request.app))
+        if failed:
+            raise problems.Unavailable(f"Not ready: {', '.join(failed)}.", failing=failed)
+        return {"ready": True, "service": name}
+
+    @router.get("/metrics", summary="Prometheus metrics", include_in_schema=False)
+    async def metrics() -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/version", summary="Which version runs here?")
+    async def version() -> dict[str, str]:
+        return {"service": name, "version": VERSION}
+
+    return router
+
+
+async def _failing(checks: Checks) -> list[str]:
+    """Names of the checks that raised or took too long."""
+
+    async def ask(name: str) -> str | None:
+        try:
+            async with asyncio.timeout(READY_DEADLINE_S):
+                await checks[name]()
+        except Exception as failed:  # noqa: BLE001 - whatever it is, it is not ready
+            log.info("not.ready", extra=data(check=name, error=repr(failed)))
+            return name
+        return None
+
+    return [name for name in await asyncio.gather(*map(ask, checks)) if name]

@@ -1,0 +1,83 @@
+"""The settings every service has; each service adds its own fields in its `settings.py`.
+
+Read once, when the service is built, from `<SERVICE>_<FIELD>` and, failing that, from `ONSALE_<FIELD>`; frozen after.
+Defaults work on a laptop; in production a development secret stops the boot with one clear line.
+"""
+
+import hashlib
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from shared.tokens import Keyring
+
+DEVELOPMENT_KID = "dev"
+
+
+def development_keys(purpose: str) -> Keyring:
+    """A well-known 32-byte key for laptops. Anyone can compute it: production refuses it."""
+    return Keyring({DEVELOPMENT_KID: hashlib.sha256(f"onsale development {purpose}".encode()).digest()})
+
+
+def _keyring(value: Any) -> Any:
+    return Keyring.parse(value) if isinstance(value, str) else value
+
+
+Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
+
+
+class ServiceSettings(BaseSettings):
+    """Common to all five services."""
+
+    model_config = SettingsConfigDict(frozen=True, arbitrary_types_allowed=True, extra="ignore")
+
+    environment: Literal["development", "production"] = Field(
+        "development", description="Production refuses laptop defaults."
+    )
+    host: str = Field("127.0.0.1", description="Address the public and internal listeners bind to.")
+    port: int = Field(0, ge=0, le=65535, description="Public port; 0 takes a free one.")
+    internal_port: int = Field(0, ge=0, le=65535, description="Port of the internal listener; 0 takes a free one.")
+    redis_url: str = Field("redis://127.0.0.1:6379/0", description="Redis 6.2 or newer, or Valkey.")
+    postgres_url: str = Field(
+        "postgresql+asyncpg://postgres@127.0.0.1:5432/onsale", description="PostgreSQL 15 or newer, asyncpg driver."
+    )
+    postgres_pool_max: int = Field(10, ge=1, le=200, description="Connections to PostgreSQL at most.")
+    queue_url: str = Field("http://127.0.0.1:8102", description="Internal listener of the queue.")
+    inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
+    orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
+    service_keys: Keys = Field(default_factory=lambda: development_keys("service"), description="Sign internal calls.")
+    body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
+    internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
+    log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
+    shutdown_grace_s: float = Field(5.0, ge=0, le=300, description="How long requests in flight may take to finish.")
+    clock_offset_ms: int = Field(0, description="Moves the engines' clock as scripts see it; 0 outside tests.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, EnvSettingsSource(settings_cls, env_prefix="ONSALE_"), file_secret_settings
+
+    @model_validator(mode="after")
+    def _refuse_laptop_secrets(self) -> Self:
+        if self.environment == "production":
+            weak = [
+                n
+                for n in type(self).model_fields
+                if isinstance(k := getattr(self, n), Keyring) and DEVELOPMENT_KID in k.keys
+            ]
+            if weak:
+                raise ValueError(f"in production these secrets must be set: {', '.join(sorted(weak))}")
+        return self

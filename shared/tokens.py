@@ -1,0 +1,228 @@
+"""Tokens that carry what a check needs, so that checking asks nobody.
+
+Queue token: a compact JWS HS256 with a fixed header. Pass: a JWT EdDSA any origin can verify with our JWKS.
+Order token: an HMAC over the reference, good for ever. The algorithm is fixed by us, never read from the token.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import jwt
+import orjson
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from shared.problems import BadCredential
+
+TOKEN_MAX_CHARS = 2048
+
+
+def b64(raw: bytes) -> str:
+    """Base64url without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def unb64(text: str) -> bytes:
+    """The bytes of base64url without padding; raises `ValueError` on anything else."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError) as broken:
+        raise ValueError("not base64url") from broken
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """Secret keys by kid. The first signs; all of them verify, so keys can rotate while fans wait."""
+
+    keys: dict[str, bytes]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From `kid:base64url[,kid:base64url…]`, newest first."""
+        keys: dict[str, bytes] = {}
+        for part in text.split(","):
+            kid, _, encoded = part.strip().partition(":")
+            if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", kid) or len(raw := unb64(encoded)) < 32:
+                raise ValueError("a keyring is kid:base64url of at least 32 bytes, separated by commas")
+            keys[kid] = raw
+        return cls(keys)
+
+    def text(self) -> str:
+        return ",".join(f"{kid}:{b64(raw)}" for kid, raw in self.keys.items())
+
+    @property
+    def kid(self) -> str:
+        return next(iter(self.keys))
+
+    def mac(self, *parts: str | bytes, kid: str | None = None) -> bytes:
+        """HMAC-SHA256 over the parts, each prefixed with its length so that no two lists collide."""
+        h = hmac.new(self.keys[kid or self.kid], digestmod=hashlib.sha256)
+        for part in parts:
+            raw = part.encode() if isinstance(part, str) else part
+            h.update(len(raw).to_bytes(4, "big") + raw)
+        return h.digest()
+
+    @cached_property
+    def _ed25519(self) -> dict[str, Ed25519PrivateKey]:
+        return {kid: Ed25519PrivateKey.from_private_bytes(raw[:32]) for kid, raw in self.keys.items()}
+
+    def signer(self) -> tuple[str, Ed25519PrivateKey]:
+        """The current kid with its key read as an Ed25519 seed."""
+        return self.kid, self._ed25519[self.kid]
+
+    def public(self) -> "Keyring":
+        """The Ed25519 public keys, 32 bytes each: all that a verifier needs."""
+        return Keyring(
+            {kid: key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw) for kid, key in self._ed25519.items()}
+        )
+
+
+class QueueToken(NamedTuple):
+    """Signed proof of a place in the line."""
+
+    event_id: str
+    epoch: int
+    lane: int
+    join_seq: int
+    holder: str
+    issued_at_s: int
+
+
+def _queue_header(kid: str) -> str:
+    return b64(orjson.dumps({"alg": "HS256", "typ": "onsale-queue", "kid": kid}))
+
+
+class QueueTokens:
+    """Signs and reads queue tokens. Reading costs one HMAC and no I/O."""
+
+    def __init__(self, keys: Keyring) -> None:
+        self._keys = keys
+        self._header = _queue_header(keys.kid)
+        self._by_header = {_queue_header(kid): raw for kid, raw in keys.keys.items()}
+
+    def sign(self, token: QueueToken) -> str:
+        claims = dict(zip(("evt", "epo", "lan", "seq", "sub", "iat"), token, strict=True))
+        signed = f"{self._header}.{b64(orjson.dumps(claims))}"
+        return f"{signed}.{b64(hmac.digest(self._keys.keys[self._keys.kid], signed.encode(), 'sha256'))}"
+
+    def read(self, text: str) -> QueueToken:
+        """Raises `BadCredential` for anything but a token we signed."""
+        try:
+            header, claims, mac = text[:TOKEN_MAX_CHARS].split(".")
+            expected = hmac.digest(self._by_header[header], f"{header}.{claims}".encode(), "sha256")
+            if not hmac.compare_digest(unb64(mac), expected):
+                raise BadCredential
+            c = orjson.loads(unb64(claims))
+            return QueueToken(c["evt"], c["epo"], c["lan"], c["seq"], c["sub"], c["iat"])
+        except (ValueError, KeyError, UnicodeEncodeError) as broken:
+            raise BadCredential from broken
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Admission to buy: who, for which event, by which call, until when (seconds since the epoch)."""
+
+    event_id: str
+    holder: str
+    jti: str
+    epoch: int
+    lane: int
+    join_seq: int
+    qty_max: int
+    issued_at_s: int
+    expires_at_s: int
+
+
+PASS_ISSUER = "onsale"  # noqa: S105 - a name, not a secret
+PASS_TYPE = "onsale-pass"  # noqa: S105 - a type, not a secret
+PASS_LEEWAY_S = 5
+
+
+def sign_pass(keys: Keyring, admission: Pass) -> str:
+    """A JWT EdDSA. The same admission gives the same bytes: Ed25519 is deterministic."""
+    kid, key = keys.signer()
+    claims = {
+        "iss": PASS_ISSUER, "aud": admission.event_id, "sub": admission.holder, "jti": admission.jti, "typ": PASS_TYPE,
+        "epo": admission.epoch, "lan": admission.lane, "seq": admission.join_seq, "qty_max": admission.qty_max,
+        "iat": admission.issued_at_s, "nbf": admission.issued_at_s - PASS_LEEWAY_S, "exp": admission.expires_at_s,
+    }  # fmt: skip
+    return jwt.encode(claims, key, algorithm="EdDSA", headers={"kid": kid})
+
+
+class PassReader:
+    """Verifies a pass once (83 µs) and remembers it, the most recent `remembered_max` of them."""
+
+    def __init__(self, public_keys: Keyring, *, remembered_max: int = 50_000) -> None:
+        self._keys = {kid: Ed25519PublicKey.from_public_bytes(raw) for kid, raw in public_keys.keys.items()}
+        self._remembered: OrderedDict[str, Pass] = OrderedDict()
+        self._remembered_max = remembered_max
+
+    def read(self, text: str, *, now_s: float, allow_expired: bool = False) -> Pass:
+        """Raises `BadCredential`. With `allow_expired` an old pass is still proof of who its holder is."""
+        admission = self._remembered.get(text)
+        if admission is None:
+            admission = self._verify(text)
+            self._remembered[text] = admission
+            if len(self._remembered) > self._remembered_max:
+                self._remembered.popitem(last=False)
+        if not allow_expired and now_s > admission.expires_at_s + PASS_LEEWAY_S:
+            raise BadCredential("This pass has expired.")
+        return admission
+
+    def _verify(self, text: str) -> Pass:
+        if len(text) > TOKEN_MAX_CHARS:
+            raise BadCredential
+        try:
+            key = self._keys[jwt.get_unverified_header(text)["kid"]]
+            claims: dict[str, Any] = jwt.decode(
+                text, key, algorithms=["EdDSA"], issuer=PASS_ISSUER,
+                options={"verify_aud": False, "verify_exp": False, "verify_iat": False,
+                         "require": ["exp", "iat", "nbf", "sub", "jti", "aud"]},
+                leeway=PASS_LEEWAY_S,
+            )  # fmt: skip
+            if claims["typ"] != PASS_TYPE:
+                raise BadCredential
+            return Pass(
+                claims["aud"], claims["sub"], claims["jti"], claims["epo"], claims["lan"], claims["seq"],
+                claims["qty_max"], claims["iat"], claims["exp"],
+            )  # fmt: skip
+        except (jwt.PyJWTError, KeyError, TypeError, ValueError) as broken:
+            raise BadCredential from broken
+
+
+def jwks(public_keys: Keyring) -> dict[str, list[dict[str, str]]]:
+    """The public keys of passes as a JWK set (RFC 8037)."""
+    return {
+        "keys": [
+            {"kty": "OKP", "crv": "Ed25519", "x": b64(raw), "kid": kid, "use": "sig", "alg": "EdDSA"}
+            for kid, raw in public_keys.keys.items()
+        ]
+    }
+
+
+def sign_order_token(keys: Keyring, reference: str) -> str:
+    """`reference.kid.mac`: opens the order for good."""
+    return f"{reference}.{keys.kid}.{b64(keys.mac('order', reference))}"
+
+
+def read_order_token(keys: Keyring, text: str) -> str:
+    """The reference the token opens; raises `BadCredential`."""
+    try:
+        reference, kid, mac = text[:TOKEN_MAX_CHARS].split(".")
+        if hmac.compare_digest(unb64(mac), keys.mac("order", reference, kid=kid)):
+            return reference
+    except (ValueError, KeyError) as broken:
+        raise BadCredential from broken
+    raise BadCredential
+
+
+def checkout_key(keys: Keyring, jti: str) -> str:
+    """The key a fan's page builds its `Idempotency-Key` from: stable for one admission, unguessable for others."""
+    return b64(keys.mac("checkout", jti))[:32]
