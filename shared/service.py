@@ -1,7 +1,8 @@
 """The shell every service stands in: problem documents, request ids, limits, probes, metrics, and two faces.
 
 `/internal` answers only on the internal listener and everything else only on the public one: `public(app)` and
-`internal(app)` are the two faces of one app. A lifespan puts what it opens on `app.state`.
+`internal(app)` are the two faces of one app. A lifespan puts what it opens on `app.state`. Before the listeners close,
+`drain(app)` makes readiness false and runs what a service put into `app.state.on_drain` (long streams end there).
 """
 
 import asyncio
@@ -54,6 +55,7 @@ def create_service(
     app = FastAPI(title=f"Onsale {title}", version=VERSION, lifespan=lifespan, redoc_url=None)
     app.state.settings = settings
     app.state.draining = False
+    app.state.on_drain = []
     app.router.routes.extend(hot_routes)
     for router in routers:
         app.include_router(router)
@@ -64,6 +66,12 @@ def create_service(
     _answer_with_problems(app)
     app.add_middleware(RequestShell, service=name, settings=settings)
     return app
+
+
+async def drain(app: FastAPI) -> None:
+    """The process is going away: balancers see it by `/readyz`, long streams are told to reconnect elsewhere."""
+    app.state.draining = True
+    await asyncio.gather(*(end() for end in app.state.on_drain))
 
 
 def public(app: FastAPI) -> ASGIApp:
@@ -96,7 +104,7 @@ class RequestShell:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 500
+        started, status = time.perf_counter(), 0
         scope[REQUEST_ID_KEY] = request_id = _request_id(scope)
 
         async def tagged(message: Message) -> None:
@@ -114,6 +122,8 @@ class RequestShell:
             log.exception(
                 "request.failed", extra=data(service=self._service, request_id=request_id, path=scope["path"])
             )
+            if not status:
+                await _send_problem(problems.InternalFault(), request_id, tagged)
         finally:
             self._measure(scope, status, time.perf_counter() - started, request_id)
 
@@ -165,6 +175,8 @@ def _answer_with_problems(app: FastAPI) -> None:
         return problem_response(request, _refused(refused))
 
     async def http(request: Request, raised: HTTPException) -> Response:
+        if isinstance(raised.__cause__, Problem):  # found while the framework was reading the body
+            return problem_response(request, raised.__cause__)
         known = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}
         return problem_response(
             request, known.get(raised.status_code, problems.InternalFault)(status=raised.status_code)

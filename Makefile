@@ -1,0 +1,62 @@
+# `make` prints what there is. Every recipe is a call; logic lives in the programs it calls.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONSAFEPATH := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+.DEFAULT_GOAL := help
+.PHONY: help run test fast check format lint types imports bench deploy-config lock clean
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-sales open
+	@$(BIN)/python -m onsale up --event deploy/events/arena.yaml --event deploy/events/flash.yaml $(ARGS)
+
+test: $(VENV)/dev.stamp ## every test, against real engines
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS)
+
+fast: $(VENV)/dev.stamp ## the tests that need no engine
+	@$(BIN)/python -m pytest -q -m "not redis and not postgres and not journey and not browser" $(ARGS)
+
+check: lint types imports test ## everything that CI runs
+
+format: $(VENV)/dev.stamp ## rewrite the code in its own style
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+lint: $(VENV)/dev.stamp ## style and mistakes
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
+
+types: $(VENV)/dev.stamp ## mypy, strict
+	@$(BIN)/mypy shared services onsale bench tests
+
+imports: $(VENV)/dev.stamp ## who may import whom
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/dev.stamp ## measure both sides, print ratios, write bench/RESULTS.md
+	@$(BIN)/python -m bench $(ARGS)
+
+deploy-config: $(VENV)/run.stamp ## deploy/nginx.conf from shared/routes.py
+	@$(BIN)/python -m onsale deploy-config
+
+lock: ## new lock files (needs uv)
+	@uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements.lock
+	@uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group dev pyproject.toml -o requirements-dev.lock
+
+clean: ## forget the virtual environment, caches and local data
+	@rm -rf $(VENV) .onsale .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info build
+
+$(VENV)/run.stamp: requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing what the suite needs (once) …"
+	@test -e $(VENV)/dev.stamp || $(BIN)/pip install -q --require-hashes -r requirements.lock
+	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing what the tests need (once) …"
+	@$(BIN)/pip install -q --require-hashes -r requirements-dev.lock
+	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+	@touch $@

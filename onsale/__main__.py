@@ -1,0 +1,5 @@
+"""`python -m onsale`."""
+
+from onsale.cli import main
+
+main()

@@ -1,0 +1,62 @@
+"""The admin API, as the command line calls it."""
+
+from typing import Any
+
+import httpx
+
+from shared.contracts.event_file import EventFile
+
+
+class Refused(Exception):
+    """The suite refused, or could not be reached; the message is one sentence for a person."""
+
+
+class Admin:
+    """A thin client: one operator, one suite."""
+
+    def __init__(self, client: httpx.AsyncClient, url: str, key: str) -> None:
+        self._client, self._url, self._key = client, url.rstrip("/"), key
+
+    async def apply(self, event: EventFile) -> None:
+        """Gives the event file to inventory and to the queue. Applying it again changes nothing."""
+        body = event.model_dump(mode="json")
+        for service in ("inventory", "queue"):
+            await self.call("PUT", f"/admin/{service}/events/{event.event_id}", body)
+
+    async def room(self, event_id: str) -> dict[str, Any]:
+        """The room's configuration and state."""
+        return dict(await self.call("GET", f"/admin/queue/events/{event_id}/room"))
+
+    async def change_room(self, event_id: str, **values: Any) -> dict[str, Any]:
+        """Changes the rate or another value of the room; the next tick obeys."""
+        return dict(await self.call("PATCH", f"/admin/queue/events/{event_id}/room", values))
+
+    async def act(self, event_id: str, action: str, **values: Any) -> None:
+        """`open`, `pause`, `resume`, `close`, …"""
+        await self.call("POST", f"/admin/queue/events/{event_id}/room/{action}", values)
+
+    async def audit(self, event_id: str) -> list[dict[str, Any]]:
+        """What each service says of the invariants it keeps."""
+        rows: list[dict[str, Any]] = []
+        for service in ("queue", "inventory", "orders"):
+            answer = await self.call("GET", f"/admin/{service}/events/{event_id}/audit")
+            rows += [{"service": service, **row} for row in answer["invariants"]]
+        return rows
+
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Raises `Refused` with the problem's own words."""
+        headers = {"authorization": f"Bearer {self._key}"}
+        try:
+            response = await self._client.request(method, self._url + path, json=body, headers=headers, timeout=60)
+        except httpx.HTTPError as unreachable:
+            raise Refused(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
+        if response.is_error:
+            raise Refused(_words(response))
+        return response.json() if response.content else None
+
+
+def _words(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"{response.request.method} {response.request.url.path} answered {response.status_code}"

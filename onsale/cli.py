@@ -1,0 +1,204 @@
+"""The commands people type. Each is a few lines here and a room of its own elsewhere."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import typer
+import uvloop
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from onsale import event_files, key_file, serve
+from onsale.admin import Admin, Refused
+from onsale.audit import print_audit
+from onsale.child import EngineTrouble
+from onsale.nginx import nginx_conf
+from onsale.simulate.command import simulate
+from onsale.up import Suite, run
+from shared import migrate
+from shared.logs import write_json_lines
+from shared.routes import SERVICES, Service
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Onsale: a waiting room, ticket inventory, orders and live updates for on-sales that everybody wants.",
+)
+events = typer.Typer(no_args_is_help=True, help="Describe on-sales to a running suite.")
+room = typer.Typer(no_args_is_help=True, help="Steer a waiting room while fans are in it.")
+app.add_typer(events, name="events")
+app.add_typer(room, name="room")
+app.command("simulate")(simulate)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+DataDir = Annotated[Path, typer.Option("--data-dir", help="Engines' data, keys and logs.")]
+Url = Annotated[str, typer.Option("--url", help="Where the suite answers.")]
+EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event, as in its file.")]
+DATA_DIR, URL = Path(".onsale"), "http://localhost:8000"
+
+
+def main() -> None:
+    """What a person can put right is one line and exit code 2."""
+    try:
+        app()
+    except (EngineTrouble, Refused, event_files.BadEventFile) as trouble:
+        err.print(f"[red]onsale:[/] {trouble}", soft_wrap=True)
+        sys.exit(2)
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+@app.command()
+def up(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The one port everything answers on.")] = 8000,
+    data_dir: DataDir = DATA_DIR,
+    event: Annotated[list[Path] | None, typer.Option(help="Event file to load and open; may be repeated.")] = None,
+    processes: Annotated[
+        bool, typer.Option("--processes", help="One process per service instead of one in all.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    verbose: Annotated[bool, typer.Option("--verbose", help="A JSON line per request.")] = False,
+) -> None:
+    """Run the whole suite on this machine: engines, services, payment sandbox. Ctrl-C stops it.
+
+    Data stays in the data directory; starting again goes on where it stopped. An engine named in ONSALE_POSTGRES_URL
+    or ONSALE_REDIS_URL is used as it is; otherwise one on PATH is started, or the one that came with the installation.
+    """
+    write_json_lines(logging.INFO if verbose else logging.WARNING)
+    files = [event_files.read(path) for path in event or []]
+    suite = Suite(
+        data_dir=data_dir,
+        events=files,
+        port=port,
+        host=host,
+        processes=processes,
+        say=lambda line: out.print(f"[dim]{line}[/]"),
+    )
+    _run(run(suite, started=lambda: _welcome(suite)))
+
+
+def _welcome(suite: Suite) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_row("Fan page", f"[bold]{suite.url}/[/]")
+    for event in suite.events:
+        table.add_row("", f"{suite.url}/e/{event.event_id}  [dim]{event.name}[/]")
+    table.add_row("Admin API", f"{suite.url}/admin/…")
+    table.add_row("Admin key", f"{suite.data_dir / key_file.ADMIN_KEY_FILE}")
+    table.add_row("API docs", "  ".join(f"{suite.url}/{service}/docs" for service in SERVICES[:2]) + "  …")
+    table.add_row("Engines", f"{suite.data_dir / 'engines.json'}")
+    out.print(Panel(table, title="[green]Onsale is running[/]", subtitle="Ctrl-C stops it", expand=False))
+
+
+@app.command("serve")
+def serve_one(
+    names: Annotated[list[str], typer.Argument(metavar="SERVICE…", help="gateway, queue, inventory, orders, notifier")],
+) -> None:
+    """Run services on their own, as a cluster does: every setting comes from the environment."""
+    write_json_lines()
+    wanted: list[Service] = [name for name in SERVICES if name in names]
+    if unknown := set(names) - set(wanted):
+        raise EngineTrouble(f"There is no service {', '.join(sorted(unknown))}; there are {', '.join(SERVICES)}.")
+    _run(_serve(wanted))
+
+
+async def _serve(names: list[Service]) -> None:
+    apps = serve.create(names)
+    await serve.until_told(apps, serve.public_listeners(apps), serve.internal_listeners(apps))
+
+
+@app.command("migrate")
+def run_migrations(
+    postgres_url: Annotated[str, typer.Option(envvar="ONSALE_POSTGRES_URL", help="postgresql+asyncpg://…")],
+) -> None:
+    """Bring the ledger's tables to this version. Safe to repeat, and for several at once."""
+    for service in migrate.SERVICES_WITH_TABLES:
+        _run(migrate.upgrade(postgres_url, service))
+        out.print(f"{service}: up to date")
+
+
+@app.command("deploy-config", hidden=True)
+def write_deploy_config(folder: Path = Path("deploy")) -> None:
+    """Write the load balancer's configuration from the table of routes."""
+    (folder / "nginx.conf").write_text(nginx_conf())
+
+
+@events.command("apply")
+def apply_events(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…")], url: Url = URL, data_dir: DataDir = DATA_DIR
+) -> None:
+    """Give event files to a running suite. Applying a file again changes nothing."""
+    for path in files:
+        event = event_files.read(path)
+        _admin(url, data_dir, lambda admin, event=event: admin.apply(event))
+        out.print(f"{event.event_id}: applied")
+
+
+@room.command("show")
+def show_room(event_id: EventId, url: Url = URL, data_dir: DataDir = DATA_DIR) -> None:
+    """What the room is set to, and where its line stands."""
+    state = _admin(url, data_dir, lambda admin: admin.room(event_id))
+    table = Table(show_header=False, title=event_id)
+    for name, value in state.items():
+        table.add_row(name, str(value))
+    out.print(table)
+
+
+@room.command("set")
+def set_room(
+    event_id: EventId,
+    rate: Annotated[float | None, typer.Option(min=0, help="Admissions per second; 0 calls nobody.")] = None,
+    burst: Annotated[int | None, typer.Option(min=1, help="Calls that may come at once.")] = None,
+    max_active: Annotated[int | None, typer.Option(min=0, help="Fans inside at most, called ones included.")] = None,
+    reason: Annotated[str, typer.Option(help="Kept in the audit trail.")] = "onsale room set",
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Change the admission rate and its bounds; the next tick (0.2 s) obeys."""
+    asked = {"rate_per_s": rate, "burst": burst, "max_active": max_active}
+    values = {name: value for name, value in asked.items() if value is not None}
+    if not values:
+        raise Refused("Say what to set: --rate, --burst or --max-active.")
+    _admin(url, data_dir, lambda admin: admin.change_room(event_id, **values, reason=reason))
+    out.print(f"{event_id}: {', '.join(f'{name} = {value:g}' for name, value in values.items())}")
+
+
+def _room_action(action: str, sentence: str) -> None:
+    @room.command(action, help=sentence)
+    def act(
+        event_id: EventId, reason: str = f"onsale room {action}", url: Url = URL, data_dir: DataDir = DATA_DIR
+    ) -> None:
+        _admin(url, data_dir, lambda admin: admin.act(event_id, action, reason=reason))
+        out.print(f"{event_id}: {action}")
+
+
+_room_action("open", "Open the room: fans can join, and calls begin when the sale starts.")
+_room_action("pause", "Call nobody for now; fans keep their places.")
+_room_action("resume", "Go on calling, without a flood.")
+_room_action("close", "Nobody joins, nobody is called.")
+
+
+@app.command()
+def audit(event_id: EventId, url: Url = URL, data_dir: DataDir = DATA_DIR) -> None:
+    """Check the invariants of an event over gate and ledger. Exit code 1 if one is broken."""
+    if not print_audit(out, _admin(url, data_dir, lambda admin: admin.audit(event_id))):
+        raise typer.Exit(1)
+
+
+def _admin(url: str, data_dir: Path, ask: Any) -> Any:
+    async def work() -> Any:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            return await ask(Admin(client, url, key_file.admin_key(data_dir)))
+
+    return _run(work())

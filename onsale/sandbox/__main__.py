@@ -1,0 +1,75 @@
+"""`python -m onsale.sandbox --port N --webhook-url URL --secret S --books FILE`: the provider on 127.0.0.1.
+
+Ends within a second of SIGTERM even with answers outstanding. Bad settings, damaged books or a port in use: one line,
+exit code 2.
+"""
+
+import argparse
+import asyncio
+import socket
+import sys
+from collections.abc import Sequence
+
+import uvicorn
+from pydantic import ValidationError
+
+from onsale.sandbox.app import create_sandbox
+from onsale.sandbox.problems import BooksDamaged
+from onsale.sandbox.settings import SandboxSettings
+
+HOST = "127.0.0.1"
+
+
+class Server(uvicorn.Server):
+    """Stops without waiting for the answers it only delays."""
+
+    def __init__(self, config: uvicorn.Config, *, closing: asyncio.Event) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._closing.set()
+        await super().shutdown(sockets)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parser().parse_args(arguments)
+    if not 0 <= asked.port < 65_536:
+        return _stop("port: a number up to 65535")
+    named = {"webhook_url": asked.webhook_url, "webhook_secret": asked.secret, "books_path": asked.books}
+    named |= {"public_url": asked.public_url}
+    try:
+        settings = SandboxSettings(**{name: value for name, value in named.items() if value is not None})
+        app = create_sandbox(settings)
+        listener = socket.create_server((HOST, asked.port), backlog=2048)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        return _stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+    except (BooksDamaged, OSError) as problem:
+        return _stop(str(problem))
+    sys.stdout.write(f"sandbox payment provider on http://{HOST}:{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    config = uvicorn.Config(
+        app, access_log=False, log_level="warning", timeout_graceful_shutdown=1, server_header=False
+    )
+    Server(config, closing=app.state.closing).run(sockets=[listener])
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m onsale.sandbox", description="A payment provider for rehearsals.")
+    parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
+    parser.add_argument("--webhook-url", help="where events go")
+    parser.add_argument("--secret", help="signs webhooks; better in ONSALE_SANDBOX_WEBHOOK_SECRET")
+    parser.add_argument("--books", help="file of charges; kept in memory only without")
+    parser.add_argument("--public-url", help="where browsers reach the hosted page, if not where the suite calls")
+    return parser
+
+
+def _stop(why: str) -> int:
+    sys.stderr.write(f"sandbox: {why}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The page a fan is sent to: what is to be paid, and three buttons. Plain HTML, no script."""
+
+from html import escape
+from string import Template
+
+from onsale.sandbox.charge import Charge
+
+WITHOUT_CENTS = frozenset({"CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF"})
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+}
+
+PAGE = Template("""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Sandbox payment</title>
+<style>
+  body { font: 1.1rem/1.5 system-ui, sans-serif; max-width: 26rem; margin: 10vh auto; padding: 0 1rem; }
+  strong { font-size: 2rem; display: block; }
+  button, a { display: block; width: 100%; box-sizing: border-box; font: inherit; padding: .8rem; margin: .6rem 0; }
+</style>
+<main>
+  <h1>Sandbox payment</h1>
+  <p>Order $reference <strong>$amount</strong> No real money moves here.</p>
+  $rest
+</main>
+</html>
+""")
+
+BUTTONS = """<form method="post">
+    <button name="choice" value="pay">Pay</button>
+    <button name="choice" value="decline">Decline</button>
+    <button name="choice" value="cancel">Cancel</button>
+  </form>"""
+
+
+def page(charge: Charge) -> str:
+    if charge.status == "requires_action":
+        rest = BUTTONS
+    else:
+        back = f'<a href="{escape(charge.return_url)}">Back to the shop</a>' if charge.return_url else ""
+        rest = f'<p role="status">This payment is {charge.status}.</p>{back}'
+    decimals = 0 if charge.currency in WITHOUT_CENTS else 2
+    amount = f"{charge.amount_minor / 10**decimals:,.{decimals}f} {charge.currency}"
+    return PAGE.substitute(reference=escape(charge.reference), amount=amount, rest=rest)

@@ -1,0 +1,96 @@
+"""What a caller may send: closed shapes, every string and number within a limit, card numbers turned away."""
+
+import hashlib
+import re
+from typing import Annotated, Any, Literal, TypeVar
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from onsale.sandbox.behaviours import Method
+from onsale.sandbox.problems import Refused
+
+VISIBLE_ASCII = r"^[\x21-\x7e]+$"
+LATE_AFTER_MAX_S = 3600.0
+
+WholeNumber = Annotated[int, Field(ge=-(2**53), le=2**53)]
+MetadataValue = Annotated[str, Field(max_length=500)] | WholeNumber | float | bool | None
+Asked = TypeVar("Asked", bound=BaseModel)
+
+
+class Closed(BaseModel):
+    """Unknown fields are refused, and nothing is coerced."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ChargeAsked(Closed):
+    reference: str = Field(pattern=VISIBLE_ASCII, max_length=200)
+    amount_minor: int = Field(gt=0, le=10**12)
+    currency: str = Field(pattern=r"^[A-Z]{3}$")
+    method: Method
+    token: str | None = Field(None, pattern=r"^[\x20-\x7e]+$", max_length=200)
+    return_url: str | None = Field(None, pattern=r"^https?://[\x21-\x7e]+$", max_length=2000)
+    capture: bool = True
+    metadata: dict[Annotated[str, Field(max_length=64)], MetadataValue] = Field(default_factory=dict, max_length=20)
+
+    @field_validator("metadata")
+    @classmethod
+    def _late_after_is_a_time(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        late_after_s = metadata.get("late_after_s", 0)
+        if isinstance(late_after_s, bool | str) or not 0 <= (late_after_s or 0) <= LATE_AFTER_MAX_S:
+            raise ValueError(f"late_after_s is a number of seconds up to {LATE_AFTER_MAX_S:.0f}")
+        return metadata
+
+    def late_after_s(self, default_s: float) -> float:
+        asked = self.metadata.get("late_after_s")
+        return default_s if asked is None else float(asked)
+
+    def fingerprint(self) -> str:
+        """Equal for equal requests, whatever the order or spacing of their JSON."""
+        return _digest(orjson.dumps(self.model_dump(), option=orjson.OPT_SORT_KEYS))
+
+
+class RefundAsked(Closed):
+    amount_minor: int = Field(gt=0, le=10**12)
+
+    def fingerprint(self, charge_id: str) -> str:
+        return _digest(f"{charge_id} {self.amount_minor}".encode())
+
+
+class ControlAsked(Closed):
+    down_for_s: float | None = Field(None, ge=0, le=3600)
+    rate_limit_per_s: float | None = Field(None, ge=0, le=1_000_000)
+    deliver_late_s: float | None = Field(None, ge=0, le=3600)
+    latency_s: float | None = Field(None, ge=0, le=60)
+    forge_webhook: dict[str, Any] | None = None
+    reset: Literal[True] | None = None
+
+
+def read(shape: type[Asked], body: bytes) -> Asked:
+    """The body in this shape, or 422 that names the fields without repeating their values."""
+    try:
+        asked = shape.model_validate_json(body)
+    except ValidationError as problem:
+        faults = [f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}" for fault in problem.errors()[:5]]
+        raise Refused(422, "invalid_request", "; ".join(faults)) from None
+    if isinstance(asked, ChargeAsked) and asked.token is not None and looks_like_card_number(asked.token):
+        raise Refused(422, "card_number", "Card numbers are not taken here; send a token.")
+    return asked
+
+
+def looks_like_card_number(token: str) -> bool:
+    """Nothing but 12 to 19 digits, or 13 to 19 digits inside other text whose check digit is right."""
+    if re.fullmatch(r"\d{12,19}", re.sub(r"[-._/ ]", "", token)):
+        return True
+    runs = re.findall(r"(?<!\d)\d(?:[-._/ ]?\d){12,18}(?!\d)", token)
+    return any(_luhn(re.sub(r"\D", "", run)) for run in runs)
+
+
+def _luhn(digits: str) -> bool:
+    doubled = (int(digit) * (2 if place % 2 else 1) for place, digit in enumerate(reversed(digits)))
+    return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0
+
+
+def _digest(canonical: bytes) -> str:
+    return hashlib.blake2b(canonical, digest_size=16).hexdigest()

@@ -1,0 +1,13 @@
+"""Writes what only its owner may read: passwords, keys, addresses with passwords in them."""
+
+import os
+from pathlib import Path
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file whole or not at all, readable by its owner only."""
+    new = path.with_name(f"{path.name}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)

@@ -1,0 +1,133 @@
+"""`onsale simulate`: a crowd, a bar per stage, and at the end what was promised against what was seen."""
+
+import asyncio
+import json
+import random
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import typer
+import uvloop
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from onsale.admin import Refused
+from onsale.simulate.fan import Fan
+from onsale.simulate.http import Calls
+from onsale.simulate.ledger import Seen
+
+CONNECTIONS_MAX = 256
+STREAMS_MAX = 500
+REDRAW_S = 0.2
+STAGES = ("joined", "called", "held", "bought")
+
+
+def simulate(
+    event_id: Annotated[str, typer.Option(help="The event to live through.")],
+    fans: Annotated[int, typer.Option(min=1, max=200_000, help="How many fans come.")] = 1000,
+    arrive_over: Annotated[float, typer.Option(min=0, help="Seconds over which they arrive.")] = 5.0,
+    url: Annotated[str, typer.Option(help="Where the suite answers.")] = "http://localhost:8000",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same crowd.")] = 1,
+    streams: Annotated[
+        int, typer.Option(min=0, max=STREAMS_MAX, help="Fans who hold a live stream; the others poll.")
+    ] = 100,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result there as JSON.")] = None,
+) -> None:
+    """Send a crowd through an on-sale over real HTTP and SSE. Exit code 1 if an invariant broke."""
+    out = Console(highlight=False)
+    crowd = Crowd(url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(crowd.run(out))
+    out.print(crowd.table(), crowd.times())
+    if json_file:
+        json_file.write_text(json.dumps(crowd.result(), indent=2) + "\n")
+    if not crowd.seen.promises_kept:
+        raise typer.Exit(1)
+
+
+class Crowd:
+    """All fans of one simulation, and what they saw."""
+
+    def __init__(self, url: str, event_id: str, *, fans: int, arrive_over_s: float, seed: int, streams: int) -> None:
+        self._url, self._event_id, self._fans = url.rstrip("/"), event_id, fans
+        self._arrive_over_s, self._seed, self._streams = arrive_over_s, seed, streams
+        self.calls, self.seen = Calls(), Seen()
+        self._took_s = 0.0
+
+    async def run(self, out: Console) -> None:
+        limits = httpx.Limits(
+            max_connections=CONNECTIONS_MAX + self._streams, max_keepalive_connections=CONNECTIONS_MAX
+        )
+        async with httpx.AsyncClient(base_url=self._url, limits=limits, trust_env=False) as client:
+            event = await self._event(client)
+            self.seen.capacity = sum(section["capacity"] for section in event["sections"])
+            started = time.monotonic()
+            crowd = asyncio.gather(*self._lives(event, client))
+            await self._show(crowd, out)
+            self._took_s = time.monotonic() - started
+
+    async def _event(self, client: httpx.AsyncClient) -> dict[str, Any]:
+        try:
+            answer = await client.get(f"/events/{self._event_id}")
+        except httpx.TransportError as unreachable:
+            raise Refused(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
+        if answer.status_code != 200:
+            raise Refused(f"{self._url} has no event {self._event_id}.")
+        return dict(answer.json())
+
+    def _lives(self, event: dict[str, Any], client: httpx.AsyncClient) -> list[Any]:
+        dice = random.Random(self._seed)  # noqa: S311 - a rehearsal, not a secret
+        lives = []
+        for number in range(self._fans):
+            watches = number * self._streams % self._fans < self._streams  # spread evenly over the crowd
+            fan = Fan(event, client, self.calls, self.seen, seed=dice.getrandbits(64), watches=watches)
+            lives.append(fan.live(arrive_after_s=dice.uniform(0, self._arrive_over_s)))
+        return lives
+
+    async def _show(self, crowd: "asyncio.Future[Any]", out: Console) -> None:
+        columns = (TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=out) as progress:
+            bars = {stage: progress.add_task(stage, total=self._fans) for stage in STAGES}
+            while not crowd.done():
+                await asyncio.wait({crowd}, timeout=REDRAW_S)
+                for stage, bar in bars.items():
+                    progress.update(bar, completed=getattr(self.seen, stage))
+        crowd.result()
+
+    def result(self) -> dict[str, Any]:
+        seen = self.seen
+        return {
+            "event_id": self._event_id, "fans": self._fans, "seconds": round(self._took_s, 2),
+            "joined": seen.joined, "called": seen.called, "held": seen.held, "bought": seen.bought,
+            "gave_up": seen.gave_up, "empty_handed": seen.empty_handed,
+            "tickets_sold": seen.tickets_sold, "capacity": seen.capacity,
+            "oversold": seen.oversold, "inversions": seen.inversions, "duplicate_numbers": seen.duplicate_numbers,
+            "went_home": dict(seen.refused), "failed": dict(seen.failed),
+            "calls_ms": {name: self.calls.summary(name) for name in sorted(self.calls.times_ms)},
+            "server_errors": sum(n for (_, status), n in self.calls.endings.items() if status >= 500 or status == 0),
+        }  # fmt: skip
+
+    def table(self) -> Table:
+        result, table = self.result(), Table(title=f"{self._fans} fans, {self._took_s:.1f} s", show_header=False)
+        for name in ("joined", "called", "held", "bought", "gave_up", "empty_handed"):
+            table.add_row(name.replace("_", " "), str(result[name]))
+        table.add_row("tickets sold", f"{result['tickets_sold']} of {result['capacity']}")
+        for name in ("oversold", "inversions", "duplicate_numbers"):
+            colour = "red" if result[name] else "green"
+            table.add_row(name.replace("_", " "), f"[{colour}]{result[name]}[/] (must be 0)")
+        for why, count in sorted(self.seen.failed.items()):
+            table.add_row(f"[yellow]{why}[/]", str(count))
+        return table
+
+    def times(self) -> Table:
+        table = Table("call", "n", "p50 ms", "p99 ms", "answers")
+        for name, times in sorted(self.calls.times_ms.items()):
+            endings = {status: n for (call, status), n in sorted(self.calls.endings.items()) if call == name}
+            p50, p99 = self.calls.percentile_ms(name, 0.5), self.calls.percentile_ms(name, 0.99)
+            table.add_row(
+                name, str(len(times)), f"{p50:.1f}", f"{p99:.1f}", " ".join(f"{s}:{n}" for s, n in endings.items())
+            )
+        return table

@@ -1,0 +1,222 @@
+"""One fan: joins, waits, claims, chooses, holds, pays. Sometimes gives up, sometimes asks twice."""
+
+import asyncio
+import random
+import time
+import uuid
+from typing import Any
+
+import httpx
+import orjson
+
+from onsale.simulate.http import Browser, Calls
+from onsale.simulate.ledger import Seen
+
+SHARE_LEAVES_LINE, SHARE_LEAVES_HOLD, SHARE_ASKS_TWICE, SHARE_SEATED, SHARE_BOTH = 0.02, 0.03, 0.1, 0.6, 0.1
+PICKS_MAX = 8
+ORDER_PATIENCE_S = 120.0
+METHODS = {"ok": 84, "decline": 4, "slow": 3, "error_then_ok": 4, "duplicate_webhooks": 5}
+FINAL = {"confirmed", "cancelled", "expired", "review", "refunded", "partially_refunded"}
+
+
+class GaveUp(Exception):
+    """This fan goes home without tickets; the message says why."""
+
+
+class Fan:
+    """State of one fan. `watches` fans hold a stream while they wait, the others poll."""
+
+    def __init__(
+        self, event: dict[str, Any], client: httpx.AsyncClient, calls: Calls, seen: Seen, *, seed: int, watches: bool
+    ) -> None:
+        self._dice = random.Random(seed)  # noqa: S311 - a rehearsal, not a secret
+        self._browser = Browser(client, calls, self._dice)
+        self._client, self._seen, self._event, self._watches = client, seen, event, watches
+        self._path = f"/events/{event['event_id']}"
+        self._token = self._pass = self._checkout_key = ""
+        self._join_seq = 0
+
+    async def live(self, *, arrive_after_s: float) -> None:
+        await asyncio.sleep(arrive_after_s)
+        try:
+            await self._join()
+            await self._wait()
+            await self._claim()
+            reservation = await self._hold()
+            await self._buy(reservation)
+        except GaveUp as why:
+            self._seen.refused[str(why)] += 1
+
+    def _chance(self, share: float) -> bool:
+        return self._dice.random() < share
+
+    async def _ask(self, name: str, method: str, path: str, **more: Any) -> tuple[int, dict[str, Any]]:
+        status, answer = await self._browser.ask(name, method, path, **more)
+        if status == 0 or status >= 500:
+            self._seen.failed[f"{name} {status}"] += 1
+            raise GaveUp(f"{name} failed")
+        return status, answer
+
+    async def _join(self) -> None:
+        key = str(uuid.UUID(int=self._dice.getrandbits(128)))
+        asks = [
+            self._ask("join", "POST", f"{self._path}/queue", key=key) for _ in range(1 + self._chance(SHARE_ASKS_TWICE))
+        ]
+        answers = await asyncio.gather(*asks)
+        status, place = answers[0]
+        if status not in {200, 201}:
+            raise GaveUp(f"not let in ({status})")
+        if len({answer["join_seq"] for _, answer in answers}) > 1:
+            self._seen.failed["two numbers for one fan"] += 1
+        self._token, self._join_seq = place["queue_token"], place["join_seq"]
+        self._seen.number(self._join_seq)
+
+    async def _wait(self) -> None:
+        leaves_at = time.monotonic() + self._dice.uniform(1, 30) if self._chance(SHARE_LEAVES_LINE) else None
+        while True:
+            asked_at = time.monotonic()
+            status, place = await self._ask("status", "GET", f"{self._path}/queue/status", token=self._token)
+            if status != 200 or place["status"] in {"expired", "left", "completed"}:
+                raise GaveUp("lost the place" if status != 200 else place["status"])
+            if place["status"] in {"ready", "admitted"}:
+                self._seen.call(self._join_seq, time.monotonic())
+                return
+            self._seen.still_waiting(self._join_seq, asked_at)
+            if leaves_at and asked_at > leaves_at:
+                await self._ask("leave", "DELETE", f"{self._path}/queue", token=self._token)
+                self._seen.gave_up += 1
+                raise GaveUp("left the line")
+            if await self._sold_out():
+                self._seen.empty_handed += 1
+                raise GaveUp("sold out while waiting")
+            await self._pause(place["poll_after_ms"] / 1000)
+
+    async def _sold_out(self) -> bool:
+        _, line = await self._ask("line", "GET", f"{self._path}/queue")
+        return line["state"] in {"sold_out", "closed"}
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the next poll; a fan with a stream comes earlier when the line reaches the place."""
+        if not self._watches:
+            await asyncio.sleep(seconds)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._watch()
+        except (TimeoutError, httpx.TransportError):
+            return
+
+    async def _watch(self) -> None:
+        headers = {"authorization": f"Bearer {self._token}"}
+        async with self._client.stream("GET", f"{self._path}/sections/updates", headers=headers, timeout=60) as stream:
+            kind = ""
+            async for text in stream.aiter_lines():
+                if text.startswith("event:"):
+                    kind = text[6:].strip()
+                elif text.startswith("data:") and kind == "line":
+                    line = orjson.loads(text[5:])
+                    if (line["head_seq"] or 0) >= self._join_seq or line["state"] in {"sold_out", "closed"}:
+                        return
+        await asyncio.sleep(1)
+
+    async def _claim(self) -> None:
+        status, answer = await self._ask("pass", "POST", f"{self._path}/queue/pass", token=self._token)
+        if status != 200:
+            raise GaveUp(f"not admitted ({status})")
+        self._pass, self._checkout_key = answer["pass"], answer["checkout_key"]
+
+    async def _hold(self) -> dict[str, Any]:
+        for _ in range(PICKS_MAX):
+            wish = await self._choose()
+            if wish is None:
+                break
+            key = str(uuid.UUID(int=self._dice.getrandbits(128)))
+            status, answer = await self._ask(
+                "hold", "POST", f"{self._path}/reservations", token=self._pass, key=key, body=wish
+            )
+            if status == 201 or status == 200:
+                self._seen.held += 1
+                return answer
+            if status != 409:
+                raise GaveUp(f"hold refused ({status})")
+        self._seen.empty_handed += 1
+        raise GaveUp("nothing left to choose")
+
+    async def _choose(self) -> dict[str, Any] | None:
+        """Some seats of one row, some GA tickets, or both; nothing when nothing is left."""
+        _, answer = await self._ask("sections", "GET", f"{self._path}/sections")
+        most = self._event["limits"]["tickets_per_order"]
+        open_now = [section for section in answer["sections"] if section["available_seats"] > 0]
+        seated = [section for section in open_now if section["kind"] == "seated"]
+        ga = [section for section in open_now if section["kind"] == "ga"]
+        wish: dict[str, Any] = {}
+        if seated and (not ga or self._chance(SHARE_SEATED)):
+            seats = await self._pick(self._dice.choice(seated), self._dice.randint(1, most))
+            wish["seats"] = seats
+        taken = len(wish.get("seats", ()))
+        if ga and taken < most and (not wish or self._chance(SHARE_BOTH)):
+            section = self._dice.choice(ga)
+            quantity = min(self._dice.randint(1, most - taken), section["available_seats"])
+            wish["ga"] = [{"section_id": section["section_id"], "quantity": quantity}]
+        return wish or None
+
+    async def _pick(self, section: dict[str, Any], wanted: int) -> list[str]:
+        size = 100
+        page = self._dice.randint(1, -(-section["total_seats"] // size))
+        path = f"{self._path}/sections/{section['section_id']}/seats?page={page}&page_size={size}"
+        status, answer = await self._ask("seats", "GET", path, token=self._pass)
+        if status != 200:
+            raise GaveUp(f"seats refused ({status})")
+        free = [seat["seat_id"] for seat in answer["seats"] if seat["status"] == "available"]
+        start = self._dice.randrange(max(1, len(free) - wanted + 1))
+        return free[start : start + wanted]
+
+    async def _buy(self, reservation: dict[str, Any]) -> None:
+        if self._chance(SHARE_LEAVES_HOLD):
+            path = f"{self._path}/reservations/{reservation['reservation_id']}"
+            await self._ask("give back", "DELETE", path, token=self._pass)
+            self._seen.gave_up += 1
+            raise GaveUp("gave the hold back")
+        method = self._dice.choices(list(METHODS), list(METHODS.values()))[0]
+        body = {
+            "reservation_id": reservation["reservation_id"],
+            "expected_total_minor": reservation["total_amount_minor_units"],
+            "currency": reservation["currency"],
+            "customer": {
+                "name": f"Fan {self._join_seq}",
+                "email": f"fan-{self._join_seq}-{self._dice.getrandbits(32)}@example.org",
+            },
+            "payment": {"provider": "sandbox", "method": method},
+        }
+        key = f"{self._checkout_key}.{reservation['reservation_id']}"
+        asks = [
+            self._ask("order", "POST", "/orders", token=self._pass, key=key, body=body)
+            for _ in range(1 + self._chance(SHARE_ASKS_TWICE))
+        ]
+        answers = await asyncio.gather(*asks)
+        status, order = answers[0]
+        if status not in {200, 202}:
+            raise GaveUp(f"order refused ({status})")
+        if len({answer["reference"] for _, answer in answers}) > 1:
+            self._seen.failed["two orders for one purchase"] += 1
+        await self._see_it_through(reservation, order)
+
+    async def _see_it_through(self, reservation: dict[str, Any], order: dict[str, Any]) -> None:
+        path, token = f"/orders/{order['reference']}", order["order_token"]
+        deadline, pause_s, paid_again = time.monotonic() + ORDER_PATIENCE_S, 0.3, False
+        now: dict[str, Any] = {"status": "pending"}
+        while now["status"] not in FINAL:
+            if time.monotonic() > deadline:
+                self._seen.failed["order still open"] += 1
+                raise GaveUp("order still open")
+            await asyncio.sleep(pause_s * self._dice.uniform(0.7, 1.3))
+            pause_s = min(3.0, pause_s * 1.4)
+            _, now = await self._ask("order status", "GET", path, token=token)
+            if (now.get("attempt") or {}).get("status") == "failed" and not paid_again:
+                paid_again = True
+                body = {"payment": {"provider": "sandbox", "method": "ok"}}
+                await self._ask("pay again", "POST", f"{path}/payments", token=token, key=str(uuid.uuid4()), body=body)
+        if now["status"] != "confirmed":
+            raise GaveUp(f"order {now['status']}")
+        tickets = len(reservation["seats"]) + sum(part["quantity"] for part in reservation["ga"])
+        self._seen.purchase(list(reservation["seats"]), tickets)

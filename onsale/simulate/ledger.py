@@ -1,0 +1,59 @@
+"""What the crowd saw, and the promises it can check from that: no number twice, nobody overtaken, nothing oversold."""
+
+import bisect
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Seen:
+    """Facts noted by fans as they happen. Times are the simulation's own monotonic seconds."""
+
+    capacity: int = 0
+    joined: int = 0
+    called: int = 0
+    held: int = 0
+    bought: int = 0
+    gave_up: int = 0
+    empty_handed: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    tickets_sold: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    _numbers: Counter[int] = field(default_factory=Counter)
+    _seats: Counter[str] = field(default_factory=Counter)
+    _called_at: list[tuple[float, int]] = field(default_factory=list)
+    inversions: int = 0
+
+    def number(self, join_seq: int) -> None:
+        self.joined += 1
+        self._numbers[join_seq] += 1
+
+    def call(self, join_seq: int, at_s: float) -> None:
+        """A fan was told `ready`. Kept as a rising record: the largest number known to be called by then."""
+        self.called += 1
+        if not self._called_at or join_seq > self._called_at[-1][1]:
+            self._called_at.append((at_s, join_seq))
+
+    def still_waiting(self, join_seq: int, asked_at_s: float) -> None:
+        """A fan asked at `asked_at_s` and was told to wait: nobody behind may have been told `ready` before that."""
+        known = bisect.bisect_left(self._called_at, (asked_at_s, 0)) - 1
+        if known >= 0 and self._called_at[known][1] > join_seq:
+            self.inversions += 1
+
+    def purchase(self, seats: list[str], tickets: int) -> None:
+        self.bought += 1
+        self.tickets_sold += tickets
+        self._seats.update(seats)
+
+    @property
+    def duplicate_numbers(self) -> int:
+        return sum(times - 1 for times in self._numbers.values())
+
+    @property
+    def oversold(self) -> int:
+        """Seats sold twice, and tickets beyond the capacity."""
+        return sum(times - 1 for times in self._seats.values()) + max(0, self.tickets_sold - self.capacity)
+
+    @property
+    def promises_kept(self) -> bool:
+        return not (self.oversold or self.inversions or self.duplicate_numbers)

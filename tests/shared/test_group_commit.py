@@ -1,0 +1,88 @@
+"""Group commit: batches grow by themselves, members fail alone, and what waits is bounded."""
+
+import asyncio
+
+import pytest
+
+from shared.group_commit import GroupCommit
+from shared.problems import Overloaded, SoldOut, Unavailable
+from tests.support.wait import wait_until
+
+
+class Work:
+    """A batch worker that waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.go = asyncio.Event()
+
+    async def __call__(self, items: list[int]):
+        self.batches.append(items)
+        await self.go.wait()
+        return [SoldOut() if item < 0 else item * 2 for item in items]
+
+
+async def test_the_next_batch_is_what_arrived_while_the_last_was_on_its_way() -> None:
+    work = Work()
+    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100)
+    first = asyncio.create_task(group.submit(1))
+    await wait_until(lambda: work.batches)
+    rest = [asyncio.create_task(group.submit(n)) for n in range(2, 8)]
+    await asyncio.sleep(0)
+    work.go.set()
+    assert await asyncio.gather(first, *rest) == [n * 2 for n in range(1, 8)]
+    assert work.batches == [[1], [2, 3, 4, 5, 6, 7]]
+
+
+async def test_one_member_fails_alone() -> None:
+    work = Work()
+    work.go.set()
+    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100)
+    answers = await asyncio.gather(*(group.submit(n) for n in (1, -1, 3)), return_exceptions=True)
+    assert answers[0] == 2
+    assert isinstance(answers[1], SoldOut)
+    assert answers[2] == 6
+
+
+async def test_a_batch_that_raises_tells_every_member() -> None:
+    async def broken(items: list[int]) -> list[int]:
+        raise ConnectionError("gone")
+
+    group = GroupCommit(broken, name="t", batch_max=10, waiting_max=100)
+    answers = await asyncio.gather(group.submit(1), group.submit(2), return_exceptions=True)
+    assert all(isinstance(answer, ConnectionError) for answer in answers)
+
+
+async def test_too_many_are_refused_at_once() -> None:
+    work = Work()
+    group = GroupCommit(work, name="t", batch_max=1, waiting_max=2)
+    tasks = [asyncio.create_task(group.submit(0))]
+    await wait_until(lambda: work.batches)
+    tasks += [asyncio.create_task(group.submit(n)) for n in (1, 2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await group.submit(3)
+    work.go.set()
+    assert await asyncio.gather(*tasks) == [0, 2, 4]
+
+
+async def test_a_caller_who_leaves_does_not_take_the_batch_along() -> None:
+    work = Work()
+    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100)
+    leaver, stayer = asyncio.create_task(group.submit(1)), asyncio.create_task(group.submit(2))
+    await wait_until(lambda: work.batches)
+    leaver.cancel()
+    work.go.set()
+    assert await stayer == 4
+
+
+async def test_closing_finishes_what_waits_and_refuses_what_comes_after() -> None:
+    work = Work()
+    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100)
+    waiting = asyncio.create_task(group.submit(1))
+    await wait_until(lambda: work.batches)
+    work.go.set()
+    await group.close()
+    assert await waiting == 2
+    with pytest.raises(Unavailable):
+        await group.submit(2)

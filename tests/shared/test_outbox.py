@@ -1,0 +1,90 @@
+"""Tell: what was committed reaches the log, in order, at least once; what was rolled back never does."""
+
+import pytest
+from sqlalchemy import text
+
+from shared.contracts.events import Event
+from shared.outbox import Relay, log_stream, outbox_tables, read_log, tell
+from shared.postgres import metadata
+
+
+@pytest.fixture
+async def tables(postgres):
+    outbox, lease = outbox_tables(tables := metadata("outbox_test"))
+    async with postgres.begin() as connection:
+        await connection.execute(text("CREATE SCHEMA outbox_test"))
+        await connection.run_sync(tables.create_all)
+    return outbox, lease
+
+
+def event(number: int) -> Event:
+    return Event(type="order.confirmed", event_id="arena", aggregate=f"order:{number}", version=number)
+
+
+async def logged(redis) -> list[int]:
+    entries = await read_log(redis, {log_stream("arena"): "0"}, block_ms=1)
+    return [entry.version for _, _, entry in entries]
+
+
+async def test_events_leave_with_their_transaction_in_order(postgres, redis, tables) -> None:
+    async with postgres.begin() as connection:
+        await tell(connection, tables[0], [event(1), event(2)])
+    async with postgres.connect() as connection:
+        await tell(connection, tables[0], [event(3)])
+        await connection.rollback()
+    relay = Relay(postgres, redis, *tables)
+    assert await relay.turn() == 2
+    assert await relay.turn() == 0
+    assert await logged(redis) == [1, 2]
+
+
+async def test_a_row_that_commits_late_is_not_skipped(postgres, redis, tables) -> None:
+    relay = Relay(postgres, redis, *tables)
+    async with postgres.connect() as slow:
+        await tell(slow, tables[0], [event(1)])
+        async with postgres.begin() as quick:
+            await tell(quick, tables[0], [event(2)])
+        await relay.turn()
+        await slow.commit()
+    await relay.turn()
+    assert await logged(redis) == [2, 1]
+
+
+async def test_one_relay_works_at_a_time_and_another_takes_over(postgres, redis, tables) -> None:
+    first, second = Relay(postgres, redis, *tables), Relay(postgres, redis, *tables)
+    async with postgres.begin() as connection:
+        await tell(connection, tables[0], [event(1)])
+    await first.turn()
+    async with postgres.begin() as connection:
+        await tell(connection, tables[0], [event(2)])
+    assert await second.turn() == 0
+    async with postgres.begin() as connection:
+        await connection.execute(text("UPDATE outbox_test.outbox_lease SET until = now() - interval '1 second'"))
+    assert await second.turn() == 1
+    assert await logged(redis) == [1, 2]
+
+
+async def test_an_event_is_told_again_when_the_mark_was_lost(postgres, redis, tables) -> None:
+    async with postgres.begin() as connection:
+        await tell(connection, tables[0], [event(1)])
+    relay = Relay(postgres, redis, *tables)
+    relay._mark = lambda ids: _nothing()  # the process died between log and mark
+    await relay.turn()
+    await Relay.turn(relay)
+    assert await logged(redis) == [1, 1]
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def test_old_rows_are_forgotten_and_fresh_ones_kept(postgres, redis, tables) -> None:
+    async with postgres.begin() as connection:
+        await tell(connection, tables[0], [event(1), event(2)])
+    relay = Relay(postgres, redis, *tables)
+    await relay.turn()
+    async with postgres.begin() as connection:
+        await connection.execute(
+            text("UPDATE outbox_test.outbox SET published_at = now() - interval '25 hours' WHERE id = 1")
+        )
+    assert await relay.forget() == 1

@@ -1,0 +1,165 @@
+"""The shell: every answer out of a service is its own or a problem document."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from fastapi import APIRouter, FastAPI
+
+from shared import problems
+from shared.auth import sign_service_call
+from shared.http import Neighbour
+from shared.inputs import Body
+from shared.service import create_service, drain, internal, public
+from shared.settings import ServiceSettings
+
+SETTINGS = ServiceSettings(body_max_bytes=1024, log_requests=False)
+outside, inside = APIRouter(), APIRouter()
+
+
+class Order(Body):
+    count: int
+
+
+@outside.post("/things")
+async def make(order: Order) -> dict[str, int]:
+    if order.count == 13:
+        raise problems.SoldOut("None left.", available=0)
+    return {"count": order.count // (order.count - 7)}
+
+
+@inside.post("/things")
+async def ask(order: Order) -> dict[str, int]:
+    if order.count == 13:
+        raise problems.SoldOut("None left.", available=0)
+    return {"count": order.count}
+
+
+class Count(Body):
+    count: int
+
+
+@pytest.fixture
+def app() -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI):
+        yield
+
+    async def broken() -> None:
+        if app.state.engine_away:
+            raise ConnectionError
+
+    app = create_service(
+        "queue", SETTINGS, title="test", lifespan=lifespan, routers=[outside], internal_routers=[inside],
+        checks=lambda app: {"engine": broken},
+    )  # fmt: skip
+    app.state.engine_away = False
+    return app
+
+
+def client(app, face=public) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=face(app)), base_url="http://test")
+
+
+async def test_a_problem_is_a_document(app) -> None:
+    async with client(app) as browser:
+        answer = await browser.post("/things", json={"count": 13}, headers={"x-request-id": "abcdefgh-1"})
+    assert answer.status_code == 409
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json() == {
+        "type": "/problems/sold-out", "title": "Nothing is left of what you asked for.", "status": 409,
+        "detail": "None left.", "request_id": "abcdefgh-1", "available": 0,
+    }  # fmt: skip
+    assert answer.headers["x-request-id"] == "abcdefgh-1"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "slug"),
+    [
+        (b"{", 400, "malformed-request"),
+        (b'{"count": "x"}', 422, "invalid-request"),
+        (b'{"count": 1, "more": 2}', 422, "invalid-request"),
+        (b"{}", 422, "invalid-request"),
+        (b" " * 2000 + b'{"count": 1}', 413, "body-too-large"),
+    ],
+)
+async def test_bad_input_has_its_own_document_and_repeats_nothing(app, body, status, slug) -> None:
+    async with client(app) as browser:
+        answer = await browser.post("/things", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
+    assert '"input"' not in answer.text
+
+
+async def test_a_body_without_a_length_is_bounded_too(app) -> None:
+    async def endless():
+        for _ in range(100):
+            yield b" " * 100
+
+    async with client(app) as browser:
+        answer = await browser.post("/things", content=endless(), headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+
+async def test_a_bug_says_nothing_of_itself(app) -> None:
+    async with client(app) as browser:
+        answer = await browser.post("/things", json={"count": 7})
+    assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-fault")
+    assert "division" not in answer.text
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nowhere", 404), ("GET", "/things", 405)])
+async def test_even_a_wrong_address_is_a_problem_document(app, method, path, status) -> None:
+    async with client(app) as browser:
+        answer = await browser.request(method, path)
+    assert answer.status_code == status == answer.json()["status"]
+
+
+async def test_internal_is_nowhere_from_outside_and_signed_inside(app) -> None:
+    body = b'{"count": 3}'
+    signed = sign_service_call(SETTINGS.service_keys, "POST", "/internal/things", body)
+    async with client(app) as browser, client(app, internal) as neighbour:
+        assert (await browser.post("/internal/things", content=body, headers=signed)).status_code == 404
+        assert (await neighbour.post("/internal/things", content=body, headers=signed)).json() == {"count": 3}
+        assert (await neighbour.post("/internal/things", content=body)).status_code == 401
+        assert (await neighbour.post("/internal/things", content=b'{"count": 4}', headers=signed)).status_code == 401
+        old = sign_service_call(SETTINGS.service_keys, "POST", "/internal/things", body, at_s=1_000_000)
+        assert (await neighbour.post("/internal/things", content=body, headers=old)).status_code == 401
+        assert (await neighbour.get("/livez")).status_code == 404
+
+
+async def test_a_neighbours_problem_comes_back_as_the_same_class(app) -> None:
+    async with client(app, internal) as http:
+        neighbour = Neighbour(http, "http://test", SETTINGS.service_keys, name="queue")
+        assert (await neighbour.ask("/things", Count(count=5), Count)).count == 5
+        with pytest.raises(problems.SoldOut) as raised:
+            await neighbour.ask("/things", Count(count=13), Count)
+    assert raised.value.detail == "None left."
+    assert raised.value.members == {"available": 0}
+
+
+async def test_a_neighbour_that_does_not_answer_is_unavailable() -> None:
+    async def gone(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(gone)) as http:
+        with pytest.raises(problems.Unavailable):
+            await Neighbour(http, "http://gone", SETTINGS.service_keys, name="queue").ask("/x", Count(count=1), Count)
+
+
+async def test_readiness_follows_the_engines_and_ends_first(app) -> None:
+    ended = asyncio.Event()
+
+    async def end_streams() -> None:
+        ended.set()
+
+    app.state.on_drain.append(end_streams)
+    async with client(app) as browser:
+        assert (await browser.get("/readyz")).status_code == 200
+        app.state.engine_away = True
+        answer = await browser.get("/readyz")
+        assert (answer.status_code, answer.json()["failing"]) == (503, ["engine"])
+        app.state.engine_away = False
+        await drain(app)
+        assert (await browser.get("/readyz")).status_code == 503
+    assert ended.is_set()
