@@ -18,6 +18,7 @@ from onsale import event_files, key_file, serve
 from onsale.admin import Admin, Refused
 from onsale.audit import print_audit
 from onsale.child import EngineTrouble
+from onsale.engines import suite_url
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from onsale.up import Suite, run
@@ -41,9 +42,9 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 DataDir = Annotated[Path, typer.Option("--data-dir", help="Engines' data, keys and logs.")]
-Url = Annotated[str, typer.Option("--url", help="Where the suite answers.")]
+Url = Annotated[str | None, typer.Option("--url", help="Where the suite answers; as its data directory says.")]
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event, as in its file.")]
-DATA_DIR, URL = Path(".onsale"), "http://localhost:8000"
+DATA_DIR = Path(".onsale")
 
 
 def main() -> None:
@@ -136,7 +137,7 @@ def write_deploy_config(folder: Path = Path("deploy")) -> None:
 
 @events.command("apply")
 def apply_events(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…")], url: Url = URL, data_dir: DataDir = DATA_DIR
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…")], url: Url = None, data_dir: DataDir = DATA_DIR
 ) -> None:
     """Give event files to a running suite. Applying a file again changes nothing."""
     for path in files:
@@ -146,7 +147,7 @@ def apply_events(
 
 
 @room.command("show")
-def show_room(event_id: EventId, url: Url = URL, data_dir: DataDir = DATA_DIR) -> None:
+def show_room(event_id: EventId, url: Url = None, data_dir: DataDir = DATA_DIR) -> None:
     """What the room is set to, and where its line stands."""
     state = _admin(url, data_dir, lambda admin: admin.room(event_id))
     table = Table(show_header=False, title=event_id)
@@ -162,7 +163,7 @@ def set_room(
     burst: Annotated[int | None, typer.Option(min=1, help="Calls that may come at once.")] = None,
     max_active: Annotated[int | None, typer.Option(min=0, help="Fans inside at most, called ones included.")] = None,
     reason: Annotated[str, typer.Option(help="Kept in the audit trail.")] = "onsale room set",
-    url: Url = URL,
+    url: Url = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
     """Change the admission rate and its bounds; the next tick (0.2 s) obeys."""
@@ -177,7 +178,7 @@ def set_room(
 def _room_action(action: str, sentence: str) -> None:
     @room.command(action, help=sentence)
     def act(
-        event_id: EventId, reason: str = f"onsale room {action}", url: Url = URL, data_dir: DataDir = DATA_DIR
+        event_id: EventId, reason: str = f"onsale room {action}", url: Url = None, data_dir: DataDir = DATA_DIR
     ) -> None:
         _admin(url, data_dir, lambda admin: admin.act(event_id, action, reason=reason))
         out.print(f"{event_id}: {action}")
@@ -190,15 +191,15 @@ _room_action("close", "Nobody joins, nobody is called.")
 
 
 @app.command()
-def audit(event_id: EventId, url: Url = URL, data_dir: DataDir = DATA_DIR) -> None:
+def audit(event_id: EventId, url: Url = None, data_dir: DataDir = DATA_DIR) -> None:
     """Check the invariants of an event over gate and ledger. Exit code 1 if one is broken."""
     if not print_audit(out, _admin(url, data_dir, lambda admin: admin.audit(event_id))):
         raise typer.Exit(1)
 
 
-def _admin(url: str, data_dir: Path, ask: Any) -> Any:
+def _admin(url: str | None, data_dir: Path, ask: Any) -> Any:
     async def work() -> Any:
         async with httpx.AsyncClient(trust_env=False) as client:
-            return await ask(Admin(client, url, key_file.admin_key(data_dir)))
+            return await ask(Admin(client, url or suite_url(data_dir), key_file.admin_key(data_dir)))
 
     return _run(work())

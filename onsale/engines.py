@@ -145,12 +145,13 @@ def _open_data_dir(data_dir: Path) -> tuple[Path, int]:
     return data_dir, lock_fd
 
 
-def write_engines_file(data_dir: Path, engines: Engines, sandbox_url: str | None) -> None:
+def write_engines_file(data_dir: Path, engines: Engines, sandbox_url: str | None, *, url: str | None = None) -> None:
     """Tell `psql`, `redis-cli` and scripts where things run: `<data-dir>/engines.json`, for its owner only."""
     places = {
         "postgres_url": with_driver(engines.postgres_url),
         "redis_url": engines.redis_url,
         "sandbox_url": sandbox_url,
+        "url": url,
     }
     write_secret(data_dir / ENGINES_FILE, json.dumps(places, indent=2) + "\n")
 
@@ -169,3 +170,10 @@ def read_engines_file(data_dir: Path) -> Engines:
         raise EngineTrouble(f"Nothing has run in {data_dir} yet: there is no {ENGINES_FILE}") from problem
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise EngineTrouble(f"{path} cannot be read: {problem}") from problem
+
+
+def suite_url(data_dir: Path) -> str:
+    """Where the suite on this data directory answers, or last answered; port 8000 if none ever ran here."""
+    path = data_dir / ENGINES_FILE
+    known = json.loads(path.read_text()).get("url") if path.exists() else None
+    return known or "http://localhost:8000"

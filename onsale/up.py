@@ -89,7 +89,7 @@ async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
             await migrate.upgrade(engines.engines.postgres_url, service)
         secrets = key_file.service_secrets(suite.data_dir)
         sandbox_url = await _sandbox(suite, stack, secrets)
-        write_engines_file(suite.data_dir, engines.engines, sandbox_url)
+        write_engines_file(suite.data_dir, engines.engines, sandbox_url, url=suite.url)
         environment = _environment(suite, engines, secrets, sandbox_url)
         suite.say("Starting the services …")
         services = await (_processes if suite.processes else _one_process)(suite, stack, environment)

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ("tests.support.engines",)
+pytest_plugins = ("tests.support.engines", "tests.support.suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -12,3 +12,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("redis")
         if "postgres_url" in asked_for:
             item.add_marker("postgres")
+        if "suite" in asked_for:
+            item.add_marker("journey")

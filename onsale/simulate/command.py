@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from onsale.admin import Refused
+from onsale.engines import suite_url
 from onsale.simulate.fan import Fan
 from onsale.simulate.http import Calls
 from onsale.simulate.ledger import Seen
@@ -29,7 +30,8 @@ def simulate(
     event_id: Annotated[str, typer.Option(help="The event to live through.")],
     fans: Annotated[int, typer.Option(min=1, max=200_000, help="How many fans come.")] = 1000,
     arrive_over: Annotated[float, typer.Option(min=0, help="Seconds over which they arrive.")] = 5.0,
-    url: Annotated[str, typer.Option(help="Where the suite answers.")] = "http://localhost:8000",
+    url: Annotated[str | None, typer.Option(help="Where the suite answers; as its data directory says.")] = None,
+    data_dir: Annotated[Path, typer.Option(help="The suite's data directory.")] = Path(".onsale"),
     seed: Annotated[int, typer.Option(help="The same seed gives the same crowd.")] = 1,
     streams: Annotated[
         int, typer.Option(min=0, max=STREAMS_MAX, help="Fans who hold a live stream; the others poll.")
@@ -38,7 +40,9 @@ def simulate(
 ) -> None:
     """Send a crowd through an on-sale over real HTTP and SSE. Exit code 1 if an invariant broke."""
     out = Console(highlight=False)
-    crowd = Crowd(url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams)
+    crowd = Crowd(
+        url or suite_url(data_dir), event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(crowd.run(out))
     out.print(crowd.table(), crowd.times())
