@@ -17,7 +17,7 @@ from rich.table import Table
 from onsale.admin import Refused
 from onsale.engines import suite_url
 from onsale.simulate.fan import Fan
-from onsale.simulate.http import Calls
+from onsale.simulate.http import Calls, no_cookies
 from onsale.simulate.ledger import Seen
 
 CONNECTIONS_MAX = 256
@@ -65,7 +65,9 @@ class Crowd:
         limits = httpx.Limits(
             max_connections=CONNECTIONS_MAX + self._streams, max_keepalive_connections=CONNECTIONS_MAX
         )
-        async with httpx.AsyncClient(base_url=self._url, limits=limits, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=self._url, limits=limits, trust_env=False, cookies=no_cookies()
+        ) as client:
             event = await self._event(client)
             self.seen.capacity = sum(section["capacity"] for section in event["sections"])
             started = time.monotonic()

@@ -151,8 +151,8 @@ class Fan:
         ga = [section for section in open_now if section["kind"] == "ga"]
         wish: dict[str, Any] = {}
         if seated and (not ga or self._chance(SHARE_SEATED)):
-            seats = await self._pick(self._dice.choice(seated), self._dice.randint(1, most))
-            wish["seats"] = seats
+            if seats := await self._pick(self._dice.choice(seated), self._dice.randint(1, most)):
+                wish["seats"] = seats
         taken = len(wish.get("seats", ()))
         if ga and taken < most and (not wish or self._chance(SHARE_BOTH)):
             section = self._dice.choice(ga)

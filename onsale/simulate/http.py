@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections import Counter, defaultdict
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -30,6 +31,11 @@ class Calls:
     def summary(self, name: str) -> dict[str, float]:
         p50, p99 = self.percentile_ms(name, 0.5), self.percentile_ms(name, 0.99)
         return {"n": len(self.times_ms[name]), "p50": p50, "p99": p99}
+
+
+def no_cookies() -> CookieJar:
+    """A jar that takes nothing: a crowd shares one client, and each fan carries tokens in hand."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 class Browser:

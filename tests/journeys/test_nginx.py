@@ -10,6 +10,7 @@ import pytest
 
 from onsale.loopback import free_port
 from onsale.nginx import nginx_conf
+from onsale.simulate.http import no_cookies
 from shared.routes import SERVICES
 from tests.support.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
@@ -50,7 +51,7 @@ def balanced(suite: RunningSuite, tmp_path: Path) -> Iterator[str]:
 @needs_nginx
 async def test_nginx_carries_the_journey(suite: RunningSuite, balanced: str) -> None:
     event_id = await suite.open_event()
-    async with httpx.AsyncClient(base_url=balanced, timeout=20) as browser:
+    async with httpx.AsyncClient(base_url=balanced, timeout=20, cookies=no_cookies()) as browser:
 
         async def answers() -> bool:
             try:

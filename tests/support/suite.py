@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from onsale.loopback import free_port
+from onsale.simulate.http import no_cookies
 from tests.support.engines import fast_place
 
 READY_WITHIN_S = 60
@@ -102,7 +103,8 @@ class RunningSuite:
 
     def browser(self) -> httpx.AsyncClient:
         """A fan without cookies: each test says itself what it carries."""
-        return httpx.AsyncClient(base_url=self.url, timeout=20, limits=httpx.Limits(max_connections=100))
+        limits = httpx.Limits(max_connections=100)
+        return httpx.AsyncClient(base_url=self.url, timeout=20, limits=limits, cookies=no_cookies())
 
     async def open_event(self, **changes: Any) -> str:
         """A new event with an open room; `room`, `sales` and `sections` replace the small venue's."""

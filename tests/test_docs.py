@@ -1,0 +1,32 @@
+"""What the documents say is so: README's examples run, and its links lead somewhere."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.suite import RunningSuite
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [path for path in ROOT.rglob("*.md") if not {".venv", "node_modules"} & set(path.parts)]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+def test_the_api_by_example_runs_as_it_stands(suite: RunningSuite, tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", readme.split("## The API by example")[1].split("\n## ")[0], re.S)
+    assert len(blocks) == 1
+    script = "set -eu\n" + blocks[0].replace("http://localhost:8000", suite.url)
+    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_every_make_target_in_readme_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"^make ([a-z-]+)", (ROOT / "README.md").read_text(), re.M)) <= targets
