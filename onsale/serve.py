@@ -6,6 +6,7 @@ listeners close, services end, and neighbours can be asked until the last servic
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import logging
 import signal
@@ -95,6 +96,8 @@ async def running(
         outer = await stack.enter_async_context(_servers())
         stack.push_async_callback(_drain, apps)
         await outer.start([pair for pair in sockets if pair not in within])
+        gc.collect()
+        gc.freeze()  # what is here now stays: later collections need not look at it
         yield
 
 

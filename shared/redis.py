@@ -14,15 +14,18 @@ ENGINE_AWAY = (RedisConnectionError, RedisTimeoutError, OSError)
 __all__ = ["ENGINE_AWAY", "EngineIdentity", "Redis", "RedisError", "connect", "identity"]
 
 
-def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64) -> Redis:
-    """A client with bounded waits; one immediate retry covers a connection that the engine closed while idle."""
+def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retries: int = 1) -> Redis:
+    """A client with bounded waits; one immediate retry covers a connection that the engine closed while idle.
+
+    Who subscribes wants no retries: a connection lost and found has missed what was shown in between.
+    """
     return Redis.from_url(
         url,
         protocol=2,
         socket_timeout=timeout_s,
         socket_connect_timeout=timeout_s,
         max_connections=connections_max,
-        retry=Retry(NoBackoff(), 1),
+        retry=Retry(NoBackoff(), retries),
         retry_on_error=[RedisConnectionError],
     )
 

@@ -6,6 +6,7 @@
 """
 
 import asyncio
+import itertools
 import logging
 import re
 import time
@@ -16,6 +17,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from prometheus_client import Histogram
 from redis.exceptions import ConnectionError as RedisAway
 from redis.exceptions import TimeoutError as RedisLate
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -26,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import problems
 from shared.auth import neighbours_only
+from shared.hot_lane import STARTED_KEY, HotLane
 from shared.logs import data
 from shared.problems import Problem
 from shared.settings import ServiceSettings
@@ -37,7 +40,10 @@ Checks = Mapping[str, Callable[[], Awaitable[object]]]
 VERSION = "0.1.0"
 READY_DEADLINE_S = 2.0
 REQUEST_ID_KEY = "onsale.request_id"
+RECEIVE_KEY = "onsale.receive"  # the server's own, beneath all layers: a long stream finds its transport behind it
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
+_PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 def create_service(
@@ -65,6 +71,8 @@ def create_service(
     app.include_router(_probes(name, checks))
     _answer_with_problems(app)
     app.add_middleware(RequestShell, service=name, settings=settings)
+    lane = HotLane(app, hot_routes)
+    app.state.hot_lane = lane.takes, RequestShell(lane, service=name, settings=settings)
     return app
 
 
@@ -85,9 +93,13 @@ def internal(app: FastAPI) -> ASGIApp:
 
 
 def _face(app: FastAPI, *, inside: bool) -> ASGIApp:
+    hot, short_way = app.state.hot_lane
+
     async def face(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/internal") != inside:
             await _send_problem(problems.NotFound(), None, send)
+        elif hot(scope):
+            await short_way(scope, receive, send)
         else:
             await app(scope, receive, send)
 
@@ -99,25 +111,30 @@ class RequestShell:
 
     def __init__(self, app: ASGIApp, *, service: str, settings: ServiceSettings) -> None:
         self._app, self._service, self._settings = app, service, settings
+        self._timers: dict[tuple[str, str, int], Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         started, status = time.perf_counter(), 0
-        scope[REQUEST_ID_KEY] = request_id = _request_id(scope)
+        named, length = _head(scope)
+        scope[REQUEST_ID_KEY] = request_id = named or f"{_PROCESS}{next(_requests):x}"
+        scope[RECEIVE_KEY] = receive
+        tag = (b"x-request-id", request_id.encode())
 
         async def tagged(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                scope[STARTED_KEY] = True
+                message["headers"] = [*message["headers"], tag]
             await send(message)
 
         try:
             inside = scope["path"].startswith("/internal")
             limit = self._settings.internal_body_max_bytes if inside else self._settings.body_max_bytes
-            await self._app(scope, _bounded(scope, receive, limit), tagged)
+            await self._app(scope, _bounded(length, receive, limit), tagged)
         except Exception:
             log.exception(
                 "request.failed", extra=data(service=self._service, request_id=request_id, path=scope["path"])
@@ -129,29 +146,37 @@ class RequestShell:
 
     def _measure(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", "none")
-        REQUESTS.labels(self._service, route, scope["method"], status).observe(seconds)
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        timer = self._timers.get((route, method, status))
+        if timer is None:
+            timer = self._timers[route, method, status] = REQUESTS.labels(self._service, route, method, status)
+        timer.observe(seconds)
         if self._settings.log_requests and not scope.get("onsale.quiet"):
-            fields = data(service=self._service, request_id=request_id, method=scope["method"], route=route,
+            fields = data(service=self._service, request_id=request_id, method=method, route=route,
                           status=status, ms=round(seconds * 1000, 2))  # fmt: skip
             log.info("request", extra=fields)
 
 
-def _request_id(scope: Scope) -> str:
+def _head(scope: Scope) -> tuple[str | None, bytes | None]:
+    """The name the caller gave this request, if it is a fit one, and the length it says its body has."""
+    named: str | None = None
+    length: bytes | None = None
     for key, value in scope["headers"]:
-        if key == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return str(value.decode())
-    return uuid.uuid4().hex
+        if key == b"content-length":
+            length = value
+        elif key == b"x-request-id" and named is None and _REQUEST_ID.fullmatch(value):
+            named = value.decode()
+    return named, length
 
 
-def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
+def _bounded(length: bytes | None, receive: Receive, limit: int) -> Receive:
     """`receive` that raises `BodyTooLarge` past `limit` bytes, told by the head or found while reading."""
-    for key, value in scope["headers"]:
-        if key == b"content-length" and (not value.isdigit() or int(value) > limit):
+    if length is not None and (not length.isdigit() or int(length) > limit):
 
-            async def refuse() -> Message:
-                raise problems.BodyTooLarge(f"At most {limit} bytes are taken here.")
+        async def refuse() -> Message:
+            raise problems.BodyTooLarge(f"At most {limit} bytes are taken here.")
 
-            return refuse
+        return refuse
     taken = 0
 
     async def counted() -> Message:

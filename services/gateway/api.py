@@ -1,0 +1,222 @@
+"""The line's public calls: join, status, the line, pass, leave. ASGI classes, as crowds come here.
+
+Each reads what it needs straight from the scope and answers with bytes; problems rise to the app's handlers.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from services.gateway.identity import head
+from services.gateway.line import Line
+from services.gateway.metrics import CLAIMS, POLLS
+from services.gateway.problems import PlaceEnded
+from services.gateway.room import Room
+from services.gateway.schemas import JoinBody
+from shared.auth import pass_cookie, queue_cookie, set_cookie
+from shared.clock import now_ms, rfc3339
+from shared.contracts.queue import Claimed, PlaceState
+from shared.problems import NotCalled, SoldOut, StaleEpoch
+from shared.tokens import QueueToken
+
+JSON, NO_STORE = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
+PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
+QUIET = "onsale.quiet"
+WAITING: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
+ENDED: frozenset[PlaceState] = frozenset({"completed", "expired", "left"})
+_by_arithmetic, _from_memory, _by_asking = (POLLS.labels(how) for how in ("arithmetic", "memory", "queue"))
+
+
+async def answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """A whole answer."""
+    head = [(b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+def door(scope: Scope) -> tuple[Room, str]:
+    """The room of this process and the event that is asked about."""
+    scope[QUIET] = True
+    return scope["app"].state.room, scope["path_params"]["event_id"]
+
+
+class Status:
+    """A waiting place is arithmetic on the frame in memory; one at or below the head is asked about, in batches."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room, event_id = door(scope)
+        token = room.identities.place(scope, event_id)
+        line = room.board.seen(event_id)
+        if line is None or line.epoch != token.epoch:
+            line = await room.board.line_of(event_id, token.epoch)
+        room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
+        position = line.position(token.lane, token.join_seq)
+        if position > 0:
+            _by_arithmetic.inc()
+            body = waiting(line, token, position)
+        else:
+            body = await called(room, line, token)
+        await answer(send, 200, orjson.dumps(body), JSON, NO_STORE)
+
+
+def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
+    """The status of a place above the head."""
+    wait_s = line.estimated_wait_s(position)
+    return {
+        "status": "prequeue" if line.before_sale else "waiting",
+        "join_seq": token.join_seq,
+        "position_in_queue": position,
+        "estimated_wait_time": wait_s,
+        "head_seq": line.heads.get(token.lane, 0),
+        "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq),
+        "message": line.message,
+    }
+
+
+async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
+    """The status of a place at or below the head: only the queue knows."""
+    status = room.places.remembered(token)
+    if status is None:
+        _by_asking.inc()
+        status = await room.places.status(token)
+    else:
+        _from_memory.inc()
+    near = status.status == "ready" or status.status in WAITING
+    return {
+        "status": status.status,
+        "join_seq": token.join_seq,
+        "position_in_queue": 0,
+        "estimated_wait_time": None if status.status in WAITING else 0,
+        "head_seq": line.heads.get(token.lane, 0),
+        "poll_after_ms": line.soon_ms() if near else line.poll_after_ms(None, token.join_seq),
+        "message": line.message,
+    }
+
+
+class Join:
+    """Takes a fan into the line; the same fan again gets the same place."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room, event_id = door(scope)
+        fan = room.identities.join(scope, event_id)
+        await read_nothing(receive)
+        place = await room.joins.join(event_id, fan)
+        token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
+        room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
+        line = await room.board.line(event_id)
+        position = line.position(token.lane, token.join_seq) if line.epoch == token.epoch else 0
+        text = room.identities.sign(token)
+        body = {
+            "queue_token": text,
+            "join_seq": token.join_seq,
+            "lane": token.lane,
+            "position_in_queue": position,
+            "estimated_wait_time": line.estimated_wait_s(position) if place.status in WAITING else 0,
+            "status": place.status,
+            "epoch": token.epoch,
+        }
+        kept = _cookie(room, queue_cookie(event_id), text, max_age_s=room.settings.queue_cookie_s)
+        await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
+
+
+async def read_nothing(receive: Receive) -> None:
+    """Reads a body that has nothing to say: empty or `{}`. Anything else is refused, field by field."""
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    if not body.strip():
+        return
+    try:
+        JoinBody.model_validate_json(body)
+    except ValidationError as refused:
+        errors = [{**error, "loc": ("body", *error["loc"])} for error in refused.errors(include_input=False)]
+        raise RequestValidationError(errors) from refused
+
+
+class LineAsSeen:
+    """The line as everybody sees it: the same bytes for all, cacheable for a second."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room, event_id = door(scope)
+        line = await room.board.line(event_id)
+        etag = (b"etag", line.etag)
+        if line.etag in head(scope).get(b"if-none-match", b""):
+            await answer(send, 304, b"", etag, PUBLIC_1_S)
+        else:
+            await answer(send, 200, line.body(), JSON, etag, PUBLIC_1_S)
+
+
+class Claim:
+    """Fetches the pass of a fan who was called. Somebody not called is refused from the frame, if it is fresh."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room, event_id = door(scope)
+        token = room.identities.place(scope, event_id)
+        await read_nothing(receive)
+        line = await room.board.line_of(event_id, token.epoch)
+        room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
+        if line.position(token.lane, token.join_seq) > 0 and room.board.fresh(line):
+            CLAIMS.labels("not-called-by-frame").inc()
+            raise not_called(line)
+        try:
+            claimed = await room.places.claim(token)
+        except SoldOut as over:
+            raise SoldOut(over.detail, status=410) from over
+        CLAIMS.labels(claimed.word).inc()
+        await self._admit(room, line, token, claimed, send)
+
+    async def _admit(self, room: Room, line: Line, token: QueueToken, claimed: Claimed, send: Send) -> None:
+        if claimed.word in ENDED:
+            raise PlaceEnded(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word)
+        if claimed.admission is None or claimed.expires_at_ms is None:
+            raise not_called(line)
+        body = {
+            "pass": claimed.admission,
+            "expires_at": rfc3339(claimed.expires_at_ms),
+            "checkout_key": claimed.checkout_key,
+            "status": "admitted",
+        }
+        max_age_s = max(0, (claimed.expires_at_ms - now_ms()) // 1000)
+        kept = _cookie(room, pass_cookie(token.event_id), claimed.admission, max_age_s=max_age_s)
+        await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
+
+
+def not_called(line: Line) -> NotCalled:
+    """Not yet: ask again as a waiting fan would."""
+    return NotCalled(status=409, retry_after_s=max(1, line.soon_ms() // 1000))
+
+
+class Leave:
+    """Gives up the place. A place of a line that was reset is gone already."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room, event_id = door(scope)
+        token = room.identities.place(scope, event_id)
+        await read_nothing(receive)
+        with suppress(StaleEpoch):
+            await room.places.leave(token)
+        gone = (_cookie(room, name(event_id), "", max_age_s=0) for name in (queue_cookie, pass_cookie))
+        await answer(send, 204, b"", NO_STORE, *gone)
+
+
+def _cookie(room: Room, name: str, value: str, *, max_age_s: int) -> tuple[bytes, bytes]:
+    secure = room.settings.secure_cookies
+    return b"set-cookie", set_cookie(name, value, max_age_s=max_age_s, secure=secure).encode()
+
+
+PATH = "/events/{event_id}/queue"
+HOT_ROUTES: list[BaseRoute] = [
+    Route(f"{PATH}/status", Status(), methods=["GET"]),
+    Route(PATH, Join(), methods=["POST"]),
+    Route(PATH, LineAsSeen(), methods=["GET"]),
+    Route(f"{PATH}/pass", Claim(), methods=["POST"]),
+    Route(PATH, Leave(), methods=["DELETE"]),
+]

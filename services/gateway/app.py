@@ -1,0 +1,79 @@
+"""The gateway's app: opens its connections, starts its loops, hands them to its doors.
+
+It has no engine of its own to be ready for: without Redis it asks the queue for frames, and joining goes on.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from fastapi import FastAPI
+
+from services.gateway import api, fan_pages, gate
+from services.gateway.identity import Identities
+from services.gateway.joins import Joins
+from services.gateway.life import Life
+from services.gateway.line_board import POLL_S, LineBoard
+from services.gateway.openapi import document_hot_paths
+from services.gateway.places import Places
+from services.gateway.room import Room
+from services.gateway.settings import Settings
+from shared.contracts.queue import QueueClient
+from shared.http import Neighbour, client
+from shared.lifecycle import Loops
+from shared.problems import Problem
+from shared.redis import Redis, connect
+from shared.service import create_service
+from shared.tokens import PassReader
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The gateway, not yet connected to anything."""
+    chosen = settings or Settings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            redis = connect(chosen.redis_url)
+            stack.push_async_callback(redis.aclose)
+            pool = await stack.enter_async_context(client())
+            queue = QueueClient(Neighbour(pool, chosen.queue_url, chosen.service_keys, name="queue"))
+            room = app.state.room = _room(chosen, redis, queue)
+            stack.push_async_callback(_close, room)
+            loops = await stack.enter_async_context(Loops())
+            loops.keep(room.board.listen, name="gateway.listen")
+            loops.every(POLL_S, room.board.poll, name="gateway.poll")
+            loops.keep(room.life.run, name="gateway.life")
+            yield
+
+    app = create_service(
+        "gateway",
+        chosen,
+        title="gateway",
+        lifespan=lifespan,
+        routers=[gate.router, fan_pages.router],
+        hot_routes=[*api.HOT_ROUTES, *fan_pages.MOUNTS],
+    )
+    document_hot_paths(app)
+    return app
+
+
+def _room(settings: Settings, redis: Redis, queue: QueueClient) -> Room:
+    board = LineBoard(redis, queue, settings)
+    return Room(
+        settings=settings,
+        board=board,
+        identities=Identities(settings.queue_token_keys, remembered_max=settings.remembered_max),
+        joins=Joins(queue, board, waiting_max=settings.joins_waiting_max),
+        places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
+        life=Life(queue),
+        passes=PassReader(settings.pass_public_keys),
+    )
+
+
+async def _close(room: Room) -> None:
+    """Answers who waits, then says goodbye, so that the queue does not take our silence for deafness."""
+    await room.joins.close()
+    await room.places.close()
+    await room.board.close()
+    with suppress(Problem):
+        await room.life.report(goodbye=True)

@@ -1,0 +1,63 @@
+"""The pages fans see: three documents and what they load, all from this origin and nowhere else."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from services.gateway.api import QUIET
+from shared.inputs import EventIdPath, ReferencePath
+
+PAGES = Path(__file__).parent / "pages"
+SECURITY = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+}
+router = APIRouter(include_in_schema=False)
+
+
+class Files(StaticFiles):
+    """Files with ETag and the policy that nothing foreign runs on our pages."""
+
+    def __init__(self, directory: Path, *, cache_control: str) -> None:
+        super().__init__(directory=directory, check_dir=False)
+        self._headers = {**SECURITY, "cache-control": cache_control}
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(self._headers)
+        return response
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[QUIET] = True
+        await super().__call__(scope, receive, send)
+
+
+DOCUMENTS = Files(PAGES, cache_control="no-cache")
+ASSETS = Files(PAGES / "static", cache_control="public, max-age=300, stale-while-revalidate=86400")
+MOUNTS: list[BaseRoute] = [Mount("/static", ASSETS, name="static")]
+
+
+@router.get("/")
+async def index(request: Request) -> Response:
+    return await DOCUMENTS.get_response("index.html", request.scope)
+
+
+@router.get("/e/{event_id}")
+async def event(event_id: EventIdPath, request: Request) -> Response:
+    return await DOCUMENTS.get_response("event.html", request.scope)
+
+
+@router.get("/o/{reference}")
+async def order(reference: ReferencePath, request: Request) -> Response:
+    return await DOCUMENTS.get_response("order.html", request.scope)
+
+
+@router.get("/favicon.ico")
+async def favicon(request: Request) -> Response:
+    return await ASSETS.get_response("icon.svg", request.scope)

@@ -1,0 +1,116 @@
+"""Who stands at the door, read straight from the request's head: a queue token, a key of the fan's own, or nobody yet.
+
+A Bearer header, if present, is the only credential looked at. A cookie counts for a write only from our own pages,
+and so that no other site can trade a fan's place for a new one, neither does a join without a credential.
+"""
+
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from starlette.types import Scope
+
+from shared.auth import SAFE_METHODS, queue_cookie
+from shared.contracts.queue import Join
+from shared.problems import BadCredential, ForeignOrigin, IdempotencyKeyMalformed, NoCredential, WrongEvent
+from shared.tokens import TOKEN_MAX_CHARS, Keyring, QueueToken, QueueTokens, b64
+
+Head = Mapping[bytes, bytes]
+_KEY = re.compile(rb"[A-Za-z0-9._:-]{22,128}")
+
+
+def head(scope: Scope) -> Head:
+    """The request's header fields; of a repeated one, the first."""
+    return dict(reversed(scope["headers"]))
+
+
+def bearer(fields: Head) -> str | None:
+    """The Bearer token; raises `BadCredential` for another scheme or an oversized one."""
+    value = fields.get(b"authorization")
+    if value is None:
+        return None
+    scheme, _, token = value.partition(b" ")
+    if scheme.lower() != b"bearer" or not 0 < len(token) <= TOKEN_MAX_CHARS:
+        raise BadCredential("The Authorization header must be a Bearer token.")
+    return token.decode("latin-1")
+
+
+def cookie(fields: Head, name: str) -> str | None:
+    """The value of one cookie."""
+    wanted = name.encode() + b"="
+    for part in fields.get(b"cookie", b"").split(b";"):
+        pair = part.strip()
+        if pair.startswith(wanted):
+            return pair[len(wanted) :].decode("latin-1") or None
+    return None
+
+
+def require_own_origin(fields: Head) -> None:
+    """Raises `ForeignOrigin` unless `Origin` names the host that was asked."""
+    origin = urlsplit(fields.get(b"origin", b"").decode("latin-1")).netloc
+    if not origin or origin.lower() != fields.get(b"host", b"").decode("latin-1").lower():
+        raise ForeignOrigin
+
+
+class Identities:
+    """Reads queue tokens, remembering the most recent ones it verified, and makes holders for those who have none."""
+
+    def __init__(self, keys: Keyring, *, remembered_max: int) -> None:
+        self._keys = keys
+        self._tokens = QueueTokens(keys)
+        self._remembered: OrderedDict[str, QueueToken] = OrderedDict()
+        self._remembered_max = remembered_max
+
+    def token(self, text: str, event_id: str) -> QueueToken:
+        """Raises `BadCredential` for what we did not sign, `WrongEvent` for another event's."""
+        token = self._remembered.get(text)
+        if token is None:
+            token = self._remembered[text] = self._tokens.read(text)
+            if len(self._remembered) > self._remembered_max:
+                self._remembered.popitem(last=False)
+        if token.event_id != event_id:
+            raise WrongEvent
+        return token
+
+    def place(self, scope: Scope, event_id: str) -> QueueToken:
+        """The place this request speaks for. Raises `NoCredential` if it shows none."""
+        fields = head(scope)
+        text = bearer(fields)
+        if text is None:
+            text = cookie(fields, queue_cookie(event_id))
+            if text is None:
+                raise NoCredential
+            if scope["method"] not in SAFE_METHODS:
+                require_own_origin(fields)
+        return self.token(text, event_id)
+
+    def join(self, scope: Scope, event_id: str) -> Join:
+        """Who wants to join: a fan of before, of this key, or a new one.."""
+        fields = head(scope)
+        key = fields.get(b"idempotency-key")
+        if key is not None and not _KEY.fullmatch(key):
+            raise IdempotencyKeyMalformed
+        token = self._known(fields, event_id)
+        if token is not None:
+            return Join(holder=token.holder, lane=token.lane, may_be_known=True)
+        if key is not None:
+            return Join(holder=b64(self._keys.mac("holder", event_id, key))[:32], may_be_known=True)
+        return Join(holder=secrets.token_urlsafe(18))
+
+    def _known(self, fields: Head, event_id: str) -> QueueToken | None:
+        text = bearer(fields)
+        if text is not None:
+            return self.token(text, event_id)
+        text = cookie(fields, queue_cookie(event_id))
+        if text is not None or b"origin" in fields:
+            require_own_origin(fields)
+        try:
+            return self.token(text, event_id) if text is not None else None
+        except (BadCredential, WrongEvent):
+            return None  # a browser cannot drop a dead HttpOnly cookie by itself; the answer replaces it
+
+    def sign(self, token: QueueToken) -> str:
+        """The token's text."""
+        return self._tokens.sign(token)

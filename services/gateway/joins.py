@@ -1,0 +1,75 @@
+"""Joining the line: whoever arrives while a batch is on its way rides in the next one.
+
+A batch keeps its id when it is asked again, so numbers are given to it once; a fan who comes over many connections is
+one member of it.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from services.gateway.batches import Batches
+from services.gateway.line_board import LineBoard
+from services.gateway.metrics import JOINS
+from services.gateway.problems import LineFull
+from shared.contracts.queue import Join, JoinAnswer, JoinBatch, Joined, PlaceState, QueueClient
+from shared.problems import Problem, RoomClosed, SoldOut, Unavailable
+
+
+class Place(NamedTuple):
+    """A place in the line, and whether its holder had it before."""
+
+    epoch: int
+    lane: int
+    join_seq: int
+    status: PlaceState
+    known: bool
+
+
+class Joins:
+    """Takes fans into the line."""
+
+    def __init__(self, queue: QueueClient, board: LineBoard, *, waiting_max: int) -> None:
+        self._queue, self._board = queue, board
+        self._batches: Batches[str, Join, Place] = Batches(self._ask, name="gateway.joins", waiting_max=waiting_max)
+
+    async def join(self, event_id: str, fan: Join) -> Place:
+        """The fan's place. Raises `UnknownEvent`, `LineFull`, `RoomClosed`, `SoldOut`, `Overloaded`, `Unavailable`."""
+        line = await self._board.line(event_id)
+        if fan.lane not in line.heads:  # a token from before a reset must not spoil a batch
+            fan = fan.model_copy(update={"lane": 0})
+        return await self._batches.submit(event_id, fan)
+
+    async def _ask(self, event_id: str, fans: list[Join]) -> Sequence[Place | Problem]:
+        members = list({fan.holder: fan for fan in fans}.values())
+        answer = await self._ask_twice(JoinBatch(event_id=event_id, batch_id=uuid.uuid4().hex, joins=members))
+        self._board.take(answer.frame, came_by="joined")
+        for word, fans_n in Counter(joined.word for joined in answer.joined).items():
+            JOINS.labels(word).inc(fans_n)
+        given = dict(zip((fan.holder for fan in members), answer.joined, strict=True))
+        new = {holder for holder, joined in given.items() if joined.word == "joined"}
+        places: list[Place | Problem] = []
+        for fan in fans:
+            places.append(_place(answer.epoch, given[fan.holder], known=fan.holder not in new))
+            new.discard(fan.holder)  # a second connection of the same fan finds the place taken
+        return places
+
+    async def _ask_twice(self, batch: JoinBatch) -> JoinAnswer:
+        try:
+            return await self._queue.join(batch)
+        except Unavailable:
+            return await self._queue.join(batch)
+
+    async def close(self) -> None:
+        await self._batches.close()
+
+
+def _place(epoch: int, joined: Joined, *, known: bool) -> Place | Problem:
+    if joined.word == "line-full":
+        return LineFull()
+    if joined.word == "closed":
+        return RoomClosed()
+    if joined.word == "sold-out":
+        return SoldOut("Every ticket has found an owner.", status=410)
+    return Place(epoch, joined.lane, joined.join_seq, joined.status, known)

@@ -1,0 +1,13 @@
+"""Metrics of the gateway."""
+
+from prometheus_client import Counter
+
+JOINS = Counter("gateway_joins_total", "Fans at the door, by the queue's word.", ["word"])
+POLLS = Counter(
+    "gateway_polls_total", "Status polls: from arithmetic, from memory, or asked from the queue.", ["answered_from"]
+)
+CLAIMS = Counter("gateway_claims_total", "Attempts to fetch a pass, by outcome.", ["word"])
+FRAMES = Counter("gateway_frames_total", "Line frames taken in, by how they came.", ["came_by"])
+SIGNS = Counter("gateway_signs_of_life_total", "Places reported alive to the queue.")
+SIGNS_DROPPED = Counter("gateway_signs_of_life_dropped_total", "Signs of life beyond what one process may collect.")
+GATE_CHECKS = Counter("gateway_gate_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"])

@@ -1,0 +1,72 @@
+// The door to the public API: JSON in and out, problems as exceptions, patience with a busy server.
+// Every write carries a key or is idempotent by nature, so asking again is always safe.
+import { observe } from "./clock.js";
+
+const TIMEOUT_MS = 20_000;
+const BUSY = new Set([429, 502, 503, 504]);
+
+export class Problem extends Error {
+  constructor({ status = 0, type = "", title = "", detail = "", ...members } = {}, retryAfterS = null) {
+    super(detail || title || "Something went wrong. Please try again.");
+    Object.assign(this, { status, type, members, retryAfterS });
+  }
+
+  /** The last word of the type: `seats-taken`. */
+  get slug() {
+    return this.type.split("/").pop();
+  }
+
+  /** Worth asking again by itself: busy, silent, or still at work on the same key. */
+  get passing() {
+    return this.unknown || this.slug === "idempotency-in-flight" || (BUSY.has(this.status) && this.slug !== "line-full");
+  }
+
+  /** True when nobody can know whether the server did what was asked. */
+  get unknown() {
+    return this.status === 0;
+  }
+}
+
+/** Asks and answers with the JSON body. `patience` is how often a busy or silent server is asked again. */
+export async function ask(method, path, { body, key, patience = 2 } = {}) {
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      return await once(method, path, body, key);
+    } catch (problem) {
+      if (!problem.passing || attempt >= patience) throw problem;
+      await pause(problem.retryAfterS ?? 2 ** attempt);
+    }
+  }
+}
+
+async function once(method, path, body, key) {
+  const headers = { Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (key) headers["Idempotency-Key"] = key;
+  const sentMs = Date.now();
+  const response = await reach(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  observe(response, sentMs, Date.now());
+  const answer = await response.json().catch(() => null);
+  if (response.ok) return answer;
+  const retryAfterS = Number.parseFloat(response.headers.get("Retry-After") ?? "");
+  throw new Problem({ ...answer, status: response.status }, Number.isNaN(retryAfterS) ? null : retryAfterS);
+}
+
+async function reach(path, request) {
+  try {
+    return await fetch(path, { ...request, cache: "no-cache", signal: AbortSignal.timeout(TIMEOUT_MS) });
+  } catch {
+    throw new Problem({ title: "We cannot reach the box office. Check your connection; we keep trying." });
+  }
+}
+
+/** Waits up to half a minute, with jitter: a crowd that was turned away together must not come back together. */
+export function pause(seconds) {
+  return new Promise((resume) => setTimeout(resume, Math.min(seconds, 30) * 1000 * (1 + Math.random() / 4)));
+}
+
+/** A fresh idempotency key. Browsers offer `randomUUID` only over HTTPS and on localhost. */
+export function freshKey() {
+  if (crypto.randomUUID) return crypto.randomUUID();
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,76 @@
+// What the fan has picked so far, before anything is held: seats and general-admission tickets, a total, a limit.
+import { freshKey } from "./api.js";
+
+export class Basket extends EventTarget {
+  seats = new Map();
+  ga = new Map();
+  key = freshKey();
+
+  constructor(limit) {
+    super();
+    this.limit = limit;
+  }
+
+  get count() {
+    return this.seats.size + [...this.ga.values()].reduce((sum, line) => sum + line.quantity, 0);
+  }
+
+  get totalMinor() {
+    const seats = [...this.seats.values()].reduce((sum, seat) => sum + seat.price_minor, 0);
+    return [...this.ga.values()].reduce((sum, line) => sum + line.quantity * line.price_minor, seats);
+  }
+
+  get full() {
+    return this.count >= this.limit;
+  }
+
+  /** Picks a seat or puts it back; false when the limit refuses it. */
+  toggle(seat) {
+    if (!this.seats.delete(seat.seat_id)) {
+      if (this.full) return false;
+      this.seats.set(seat.seat_id, seat);
+    }
+    this.#changed();
+    return true;
+  }
+
+  drop(seatIds) {
+    for (const seatId of seatIds) this.seats.delete(seatId);
+    this.#changed();
+  }
+
+  setQuantity(section, quantity) {
+    this.ga.delete(section.section_id);
+    const room = Math.max(0, Math.min(quantity, this.limit - this.count));
+    if (room > 0) this.ga.set(section.section_id, { ...section, quantity: room });
+    this.#changed();
+  }
+
+  quantity(sectionId) {
+    return this.ga.get(sectionId)?.quantity ?? 0;
+  }
+
+  clear() {
+    this.seats.clear();
+    this.ga.clear();
+    this.#changed();
+  }
+
+  /** The body of a reservation. */
+  get wish() {
+    const wish = {};
+    if (this.seats.size > 0) wish.seats = [...this.seats.keys()];
+    if (this.ga.size > 0) wish.ga = [...this.ga].map(([sectionId, { quantity }]) => ({ section_id: sectionId, quantity }));
+    return wish;
+  }
+
+  /** After a definite answer the next try is a new one; after silence the same key must be used again. */
+  renewKey() {
+    this.key = freshKey();
+  }
+
+  #changed() {
+    this.renewKey();
+    this.dispatchEvent(new Event("change"));
+  }
+}

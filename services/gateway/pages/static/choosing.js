@@ -1,0 +1,134 @@
+// Choosing: sections on one side, a seat plan on the other, the basket below; one press holds it all or nothing.
+import { ask } from "./api.js";
+import { countdown } from "./clock.js";
+import { announce, byId, disable, element, show, trouble, write } from "./dom.js";
+import { money, plural, remaining, seat as seatName } from "./format.js";
+import { SeatPlan } from "./seats.js";
+
+const REFRESH_MS = 5_000;
+
+export class Choosing {
+  #stop = () => {};
+  #timer = null;
+
+  /** `held(reservation)` is told when the server holds the wish, `timeUp()` when the session has run out. */
+  constructor({ eventId, stock, basket, sections, held, timeUp }) {
+    Object.assign(this, { eventId, stock, basket, sections, held, timeUp });
+    this.plan = new SeatPlan({ basket, currency: stock.currency, picked: (seat) => this.#picked(seat) });
+    byId("hold").addEventListener("click", () => this.#hold());
+    byId("seats-back").addEventListener("click", () => this.close());
+    basket.addEventListener("change", () => this.render());
+  }
+
+  /** `until` ends the session: choosing and holding must happen before. */
+  enter({ expires_at: until } = {}) {
+    show("basket");
+    this.render();
+    show("session", Boolean(until));
+    if (until) this.#stop = countdown(until, (seconds) => write("session-clock", remaining(seconds)), this.timeUp);
+  }
+
+  leave() {
+    this.#stop();
+    this.close();
+    show("basket", false);
+  }
+
+  /** Opens a seat plan and keeps it current while it is open. */
+  async open(sectionId) {
+    const section = this.stock.sections.get(sectionId);
+    byId("journey").dataset.plan = "open";
+    this.sections.mark(sectionId);
+    write("seats-title", section.name);
+    if (this.plan.sectionId !== sectionId) this.plan.clear();
+    this.openId = sectionId;
+    show("seat-panel");
+    byId("seats").setAttribute("aria-busy", "true");
+    await this.#refresh();
+    byId("seats-title").focus({ preventScroll: true });
+    byId("seat-panel").scrollIntoView({ block: "start" });
+  }
+
+  close() {
+    clearTimeout(this.#timer);
+    const from = this.openId;
+    this.openId = null;
+    delete byId("journey").dataset.plan;
+    show("seat-panel", false);
+    this.sections.mark(null);
+    this.plan.clear();
+    if (from) byId(`section-${from}`).querySelector("button").focus();
+  }
+
+  render() {
+    const { basket, stock } = this;
+    const seats = [...basket.seats.keys()].map((id) => seatName(id, stock.sections));
+    const ga = [...basket.ga.values()].map((line) => `${line.quantity} × ${line.name}`);
+    write("basket-count", basket.count > 0 ? plural(basket.count, "ticket") : "Nothing picked yet");
+    const hint = `Up to ${plural(basket.limit, "ticket")}, fees included in every price`;
+    write("basket-list", [...seats, ...ga].join(" · ") || hint);
+    write("basket-total", basket.count > 0 ? money(basket.totalMinor, stock.currency) : "");
+    disable(byId("hold"), basket.count === 0);
+  }
+
+  async #refresh() {
+    clearTimeout(this.#timer);
+    const sectionId = this.openId;
+    try {
+      const seats = await this.stock.seats(sectionId);
+      if (this.openId !== sectionId) return;
+      this.plan.render(sectionId, seats);
+      this.#timer = setTimeout(() => this.#refresh(), REFRESH_MS * Math.ceil(seats.length / 500));
+    } catch (problem) {
+      trouble(problem.message);
+      this.#timer = setTimeout(() => this.#refresh(), REFRESH_MS);
+    } finally {
+      byId("seats").removeAttribute("aria-busy");
+    }
+  }
+
+  #picked(seat) {
+    trouble(null);
+    const mine = this.basket.seats.has(seat.seat_id);
+    if (seat.status !== "available" && !mine) announce("This seat is not available.");
+    else if (!this.basket.toggle(seat)) trouble(`You can hold up to ${plural(this.basket.limit, "ticket")} in one order.`);
+    else this.#spoken(seat, mine ? "put back" : "picked");
+  }
+
+  #spoken(seat, what) {
+    announce(`${seatName(seat.seat_id, this.stock.sections)} ${what}. ${plural(this.basket.count, "ticket")}.`);
+  }
+
+  async #hold() {
+    const button = byId("hold");
+    if (button.ariaBusy === "true") return;
+    if (this.basket.count === 0) return trouble("Pick at least one ticket first.");
+    button.ariaBusy = "true";
+    trouble(null);
+    try {
+      const path = `/events/${this.eventId}/reservations`;
+      this.held(await ask("POST", path, { body: this.basket.wish, key: this.basket.key, patience: 4 }));
+    } catch (problem) {
+      this.#refused(problem);
+    } finally {
+      button.ariaBusy = "false";
+    }
+  }
+
+  #refused(problem) {
+    if (!problem.unknown) this.basket.renewKey();
+    if (problem.slug !== "seats-taken") return trouble(problem.message);
+    const taken = problem.members.seats ?? [];
+    this.plan.take(taken);
+    this.basket.drop(taken);
+    const names = taken.map((id) => seatName(id, this.stock.sections)).join("; ");
+    return trouble(`Somebody was faster: ${names}. Please pick again.`);
+  }
+}
+
+/** What a reservation or an order holds, as list items. */
+export function ticketLines({ seats = [], ga = [] }, sections) {
+  const lines = [...seats].map((id) => seatName(id, sections));
+  for (const { section_id: id, quantity } of ga ?? []) lines.push(`${quantity} × ${sections.get(id)?.name ?? id}`);
+  return lines.map((line) => element("li", {}, line));
+}

@@ -1,0 +1,217 @@
+// The journey of one fan through one on-sale, as a small machine: which step may follow which, and what starts each.
+import { ask } from "./api.js";
+import { Basket } from "./basket.js";
+import { Choosing } from "./choosing.js";
+import { announce, byId, paint, show, trouble, write } from "./dom.js";
+import { Ended } from "./ended.js";
+import { Feed } from "./feed.js";
+import { date, time } from "./format.js";
+import { Hold } from "./hold.js";
+import { Line } from "./line.js";
+import { Lobby, describe } from "./lobby.js";
+import { browser } from "./memory.js";
+import { Sections } from "./sections.js";
+import { Stock } from "./stock.js";
+import { Waiting } from "./waiting.js";
+
+const MAY_FOLLOW = {
+  loading: ["lobby", "waiting", "called", "choosing", "held", "ended"],
+  lobby: ["waiting", "called", "ended"],
+  waiting: ["lobby", "called", "ended"],
+  called: ["waiting", "choosing", "held", "lobby", "ended"],
+  choosing: ["waiting", "held", "lobby", "ended"],
+  held: ["choosing", "lobby", "ended"],
+  ended: ["waiting", "called", "lobby"],
+};
+/** Room states in which nobody who still waits will be called. */
+const OVER = new Set(["sold_out", "closed"]);
+const INSIDE = new Set(["called", "choosing", "held"]);
+const CONNECTION = {
+  live: "Live",
+  degraded: "Live, a little slower than usual",
+  reconnecting: "Reconnecting…",
+  polling: "Updating every few seconds",
+};
+
+class Journey {
+  step = "loading";
+
+  constructor(fact) {
+    const eventId = fact.event_id;
+    Object.assign(this, { eventId, fact, line: new Line(eventId), stock: new Stock(eventId) });
+    this.stock.describe(fact);
+    this.basket = new Basket(fact.limits.tickets_per_order);
+    const { line, stock, basket } = this;
+    const join = () => this.join();
+    const sections = new Sections({ stock, basket, open: (sectionId) => this.steps.choosing.open(sectionId) });
+    this.feed = new Feed({ eventId, line, stock, noticed: (...news) => this.noticed(...news), changed: connection });
+    this.steps = {
+      lobby: new Lobby({ line, join }),
+      waiting: new Waiting({ line, showName: fact.name }),
+      called: { enter: () => this.claim(), leave: () => {} },
+      choosing: new Choosing({
+        eventId,
+        stock,
+        basket,
+        sections,
+        held: (reservation) => this.go("held", reservation),
+        timeUp: () => line.nudge(),
+      }),
+      held: new Hold({ eventId, stock, over: (reason) => this.chooseAgain(reason) }),
+      ended: new Ended({ eventId, join }),
+    };
+    sections.render();
+    line.addEventListener("change", () => this.follow());
+  }
+
+  async start() {
+    await Promise.allSettled([this.line.look(), this.stock.look()]);
+    const place = await this.line.check().catch(() => null);
+    if (!place) this.go("lobby");
+  }
+
+  async join() {
+    await this.line.join();
+  }
+
+  /** Where the server says this fan is decides the step, except between the fan's own moves. */
+  follow() {
+    this.notice();
+    const status = this.line.place?.status;
+    if (!status) return this.step === "loading" ? null : this.go("lobby");
+    if (status === "waiting" || status === "prequeue") return this.keepWaiting(this.line.frame?.state);
+    if (status === "ready") return this.go("called");
+    if (status === "admitted") return INSIDE.has(this.step) ? null : this.go("called");
+    return this.go("ended", { reason: status });
+  }
+
+  keepWaiting(state) {
+    return OVER.has(state) ? this.go("ended", { reason: state }) : this.go("waiting");
+  }
+
+  /** The turn has come: fetch the pass, and pick up a reservation that is already there. */
+  async claim() {
+    callBack("It’s your turn", this.fact.name);
+    try {
+      const pass = await this.line.claim();
+      const reservation = await this.reservation();
+      if (this.step !== "called") return;
+      this.pass = pass;
+      this.go(reservation ? "held" : "choosing", reservation ?? pass);
+    } catch (problem) {
+      this.notLetIn(problem);
+    }
+  }
+
+  notLetIn(problem) {
+    if (problem.slug === "not-called") {
+      this.line.place = { ...this.line.place, status: "waiting" };
+      return this.go("waiting");
+    }
+    const reason = problem.slug.replace("-", "_");
+    if (problem.status === 410) return this.go("ended", { reason, text: problem.message });
+    trouble(problem.message);
+    return setTimeout(() => this.step === "called" && this.claim(), 3000);
+  }
+
+  async reservation() {
+    const id = browser(`reservation:${this.eventId}`);
+    const known = id && (await ask("GET", `/events/${this.eventId}/reservations/${id}`).catch(() => null));
+    if (known?.status === "pending_payment") return known;
+    browser(`reservation:${this.eventId}`, null);
+    return null;
+  }
+
+  chooseAgain(reason) {
+    this.go("choosing", this.pass);
+    trouble(reason, "calm");
+    this.line.nudge();
+  }
+
+  go(step, detail) {
+    if (step === this.step || !MAY_FOLLOW[this.step].includes(step)) return;
+    const first = this.step === "loading";
+    this.steps[this.step]?.leave();
+    this.step = step;
+    byId("journey").dataset.step = step;
+    for (const name of Object.keys(this.steps)) show(name, name === step);
+    if (step === "held" || step === "ended" || step === "lobby") this.basket.clear();
+    if (step === "lobby" || step === "ended") this.rest();
+    else this.attend();
+    if (step === "lobby") document.title = `${this.fact.name} · Onsale`;
+    show("loading", false);
+    this.steps[step].enter(detail);
+    if (first) return;
+    trouble(null);
+    byId(step).querySelector("h2").focus();
+  }
+
+  attend() {
+    this.feed.listen();
+    this.line.watch();
+  }
+
+  rest() {
+    this.feed.hush();
+    this.line.rest();
+    connection(null);
+  }
+
+  /** An interruption stands until its end is told; the end is only said aloud. */
+  noticed(text, { over }) {
+    this.interruption = over ? "" : text;
+    if (over) announce(text);
+    this.notice();
+  }
+
+  /** The operator's message comes first. */
+  notice() {
+    const text = this.line.frame?.message || this.line.place?.message || this.interruption || "";
+    write("notice", text);
+    show("notice", Boolean(text));
+  }
+}
+
+function connection(state) {
+  show("connection", Boolean(state));
+  byId("connection").dataset.state = state ?? "";
+  write("connection-text", CONNECTION[state] ?? "");
+}
+
+/** Blinks until somebody looks; people who asked for less motion get a still title. */
+function callBack(text, showName) {
+  document.title = text;
+  announce(text);
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const timer = setInterval(() => {
+    if (!still) document.title = document.title === text ? "● ● ●" : text;
+    if (document.hidden) return;
+    clearInterval(timer);
+    document.title = `${showName} · Onsale`;
+  }, 1000);
+}
+
+function introduce(fact) {
+  document.title = `${fact.name} · Onsale`;
+  paint(byId("poster"), fact.event_id);
+  write("event-name", fact.name);
+  write("event-venue", fact.venue);
+  write("event-date", `${date(fact.starts_at)},`);
+  write("event-time", time(fact.starts_at));
+  byId("event-date").dateTime = fact.starts_at;
+  write("event-from", fact.from ? `from ${fact.from}` : "");
+  write("event-limit", `up to ${fact.limits.tickets_per_order} tickets each`);
+}
+
+byId("trouble-close").addEventListener("click", () => trouble(null));
+const eventId = decodeURIComponent(location.pathname.split("/")[2] ?? "");
+try {
+  const fact = await describe(encodeURIComponent(eventId));
+  introduce(fact);
+  await new Journey(fact).start();
+} catch (problem) {
+  show("journey", false);
+  show("lost");
+  write("event-name", problem.status === 404 ? "There is no such event" : "This page could not be loaded");
+  write("lost-text", problem.message);
+}

@@ -1,0 +1,45 @@
+// Numbers, money and times as the fan's own locale writes them.
+
+const NUMBER = new Intl.NumberFormat();
+const DATE = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "long", year: "numeric" });
+const TIME = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit", timeZoneName: "short" });
+const HOUR = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit" });
+
+export const count = (number) => NUMBER.format(number);
+
+/** Minor units to text; how many digits are minor depends on the currency (2 for EUR, 0 for JPY). */
+export function money(minor, currency) {
+  const format = new Intl.NumberFormat(undefined, { style: "currency", currency });
+  return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
+}
+
+export const date = (iso) => DATE.format(new Date(iso));
+export const time = (iso) => TIME.format(new Date(iso));
+export const hour = (iso) => HOUR.format(new Date(iso));
+
+/** A countdown: 4:07, 1:02:09, 3 days 4 h. */
+export function remaining(seconds) {
+  const left = Math.max(0, Math.ceil(seconds));
+  const [days, hours, minutes] = [Math.floor(left / 86400), Math.floor(left / 3600) % 24, Math.floor(left / 60) % 60];
+  const two = (number) => String(number).padStart(2, "0");
+  if (days > 0) return `${plural(days, "day")} ${hours} h`;
+  if (hours > 0) return `${hours}:${two(minutes)}:${two(left % 60)}`;
+  return `${minutes}:${two(left % 60)}`;
+}
+
+/** An estimate is not a measurement: rounded up, in words. */
+export function wait(seconds) {
+  if (seconds < 45) return "less than a minute";
+  const minutes = Math.ceil(seconds / 60);
+  if (minutes < 90) return `about ${plural(minutes, "minute")}`;
+  const hours = Math.round(minutes / 30) / 2;
+  return hours < 36 ? `about ${count(hours)} hours` : "more than a day";
+}
+
+export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+/** Seat `A-3-12` in the words of its hall. */
+export function seat(seatId, sections) {
+  const [sectionId, row, number] = seatId.split("-");
+  return `${sections?.get(sectionId)?.name ?? sectionId}, row ${row}, seat ${number}`;
+}

@@ -1,0 +1,121 @@
+// Held: the clock runs, the fan says who they are and pays, or gives the tickets back.
+// An order whose answer got lost is sent again unchanged, under the same key: it can never become a second charge.
+import { ask } from "./api.js";
+import { ticketLines } from "./choosing.js";
+import { countdown } from "./clock.js";
+import { announce, byId, show, trouble, write } from "./dom.js";
+import { money, remaining } from "./format.js";
+import { browser, tab } from "./memory.js";
+
+export class Hold {
+  #stop = () => {};
+  #sent = null;
+
+  /** `over(reason)` ends the step: given back or run out. */
+  constructor({ eventId, stock, over }) {
+    Object.assign(this, { eventId, stock, over });
+    byId("checkout").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#pay();
+    });
+    byId("give-back").addEventListener("click", () => this.#giveBack());
+  }
+
+  enter(reservation) {
+    this.reservation = reservation;
+    this.totalMinor = reservation.total_amount_minor_units;
+    browser(`reservation:${this.eventId}`, reservation.reservation_id);
+    byId("held-tickets").replaceChildren(...ticketLines(reservation, this.stock.sections));
+    this.#total();
+    this.#stop = countdown(reservation.reserved_until, (seconds) => this.#tick(seconds), () => this.#ranOut());
+  }
+
+  leave() {
+    this.#stop();
+    this.#lock(null);
+  }
+
+  #total() {
+    const text = money(this.totalMinor, this.reservation.currency);
+    write("held-total", text);
+    write("pay", `Pay ${text}`);
+  }
+
+  #tick(seconds) {
+    write("hold-clock", remaining(seconds));
+    byId("hold-clock").toggleAttribute("data-soon", seconds < 60);
+    if (Math.ceil(seconds) === 60) announce("One minute left to pay.");
+  }
+
+  async #ranOut() {
+    const path = `/events/${this.eventId}/reservations/${this.reservation.reservation_id}`;
+    const now = await ask("GET", path).catch(() => null);
+    const longer = Date.parse(now?.reserved_until) > Date.parse(this.reservation.reserved_until);
+    if (now?.status === "pending_payment" && longer) return this.enter(now);
+    if (!this.#sent) return this.#end("Your time is up, and the tickets went back. You may choose again.");
+  }
+
+  async #giveBack() {
+    trouble(null);
+    try {
+      await ask("DELETE", `/events/${this.eventId}/reservations/${this.reservation.reservation_id}`);
+    } catch (problem) {
+      if (problem.status !== 404 && problem.status !== 410) return trouble(problem.message);
+    }
+    this.#end("You gave your tickets back.");
+  }
+
+  #end(reason) {
+    browser(`reservation:${this.eventId}`, null);
+    this.over(reason);
+  }
+
+  async #pay() {
+    if (byId("pay").ariaBusy === "true") return;
+    trouble(null);
+    this.#lock(this.#sent ?? this.#body());
+    try {
+      const key = `${tab(`checkout:${this.eventId}`)}.${this.reservation.reservation_id}`;
+      const order = await ask("POST", "/orders", { body: this.#sent, key, patience: 5 });
+      browser(`order:${this.eventId}`, order.reference);
+      browser(`reservation:${this.eventId}`, null);
+      location.assign(`/o/${order.reference}`);
+    } catch (problem) {
+      this.#refused(problem);
+    }
+  }
+
+  #body() {
+    const field = (name) => byId(name).value.trim();
+    return {
+      reservation_id: this.reservation.reservation_id,
+      expected_total_minor: this.totalMinor,
+      currency: this.reservation.currency,
+      customer: { name: field("name"), email: field("email") },
+      payment: { provider: "sandbox", method: field("method") },
+    };
+  }
+
+  /** While an order is on its way, or its fate unknown, its body must not change. */
+  #lock(body) {
+    this.#sent = body;
+    byId("pay").ariaBusy = String(body !== null);
+    for (const field of byId("checkout").elements) if (field.id !== "pay") field.disabled = body !== null;
+  }
+
+  #refused(problem) {
+    if (problem.unknown || problem.status >= 500) {
+      byId("pay").ariaBusy = "false";
+      write("pay", "Try again");
+      return trouble("We do not know whether your order arrived. Press “Try again”: you will not be charged twice.");
+    }
+    this.#lock(null);
+    this.#total();
+    if (problem.slug === "hold-expired") return this.#end(problem.message);
+    if (problem.slug !== "price-changed") return trouble(problem.message);
+    this.totalMinor = problem.members.total_minor;
+    this.#total();
+    const price = money(this.totalMinor, this.reservation.currency);
+    return trouble(`The price has changed to ${price}. Nothing was charged. Press “Pay” to accept it.`);
+  }
+}

@@ -1,0 +1,150 @@
+// The line as this fan sees it: my place, the public frame, my position between the two, and the sign of life.
+// The position is one subtraction in the browser and never rises while the epoch stays the same.
+import { Problem, ask, freshKey } from "./api.js";
+import { browser, tab } from "./memory.js";
+
+const SLOWEST_POLL_MS = 30_000;
+const NEAR_POLL_MS = 2_000;
+
+export class Line extends EventTarget {
+  #timer = null;
+  #dueMs = null;
+  #heads = new Map();
+  #anchor = null;
+  place = null;
+  frame = null;
+
+  constructor(eventId) {
+    super();
+    this.eventId = eventId;
+    this.path = `/events/${eventId}/queue`;
+  }
+
+  /** The public line; anyone may ask. */
+  async look() {
+    this.hear(await ask("GET", this.path));
+  }
+
+  /** My place, or null when I have none. Asking is also the sign of life. */
+  async check() {
+    try {
+      this.#take(await ask("GET", `${this.path}/status`, { patience: 0 }));
+    } catch (problem) {
+      if (problem.status !== 401 && problem.status !== 404 && problem.slug !== "stale-epoch") throw problem;
+      this.place = null;
+      this.#changed();
+    }
+    return this.place;
+  }
+
+  /** One key per wish to join: an answer lost on the way must not cost a second place. */
+  async join() {
+    const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, freshKey());
+    try {
+      this.#take(await ask("POST", this.path, { key, patience: 5 }));
+    } catch (problem) {
+      if (!problem.unknown) tab(`join:${this.eventId}`, null);
+      throw problem;
+    }
+    tab(`join:${this.eventId}`, null);
+  }
+
+  /** Claims the call: `{expires_at, checkout_key}`. Throws `not-called` while it is somebody else's turn. */
+  async claim() {
+    const pass = await ask("POST", `${this.path}/pass`, { patience: 4 });
+    this.place = { ...this.place, status: pass.status ?? "admitted" };
+    tab(`checkout:${this.eventId}`, pass.checkout_key);
+    return pass;
+  }
+
+  async leave() {
+    await ask("DELETE", this.path);
+    this.place = { ...this.place, status: "left" };
+    this.#changed();
+  }
+
+  /** Takes in a frame from the stream or from a look. */
+  hear(frame) {
+    if (this.frame?.epoch !== undefined && frame.epoch !== undefined && frame.epoch !== this.frame.epoch) this.#heads.clear();
+    this.frame = { ...this.frame, ...frame };
+    this.#head(0, frame.head_seq);
+    for (const [lane, heads] of Object.entries(frame.lanes ?? {})) this.#head(Number(lane), heads.head_seq);
+    this.#changed();
+    if (this.place?.status === "waiting" && this.position === 0) this.#pollWithin(NEAR_POLL_MS);
+  }
+
+  get position() {
+    if (this.place === null) return null;
+    return Math.max(0, this.place.join_seq - (this.#heads.get(this.place.lane) ?? 0));
+  }
+
+  /** Seconds, or null while unknown: the server's last estimate, shrinking with the position. */
+  get estimateS() {
+    if (!this.#anchor || this.#anchor.seconds === null || this.#anchor.seconds === undefined) return null;
+    if (this.#anchor.position === 0) return this.#anchor.seconds;
+    return (this.#anchor.seconds * this.position) / this.#anchor.position;
+  }
+
+  /** How far along, 0 to 1, since this place was taken. */
+  get progress() {
+    const key = `start:${this.eventId}:${this.place.join_seq}`;
+    const start = tab(key) ?? tab(key, this.position) ?? this.position;
+    return start > 0 ? 1 - this.position / start : 1;
+  }
+
+  /** Starts the signs of life; they go on until `rest()`. */
+  watch() {
+    this.#pollWithin(this.place?.poll_after_ms ?? NEAR_POLL_MS);
+  }
+
+  /** The fan is back at the page: say so now. */
+  nudge() {
+    if (this.place) this.#pollWithin(300);
+  }
+
+  rest() {
+    clearTimeout(this.#timer);
+    this.#dueMs = null;
+  }
+
+  #take(answer) {
+    const laneKey = `lane:${this.eventId}`;
+    const lane = answer.lane ?? browser(laneKey) ?? 0;
+    if (answer.lane !== undefined) browser(laneKey, answer.lane);
+    this.place = { ...answer, lane };
+    const ahead = answer.position_in_queue ?? NaN;
+    this.#head(lane, answer.head_seq ?? answer.join_seq - ahead);
+    this.#anchor = { seconds: answer.estimated_wait_time, position: this.position };
+    this.#changed();
+  }
+
+  #head(lane, headSeq) {
+    if (Number.isFinite(headSeq)) this.#heads.set(lane, Math.max(headSeq, this.#heads.get(lane) ?? 0));
+  }
+
+  /** Brings the next poll forward, never later: one timer, and a little jitter. */
+  #pollWithin(ms) {
+    const dueMs = Date.now() + Math.min(ms, SLOWEST_POLL_MS) * (0.8 + Math.random() * 0.2);
+    if (this.#dueMs && this.#dueMs <= dueMs) return;
+    clearTimeout(this.#timer);
+    this.#dueMs = dueMs;
+    this.#timer = setTimeout(() => this.#poll(), dueMs - Date.now());
+  }
+
+  async #poll() {
+    this.#dueMs = null;
+    let nextMs = NEAR_POLL_MS * 2;
+    try {
+      await this.check();
+      nextMs = Math.max(1000, this.place?.poll_after_ms ?? SLOWEST_POLL_MS);
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      nextMs = (problem.retryAfterS ?? 4) * 1000;
+    }
+    if (this.place) this.#pollWithin(nextMs);
+  }
+
+  #changed() {
+    this.dispatchEvent(new Event("change"));
+  }
+}

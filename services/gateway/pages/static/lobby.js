@@ -1,0 +1,87 @@
+// Before joining: how the line stands, and the one big button.
+import { ask } from "./api.js";
+import { countdown } from "./clock.js";
+import { byId, show, trouble, write } from "./dom.js";
+import { count, hour, money, plural, remaining } from "./format.js";
+
+const WORDS = {
+  prequeue: ["The sale has not started", "Join now, get your place, and wait here until it does.", "Join the line"],
+  open: ["The sale is on", "Join the line. You will be called in order, first come, first served.", "Join the line"],
+  last_chance: ["Last chance", "Every ticket is in somebody's basket. When some come back, the line moves.", "Join the line"],
+  paused: ["The line is paused", "Nobody is being called right now. You can join and keep your place.", "Join the line"],
+  draining: ["The sale is ending", "The line takes nobody new. Whoever is in it will still be called."],
+  sold_out: ["Sold out", "Every ticket has found an owner. Thank you for coming."],
+  closed: ["The sale is closed", "This sale has ended."],
+  draft: ["Not open yet", "This sale has not been opened. Come back soon."],
+};
+
+export class Lobby {
+  #stop = () => {};
+
+  constructor({ line, join }) {
+    this.line = line;
+    byId("join").addEventListener("click", () => this.#join(join));
+    line.addEventListener("change", () => this.render());
+  }
+
+  enter() {
+    this.render();
+  }
+
+  leave() {
+    this.#stop();
+  }
+
+  render() {
+    const frame = this.line.frame;
+    if (!frame || byId("lobby").hidden) return;
+    const [title, text, button] = WORDS[frame.state] ?? (frame.state ? WORDS.closed : WORDS.open);
+    write("lobby-title", title);
+    write("lobby-text", text);
+    write("lobby-length", this.#length(frame, button));
+    show("join", Boolean(button));
+    this.#countDown(frame);
+  }
+
+  #length({ head_seq: head, tail_seq: tail, rate_per_s: rate }, open) {
+    if (!open || tail === undefined) return "";
+    const waiting = Math.max(0, tail - head);
+    if (waiting === 0) return "Nobody is waiting right now.";
+    const perMinute = Math.max(1, Math.round(rate * 60));
+    const pace = rate > 0 ? `, up to ${plural(perMinute, "fan")} called per minute` : "";
+    return `${count(waiting)} ${waiting === 1 ? "fan is" : "fans are"} in line${pace}.`;
+  }
+
+  #countDown({ state, sale_starts_at: startsAt }) {
+    const due = state === "prequeue" && startsAt ? startsAt : null;
+    show("lobby-start", due !== null);
+    if (due === this.due) return;
+    this.#stop();
+    this.due = due;
+    if (!due) return;
+    write("lobby-start-at", hour(due));
+    const started = () => this.line.look().catch(() => {});
+    this.#stop = countdown(due, (seconds) => write("lobby-countdown", remaining(seconds)), started);
+  }
+
+  async #join(join) {
+    const button = byId("join");
+    if (button.ariaBusy === "true") return;
+    button.ariaBusy = "true";
+    trouble(null);
+    try {
+      await join();
+    } catch (problem) {
+      trouble(problem.message);
+    } finally {
+      button.ariaBusy = "false";
+    }
+  }
+}
+
+/** The facts above everything else: what, where, when, from how much. */
+export async function describe(eventId) {
+  const fact = await ask("GET", `/events/${eventId}`, { patience: 5 });
+  const prices = fact.sections.map((section) => section.price_minor);
+  return { ...fact, from: prices.length > 0 ? money(Math.min(...prices), fact.currency) : null };
+}

@@ -1,0 +1,159 @@
+// The order page: what became of the payment, live; another try after a decline; the tickets, for good.
+// While nobody knows, it says "processing", never "failed".
+import { ask, freshKey } from "./api.js";
+import { countdown } from "./clock.js";
+import { announce, byId, show, trouble, write } from "./dom.js";
+import { money, remaining } from "./format.js";
+import { Stream } from "./stream.js";
+import { tickets } from "./tickets.js";
+
+const BLIND_POLL_MS = 2_500;
+const LIVE_POLL_MS = 10_000;
+const WORDS = {
+  processing: ["Processing your payment", "This can take a moment. You may close this page: the order goes on without it."],
+  act: ["One more step", "Your bank or wallet wants a word with you before it pays."],
+  cancelling: ["Cancelling your order", "We are making sure that nothing is charged. This can take a moment."],
+  declined: ["The payment was declined", "Nothing was charged, and your tickets are still held. You may try again."],
+  confirmed: ["You are going", "Your tickets are confirmed. This page is yours for good."],
+  cancelled: ["Order cancelled", "Nothing stays charged, and the tickets went back."],
+  expired: ["The order ran out of time", "Your tickets went back. If a payment arrives after all, it is refunded by itself."],
+  review: ["We are looking into it", "The payment needs a human eye. Your tickets stay held; you need not do anything."],
+  late_paid: ["Your payment came late", "We are checking whether your tickets are still free. If not, it is refunded by itself."],
+  partially_refunded: ["Partly refunded", "Some of your tickets were given back and refunded."],
+  refunded: ["Refunded", "The whole amount is on its way back to you."],
+};
+/** What can still change by itself is watched: even an expired order may yet be paid, and then refunded. */
+const SETTLED = new Set(["confirmed", "refunded", "partially_refunded"]);
+const ATTEMPT_ENDED = new Set(["failed", "cancelled"]);
+
+class OrderPage {
+  #key = freshKey();
+  #shown = null;
+  #stop = () => {};
+
+  constructor(reference) {
+    this.reference = reference;
+    this.path = `/orders/${encodeURIComponent(reference)}`;
+    this.stream = new Stream(`${this.path}/updates`, { order: () => this.look().catch(() => {}) }, () => {});
+    byId("retry").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#payAgain();
+    });
+    byId("cancel").addEventListener("click", () => this.#cancel());
+  }
+
+  /** Asks on until the order is settled; a frame only makes the next question come sooner. */
+  async start() {
+    await this.look();
+    if (!SETTLED.has(this.order.status)) this.stream.open();
+    this.#lookLater();
+  }
+
+  #lookLater() {
+    if (SETTLED.has(this.order.status)) return this.stream.close();
+    const ms = this.stream.state === "live" ? LIVE_POLL_MS : BLIND_POLL_MS;
+    return setTimeout(async () => {
+      if (!document.hidden) await this.look().catch(() => {});
+      this.#lookLater();
+    }, ms * (0.8 + Math.random() * 0.4));
+  }
+
+  async look() {
+    this.order = await ask("GET", this.path, { patience: 1 });
+    await this.render();
+  }
+
+  get face() {
+    const { status, attempt, cancel_asked: cancelAsked } = this.order;
+    if (status !== "pending") return status;
+    if (cancelAsked) return "cancelling";
+    if (ATTEMPT_ENDED.has(attempt?.status)) return "declined";
+    return attempt?.checkout_url ? "act" : "processing";
+  }
+
+  async render() {
+    const { face, order } = this;
+    const [title, text] = WORDS[face] ?? [`Order ${order.status}`, ""];
+    byId("order").dataset.face = face;
+    write("status-title", title);
+    write("status-text", face === "declined" && order.attempt.reason ? `${sentence(order.attempt.reason)} ${text}` : text);
+    write("reference", order.reference);
+    this.#total(order);
+    show("retry", face === "declined");
+    show("cancel", order.status === "pending" && face !== "cancelling");
+    show("act", face === "act");
+    if (face === "act") byId("act").href = order.attempt.checkout_url;
+    this.#clock(order.status === "pending" ? order.expires_at : null);
+    if (face !== this.#shown) await this.#turned(face, title, order);
+  }
+
+  async #turned(face, title, order) {
+    this.#shown = face;
+    document.title = `${title} · Onsale`;
+    announce(title);
+    show("loading", false);
+    show("order");
+    byId("tickets").replaceChildren(...(await tickets(order)));
+  }
+
+  #total(order) {
+    write("total", money(order.total_minor, order.currency));
+  }
+
+  #clock(until) {
+    show("expiry", Boolean(until));
+    if (until === this.until) return;
+    this.#stop();
+    this.until = until;
+    if (!until) return;
+    const over = () => this.look().catch(() => {});
+    this.#stop = countdown(until, (seconds) => write("expiry-clock", remaining(seconds)), over);
+  }
+
+  /** One key per try: pressing twice, or asking again after silence, is still one attempt. */
+  async #payAgain() {
+    const body = { payment: { provider: "sandbox", method: byId("method").value } };
+    await this.#do("pay-again", async () => {
+      await ask("POST", `${this.path}/payments`, { body, key: this.#key, patience: 4 });
+      this.#key = freshKey();
+    });
+  }
+
+  async #cancel() {
+    if (!window.confirm("Cancel this order and give the tickets back?")) return;
+    await this.#do("cancel", () => ask("POST", `${this.path}/cancel`, { patience: 4 }));
+  }
+
+  async #do(button, work) {
+    if (byId(button).ariaBusy === "true") return;
+    byId(button).ariaBusy = "true";
+    trouble(null);
+    try {
+      await work();
+      await this.look();
+    } catch (problem) {
+      if (!problem.unknown) this.#key = freshKey();
+      trouble(problem.message);
+    } finally {
+      byId(button).ariaBusy = "false";
+    }
+  }
+}
+
+/** `card_declined` as people would say it. */
+function sentence(reason) {
+  const words = String(reason).replaceAll("_", " ");
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}.`;
+}
+
+byId("trouble-close").addEventListener("click", () => trouble(null));
+const reference = decodeURIComponent(location.pathname.split("/")[2] ?? "");
+try {
+  await new OrderPage(reference).start();
+} catch (problem) {
+  show("loading", false);
+  const denied = [401, 403, 404].includes(problem.status);
+  show("lost");
+  const key = "This browser has no key to this order. Open the page in the browser you bought the tickets with.";
+  write("lost-text", denied ? key : problem.message);
+}

@@ -1,0 +1,140 @@
+// A seat plan: rows of buttons, one tab stop, arrow keys inside. State is told by shape and name, never by colour alone.
+import { byId, disable, element } from "./dom.js";
+import { money } from "./format.js";
+
+const WORDS = { available: "available", reserved: "in somebody's basket", sold: "sold", blocked: "not for sale" };
+
+export class SeatPlan {
+  #seats = new Map();
+  #grid = [];
+
+  /** `picked(seat)` is told of every press on a seat. */
+  constructor({ basket, currency, picked }) {
+    Object.assign(this, { basket, currency, picked });
+    this.node = byId("seats");
+    this.node.addEventListener("click", (event) => this.#pressed(event.target));
+    this.node.addEventListener("keydown", (event) => this.#moved(event));
+    basket.addEventListener("change", () => this.#mark());
+  }
+
+  /** Draws a section, or brings the drawn one up to date without moving anything. */
+  render(sectionId, seats) {
+    if (this.sectionId === sectionId && this.#seats.size === seats.length) {
+      for (const seat of seats) this.#restate(this.#seats.get(seat.seat_id), seat);
+      return;
+    }
+    this.#draw(sectionId, seats);
+  }
+
+  /** Somebody else was faster. */
+  take(seatIds) {
+    for (const seatId of seatIds) {
+      const known = this.#seats.get(seatId);
+      if (known) this.#restate(known, { ...known.seat, status: "reserved" });
+    }
+  }
+
+  clear() {
+    this.sectionId = null;
+    this.#seats.clear();
+    this.#grid = [];
+    this.node.replaceChildren();
+  }
+
+  #draw(sectionId, seats) {
+    this.clear();
+    this.sectionId = sectionId;
+    const rows = byRow(seats);
+    const names = [...rows.keys()].sort(byNumber);
+    const widest = Math.max(...[...rows.values()].map((row) => row.length));
+    this.node.style.setProperty("--columns", widest);
+    this.node.replaceChildren(...names.map((name) => this.#row(name, rows.get(name))));
+    this.#rove(this.#grid[0]?.[0]);
+  }
+
+  #row(name, seats) {
+    const line = [...seats].sort((a, b) => byNumber(a.number, b.number)).map((seat) => this.#button(seat));
+    this.#grid.push(line);
+    return element(
+      "div",
+      { class: "row", role: "group", "aria-label": `Row ${name}` },
+      element("span", { class: "row-name", "aria-hidden": "true" }, String(name)),
+      ...line,
+    );
+  }
+
+  #button(seat) {
+    const attributes = { type: "button", class: "seat", tabindex: "-1", "data-seat": seat.seat_id };
+    const button = element("button", attributes, String(seat.number));
+    const known = { button, seat: {} };
+    this.#seats.set(seat.seat_id, known);
+    this.#restate(known, seat);
+    return button;
+  }
+
+  #restate(known, seat) {
+    const same = known.seat.status === seat.status;
+    known.seat = seat;
+    if (same) return;
+    const mine = this.basket.seats.has(seat.seat_id);
+    const { button } = known;
+    button.dataset.status = seat.status;
+    button.setAttribute("aria-pressed", String(mine));
+    disable(button, seat.status !== "available" && !mine);
+    const price = money(seat.price_minor, this.currency);
+    button.setAttribute("aria-label", `Row ${seat.row}, seat ${seat.number}, ${price}, ${WORDS[seat.status] ?? seat.status}`);
+  }
+
+  #mark() {
+    for (const [seatId, { button }] of this.#seats) {
+      const pressed = String(this.basket.seats.has(seatId));
+      if (button.getAttribute("aria-pressed") !== pressed) button.setAttribute("aria-pressed", pressed);
+    }
+  }
+
+  #pressed(target) {
+    const known = this.#seats.get(target.closest?.(".seat")?.dataset.seat);
+    if (!known) return;
+    this.#rove(known.button);
+    this.picked(known.seat);
+  }
+
+  /** Exactly one seat can be reached with Tab; arrows, Home and End do the rest. */
+  #rove(button) {
+    if (!button) return;
+    this.node.querySelector('[tabindex="0"]')?.setAttribute("tabindex", "-1");
+    button.tabIndex = 0;
+  }
+
+  #moved(event) {
+    const y = this.#grid.findIndex((row) => row.includes(event.target));
+    if (y < 0) return;
+    const x = this.#grid[y].indexOf(event.target);
+    const moves = {
+      ArrowLeft: [y, x - 1],
+      ArrowRight: [y, x + 1],
+      ArrowUp: [y - 1, x],
+      ArrowDown: [y + 1, x],
+      Home: [y, 0],
+      End: [y, -1],
+    };
+    const [row, column] = moves[event.key] ?? [];
+    const line = this.#grid[row];
+    const next = line?.at(column < 0 && event.key !== "End" ? 0 : Math.min(column, line.length - 1));
+    if (!next) return;
+    event.preventDefault();
+    this.#rove(next);
+    next.focus();
+  }
+}
+
+const byNumber = (a, b) => String(a).localeCompare(String(b), "en", { numeric: true });
+
+function byRow(seats) {
+  const rows = new Map();
+  for (const seat of seats) {
+    if (!rows.has(seat.row)) rows.set(seat.row, []);
+    rows.get(seat.row).push(seat);
+  }
+  return rows;
+}

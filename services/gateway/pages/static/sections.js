@@ -1,0 +1,81 @@
+// The list of sections: name, price and what is left for everyone; a way in for those whose turn it is.
+import { byId, disable, element, write } from "./dom.js";
+import { count, money } from "./format.js";
+
+export class Sections {
+  #rows = new Map();
+
+  /** `open(sectionId)` is asked for a seat plan; the basket counts general admission. */
+  constructor({ stock, basket, open }) {
+    Object.assign(this, { stock, basket, open });
+    stock.addEventListener("change", () => this.render());
+    basket.addEventListener("change", () => this.render());
+  }
+
+  render() {
+    for (const section of this.stock.sections.values()) {
+      const row = this.#rows.get(section.section_id) ?? this.#add(section);
+      this.#update(row, section);
+    }
+  }
+
+  /** Marks the section whose plan is open. */
+  mark(sectionId) {
+    for (const [id, row] of this.#rows) row.item.toggleAttribute("data-open", id === sectionId);
+  }
+
+  #add(section) {
+    const left = element("p", { class: "left" });
+    const bar = element("div", { class: "bar", "aria-hidden": "true" });
+    const action = section.kind === "ga" ? this.#stepper(section) : this.#opener(section);
+    const item = element(
+      "li",
+      { class: "section", id: `section-${section.section_id}` },
+      element("h3", {}, section.name),
+      element("p", { class: "price" }, money(section.price_minor, section.currency ?? this.stock.currency)),
+      left,
+      action.node,
+      bar,
+    );
+    byId("sections").append(item);
+    const row = { item, left, bar, action };
+    this.#rows.set(section.section_id, row);
+    return row;
+  }
+
+  #update({ item, left, bar, action }, section) {
+    const { available_seats: available, total_seats: total, held_seats: held } = section;
+    if (available === undefined) return;
+    const none = held > 0 ? `All held for now, ${count(held)} may come back` : "Sold out";
+    write(left, available > 0 ? `${count(available)} of ${count(total)} left` : none);
+    bar.style.setProperty("--share", total > 0 ? available / total : 0);
+    item.toggleAttribute("data-none", available === 0);
+    item.toggleAttribute("data-few", available > 0 && available / total < 0.1);
+    action.update(available);
+  }
+
+  #opener(section) {
+    const node = element("button", { type: "button", class: "quiet action" }, "Choose seats");
+    node.setAttribute("aria-label", `Choose seats in ${section.name}`);
+    node.addEventListener("click", () => this.open(section.section_id));
+    return { node, update: () => {} };
+  }
+
+  #stepper(section) {
+    const id = section.section_id;
+    const less = element("button", { type: "button", class: "step", "aria-label": `One ticket less for ${section.name}` }, "−");
+    const more = element("button", { type: "button", class: "step", "aria-label": `One more ticket for ${section.name}` }, "+");
+    const output = element("output", { "aria-live": "polite", "aria-label": `Tickets for ${section.name}` }, "0");
+    const add = (change) => () => this.basket.setQuantity(section, this.basket.quantity(id) + change);
+    less.addEventListener("click", add(-1));
+    more.addEventListener("click", add(1));
+    const update = (available) => {
+      const quantity = this.basket.quantity(id);
+      write(output, quantity);
+      disable(less, quantity === 0);
+      disable(more, this.basket.full || quantity >= available);
+    };
+    const attributes = { class: "stepper action", role: "group", "aria-label": section.name };
+    return { node: element("div", attributes, less, output, more), update };
+  }
+}

@@ -1,0 +1,42 @@
+// What is left, section by section: from the catalogue, then kept current by frames.
+import { ask } from "./api.js";
+
+export class Stock extends EventTarget {
+  sections = new Map();
+  currency = "EUR";
+
+  constructor(eventId) {
+    super();
+    this.path = `/events/${eventId}/sections`;
+  }
+
+  /** The catalogue entry knows rows and prices; counts follow with the first look. */
+  describe(show) {
+    this.currency = show.currency;
+    for (const section of show.sections) this.#merge({ total_seats: section.capacity, ...section });
+  }
+
+  async look() {
+    this.hear(await ask("GET", this.path));
+  }
+
+  hear(frame) {
+    for (const section of frame.sections) this.#merge(section);
+    this.dispatchEvent(new Event("change"));
+  }
+
+  /** All seats of a section, however many pages that takes. */
+  async seats(sectionId) {
+    const seats = [];
+    for (let page = 1; page <= 40; page += 1) {
+      const answer = await ask("GET", `${this.path}/${sectionId}/seats?page=${page}&page_size=500`);
+      seats.push(...answer.seats);
+      if (answer.seats.length === 0 || seats.length >= answer.total_seats) break;
+    }
+    return seats;
+  }
+
+  #merge(section) {
+    this.sections.set(section.section_id, { ...this.sections.get(section.section_id), ...section });
+  }
+}

@@ -1,0 +1,16 @@
+"""What can go wrong at the door and nowhere else."""
+
+from shared.problems import Problem
+
+
+class LineFull(Problem):
+    """The line of this event is full."""
+
+    status = 429
+    retry_after_default_s = 30
+
+
+class PlaceEnded(Problem):
+    """This place in the line has ended; you may join again at its end."""
+
+    status = 410

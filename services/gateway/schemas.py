@@ -1,0 +1,63 @@
+"""What the door answers, for the documentation and for whoever reads it; hot paths write the same fields by hand."""
+
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, Field
+
+from shared.contracts.frames import LaneHead, RoomState
+from shared.contracts.queue import PlaceState
+from shared.inputs import Body
+
+
+class JoinBody(Body):
+    """Nothing yet: an empty body or `{}`."""
+
+
+class JoinedAnswer(BaseModel):
+    """A place in the line. The same token also comes as an HttpOnly cookie."""
+
+    queue_token: str | None
+    join_seq: int
+    lane: int
+    position_in_queue: int
+    estimated_wait_time: int | None = Field(description="Seconds; null while unknown or paused.")
+    status: PlaceState
+    epoch: int
+
+
+class StatusAnswer(BaseModel):
+    """How a place stands. Asking is also a sign of life."""
+
+    status: PlaceState
+    join_seq: int
+    position_in_queue: int = Field(description="Never rises; an upper bound, as silent places are skipped.")
+    estimated_wait_time: int | None = Field(description="Seconds; null while unknown or paused.")
+    head_seq: int
+    poll_after_ms: int
+    message: str | None
+
+
+class LineAnswer(BaseModel):
+    """The line as everybody sees it; `head_seq` and `tail_seq` are lane 0's."""
+
+    state: RoomState
+    epoch: int
+    head_seq: int
+    tail_seq: int
+    rate_per_s: float
+    live_ratio: float
+    message: str | None
+    sale_starts_at: AwareDatetime | None
+    server_time: AwareDatetime
+    lanes: dict[int, LaneHead] | None = Field(None, description="Further lanes, if there are any.")
+
+
+class PassAnswer(BaseModel):
+    """Admission to buy. It also comes as an HttpOnly cookie."""
+
+    model_config = {"populate_by_name": True}
+
+    admission: str = Field(alias="pass")
+    expires_at: AwareDatetime
+    checkout_key: str = Field(description="Stable for this admission; the first half of an Idempotency-Key.")
+    status: Literal["admitted"] = "admitted"

@@ -1,0 +1,32 @@
+"""Settings of the gateway."""
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shared.settings import Keys, ServiceSettings, development_keys
+
+
+class Settings(ServiceSettings):
+    """The gateway keeps nothing durable; its limits bound what one process remembers and what may wait in it."""
+
+    model_config = SettingsConfigDict(env_prefix="GATEWAY_")
+
+    queue_token_keys: Keys = Field(
+        default_factory=lambda: development_keys("queue-token"), description="Sign queue tokens, newest first."
+    )
+    pass_public_keys: Keys = Field(
+        default_factory=lambda: development_keys("pass").public(), description="Public keys of passes, newest first."
+    )
+    secure_cookies: bool = Field(False, description="Cookies travel over HTTPS only.")
+    queue_cookie_s: int = Field(
+        7 * 86_400, ge=60, le=90 * 86_400, description="How long a browser keeps its place's token."
+    )
+    joins_waiting_max: int = Field(16_384, ge=1, description="Joins of one event that may wait for their batch.")
+    asks_waiting_max: int = Field(8_192, ge=1, description="Places of one event that may wait for an answer, per kind.")
+    events_max: int = Field(10_000, ge=1, description="Events whose line one process keeps in memory.")
+    first_asks_max: int = Field(64, ge=1, description="Questions about events never heard of, at the same time.")
+    remembered_max: int = Field(
+        65_536, ge=1, description="Verified tokens and statuses that one process remembers, each."
+    )
+    poll_min_ms: int = Field(2_000, ge=100, le=60_000, description="Shortest time between a fan's polls.")
+    poll_max_ms: int = Field(10_000, ge=100, le=60_000, description="Longest time between a fan's polls.")

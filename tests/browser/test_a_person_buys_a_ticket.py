@@ -1,0 +1,109 @@
+"""One person, one browser: from the catalogue to a confirmed order, and back again after a declined card."""
+
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+CHROMIUM = next(
+    (path for path in ("/usr/bin/chromium", shutil.which("chromium")) if path and Path(path).exists()), None
+)
+sync_api = pytest.importorskip("playwright.sync_api")
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+
+TURN_MS = 30_000
+
+
+class Suite(Protocol):
+    url: str
+
+
+@pytest.fixture
+def page() -> Iterator[Any]:
+    """A phone's browser. Anything a script or the content security policy complains about fails the test."""
+    complaints: list[str] = []
+
+    def heard(message: Any) -> None:
+        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+            complaints.append(message.text)
+
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(viewport={"width": 390, "height": 844}, locale="en-GB", has_touch=True)
+        page = context.new_page()
+        page.on("console", heard)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: dialog.accept())
+        yield page
+        browser.close()
+    assert complaints == []
+
+
+def come_to_choose(page: Any, suite: Suite) -> None:
+    page.goto(f"{suite.url}/")
+    page.locator("#events a[href='/e/arena-2026']").click()
+    page.locator("#join").click()
+    sync_api.expect(page.locator("#choosing")).to_be_visible(timeout=TURN_MS)
+
+
+def pick_a_seat(page: Any, section_id: str) -> str:
+    """The name the basket gives to the seat."""
+    page.locator(f"#section-{section_id} button").click()
+    page.locator("#seats .seat[data-status=available]").first.click()
+    sync_api.expect(page.locator("#basket-count")).to_have_text("1 ticket")
+    name: str = page.locator("#basket-list").inner_text()
+    page.locator("#seats-back").click()
+    return name
+
+
+def hold_and_pay(page: Any, method: str) -> None:
+    page.locator("#hold").click()
+    sync_api.expect(page.locator("#held")).to_be_visible()
+    page.locator("#name").fill("Ada Lovelace")
+    page.locator("#email").fill(f"ada-{uuid.uuid4().hex}@example.org")
+    page.locator("#method").select_option(method)
+    page.locator("#pay").click()
+    page.wait_for_url("**/o/*")
+
+
+def test_a_person_buys_a_seat_and_a_place_on_the_floor(page: Any, suite: Suite) -> None:
+    come_to_choose(page, suite)
+    seat = pick_a_seat(page, "A")
+    page.get_by_role("button", name=re.compile("One more ticket")).first.click()
+    sync_api.expect(page.locator("#basket-count")).to_have_text("2 tickets")
+    hold_and_pay(page, "ok")
+    sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=TURN_MS)
+    tickets = page.locator("#tickets li")
+    sync_api.expect(tickets).to_have_count(2)
+    row_and_number = seat.split(", ", 1)[1]
+    sync_api.expect(page.locator("#tickets")).to_contain_text(re.compile(re.escape(row_and_number), re.IGNORECASE))
+    reference = page.locator("#reference").inner_text()
+    page.reload()
+    sync_api.expect(page.locator("#reference")).to_have_text(reference)
+    sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed")
+
+
+def test_a_person_whose_card_is_declined_pays_with_another(page: Any, suite: Suite) -> None:
+    come_to_choose(page, suite)
+    pick_a_seat(page, "A")
+    hold_and_pay(page, "decline")
+    sync_api.expect(page.locator("#retry")).to_be_visible(timeout=TURN_MS)
+    page.locator("#method").select_option("ok")
+    page.locator("#pay-again").click()
+    sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=TURN_MS)
+
+
+def test_a_reload_keeps_the_tickets_held_and_giving_them_back_lets_choose_again(page: Any, suite: Suite) -> None:
+    come_to_choose(page, suite)
+    pick_a_seat(page, "A")
+    page.locator("#hold").click()
+    sync_api.expect(page.locator("#held")).to_be_visible()
+    page.reload()
+    sync_api.expect(page.locator("#held")).to_be_visible()
+    page.locator("#give-back").click()
+    sync_api.expect(page.locator("#choosing")).to_be_visible()
+    sync_api.expect(page.locator("#basket-count")).to_have_text("Nothing picked yet")

@@ -1,0 +1,92 @@
+"""A gateway in front of a queue in memory, with the real Valkey between them."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from services.gateway.app import create_app
+from services.gateway.room import Room
+from services.gateway.settings import Settings
+from shared.contracts.frames import LineFrame, line_channel
+from shared.contracts.queue import LifeReport
+from shared.service import public
+from tests.gateway.fake_queue import FakeQueue
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[FakeQueue]:
+    """The fake, listening on loopback; `queue.url` says where."""
+    fake = FakeQueue()
+    config = uvicorn.Config(fake, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    fake.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield fake
+    fake.may_answer.set()
+    await server.shutdown()
+
+
+@pytest.fixture
+def settings(queue: FakeQueue, redis_url: str) -> Settings:
+    return Settings(queue_url=queue.url, redis_url=redis_url)
+
+
+@pytest.fixture
+async def app(settings: Settings, queue: FakeQueue) -> AsyncIterator[FastAPI]:
+    """The gateway, running; its loops have had their first turn."""
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        await wait_until(lambda: queue.told(LifeReport))
+        yield app
+
+
+@pytest.fixture
+def room(app: FastAPI) -> Room:
+    room: Room = app.state.room
+    return room
+
+
+@pytest.fixture
+async def browser(app: FastAPI) -> AsyncIterator[Callable[[], httpx.AsyncClient]]:
+    """Makes HTTP clients, each with cookies of its own and our pages' Origin."""
+    clients = []
+
+    def make(**headers: str) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(public(app))
+        own = {"origin": "http://door", **headers}
+        clients.append(httpx.AsyncClient(transport=transport, base_url="http://door", headers=own))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.fixture
+async def fan(browser: Callable[[], httpx.AsyncClient]) -> httpx.AsyncClient:
+    return browser()
+
+
+@pytest.fixture
+async def show(redis: Any, room: Room) -> Callable[[LineFrame], Any]:
+    """Publishes a frame and returns once the gateway has it."""
+
+    async def show(frame: LineFrame) -> None:
+        def taken() -> bool:
+            line = room.board.seen(frame.event_id)
+            return line is not None and line.frame.version == frame.version
+
+        async def shown() -> bool:
+            await redis.publish(line_channel(frame.event_id), frame.model_dump_json())
+            return taken()
+
+        await wait_until(shown)
+
+    return show

@@ -1,0 +1,180 @@
+"""A queue in memory that keeps the contract, counts what it is asked, and fails or tarries on demand."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shared.auth import SERVICE_HEADER, check_service_call
+from shared.clock import now_ms
+from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.queue import (
+    ClaimAnswer,
+    Claimed,
+    JoinAnswer,
+    JoinBatch,
+    Joined,
+    LeaveAnswer,
+    LifeAnswer,
+    LifeReport,
+    PlacesQuestion,
+    PlaceStatus,
+    RoomQuestion,
+    StatusAnswer,
+)
+from shared.problems import Problem, StaleEpoch, Unavailable, UnknownEvent
+from shared.settings import development_keys
+from shared.tokens import Pass, checkout_key, sign_pass
+
+SESSION_S = 600
+
+
+@dataclass
+class FakeRoom:
+    """One event's line; a place is its number's holder."""
+
+    event_id: str
+    epoch: int = 1
+    version: int = 1
+    head_seq: int = 0
+    state: str = "open"
+    ready: bool = True
+    rate_per_s: float = 10.0
+    calls_per_s: float | None = None
+    message: str | None = None
+    refuse: str | None = None
+    holders: list[str] = field(default_factory=list)
+    ended: dict[int, str] = field(default_factory=dict)
+
+    def frame(self) -> LineFrame:
+        return LineFrame.model_validate(
+            {
+                "event_id": self.event_id, "epoch": self.epoch, "version": self.version, "ready": self.ready,
+                "at_ms": now_ms(), "state": self.state, "rate_per_s": self.rate_per_s, "message": self.message,
+                "calls_per_s": self.calls_per_s,
+                "lanes": {0: LaneHead(head_seq=self.head_seq, tail_seq=len(self.holders))},
+            }
+        )  # fmt: skip
+
+    def change(self, **changes: Any) -> LineFrame:
+        for name, value in changes.items():
+            setattr(self, name, value)
+        self.version += 1
+        return self.frame()
+
+    def status(self, join_seq: int) -> str:
+        if join_seq in self.ended:
+            return self.ended[join_seq]
+        return "ready" if join_seq <= self.head_seq else "waiting"
+
+
+class FakeQueue:
+    """Answers `/internal/…` like the queue."""
+
+    url: str
+
+    def __init__(self) -> None:
+        self.rooms: dict[str, FakeRoom] = {}
+        self.asked: Counter[str] = Counter()
+        self.heard: list[Any] = []
+        self.fail: list[Problem] = []
+        self.deaf = False
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self._answers: dict[str, tuple[type[BaseModel], Callable[[Any], BaseModel]]] = {
+            "/joins": (JoinBatch, self.join),
+            "/status": (PlacesQuestion, self.status),
+            "/claims": (PlacesQuestion, self.claim),
+            "/leaves": (PlacesQuestion, self.leave),
+            "/life": (LifeReport, lambda report: LifeAnswer(report_again_s=0.2)),
+            "/rooms/frame": (RoomQuestion, lambda question: self.room(question.event_id).frame()),
+        }
+
+    def open(self, event_id: str = "show", **facts: Any) -> FakeRoom:
+        room = self.rooms[event_id] = FakeRoom(event_id, **facts)
+        return room
+
+    def told(self, kind: type[BaseModel]) -> list[Any]:
+        return [question for question in self.heard if isinstance(question, kind)]
+
+    async def __call__(self, scope, receive, send) -> None:
+        request = Request(scope, receive)
+        body = await request.body()
+        path = request.url.path
+        header = request.headers.get(SERVICE_HEADER, "")
+        check_service_call(development_keys("service"), header, "POST", path, body, now_s=time.time())
+        name = path.removeprefix("/internal")
+        self.asked[name] += 1
+        kind, answer = self._answers[name]
+        question = kind.model_validate_json(body)
+        self.heard.append(question)
+        if name != "/life":
+            await self.may_answer.wait()
+        try:
+            if self.deaf and name == "/life":
+                raise Unavailable
+            if self.fail and name != "/life":
+                raise self.fail.pop(0)
+            response = Response(answer(question).model_dump_json())
+        except Problem as problem:
+            response = Response(problem.body(), problem.code)
+        await response(scope, receive, send)
+
+    def room(self, event_id: str, epoch: int | None = None) -> FakeRoom:
+        if event_id not in self.rooms:
+            raise UnknownEvent
+        room = self.rooms[event_id]
+        if epoch not in (None, room.epoch):
+            raise StaleEpoch
+        return room
+
+    def join(self, batch: JoinBatch) -> JoinAnswer:
+        room = self.room(batch.event_id)
+        joined = []
+        for fan in batch.joins:
+            known = fan.holder in room.holders
+            if room.refuse and not known:
+                joined.append(Joined.model_validate({"word": room.refuse}))
+                continue
+            if not known:
+                room.holders.append(fan.holder)
+            join_seq = room.holders.index(fan.holder) + 1
+            word = "known" if known else "joined"
+            joined.append(Joined.model_validate({"word": word, "join_seq": join_seq, "status": room.status(join_seq)}))
+        return JoinAnswer(epoch=room.epoch, joined=joined, frame=room.change())
+
+    def status(self, question: PlacesQuestion) -> StatusAnswer:
+        room = self.room(question.event_id, question.epoch)
+        statuses = [PlaceStatus.model_validate({"status": room.status(place.join_seq)}) for place in question.places]
+        return StatusAnswer(places=statuses)
+
+    def claim(self, question: PlacesQuestion) -> ClaimAnswer:
+        room = self.room(question.event_id, question.epoch)
+        return ClaimAnswer(claims=[self._claimed(room, place.join_seq, place.holder) for place in question.places])
+
+    def _claimed(self, room: FakeRoom, join_seq: int, holder: str) -> Claimed:
+        state = room.status(join_seq)
+        if state != "ready":
+            return Claimed.model_validate({"word": state})
+        now_s = int(time.time()) // 60 * 60
+        jti = f"{room.epoch}-0-{join_seq}-1"
+        admission = Pass(room.event_id, holder, jti, room.epoch, 0, join_seq, 6, now_s, now_s + SESSION_S)
+        return Claimed(
+            word="admitted",
+            admission=sign_pass(development_keys("pass"), admission),
+            jti=jti,
+            expires_at_ms=admission.expires_at_s * 1000,
+            checkout_key=checkout_key(development_keys("checkout"), jti),
+        )
+
+    def leave(self, question: PlacesQuestion) -> LeaveAnswer:
+        room = self.room(question.event_id, question.epoch)
+        for place in question.places:
+            room.ended.setdefault(place.join_seq, "left")
+        return LeaveAnswer.model_validate({"places": [room.ended[place.join_seq] for place in question.places]})
