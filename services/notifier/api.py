@@ -1,0 +1,102 @@
+"""The notifier's two doors: what listens there shows a token, and is then held by the hub."""
+
+import re
+
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from services.notifier.feeds import Only
+from services.notifier.problems import MalformedFilter
+from services.notifier.room import Room
+from services.notifier.stream import Listener, Stream
+from shared.auth import bearer, order_cookie, pass_cookie, queue_cookie, require_credential
+from shared.clock import now_s
+from shared.problems import BadCredential, NoCredential, NotAllowed, NotFound, WrongEvent
+from shared.routes import EVENT_ID, REFERENCE, SECTION_ID
+from shared.tokens import read_order_token
+
+EVENT_PATH = "/events/{event_id}/sections/updates"
+ORDER_PATH = "/orders/{reference}/updates"
+SECTIONS_MAX = 50
+_event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
+_filter = re.compile(rf"{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}")
+
+
+class SectionsUpdates:
+    """`GET /events/{event_id}/sections/updates`: the line and what is left, for whoever has a place or a pass."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, room = _asked(scope)
+        event_id = _matching(_event_id, request.path_params["event_id"])
+        only = _only(request.query_params.get("sections"))
+        listener = _listener(request, room, event_id)
+        await Stream(room, scope, receive, send).serve(listener, room.following.event(event_id), only)
+
+
+class OrderUpdates:
+    """`GET /orders/{reference}/updates`: one order, for its owner."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, room = _asked(scope)
+        reference = _matching(_reference, request.path_params["reference"])
+        token = require_credential(request, order_cookie(reference))
+        if read_order_token(room.settings.order_token_keys, token) != reference:
+            raise NotAllowed("This token opens another order.")
+        await Stream(room, scope, receive, send).serve(Listener(f"order/{reference}"), room.following.order(reference))
+
+
+def _asked(scope: Scope) -> tuple[Request, Room]:
+    return Request(scope), scope["app"].state.room
+
+
+def _matching(pattern: re.Pattern[str], name: str) -> str:
+    if not pattern.fullmatch(name):
+        raise NotFound
+    return name
+
+
+def _only(text: str | None) -> Only:
+    """The sections of `?sections=A,GA1`; `None` for all of them."""
+    if text is None:
+        return None
+    if len(text) > SECTIONS_MAX * 33 or not _filter.fullmatch(text):
+        raise MalformedFilter
+    return frozenset(text.split(","))
+
+
+def _listener(request: Request, room: Room, event_id: str) -> Listener:
+    """Who listens, by the Bearer token or else by the first cookie that is good."""
+    token = bearer(request)
+    cookies = (request.cookies.get(name) for name in (queue_cookie(event_id), pass_cookie(event_id)))
+    tokens = [token] if token is not None else [cookie for cookie in cookies if cookie]
+    refused: BadCredential | NoCredential = NoCredential()
+    for text in tokens:
+        try:
+            return _read(text, room, event_id)
+        except BadCredential as bad:
+            refused = bad
+    raise refused
+
+
+def _read(text: str, room: Room, event_id: str) -> Listener:
+    """A queue token or a pass. Raises `BadCredential`, `WrongEvent`."""
+    try:
+        place = room.queue_tokens.read(text)
+    except BadCredential:
+        admission = room.passes.read(text, now_s=now_s())
+        _require_event(admission.event_id, event_id)
+        return Listener(f"{event_id}/{admission.holder}")
+    _require_event(place.event_id, event_id)
+    return Listener(f"{event_id}/{place.holder}", place)
+
+
+def _require_event(of_token: str, event_id: str) -> None:
+    if of_token != event_id:
+        raise WrongEvent
+
+
+HOT_ROUTES = (
+    Route(EVENT_PATH, SectionsUpdates(), methods=["GET"]),
+    Route(ORDER_PATH, OrderUpdates(), methods=["GET"]),
+)

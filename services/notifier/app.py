@@ -1,0 +1,90 @@
+"""The notifier's app: opens its connections, starts its loops, and sends its streams away when the process ends."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from fastapi import FastAPI
+
+from services.notifier.api import HOT_ROUTES
+from services.notifier.follow import Following
+from services.notifier.hub import Hub
+from services.notifier.life import Life
+from services.notifier.openapi import document_streams
+from services.notifier.room import Room
+from services.notifier.settings import Settings
+from services.notifier.turnstile import Turnstile
+from shared.contracts.inventory import InventoryClient
+from shared.contracts.orders import OrdersClient
+from shared.contracts.queue import QueueClient
+from shared.http import Neighbour, client
+from shared.lifecycle import Loops
+from shared.problems import Problem
+from shared.redis import Redis, connect
+from shared.service import Checks, create_service
+from shared.tokens import PassReader, QueueTokens
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The notifier, not yet connected to anything."""
+    chosen = settings or Settings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            redis = connect(chosen.redis_url, retries=0)  # a lost connection means missed frames: it must be noticed
+            stack.push_async_callback(redis.aclose)
+            pool = await stack.enter_async_context(client())
+
+            def neighbour(name: str, url: str) -> Neighbour:
+                return Neighbour(pool, url, chosen.service_keys, name=name)
+
+            room = app.state.room = _room(chosen, redis, neighbour)
+            app.state.on_drain.append(room.hub.drain)
+            stack.push_async_callback(_close, room)
+            loops = await stack.enter_async_context(Loops())
+            _start(loops, room)
+            yield
+
+    app = create_service("notifier", chosen, title="notifier", lifespan=lifespan, hot_routes=HOT_ROUTES, checks=_checks)
+    document_streams(app)
+    return app
+
+
+def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neighbour]) -> Room:
+    hub, queue = Hub(settings), QueueClient(neighbour("queue", settings.queue_url))
+    following = Following(
+        settings,
+        hub,
+        redis,
+        queue=queue,
+        inventory=InventoryClient(neighbour("inventory", settings.inventory_url)),
+        orders=OrdersClient(neighbour("orders", settings.orders_url)),
+    )
+    return Room(
+        settings=settings,
+        hub=hub,
+        following=following,
+        turnstile=Turnstile(settings),
+        life=Life(queue),
+        queue_tokens=QueueTokens(settings.queue_token_keys),
+        passes=PassReader(settings.pass_public_keys),
+    )
+
+
+def _start(loops: Loops, room: Room) -> None:
+    loops.keep(room.following.inbox.listen, name="notifier.inbox")
+    loops.keep(room.hub.run, name="notifier.frames")
+    loops.every(room.settings.ask_interval_s, room.following.tend, name="notifier.tend")
+    loops.every(room.settings.heartbeat_s, room.hub.heartbeat, name="notifier.heartbeat")
+    loops.keep(room.life.run, name="notifier.life")
+
+
+async def _close(room: Room) -> None:
+    """Says goodbye, so that the queue does not take our silence for deafness."""
+    await room.following.close()
+    with suppress(Problem):
+        await room.life.report(goodbye=True)
+
+
+def _checks(app: FastAPI) -> Checks:
+    return {"redis": app.state.room.following.inbox.check}

@@ -1,0 +1,90 @@
+"""Frames as bytes: what an event stream says about a line, its sections or an order, encoded once for all listeners.
+
+A fact is compared without its times, so that a repeated frame that says nothing new is not sent again.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from shared.clock import now_ms, rfc3339
+from shared.contracts.frames import LineFrame, OrderFrame, StockFrame
+
+HEARTBEAT = b":\n\n"
+VERSION_DIGITS = 13
+INTERRUPTED = "Live updates are interrupted. Numbers here may be a few seconds old."
+RESTORED = "Live updates are back."
+
+
+def line_fact(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
+    """Body of `line`: lane 0 at the top, further lanes beside it."""
+    lanes = {str(lane): {"head_seq": at.head_seq, "tail_seq": at.tail_seq} for lane, at in frame.lanes.items()}
+    general = lanes.pop("0", {"head_seq": 0, "tail_seq": 0})
+    fact = {
+        "state": frame.state,
+        **general,
+        "rate_per_s": frame.rate_per_s,
+        "live_ratio": frame.live_ratio,
+        "message": frame.message,
+        "epoch": frame.epoch,
+    }
+    return fact | ({"lanes": lanes} if lanes else {}) | ({"degraded": True} if degraded else {})
+
+
+def sections_fact(frame: StockFrame, only: frozenset[str] | None, *, degraded: bool) -> Sequence[object]:
+    """What `sections` says, without its times."""
+    counts = [(s.section_id, s.available, s.held) for s in frame.sections if only is None or s.section_id in only]
+    return (counts, degraded)
+
+
+def sections_body(frame: StockFrame, only: frozenset[str] | None, *, degraded: bool) -> dict[str, Any]:
+    """Body of `sections`; with `only` those sections and no others."""
+    sections = [
+        {
+            "section_id": section.section_id,
+            "available_seats": section.available,
+            "held_seats": section.held,
+            "timestamp": rfc3339(section.at_ms),
+        }
+        for section in frame.sections
+        if only is None or section.section_id in only
+    ]
+    body: dict[str, Any] = {"sections": sections, "timestamp": rfc3339(frame.at_ms)}
+    return body | ({"degraded": True} if degraded else {})
+
+
+def order_fact(frame: OrderFrame, *, degraded: bool) -> dict[str, Any]:
+    """Body of `order`: what `GET /orders/{reference}` answers."""
+    return frame.body | ({"degraded": True} if degraded else {})
+
+
+def notice(*, interrupted: bool) -> bytes:
+    """Data of `notice`: an interruption, or its end."""
+    kind, message = ("interrupted", INTERRUPTED) if interrupted else ("restored", RESTORED)
+    return orjson.dumps({"kind": kind, "message": message, "timestamp": rfc3339(now_ms())})
+
+
+def event_frame_id(line: LineFrame, stock: StockFrame) -> bytes:
+    """`<epoch>.<version>` of an event's state: the line's version and the stock's side by side, so that two processes
+    that have heard different halves never give their states the same id.
+    """
+    return b"%d.%d" % (line.epoch, line.version * 10**VERSION_DIGITS + stock.version)
+
+
+def order_frame_id(frame: OrderFrame) -> bytes:
+    return b"%d.%d" % (frame.epoch, frame.version)
+
+
+def compose(events: Iterable[tuple[str, bytes]], frame_id: bytes | None) -> bytes:
+    """Events on the wire. The id goes with the last: a stream cut between two of them is not taken for complete."""
+    *first, (name, data) = events
+    head = b"".join(b"event: %b\ndata: %b\n\n" % (name.encode(), data) for name, data in first)
+    id_line = b"" if frame_id is None else b"id: %b\n" % frame_id
+    return head + b"event: %b\n%bdata: %b\n\n" % (name.encode(), id_line, data)
+
+
+def retry(after_ms: int) -> bytes:
+    """Asks the browser to reconnect after `after_ms` to twice that long: a crowd comes back spread out."""
+    return b"retry: %d\n\n" % random.randint(after_ms, 2 * after_ms)  # noqa: S311 - spreads load, guards nothing

@@ -1,0 +1,108 @@
+"""The inbox: frames from Pub/Sub, of those channels only that somebody here listens to.
+
+So the engine is the routing table: a process hears nothing of events it has no listeners for. One connection; when it
+breaks, `connected` turns false, and `generation` tells a later connection from an earlier: what was shown in between
+was missed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from shared.logs import data
+from shared.redis import ENGINE_AWAY, Redis
+
+log = logging.getLogger("onsale.notifier")
+RECONNECT_S = 0.25
+CONFIRM_S = 1.0
+READ_S = 1.0
+SILENT_PING_S, SILENT_MAX_S = 5.0, 10.0
+
+
+class Inbox:
+    """`follow` and `unfollow` channels; each message on one of them goes to `hear(channel, payload)`."""
+
+    def __init__(self, redis: Redis, hear: Callable[[str, bytes], None]) -> None:
+        self._redis = redis
+        self._hear = hear
+        self._confirmed: dict[str, asyncio.Event] = {}
+        self._pubsub: Any = None
+        self._heard_s = 0.0
+        self.generation = 0
+
+    @property
+    def connected(self) -> bool:
+        return self._pubsub is not None
+
+    async def check(self) -> None:
+        """Raises unless the engine was reached once: without it streams go on, but a process must begin whole."""
+        if self.generation == 0:
+            raise ConnectionError("Pub/Sub was not reached yet")
+
+    async def follow(self, *channels: str) -> int:
+        """From the answer on nothing shown on these channels is missed while this generation lasts; 0 while away."""
+        new = [channel for channel in channels if channel not in self._confirmed]
+        self._confirmed.update((channel, asyncio.Event()) for channel in new)
+        if self._pubsub is None:
+            return 0
+        generation = self.generation
+        try:
+            if new:
+                await self._pubsub.subscribe(*new)
+            async with asyncio.timeout(CONFIRM_S):
+                for channel in channels:
+                    await self._confirmed[channel].wait()
+        except (*ENGINE_AWAY, TimeoutError, KeyError):
+            return 0
+        return generation
+
+    async def unfollow(self, *channels: str) -> None:
+        """Nobody listens to these any more."""
+        for channel in channels:
+            self._confirmed.pop(channel, None)
+        if self._pubsub is not None:
+            with suppress(*ENGINE_AWAY):  # the reader notices by itself
+                await self._pubsub.unsubscribe(*channels)
+
+    async def listen(self) -> None:
+        """Reads until the connection breaks, then pauses; whoever keeps this running calls it again."""
+        try:
+            async with self._redis.pubsub() as pubsub:
+                await pubsub.connect()
+                self._heard_s = asyncio.get_running_loop().time()
+                self._pubsub, self.generation = pubsub, self.generation + 1
+                if self._confirmed:
+                    await pubsub.subscribe(*self._confirmed)
+                while True:
+                    await self._read(pubsub)
+        except ENGINE_AWAY as away:
+            log.warning("pubsub.away", extra=data(error=type(away).__name__, words=str(away)))
+        finally:
+            self._pubsub = None
+            for confirmed in self._confirmed.values():
+                confirmed.clear()
+        await asyncio.sleep(RECONNECT_S)
+
+    async def _read(self, pubsub: Any) -> None:
+        message = await pubsub.get_message(timeout=READ_S)
+        now_s = asyncio.get_running_loop().time()
+        if message is None:
+            await self._wonder(pubsub, now_s - self._heard_s)
+            return
+        self._heard_s = now_s
+        kind, channel = message["type"], (message["channel"] or b"").decode()
+        if kind == "message":
+            self._hear(channel, message["data"])
+        elif kind == "subscribe" and channel in self._confirmed:
+            self._confirmed[channel].set()
+        elif kind == "unsubscribe" and channel in self._confirmed:
+            await pubsub.subscribe(channel)  # somebody came while the last was leaving
+
+    async def _wonder(self, pubsub: Any, silent_s: float) -> None:
+        """A connection whose other end vanished looks like one on which nothing happens: ask."""
+        if silent_s > SILENT_MAX_S:
+            raise ConnectionError("Pub/Sub does not answer")
+        if silent_s > SILENT_PING_S:
+            await pubsub.ping()

@@ -1,0 +1,9 @@
+"""What may go wrong at the notifier's own doors."""
+
+from shared.problems import Problem
+
+
+class MalformedFilter(Problem):
+    """The sections filter must name 1 to 50 sections, separated by commas."""
+
+    status = 422

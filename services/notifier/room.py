@@ -1,0 +1,23 @@
+"""What the notifier's doors need, opened by the app and handed to every request."""
+
+from dataclasses import dataclass
+
+from services.notifier.follow import Following
+from services.notifier.hub import Hub
+from services.notifier.life import Life
+from services.notifier.settings import Settings
+from services.notifier.turnstile import Turnstile
+from shared.tokens import PassReader, QueueTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """One process's worth of listeners."""
+
+    settings: Settings
+    hub: Hub
+    following: Following
+    turnstile: Turnstile
+    life: Life
+    queue_tokens: QueueTokens
+    passes: PassReader

@@ -1,0 +1,42 @@
+"""Settings of the notifier."""
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shared.contracts.frames import FRAME_STALE_S
+from shared.settings import Keys, ServiceSettings, development_keys
+
+
+class Settings(ServiceSettings):
+    """The notifier keeps nothing durable; its limits bound how many listen, how often they hear, and how slowly."""
+
+    model_config = SettingsConfigDict(env_prefix="NOTIFIER_")
+
+    queue_token_keys: Keys = Field(
+        default_factory=lambda: development_keys("queue-token"), description="Verify queue tokens."
+    )
+    pass_public_keys: Keys = Field(
+        default_factory=lambda: development_keys("pass").public(), description="Public keys of passes."
+    )
+    order_token_keys: Keys = Field(
+        default_factory=lambda: development_keys("order-token"), description="Verify order tokens."
+    )
+    window_ms: int = Field(250, ge=0, le=10_000, description="Shortest time between two frames of one topic.")
+    heartbeat_s: float = Field(15.0, gt=0, le=60, description="How often a silent stream gets a comment.")
+    retry_ms: int = Field(2_000, ge=100, le=60_000, description="Reconnect after this to twice this long.")
+    full_retry_ms: int = Field(10_000, ge=100, le=600_000, description="The same for those turned away.")
+    streams_max: int = Field(20_000, ge=1, description="Open streams of one process.")
+    streams_new_per_s: int = Field(2_000, ge=1, description="Streams one process accepts per second.")
+    streams_per_identity: int = Field(10, ge=1, description="Open streams of one fan or order in one process.")
+    filters_per_event: int = Field(64, ge=0, description="Distinct ?sections filters of one event in one process.")
+    slow_reader_max_s: float = Field(
+        10.0, gt=0, le=300, description="A reader that reads nothing is cut off after this."
+    )
+    socket_buffer_bytes: int = Field(
+        64 * 1024, ge=4096, description="What may wait for one reader in the kernel, and as much again in the process."
+    )
+    first_look_s: float = Field(3.0, gt=0, le=30, description="How long a newcomer waits for a topic's first snapshot.")
+    ask_interval_s: float = Field(1.0, gt=0, le=60, description="How often neighbours are asked while frames stay out.")
+    stale_s: float = Field(FRAME_STALE_S, gt=0, description="An event's channel silent for this long counts as away.")
+    linger_s: float = Field(5.0, ge=0, le=300, description="How long a topic outlives its last listener.")
+    drain_s: float = Field(2.0, ge=0, le=300, description="Streams are sent away over at most this long at shutdown.")

@@ -1,0 +1,313 @@
+"""A notifier on a port, its neighbours behind the contracts, and listeners on real sockets."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from fastapi import APIRouter, FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from services.notifier.app import create_app
+from services.notifier.room import Room
+from services.notifier.settings import Settings
+from shared.clock import now_ms
+from shared.contracts.frames import (
+    LaneHead,
+    LineFrame,
+    OrderFrame,
+    SectionCounts,
+    StockFrame,
+    line_channel,
+    order_channel,
+    stock_channel,
+)
+from shared.contracts.inventory import StockQuestion
+from shared.contracts.orders import OrdersAnswer, OrdersQuestion
+from shared.contracts.queue import LifeAnswer, LifeReport, RoomQuestion
+from shared.problems import Unavailable, UnknownEvent
+from shared.service import create_service, drain, internal, public
+from shared.settings import ServiceSettings, development_keys
+from shared.tokens import Pass, QueueToken, QueueTokens, sign_order_token, sign_pass
+from tests.notifier.ear import Ear
+from tests.support.wait import wait_until
+
+EVENT = "arena"
+REFERENCE = "ORDER12345"
+
+
+class GuestServer(uvicorn.Server):
+    """Leaves the signals alone, and stops when told instead of looking ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.told = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.told.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class Serving:
+    server: GuestServer
+    task: asyncio.Task[None]
+    port: int
+
+    async def stop(self, *, at_once: bool = False) -> None:
+        self.server.force_exit = at_once
+        self.server.told.set()
+        await self.task
+
+
+async def serve(app: ASGIApp, *, graceful_s: int = 3) -> Serving:
+    config = uvicorn.Config(
+        app, port=0, lifespan="off", log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=graceful_s
+    )
+    server = GuestServer(config)
+    task = asyncio.create_task(server.serve())
+    await wait_until(lambda: server.started, interval_s=0.001)
+    return Serving(server, task, server.servers[0].sockets[0].getsockname()[1])
+
+
+def line(version: int, head_seq: int = 0, *, epoch: int = 1, **more: Any) -> LineFrame:
+    lanes = more.pop("lanes", {0: LaneHead(head_seq=head_seq, tail_seq=1000)})
+    return LineFrame(event_id=EVENT, epoch=epoch, version=version, ready=more.pop("ready", True), at_ms=now_ms(),
+                     state="open", lanes=lanes, rate_per_s=50, **more)  # fmt: skip
+
+
+def stock(version: int, **available: int) -> StockFrame:
+    sections = [
+        SectionCounts(section_id=name, available=count, held=1, sold=2, at_ms=now_ms())
+        for name, count in available.items()
+    ]
+    return StockFrame(event_id=EVENT, epoch=1, version=version, ready=True, at_ms=now_ms(), sections=sections)
+
+
+def order(version: int, status: str, reference: str = REFERENCE) -> OrderFrame:
+    return OrderFrame(event_id=EVENT, epoch=1, version=version, ready=True, at_ms=now_ms(), reference=reference,
+                      status=status, body={"reference": reference, "status": status})  # fmt: skip
+
+
+def elsewhere(app: ASGIApp) -> ASGIApp:
+    """As under a server of which only ASGI is known."""
+
+    async def face(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, lambda: receive(), send)
+
+    return face
+
+
+@dataclass
+class Neighbours:
+    """Queue, inventory and orders, as far as the notifier asks them."""
+
+    line: LineFrame = field(default_factory=lambda: line(10, 5))
+    stock: StockFrame = field(default_factory=lambda: stock(10, A=100, B=200, GA1=300))
+    orders: dict[str, OrderFrame] = field(default_factory=lambda: {REFERENCE: order(10, "pending")})
+    reports: list[LifeReport] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    away: bool = False
+    port: int = 0
+
+    def app(self) -> FastAPI:
+        router = APIRouter()
+
+        @router.post("/rooms/frame")
+        async def frame(question: RoomQuestion) -> LineFrame:
+            self._hear("frame", question.event_id)
+            return self.line
+
+        @router.post("/stock")
+        async def stock(question: StockQuestion) -> StockFrame:
+            self._hear("stock", question.event_id)
+            return self.stock
+
+        @router.post("/orders/read")
+        async def read(question: OrdersQuestion) -> OrdersAnswer:
+            self._hear("orders")
+            return OrdersAnswer(orders=[self.orders.get(reference) for reference in question.references])
+
+        @router.post("/life")
+        async def life(report: LifeReport) -> LifeAnswer:
+            self.reports.append(report)
+            return LifeAnswer(report_again_s=0.2)
+
+        @contextlib.asynccontextmanager
+        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+            yield
+
+        settings = ServiceSettings(log_requests=False)
+        return create_service("neighbours", settings, title="t", lifespan=lifespan, internal_routers=[router])
+
+    def _hear(self, what: str, event_id: str = EVENT) -> None:
+        self.asked.append(what)
+        if self.away:
+            raise Unavailable
+        if event_id != EVENT:
+            raise UnknownEvent
+
+
+@pytest.fixture
+async def neighbours() -> AsyncIterator[Neighbours]:
+    these = Neighbours()
+    serving = await serve(internal(these.app()))
+    these.port = serving.port
+    yield these
+    await serving.stop(at_once=True)
+
+
+class Cable:
+    """The wire between a notifier and the engine, which a test can cut and mend."""
+
+    def __init__(self, url: str) -> None:
+        engine = urlsplit(url)
+        self._engine = (engine.hostname, engine.port)
+        self._secret = engine.password or ""
+        self._open: list[asyncio.StreamWriter] = []
+        self._pumps: set[asyncio.Future[Any]] = set()
+        self._server: asyncio.Server | None = None
+        self.dumb = False
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self._secret}@127.0.0.1:{self.port}/0"
+
+    async def mend(self) -> None:
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def cut(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in self._open:
+            writer.transport.abort()
+        await asyncio.gather(*self._pumps)
+        self._open.clear()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self._engine)
+        self._open += [writer, far_writer]
+        if self._server is None:  # it was cut meanwhile
+            await self.cut()
+            return
+        self._pumps.add(task := asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer)))
+        task.add_done_callback(self._pumps.discard)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while some := await reader.read(65536):
+                if not self.dumb:
+                    writer.write(some)
+        writer.close()
+
+
+@pytest.fixture
+async def cable(redis_url: str) -> AsyncIterator[Cable]:
+    wire = Cable(redis_url)
+    await wire.mend()
+    yield wire
+    await wire.cut()
+
+
+class Notifier:
+    def __init__(self, app: FastAPI, serving: Serving, redis: Any) -> None:
+        self.app, self.serving, self.redis = app, serving, redis
+        self.ears: list[Ear] = []
+
+    @property
+    def room(self) -> Room:
+        room: Room = self.app.state.room
+        return room
+
+    @property
+    def port(self) -> int:
+        return self.serving.port
+
+    async def listen(self, query: str = "", *, event_id: str = EVENT, token: str | None = None, **more: str) -> Ear:
+        token = fan(1) if token is None else token
+        return await self.open(f"/events/{event_id}/sections/updates{query}", token=token, **more)
+
+    async def listen_order(self, reference: str = REFERENCE, *, token: str | None = None, **more: str) -> Ear:
+        token = order_token(reference) if token is None else token
+        return await self.open(f"/orders/{reference}/updates", token=token, **more)
+
+    async def open(self, path: str, *, token: str | None = None, **more: str) -> Ear:
+        ear = await Ear.open(self.port, path, token=token, **more)
+        self.ears.append(ear)
+        return ear
+
+    async def show(self, frame: LineFrame | StockFrame | OrderFrame) -> int:
+        """Publishes a frame as its owner would; answers how many processes heard it."""
+        if isinstance(frame, OrderFrame):
+            channel = order_channel(frame.reference)
+        else:
+            channel = (line_channel if isinstance(frame, LineFrame) else stock_channel)(frame.event_id)
+        heard: int = await self.redis.publish(channel, frame.model_dump_json())
+        return heard
+
+    async def channels(self) -> set[str]:
+        return {channel.decode() for channel in await self.redis.pubsub_channels("show:*")}
+
+    async def drain(self) -> None:
+        await drain(self.app)
+
+
+def fan(join_seq: int, *, event_id: str = EVENT, epoch: int = 1, lane: int = 0) -> str:
+    token = QueueToken(event_id, epoch, lane, join_seq, f"holder-{lane}-{join_seq}", 0)
+    return QueueTokens(development_keys("queue-token")).sign(token)
+
+
+def admitted(join_seq: int = 1, *, event_id: str = EVENT, until_s: float | None = None) -> str:
+    expires = int(now_ms() / 1000 + 600 if until_s is None else until_s)
+    admission = Pass(event_id, f"holder-0-{join_seq}", "jti", 1, 0, join_seq, 6, expires - 900, expires)
+    return sign_pass(development_keys("pass"), admission)
+
+
+def order_token(reference: str = REFERENCE) -> str:
+    return sign_order_token(development_keys("order-token"), reference)
+
+
+Start = Callable[..., Awaitable[Notifier]]
+
+
+@pytest.fixture
+async def start(redis: Any, cable: Cable, neighbours: Neighbours) -> AsyncIterator[Start]:
+    """Starts a notifier with quick settings; the test's words win."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def run(*, graceful_s: int = 3, in_reach: bool = True, **words: Any) -> Notifier:
+            quick = {"window_ms": 50, "ask_interval_s": 0.05, "linger_s": 0.1, "drain_s": 0.5, "log_requests": False}
+            url = f"http://127.0.0.1:{neighbours.port}"
+            urls = {"redis_url": cable.url, "queue_url": url, "inventory_url": url, "orders_url": url}
+            app = create_app(Settings(**{**quick, **urls, **words}))
+            await stack.enter_async_context(app.router.lifespan_context(app))
+            serving = await serve(public(app) if in_reach else elsewhere(public(app)), graceful_s=graceful_s)
+            stack.push_async_callback(serving.stop)
+            notifier = Notifier(app, serving, redis)
+            stack.push_async_callback(notifier.drain)
+            stack.push_async_callback(_close_ears, notifier)
+            await wait_until(lambda: notifier.room.following.inbox.connected)
+            return notifier
+
+        yield run
+
+
+async def _close_ears(notifier: Notifier) -> None:
+    for ear in notifier.ears:
+        await ear.close()
+
+
+@pytest.fixture
+async def notifier(start: Start) -> Notifier:
+    return await start()
