@@ -39,7 +39,7 @@ class Files(StaticFiles):
 
 
 DOCUMENTS = Files(PAGES, cache_control="no-cache")
-ASSETS = Files(PAGES / "static", cache_control="public, max-age=300, stale-while-revalidate=86400")
+ASSETS = Files(PAGES / "static", cache_control="public, no-cache")
 MOUNTS: list[BaseRoute] = [Mount("/static", ASSETS, name="static")]
 
 

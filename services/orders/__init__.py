@@ -1,0 +1,1 @@
+"""Orders: the purchase of a reservation, its payment in the background, and refunds of what is not backed."""

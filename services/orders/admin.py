@@ -1,0 +1,90 @@
+"""The operators' doors: find orders, give money back, and check the promises about money over the ledger."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from sqlalchemy import or_, select
+from sqlalchemy.dialects.postgresql import insert
+
+from services.orders import audit, ledger, refunds
+from services.orders.api import Page, PageSize
+from services.orders.frames import body
+from services.orders.jobs import JobNotAccepted
+from services.orders.problems import RefundRefused, UnknownOrder
+from services.orders.room import Room
+from services.orders.schemas import RefundAsked
+from services.orders.steps import Order, backed
+from services.orders.tables import checkout_command, order
+from shared.auth import Operator, operators
+from shared.inputs import EventId, EventIdPath, ReferencePath
+
+router = APIRouter(prefix="/admin/orders", tags=["admin"])
+Viewer = Annotated[Operator, operators("viewer")]
+Refunder = Annotated[Operator, operators("operator")]
+Status = Annotated[str | None, Query(pattern="^[a-z_]{1,32}$")]
+Search = Annotated[str | None, Query(min_length=2, max_length=200, pattern=r"^[^\x00]*$")]
+
+
+def _room(request: Request) -> Room:
+    room: Room = request.app.state.room
+    return room
+
+
+@router.get("/orders", summary="Orders by event, status, reference or e-mail, newest first")
+async def search(
+    request: Request, operator: Viewer, event_id: EventId | None = None, status: Status = None, q: Search = None,
+    page: Page = 1, page_size: PageSize = 50,
+) -> dict[str, Any]:  # fmt: skip
+    found = select(order.c.reference).where(order.c.status != "tombstone")
+    if event_id is not None:
+        found = found.where(order.c.event_id == event_id)
+    if status is not None:
+        found = found.where(order.c.status == status)
+    if q is not None:
+        found = found.where(or_(order.c.reference == q, order.c.customer_email == q, order.c.reservation_id == q))
+    found = found.order_by(order.c.created_at.desc(), order.c.reference).limit(page_size).offset((page - 1) * page_size)
+    engine = _room(request).engine
+    async with engine.connect() as connection:
+        references = list(await connection.scalars(found))
+    orders = await ledger.read_many(engine, references)
+    return {"page": page, "page_size": page_size, "orders": [body(orders[r]) for r in references if r in orders]}
+
+
+@router.post("/orders/{reference}/refund", status_code=202, summary="Give the whole order's money back")
+async def refund(reference: ReferencePath, asked: RefundAsked, request: Request, operator: Refunder) -> dict[str, Any]:
+    room = _room(request)
+    seen = await ledger.read(room.engine, reference)
+    if seen is None:
+        raise UnknownOrder
+    for with_job in (True, False):
+        try:
+            await _ask_refund(room, seen, asked.reason, operator, with_job=with_job)
+            break
+        except JobNotAccepted:
+            continue
+    latest = await ledger.read(room.engine, reference)
+    assert latest is not None
+    return body(latest)
+
+
+async def _ask_refund(room: Room, seen: Order, reason: str, operator: Operator, *, with_job: bool) -> None:
+    """One refund of all that is left, however often it is asked for; a second request finds nothing left."""
+    charge = next((c for c in seen.charges if c.charge_ref == seen.charge_ref), None)
+    if not backed(seen) or charge is None or charge.refunded_minor >= charge.amount_minor:
+        raise RefundRefused
+    async with room.engine.begin() as connection:
+        await ledger.nudge(connection, seen.reference)
+        await refunds.ask(connection, seen, charge, reason=reason, asked_by=operator.name)
+        await connection.execute(
+            insert(checkout_command).values(
+                reference=seen.reference, command_type="refund", status="processing",
+                payload={"reason": reason, "by": operator.name},
+            )
+        )  # fmt: skip
+        if with_job:
+            await room.jobs.wake_up(connection, seen.reference)
+
+
+@router.get("/events/{event_id}/audit", summary="Are the promises about orders and money kept, by the ledger?")
+async def check(event_id: EventIdPath, request: Request, operator: Viewer) -> dict[str, Any]:
+    return {"invariants": await audit.check(_room(request).engine, event_id)}

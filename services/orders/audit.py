@@ -1,0 +1,59 @@
+"""The promises about orders and money (invariants 6 and 7), each as a question to the ledger that must find nothing."""
+
+from typing import Any
+
+from sqlalchemy import text
+
+from shared.postgres import AsyncEngine
+
+SHOWN_MAX = 5
+SETTLED_AFTER_S = 10
+
+CHECKS = {
+    "6 one order per idempotency key": """
+        SELECT i.reference FROM orders.idempotency i LEFT JOIN orders."order" o USING (reference)
+        WHERE o.reference IS NULL OR o.status = 'tombstone'""",
+    "6 one order per reservation": """
+        SELECT reservation_id FROM orders."order"
+        WHERE event_id = :event_id AND status <> 'tombstone' GROUP BY reservation_id HAVING count(*) > 1""",
+    "6 one live attempt per order": """
+        SELECT a.reference FROM orders.payment_attempt a JOIN orders."order" o USING (reference)
+        WHERE o.event_id = :event_id AND a.status IN ('created', 'unknown', 'requires_action', 'processing')
+        GROUP BY a.reference HAVING count(*) > 1""",
+    "7 a confirmed order is paid exactly": """
+        SELECT o.reference FROM orders."order" o
+        WHERE o.event_id = :event_id AND o.status IN ('confirmed', 'partially_refunded') AND o.total_minor > 0
+        AND NOT EXISTS (
+            SELECT FROM orders.money_entry m WHERE m.reference = o.reference AND m.kind = 'charge'
+            AND m.charge_ref = o.charge_ref AND m.amount_minor = o.total_minor AND m.currency = o.currency)""",
+    "7 money that no sale stands behind went back or is going back": """
+        SELECT m.reference FROM orders.money_entry m JOIN orders."order" o USING (reference)
+        WHERE o.event_id = :event_id AND m.kind = 'charge' AND o.status <> 'review'
+        AND m.created_at < now() - make_interval(secs => :settled_after_s)
+        AND NOT (o.status IN ('confirmed', 'partially_refunded', 'refunded') AND o.charge_ref = m.charge_ref)
+        AND m.amount_minor > (SELECT coalesce(sum(r.amount_minor), 0) FROM orders.money_entry r
+            WHERE r.reference = m.reference AND r.kind = 'refund' AND r.charge_ref = m.charge_ref)""",
+    "7 nothing was refunded beyond its charge": """
+        SELECT m.reference FROM orders.money_entry m JOIN orders."order" o USING (reference)
+        WHERE o.event_id = :event_id AND m.kind = 'charge'
+        AND m.amount_minor < (SELECT coalesce(sum(r.amount_minor), 0) FROM orders.money_entry r
+            WHERE r.reference = m.reference AND r.kind = 'refund' AND r.charge_ref = m.charge_ref)""",
+    "7 a refunded order keeps no money": """
+        SELECT o.reference FROM orders."order" o
+        WHERE o.event_id = :event_id AND o.status = 'refunded' AND 0 <> (
+            SELECT coalesce(sum(CASE m.kind WHEN 'charge' THEN m.amount_minor ELSE -m.amount_minor END), 0)
+            FROM orders.money_entry m
+            WHERE m.reference = o.reference AND m.charge_ref = coalesce(o.charge_ref, m.charge_ref))""",
+}
+
+
+async def check(engine: AsyncEngine, event_id: str) -> list[dict[str, Any]]:
+    """One line per promise: `{invariant, holds, detail}`; `detail` names the first few that break it."""
+    lines = []
+    async with engine.connect() as connection:
+        for invariant, question in CHECKS.items():
+            bound = {"event_id": event_id, "settled_after_s": SETTLED_AFTER_S}
+            broken = (await connection.execute(text(f"{question} LIMIT 1000"), bound)).scalars().all()
+            detail = f"{len(broken)} broken: {', '.join(broken[:SHOWN_MAX])}" if broken else "nothing found"
+            lines.append({"invariant": invariant, "holds": not broken, "detail": detail})
+    return lines

@@ -1,0 +1,207 @@
+"""From a reservation to an order, once, however often it is asked for.
+
+First whatever may have been said before, then everything that can refuse, then inventory gives the hold to this order
+by name, then one transaction makes the order. A crash anywhere leaves a key that can simply be used again.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from asyncpg.exceptions import LockNotAvailableError
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
+
+from services.orders.callers import principal
+from services.orders.jobs import JobNotAccepted, Jobs
+from services.orders.metrics import INLINE, ORDERS, REPLAYED
+from services.orders.payments.provider import Provider
+from services.orders.placing import Placed, bury, place
+from services.orders.problems import OrderGivenUp, PriceChanged, PromoCodeInvalid
+from services.orders.references import customer_key, key_hash, order_reference
+from services.orders.schemas import NewOrder, Payment
+from services.orders.tables import idempotency
+from services.orders.workers import Workers
+from shared.contracts.inventory import InventoryClient, PaymentStep, PaymentSteps, Reservation, StepDone
+from shared.postgres import AsyncEngine
+from shared.problems import (
+    BeingPaid,
+    HoldExpired,
+    IdempotencyInFlight,
+    IdempotencyKeyReused,
+    InvalidRequest,
+    LimitExceeded,
+    UnknownReservation,
+)
+from shared.tokens import Keyring, Pass
+
+IN_FLIGHT_WAIT_S = 2.0
+PAYABLE = ("pending_payment", "paying")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The order's reference, and whether it was there before."""
+
+    reference: str
+    replayed: bool
+
+
+@dataclass(slots=True)
+class Checkout:
+    """Takes orders. Requests with the same key that meet in this process wait for each other; others meet in rows."""
+
+    engine: AsyncEngine
+    inventory: InventoryClient
+    providers: dict[str, Provider]
+    jobs: Jobs
+    workers: Workers
+    keys: Keyring
+    customer_keys: Keyring
+    _in_flight: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
+
+    async def order(self, buyers: Sequence[Pass], key: str, asked: NewOrder) -> Answer:
+        """Insert or return. `buyers` are the passes the caller holds, at least one."""
+        asked.payment.refuse_card_numbers()
+        fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
+        flight = principal(buyers[0].event_id, buyers[0].holder), key
+        deadline = asyncio.get_running_loop().time() + IN_FLIGHT_WAIT_S
+        while (known := await self._known(buyers, key, fingerprint)) is None and flight in self._in_flight:
+            await self._wait_for_first(flight, deadline)
+        if known is not None:
+            return known
+        self._in_flight[flight] = mine = asyncio.Event()
+        try:
+            return await self._new(buyers, key, asked, fingerprint)
+        finally:
+            del self._in_flight[flight]
+            mine.set()
+
+    async def _wait_for_first(self, flight: tuple[str, str], deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._in_flight[flight].wait()
+        except TimeoutError:
+            raise IdempotencyInFlight from None
+
+    async def _known(self, buyers: Sequence[Pass], key: str, fingerprint: bytes) -> Answer | None:
+        scopes = [_scope(principal(buyer.event_id, buyer.holder)) for buyer in buyers]
+        known = select(idempotency.c.reference, idempotency.c.fingerprint)
+        known = known.where(idempotency.c.scope.in_(scopes), idempotency.c.key_hash == key_hash(key))
+        async with self.engine.connect() as connection:
+            row = (await connection.execute(known)).first()
+        if row is None:
+            return None
+        if row.fingerprint != fingerprint:
+            raise IdempotencyKeyReused
+        REPLAYED.inc()
+        return Answer(row.reference, replayed=True)
+
+    async def _new(self, buyers: Sequence[Pass], key: str, asked: NewOrder, fingerprint: bytes) -> Answer:
+        check_payment(self.providers, asked.payment)
+        if asked.promo_code is not None:
+            raise PromoCodeInvalid
+        reservation = (await self.inventory.read([asked.reservation_id])).reservations[0]
+        buyer = _owner(buyers, reservation)
+        assert reservation is not None
+        _check_price(asked, reservation)
+        who = principal(buyer.event_id, buyer.holder)
+        reference = order_reference(self.keys, who, key)
+        held = await self._begin_payment(reference, asked)
+        placed = Placed(
+            reference=reference, principal=who, scope=_scope(who), key_hash=key_hash(key), fingerprint=fingerprint,
+            reservation=held, asked=asked,
+        )  # fmt: skip
+        return await self._place(placed, buyers, key)
+
+    async def _begin_payment(self, reference: str, asked: NewOrder) -> Reservation:
+        """Makes the hold ours by name. Whoever owns it but never came to be is buried first, so it cannot come late."""
+        step = PaymentStep(
+            reservation_id=asked.reservation_id,
+            order_reference=reference,
+            customer_key=customer_key(self.customer_keys, asked.customer.email),
+        )
+        done = (await self.inventory.begin_payment(PaymentSteps(steps=[step]))).steps[0]
+        other = done.order_reference
+        if done.word == "being-paid" and other and await bury(self.engine, other):
+            end = PaymentStep(reservation_id=asked.reservation_id, order_reference=other)
+            await self.inventory.end_payment(PaymentSteps(steps=[end]))
+            done = (await self.inventory.begin_payment(PaymentSteps(steps=[step]))).steps[0]
+        return _begun(done)
+
+    async def _place(self, placed: Placed, buyers: Sequence[Pass], key: str) -> Answer:
+        word = await self._insert(placed)
+        if word == "known":
+            known = await self._known(buyers, key, placed.fingerprint)
+            assert known is not None, "the key was there a moment ago"
+            return known
+        if word == "buried":
+            end = PaymentStep(reservation_id=placed.reservation.reservation_id, order_reference=placed.reference)
+            await self.inventory.end_payment(PaymentSteps(steps=[end]))
+            raise OrderGivenUp
+        ORDERS.labels("pending").inc()
+        return Answer(placed.reference, replayed=False)
+
+    async def _insert(self, placed: Placed) -> str:
+        try:
+            return await place(self.engine, placed, jobs=self.jobs)
+        except JobNotAccepted:
+            word = await place(self.engine, placed, jobs=None)
+            if word == "placed":
+                INLINE.inc()
+                await self.workers.settle_now(placed.reference)
+            return word
+        except DBAPIError as failed:
+            if isinstance(getattr(failed.orig, "__cause__", None), LockNotAvailableError):
+                raise IdempotencyInFlight from failed
+            raise
+
+
+def check_payment(providers: dict[str, Provider], payment: Payment) -> None:
+    """Raises `InvalidRequest` for a provider or method nobody offers."""
+    provider = providers.get(payment.provider)
+    if provider is None:
+        raise InvalidRequest("payment.provider: there is no provider of this name.")
+    if payment.method not in provider.methods:
+        raise InvalidRequest("payment.method: the provider does not offer this method.")
+
+
+def _scope(who: str) -> str:
+    return f"POST /orders {who}"
+
+
+def _owner(buyers: Sequence[Pass], reservation: Reservation | None) -> Pass:
+    """The pass that made the reservation; it stays proof until `reserved_until` + grace although it expired."""
+    if reservation is not None:
+        for buyer in buyers:
+            if (buyer.event_id, buyer.holder) == (reservation.event_id, reservation.holder):
+                return buyer
+    raise UnknownReservation
+
+
+def _check_price(asked: NewOrder, reservation: Reservation) -> None:
+    if reservation.status == "confirmed":
+        raise BeingPaid("The reservation was bought by another order.")
+    if reservation.status not in PAYABLE:
+        raise HoldExpired
+    if (asked.expected_total_minor, asked.currency) != (reservation.total_minor, reservation.currency):
+        raise PriceChanged(
+            total_minor=reservation.total_minor,
+            currency=reservation.currency,
+            lines=[line.model_dump() for line in reservation.lines],
+        )
+
+
+def _begun(done: StepDone) -> Reservation:
+    """The hold as begun, or why not."""
+    if done.word == "done":
+        assert done.reservation is not None, "inventory tells what it gave"
+        return done.reservation
+    if done.word in ("being-paid", "not-owner"):
+        raise BeingPaid
+    if done.word == "limit-exceeded":
+        raise LimitExceeded("This is more than one customer may buy.")
+    if done.word == "unknown":
+        raise UnknownReservation
+    raise HoldExpired

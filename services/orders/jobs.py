@@ -1,0 +1,107 @@
+"""The job engine behind one small door: a job is only a wake-up call, rows say what is to be done.
+
+A job is accepted in the transaction of the rows it is about, on that transaction's own connection. Losing one costs a
+sweep (a second); a job that fails is kept to be looked at, never deleted.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import asyncpg
+from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
+from pgqueuer.adapters.persistence import qb, schema_ddl
+from pgqueuer.core.qm import QueueManager
+from pgqueuer.domain.models import Job
+from pgqueuer.domain.settings import DBSettings
+from pgqueuer.queries import Queries
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orders.metrics import WAKE_UPS
+
+SETTLE = "settle"
+LISTENER = "onsale-orders-jobs"
+BATCH_MAX = 50
+REPICK_AFTER_S = 30
+CLOSE_S = 1.0
+_names = DBSettings(db_schema="orders", channel="orders_jobs")
+
+
+class JobNotAccepted(Exception):
+    """The job engine did not take a job in time; the transaction it was part of is lost with it."""
+
+
+def install_sql() -> str:
+    """The job engine's own tables, in our schema."""
+    return schema_ddl.render_install(_names, create_schema=False)
+
+
+def uninstall_sql() -> str:
+    """Removes them again."""
+    return schema_ddl.render_uninstall(_names)
+
+
+def _queries(connection: asyncpg.Connection) -> Queries:
+    return Queries(
+        AsyncpgDriver(connection),
+        qbe=qb.QueryBuilderEnvironment(_names),
+        qbq=qb.QueryQueueBuilder(_names),
+        qbs=qb.QuerySchedulerBuilder(_names),
+    )
+
+
+class Jobs:
+    """Accepts jobs in a caller's transaction, and wakes this process when one arrives."""
+
+    def __init__(self, postgres_url: str, *, accept_s: float) -> None:
+        self._url = make_url(postgres_url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._accept_s = accept_s
+
+    async def wake_up(self, connection: AsyncConnection, reference: str) -> None:
+        """Asks for a worker once this transaction has committed. Raises `JobNotAccepted`.
+
+        The transaction must have run a statement before: only then is it open on the driver's connection.
+        """
+        raw = (await connection.get_raw_connection()).driver_connection
+        assert raw is not None
+        assert raw.is_in_transaction(), "a job outside a transaction would survive its rollback"
+        try:
+            async with asyncio.timeout(self._accept_s):
+                await _queries(raw).enqueue(SETTLE, reference.encode())
+        except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as refused:
+            raise JobNotAccepted from refused
+
+    async def listen(self, wake: Callable[[], None]) -> None:
+        """Calls `wake` for every job until cancelled; on a connection of its own, because it listens."""
+        connection = await asyncpg.connect(self._url, timeout=5, server_settings={"application_name": LISTENER})
+        try:
+            manager = QueueManager(_queries(connection), _names.channel)
+
+            @manager.entrypoint(SETTLE, on_failure="hold")
+            async def settle(job: Job) -> None:
+                WAKE_UPS.inc()
+                wake()
+
+            run = asyncio.create_task(
+                manager.run(
+                    dequeue_timeout=timedelta(seconds=5),
+                    batch_size=BATCH_MAX,
+                    heartbeat_timeout=timedelta(seconds=REPICK_AFTER_S),
+                    shutdown_on_listener_failure=True,
+                )
+            )
+            await _until_over(run, manager.shutdown)
+        finally:
+            connection.terminate()
+
+
+async def _until_over(run: asyncio.Task[None], shutdown: asyncio.Event) -> None:
+    """The manager swallows cancellation, so it is told to end and given a moment; it never outlives its caller."""
+    try:
+        await asyncio.wait([run])
+        run.result()
+    finally:
+        shutdown.set()
+        await asyncio.wait([run], timeout=CLOSE_S)
+        run.cancel()

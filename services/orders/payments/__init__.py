@@ -1,0 +1,1 @@
+"""Payment providers behind one protocol: charge with a token, or redirect and return."""

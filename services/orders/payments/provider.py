@@ -1,0 +1,99 @@
+"""What a payment provider can do, and the words it may answer with. A third one is one more file.
+
+Whatever a call returns is the provider's own word on a charge; whoever called decides what follows from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+ChargeStatus = Literal["requires_action", "processing", "succeeded", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeOrder:
+    """A charge to be made. The same key is the same charge, however often it is asked for."""
+
+    reference: str
+    key: str
+    amount_minor: int
+    currency: str
+    method: str
+    token: str | None = None
+    return_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderCharge:
+    """A charge as the provider knows it; `occurred_at_ms` is when it reached this status."""
+
+    charge_ref: str
+    reference: str
+    key: str
+    status: ChargeStatus
+    amount_minor: int
+    currency: str
+    occurred_at_ms: int
+    reason: str | None = None
+    checkout_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookNote:
+    """What a verified webhook says it is about. It is a hint: the charge itself is asked for."""
+
+    webhook_id: str
+    kind: str
+    reference: str
+
+
+class NotProcessed(Exception):
+    """The provider did not take the call: nothing was charged by it."""
+
+
+class OutcomeUnknown(Exception):
+    """The call may or may not have been carried out."""
+
+
+class NoAnswer(OutcomeUnknown):
+    """The provider was silent for too long or the connection broke: nothing it said counts against the payment."""
+
+
+class Refused(Exception):
+    """The provider read the call and will never carry it out; the message is its code."""
+
+
+class AlreadySucceeded(Exception):
+    """The charge cannot be cancelled: it succeeded before."""
+
+
+class SignatureInvalid(Exception):
+    """The provider did not sign these bytes, or not lately."""
+
+
+class Provider(Protocol):
+    """Every call raises `NotProcessed` or `OutcomeUnknown` when the provider does not answer as it should."""
+
+    name: str
+    methods: frozenset[str]
+
+    async def create(self, charge: ChargeOrder) -> ProviderCharge:
+        """Charges, or begins to. Raises `Refused` for what it will never charge."""
+
+    async def fetch(self, charge_ref: str) -> ProviderCharge:
+        """One charge as it is now."""
+
+    async def find(self, reference: str) -> list[ProviderCharge]:
+        """Every charge of this order, oldest first."""
+
+    async def list_since(self, since_ms: int) -> list[ProviderCharge]:
+        """Charges created at or after this time, oldest first."""
+
+    async def cancel(self, charge_ref: str) -> ProviderCharge:
+        """Gives a charge up before it succeeds. Raises `AlreadySucceeded`."""
+
+    async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
+        """Gives money back and answers the refund's id. The same key is the same refund. Raises `Refused`."""
+
+    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookNote:
+        """Raises `SignatureInvalid`."""

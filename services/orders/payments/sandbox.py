@@ -1,0 +1,157 @@
+"""The sandbox provider over its HTTP API: every answer it may give, in the words of the protocol."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from services.orders.metrics import PROVIDER_SECONDS
+from services.orders.payments.provider import (
+    AlreadySucceeded,
+    ChargeOrder,
+    NoAnswer,
+    NotProcessed,
+    OutcomeUnknown,
+    ProviderCharge,
+    Refused,
+    SignatureInvalid,
+    WebhookNote,
+)
+from shared.clock import from_datetime, rfc3339
+
+SIGNATURE_HEADER = "sandbox-signature"
+TOLERANCE_S = 300
+PAGE_MAX = 1000
+METHODS = frozenset({
+    "ok", "decline", "slow", "timeout_after_success", "error_then_ok", "duplicate_webhooks", "reordered_webhooks",
+    "late_success", "success_after_cancel", "double_success", "refund_fails_once", "redirect",
+})  # fmt: skip
+
+
+class Sandbox:
+    """A provider with one method for each way in which real ones misbehave."""
+
+    name = "sandbox"
+    methods = METHODS
+
+    def __init__(self, client: httpx.AsyncClient, url: str, *, secrets: Sequence[str], timeout_s: float) -> None:
+        self._client = client
+        self._url = url.rstrip("/")
+        self._secrets = secrets
+        self._timeout_s = timeout_s
+
+    async def create(self, charge: ChargeOrder) -> ProviderCharge:
+        body: dict[str, Any] = {
+            "reference": charge.reference,
+            "amount_minor": charge.amount_minor,
+            "currency": charge.currency,
+            "method": charge.method,
+            "token": charge.token,
+            "return_url": charge.return_url,
+        }
+        body = {name: value for name, value in body.items() if value is not None}
+        return _charge(await self._call("create", "POST", "/charges", key=charge.key, body=body))
+
+    async def fetch(self, charge_ref: str) -> ProviderCharge:
+        return _charge(await self._call("fetch", "GET", f"/charges/{quote(charge_ref, safe='')}"))
+
+    async def find(self, reference: str) -> list[ProviderCharge]:
+        path = f"/charges?reference={quote(reference, safe='')}&limit={PAGE_MAX}"
+        return [_charge(charge) for charge in (await self._call("find", "GET", path))["charges"]]
+
+    async def list_since(self, since_ms: int) -> list[ProviderCharge]:
+        found: list[ProviderCharge] = []
+        since, more = rfc3339(since_ms), True
+        while more:
+            page = await self._call("list", "GET", f"/charges?since={quote(since, safe='')}&limit={PAGE_MAX}")
+            found += [_charge(charge) for charge in page["charges"]]
+            more = bool(page["has_more"] and page["charges"])
+            since = found[-1].charge_ref if found else since
+        return found
+
+    async def cancel(self, charge_ref: str) -> ProviderCharge:
+        try:
+            return _charge(await self._call("cancel", "POST", f"/charges/{quote(charge_ref, safe='')}/cancel"))
+        except Refused as refused:
+            if str(refused) == "already_succeeded":
+                raise AlreadySucceeded from refused
+            return await self.fetch(charge_ref)
+
+    async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
+        path = f"/charges/{quote(charge_ref, safe='')}/refunds"
+        refund = await self._call("refund", "POST", path, key=key, body={"amount_minor": amount_minor})
+        return str(refund["id"])
+
+    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookNote:
+        at, given = _signature(headers.get(SIGNATURE_HEADER, ""))
+        if abs(now_s - at) > TOLERANCE_S:
+            raise SignatureInvalid
+        signed = f"{at}.".encode() + body
+        expected = [hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest() for secret in self._secrets]
+        if not any(hmac.compare_digest(mac, each) for mac in given for each in expected):
+            raise SignatureInvalid
+        try:
+            note = orjson.loads(body)
+            return WebhookNote(
+                webhook_id=str(note["id"]), kind=str(note["type"]), reference=str(note["data"]["charge"]["reference"])
+            )
+        except (ValueError, KeyError, TypeError) as broken:
+            raise SignatureInvalid from broken
+
+    async def _call(
+        self, call: str, method: str, path: str, *, key: str | None = None, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        headers = {"content-type": "application/json"} | ({"idempotency-key": key} if key else {})
+        content = orjson.dumps(body) if body is not None else None
+        try:
+            with PROVIDER_SECONDS.labels(self.name, call).time():
+                response = await self._client.request(
+                    method, self._url + path, headers=headers, content=content, timeout=self._timeout_s
+                )
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as away:
+            raise NotProcessed("unreachable") from away
+        except httpx.HTTPError as lost:
+            raise NoAnswer(type(lost).__name__) from lost
+        return _answer(response)
+
+
+def _answer(response: httpx.Response) -> dict[str, Any]:
+    if response.status_code == 429:
+        raise NotProcessed("rate-limited")
+    if response.status_code >= 500:
+        raise OutcomeUnknown(f"status {response.status_code}")
+    try:
+        answer: dict[str, Any] = orjson.loads(response.content)
+        if response.status_code >= 400:
+            raise Refused(str(answer["error"]["code"]))
+    except (ValueError, KeyError, TypeError) as broken:
+        raise OutcomeUnknown("unreadable answer") from broken
+    return answer
+
+
+def _charge(answer: dict[str, Any]) -> ProviderCharge:
+    return ProviderCharge(
+        charge_ref=answer["id"],
+        reference=answer["reference"],
+        key=answer["idempotency_key"],
+        status=answer["status"],
+        amount_minor=answer["amount_minor"],
+        currency=answer["currency"],
+        occurred_at_ms=from_datetime(datetime.fromisoformat(answer["occurred_at"])),
+        reason=answer["failure_reason"],
+        checkout_url=answer["checkout_url"],
+    )
+
+
+def _signature(header: str) -> tuple[int, list[str]]:
+    """The time and every `v1` of `t=…,v1=…[,v1=…]`."""
+    parts = [part.strip().partition("=") for part in header.split(",")]
+    times = [value for name, _, value in parts if name == "t" and value.isdigit() and len(value) < 12]
+    if len(times) != 1:
+        raise SignatureInvalid
+    return int(times[0]), [value for name, _, value in parts if name == "v1"]

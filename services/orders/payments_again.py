@@ -1,0 +1,106 @@
+"""What a fan may still do to an order that is not paid: try another way to pay, or give it up."""
+
+import hashlib
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from services.orders import ledger
+from services.orders.checkout import check_payment
+from services.orders.jobs import JobNotAccepted, Jobs
+from services.orders.payments.provider import Provider
+from services.orders.problems import OrderEnded, PaymentUnderway
+from services.orders.references import key_hash
+from services.orders.schemas import NewPayment
+from services.orders.states import LIVE
+from services.orders.steps import Order
+from services.orders.tables import checkout_command, idempotency, order, payment_attempt
+from shared.postgres import AsyncConnection, AsyncEngine
+from shared.problems import HoldExpired, IdempotencyKeyReused
+
+GIVEN_UP = ("cancelled", "expired")
+
+
+async def pay_again(
+    engine: AsyncEngine, jobs: Jobs, providers: dict[str, Provider], seen: Order, key: str, asked: NewPayment
+) -> bool:
+    """Adds an attempt, unless one is live. True if this key did so before."""
+    asked.payment.refuse_card_numbers()
+    check_payment(providers, asked.payment)
+    fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
+    for with_job in (jobs, None):
+        try:
+            async with engine.begin() as connection:
+                if await _known(connection, seen.reference, key, fingerprint):
+                    return True
+                await _add_attempt(connection, seen.reference, asked)
+                if with_job is not None:
+                    await with_job.wake_up(connection, seen.reference)
+            return False
+        except JobNotAccepted:
+            continue  # the sweep finds the attempt within a second
+    raise AssertionError("unreachable")
+
+
+async def _known(connection: AsyncConnection, reference: str, key: str, fingerprint: bytes) -> bool:
+    scope = f"POST /orders/{reference}/payments"
+    row = {"scope": scope, "key_hash": key_hash(key), "fingerprint": fingerprint, "reference": reference}
+    if (await connection.execute(insert(idempotency).values(row).on_conflict_do_nothing())).rowcount:
+        return False
+    stored = select(idempotency.c.fingerprint)
+    stored = stored.where(idempotency.c.scope == scope, idempotency.c.key_hash == row["key_hash"])
+    if await connection.scalar(stored) != fingerprint:
+        raise IdempotencyKeyReused
+    return True
+
+
+async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPayment) -> None:
+    """The order's row is locked, so neither the cashier nor another request is in between."""
+    locked = await ledger.nudge(connection, reference)
+    attempts = select(payment_attempt.c.n, payment_attempt.c.status, payment_attempt.c.reason)
+    attempts = attempts.where(payment_attempt.c.reference == reference).order_by(payment_attempt.c.n.desc())
+    last = (await connection.execute(attempts.limit(1))).first()
+    if locked.status != "pending" or locked.cancel_asked or last is None or last.reason == "provider-error":
+        raise OrderEnded
+    if locked.late:
+        raise HoldExpired
+    if last.status in (*LIVE, "succeeded"):
+        raise PaymentUnderway
+    payment, n = asked.payment, last.n + 1
+    await connection.execute(
+        insert(payment_attempt).values(
+            reference=reference, n=n, provider=payment.provider, method=payment.method, token=payment.token,
+            return_url=payment.return_url, amount_minor=locked.total_minor, currency=locked.currency,
+            provider_key=f"{reference}:{n}", status="created",
+        )
+    )  # fmt: skip
+
+
+async def cancel_order(engine: AsyncEngine, jobs: Jobs, seen: Order, *, reason: str = "fan") -> None:
+    """Asks for an order to be cancelled; the cashier does it, and asks the provider first if it was asked to charge."""
+    if seen.status in GIVEN_UP or seen.cancel_asked:
+        return
+    for with_job in (jobs, None):
+        try:
+            async with engine.begin() as connection:
+                await _ask_cancel(connection, seen.reference, reason)
+                if with_job is not None:
+                    await with_job.wake_up(connection, seen.reference)
+            return
+        except JobNotAccepted:
+            continue
+
+
+async def _ask_cancel(connection: AsyncConnection, reference: str, reason: str) -> None:
+    asked = await connection.execute(
+        update(order)
+        .where(order.c.reference == reference, order.c.status == "pending")
+        .values(nudge=order.c.nudge + 1, due_at=ledger.NOW, end_reason=reason, cancel_asked_at=ledger.NOW)
+    )
+    if not asked.rowcount:
+        raise OrderEnded
+    await connection.execute(
+        insert(checkout_command).values(
+            reference=reference, command_type="cancel", payload={"reason": reason}, status="processing"
+        )
+    )

@@ -1,0 +1,59 @@
+"""What can be set about orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shared.auth import AdminKeys, AdminKeysSetting
+from shared.settings import Keys, ServiceSettings, development_keys
+from shared.tokens import b64
+
+
+class Settings(ServiceSettings):
+    """Defaults suit a laptop with the sandbox provider."""
+
+    model_config = SettingsConfigDict(env_prefix="ORDERS_", frozen=True, arbitrary_types_allowed=True, extra="ignore")
+
+    order_token_keys: Keys = Field(
+        default_factory=lambda: development_keys("order-token"),
+        description="Sign order tokens and derive references; long-lived.",
+    )
+    customer_keys: Keys = Field(
+        default_factory=lambda: development_keys("customer"),
+        description="Name customers to inventory without telling who they are; long-lived.",
+    )
+    pass_public_keys: Keys = Field(
+        default_factory=lambda: development_keys("pass").public(), description="Verify passes: 32-byte public keys."
+    )
+    sandbox_webhook_keys: Keys = Field(
+        default_factory=lambda: development_keys("sandbox-webhook"),
+        description="Verify the sandbox's webhooks; the secret it signs with is the key in base64url.",
+    )
+    admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="name:role:secret[,…]")
+    secure_cookies: bool = Field(False, description="Cookies travel by https only.")
+
+    sandbox_url: str = Field("http://127.0.0.1:8200", description="The sandbox payment provider.")
+    provider_timeout_s: float = Field(30.0, gt=0, le=120, description="Past it the outcome of a charge is unknown.")
+    payment_retries: int = Field(3, ge=0, le=20, description="After so many provider errors the order is given up.")
+    retry_first_s: float = Field(0.5, gt=0, le=60, description="First pause after a failure; doubles, with jitter.")
+    retry_max_s: float = Field(15.0, gt=0, le=600, description="Longest pause after a failure.")
+    poll_s: float = Field(2.0, gt=0, le=60, description="How often a charge in progress is looked up.")
+    review_after_s: float = Field(900.0, ge=1, le=86_400, description="Unknown for so long past the deadline: review.")
+    look_again_s: tuple[float, ...] = Field((60.0, 3600.0), description="After its end an order is looked up again.")
+
+    workers: int = Field(16, ge=1, le=256, description="Orders settled at once by this process.")
+    event_workers_max: int = Field(64, ge=1, le=1024, description="Orders of one event settled at once, everywhere.")
+    sweep_s: float = Field(1.0, gt=0, le=10, description="How often due work is looked for without a wake-up call.")
+    lease_margin_s: float = Field(20.0, ge=1, le=120, description="A lease outlives the provider's timeout by this.")
+    job_accept_s: float = Field(1.0, gt=0, le=10, description="If a job is not accepted by then, the request settles.")
+    inline_max: int = Field(8, ge=0, le=256, description="Requests that may settle their order themselves at once.")
+    inline_wait_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
+
+    @property
+    def lease_s(self) -> float:
+        """No single step takes longer: one call to the provider or to inventory."""
+        return self.provider_timeout_s + self.lease_margin_s
+
+    @property
+    def sandbox_webhook_secrets(self) -> tuple[str, ...]:
+        """What the sandbox may sign with, newest first."""
+        return tuple(b64(raw) for raw in self.sandbox_webhook_keys.keys.values())

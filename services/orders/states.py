@@ -1,0 +1,45 @@
+"""The lawful steps of an order and of an attempt to charge it, as data.
+
+`succeeded` beats every other end of an attempt, because money that moved is a fact; nothing goes back.
+"""
+
+from typing import Final, Literal
+
+OrderStatus = Literal[
+    "pending", "confirmed", "cancelled", "expired", "review", "late_paid", "partially_refunded", "refunded"
+]
+AttemptStatus = Literal["created", "unknown", "requires_action", "processing", "failed", "cancelled", "succeeded"]
+
+ORDER_STEPS: Final[dict[str, frozenset[str]]] = {
+    "pending": frozenset({"confirmed", "cancelled", "expired", "review"}),
+    "review": frozenset({"confirmed", "expired", "refunded"}),
+    "confirmed": frozenset({"partially_refunded", "refunded"}),
+    "partially_refunded": frozenset({"refunded"}),
+    "cancelled": frozenset({"late_paid"}),
+    "expired": frozenset({"late_paid"}),
+    "late_paid": frozenset({"confirmed", "refunded"}),
+    "refunded": frozenset(),
+}
+BACKED: Final = frozenset({"confirmed", "partially_refunded"})
+SALE: Final = BACKED | {"refunded"}
+
+ATTEMPT_STEPS: Final[dict[str, frozenset[str]]] = {
+    "created": frozenset({"unknown", "failed", "cancelled", "succeeded"}),
+    "unknown": frozenset({"created", "requires_action", "processing", "failed", "cancelled", "succeeded"}),
+    "requires_action": frozenset({"processing", "failed", "cancelled", "succeeded"}),
+    "processing": frozenset({"failed", "cancelled", "succeeded"}),
+    "failed": frozenset({"succeeded"}),
+    "cancelled": frozenset({"succeeded"}),
+    "succeeded": frozenset(),
+}
+LIVE: Final = frozenset({"created", "unknown", "requires_action", "processing"})
+
+
+def may_become(status: str, to: str) -> bool:
+    """Whether an order may take this step."""
+    return to in ORDER_STEPS[status]
+
+
+def attempt_after(status: str, told: str) -> str:
+    """What an attempt is after the provider told this of it: forward only."""
+    return told if told in ATTEMPT_STEPS[status] else status

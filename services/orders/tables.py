@@ -1,0 +1,188 @@
+"""The schema `orders`: purchases, tries to charge them, every cent that moved, and what is still owed to do.
+
+`order` holds its own due time and lease, so that every due step can be derived from rows. A tombstone is an order of
+that reference which can never be: the primary key makes a late transaction lose.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, UUID
+
+from shared.outbox import outbox_tables
+from shared.postgres import metadata as service_metadata
+
+metadata = service_metadata("orders")
+_at = DateTime(timezone=True)
+_real = "status = 'tombstone' OR (event_id IS NOT NULL AND reservation_id IS NOT NULL AND principal IS NOT NULL"
+_real += " AND total_minor >= 0 AND currency IS NOT NULL AND expires_at IS NOT NULL)"
+
+order = Table(
+    "order",
+    metadata,
+    Column("reference", Text, primary_key=True),
+    Column("status", Text, nullable=False),
+    Column("event_id", Text),
+    Column("reservation_id", Text),
+    Column("principal", Text),
+    Column("lane", Integer, nullable=False, server_default="0"),
+    Column("join_seq", BigInteger, nullable=False, server_default="0"),
+    Column("total_minor", BigInteger),
+    Column("currency", Text),
+    Column("customer_name", Text),
+    Column("customer_email", Text),
+    Column("customer_phone", Text),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("changed_at", _at, nullable=False, server_default=func.now()),
+    Column("expires_at", _at),
+    Column("grace_s", Integer, nullable=False, server_default="0"),
+    Column("confirmed_at", _at),
+    Column("ended_at", _at),
+    Column("end_reason", Text),
+    Column("cancel_asked_at", _at),
+    Column("released_at", _at),
+    Column("charge_ref", Text),
+    Column("version", BigInteger, nullable=False, server_default="0"),
+    Column("nudge", BigInteger, nullable=False, server_default="0"),
+    Column("hinted", Boolean, nullable=False, server_default=text("false")),
+    Column("errors", Integer, nullable=False, server_default="0"),
+    Column("due_at", _at),
+    Column("lease", Text),
+    Column("lease_until", _at),
+    CheckConstraint(_real, name="complete"),
+    Index("uq_order_reservation_id", "reservation_id", unique=True, postgresql_where=text("status <> 'tombstone'")),
+    Index("ix_order_due", "event_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+    Index("ix_order_leased", "event_id", postgresql_where=text("lease IS NOT NULL")),
+    Index("ix_order_principal", "principal", "created_at"),
+    Index("ix_order_created_at", "created_at"),
+    Index("ix_order_changed_at", "changed_at"),
+)
+
+order_line = Table(
+    "order_line",
+    metadata,
+    Column("reference", Text, ForeignKey(order.c.reference), primary_key=True),
+    Column("line_no", Integer, primary_key=True, autoincrement=False),
+    Column("section_id", Text, nullable=False),
+    Column("seat_id", Text),
+    Column("quantity", Integer, CheckConstraint("quantity > 0", name="quantity"), nullable=False),
+    Column("unit_price_minor", BigInteger, nullable=False),
+)
+
+payment_attempt = Table(
+    "payment_attempt",
+    metadata,
+    Column("reference", Text, ForeignKey(order.c.reference), primary_key=True),
+    Column("n", Integer, primary_key=True, autoincrement=False),
+    Column("provider", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("token", Text),
+    Column("return_url", Text),
+    Column("amount_minor", BigInteger, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("provider_key", Text, nullable=False, unique=True),
+    Column("provider_ref", Text),
+    Column("status", Text, nullable=False),
+    Column("checkout_url", Text),
+    Column("reason", Text),
+    Column("errors", Integer, nullable=False, server_default="0"),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("changed_at", _at, nullable=False, server_default=func.now()),
+    UniqueConstraint("provider", "provider_ref"),
+    Index(
+        "uq_payment_attempt_live",
+        "reference",
+        unique=True,
+        postgresql_where=text("status IN ('created', 'unknown', 'requires_action', 'processing')"),
+    ),
+)
+
+money_entry = Table(
+    "money_entry",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("reference", Text, ForeignKey(order.c.reference), nullable=False),
+    Column("kind", Text, CheckConstraint("kind IN ('charge', 'refund')", name="kind"), nullable=False),
+    Column("amount_minor", BigInteger, CheckConstraint("amount_minor > 0", name="amount"), nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("provider_ref", Text, nullable=False),
+    Column("charge_ref", Text, nullable=False),
+    Column("occurred_at", _at, nullable=False),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    UniqueConstraint("provider", "provider_ref"),
+    Index("ix_money_entry_reference", "reference"),
+)
+
+refund = Table(
+    "refund",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("reference", Text, ForeignKey(order.c.reference), nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("charge_ref", Text, nullable=False),
+    Column("amount_minor", BigInteger, CheckConstraint("amount_minor > 0", name="amount"), nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("asked_by", Text, nullable=False),
+    Column("idem_key", Text, nullable=False, unique=True),
+    Column("status", Text, nullable=False),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("done_at", _at),
+    Index("ix_refund_reference", "reference"),
+)
+
+webhook_inbox = Table(
+    "webhook_inbox",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("webhook_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("reference", Text, nullable=False),
+    Column("raw", LargeBinary, nullable=False),
+    Column("received_at", _at, nullable=False, server_default=func.now()),
+    Column("applied_at", _at),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("due_at", _at, nullable=False, server_default=func.now()),
+    Index("ix_webhook_inbox_due", "due_at", postgresql_where=text("applied_at IS NULL")),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("key_hash", LargeBinary, primary_key=True),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Column("reference", Text, nullable=False),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+)
+
+checkout_command = Table(
+    "checkout_command",
+    metadata,
+    Column("command_id", UUID(as_uuid=False), primary_key=True, server_default=func.gen_random_uuid()),
+    Column("reference", Text, nullable=False),
+    Column("command_type", Text, nullable=False),
+    Column("payload", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    Column("status", Text, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("processed_at", _at),
+    Column("error_message", Text),
+    Index("ix_checkout_command_reference", "reference"),
+)
+
+outbox, outbox_lease = outbox_tables(metadata)

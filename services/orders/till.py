@@ -1,0 +1,141 @@
+"""The cashier's side of the provider: charging, asking, calling off; and writing down whatever it answers.
+
+`unknown` is written before a call to charge, not after it: whoever dies in the call leaves the truth behind.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from services.orders import ledger
+from services.orders.ledger import Lease, LeaseLost
+from services.orders.payments.provider import (
+    AlreadySucceeded,
+    ChargeOrder,
+    NoAnswer,
+    NotProcessed,
+    OutcomeUnknown,
+    Provider,
+    ProviderCharge,
+    Refused,
+)
+from services.orders.settings import Settings
+from services.orders.steps import Attempt, Order
+from shared.postgres import AsyncEngine
+
+Failpoint = Callable[[str, str], Awaitable[None]]
+
+
+async def no_failpoint(name: str, reference: str) -> None:
+    """Where a test may stop the process in the middle of an order; nothing happens elsewhere."""
+
+
+class Till:
+    """The steps that talk to a provider about an attempt."""
+
+    def __init__(
+        self, *, engine: AsyncEngine, providers: Mapping[str, Provider], settings: Settings, failpoint: Failpoint
+    ) -> None:
+        self._engine, self._providers, self._settings, self._failpoint = engine, providers, settings, failpoint
+
+    async def charge(self, lease: Lease, seen: Order) -> None:
+        """Written down as unknown before the call: if we die in it, that is what it is."""
+        attempt = _attempt(seen)
+        if attempt.status == "created":
+            async with self._engine.begin() as connection:
+                await ledger.change(connection, lease, seen)
+                await ledger.set_attempt(connection, attempt, seen.reference, status="unknown")
+            seen = replace(seen, attempts=(*seen.attempts[:-1], replace(attempt, status="unknown")))
+        await self._failpoint("before the provider", seen.reference)
+        try:
+            charge = await self._providers[attempt.provider].create(_charge_order(seen, attempt))
+        except (NotProcessed, OutcomeUnknown) as failed:
+            status = attempt.status if isinstance(failed, NotProcessed) else "unknown"
+            await self._not_charged(lease, seen, replace(attempt, status=status), failed)
+            return
+        except Refused as refused:
+            await self._end_attempt(lease, seen, attempt, status="failed", reason=str(refused))
+            return
+        await self._failpoint("after the provider", seen.reference)
+        await self._record(lease, seen, attempt.provider, [charge])
+
+    async def _not_charged(self, lease: Lease, seen: Order, attempt: Attempt, failed: Exception) -> None:
+        """Comes back later, as often as it takes while the provider is away. An error counts against the payment only
+        if the provider answers when asked about it right after; too many of those, and it has failed.
+        """
+        async with self._engine.begin() as connection:
+            await ledger.change(connection, lease, seen)
+            await ledger.set_attempt(connection, attempt, seen.reference, status=attempt.status)
+        if isinstance(failed, NoAnswer):
+            raise failed
+        if await self._find(lease, await self._latest(lease)):
+            return
+        errors = attempt.errors + 1
+        if errors > self._settings.payment_retries:
+            await self._end_attempt(lease, seen, attempt, status="failed", reason="provider-error")
+            return
+        async with self._engine.begin() as connection:
+            await ledger.change(connection, lease, seen)
+            await ledger.set_attempt(connection, attempt, seen.reference, errors=errors)
+        raise failed
+
+    async def look(self, lease: Lease, seen: Order) -> None:
+        """Asks for every charge of this order. An attempt the provider has never heard of did not happen."""
+        known = await self._find(lease, seen)
+        attempt = _attempt(seen)
+        if attempt.status == "unknown" and not known:
+            await self._end_attempt(lease, seen, attempt, status="cancelled", reason=None)
+
+    async def _find(self, lease: Lease, seen: Order) -> bool:
+        """Records every charge that any provider has under this reference; whether the latest attempt is among them."""
+        found = [(name, await self._providers[name].find(seen.reference)) for name in seen.providers]
+        for name, charges in found:
+            await self._record(lease, seen, name, charges)
+        return _attempt(seen).provider_key in {charge.key for _, charges in found for charge in charges}
+
+    async def cancel_charge(self, lease: Lease, seen: Order) -> None:
+        attempt = _attempt(seen)
+        assert attempt.provider_ref is not None
+        provider = self._providers[attempt.provider]
+        try:
+            charge = await provider.cancel(attempt.provider_ref)
+        except AlreadySucceeded:
+            charge = await provider.fetch(attempt.provider_ref)
+        await self._record(lease, seen, attempt.provider, [charge])
+
+    async def _record(self, lease: Lease, seen: Order, provider: str, charges: list[ProviderCharge]) -> None:
+        async with self._engine.begin() as connection:
+            await ledger.change(connection, lease, seen, hinted=ledger.nudged_since(seen))
+            await ledger.record_charges(connection, seen, provider, charges)
+
+    async def give_up_attempt(self, lease: Lease, seen: Order) -> None:
+        await self._end_attempt(lease, seen, _attempt(seen), status="cancelled", reason=None)
+
+    async def _end_attempt(
+        self, lease: Lease, seen: Order, attempt: Attempt, *, status: str, reason: str | None
+    ) -> None:
+        async with self._engine.begin() as connection:
+            await ledger.change(connection, lease, seen)
+            await ledger.set_attempt(connection, attempt, seen.reference, status=status, reason=reason)
+
+    async def _latest(self, lease: Lease) -> Order:
+        latest = await ledger.read(self._engine, lease.reference)
+        if latest is None:
+            raise LeaseLost(lease.reference)
+        return latest
+
+
+def _attempt(seen: Order) -> Attempt:
+    assert seen.attempt is not None
+    return seen.attempt
+
+
+def _charge_order(seen: Order, attempt: Attempt) -> ChargeOrder:
+    return ChargeOrder(
+        reference=seen.reference,
+        key=attempt.provider_key,
+        amount_minor=attempt.amount_minor,
+        currency=attempt.currency,
+        method=attempt.method,
+        token=attempt.token,
+        return_url=attempt.return_url,
+    )

@@ -1,0 +1,88 @@
+"""Who settles orders in the background: a bounded number at once, woken by jobs, and every second without one."""
+
+import asyncio
+import logging
+
+from services.orders import ledger
+from services.orders.cashier import Cashier
+from services.orders.ledger import Lease
+from services.orders.settings import Settings
+from services.orders.webhooks import apply_hints
+from shared.logs import data
+from shared.postgres import AsyncEngine
+
+log = logging.getLogger("onsale.orders")
+
+
+class Workers:
+    """Takes due orders from the rows and hands each to the cashier."""
+
+    def __init__(self, engine: AsyncEngine, cashier: Cashier, settings: Settings) -> None:
+        self._engine, self._cashier, self._settings = engine, cashier, settings
+        self._woken = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self._inline = asyncio.Semaphore(settings.inline_max)
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._woken.set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether any order is in work here."""
+        return bool(self._running)
+
+    async def run(self) -> None:
+        """Works until cancelled; orders in work are then left to their leases."""
+        try:
+            while True:
+                await self._turn()
+                try:
+                    async with asyncio.timeout(self._settings.sweep_s):
+                        await self._woken.wait()
+                except TimeoutError:
+                    pass
+                self._woken.clear()
+        finally:
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _turn(self) -> None:
+        await apply_hints(self._engine)
+        while (free := self._settings.workers - len(self._running)) > 0:
+            leases = await ledger.take(
+                self._engine, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
+            )
+            for lease in leases:
+                task = asyncio.create_task(self._settle(lease))
+                self._running.add(task)
+                task.add_done_callback(self._done)
+            if len(leases) < free:
+                return
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if len(self._running) >= self._settings.workers:
+            self._woken.set()
+        self._running.discard(task)
+
+    async def _settle(self, lease: Lease) -> None:
+        try:
+            await self._cashier.settle(lease)
+        except Exception:
+            log.exception("order.settle_failed", extra=data(reference=lease.reference))
+
+    async def settle_now(self, reference: str) -> None:
+        """Settles this order within the request, if there is room for it and nobody does already. It is not cut off:
+        whoever asked waits a bounded time, and the work goes on without them.
+        """
+        if self._inline.locked():
+            return
+        async with self._inline:
+            lease = await ledger.take_one(self._engine, reference, lease_s=self._settings.lease_s)
+            if lease is None:
+                return
+            task = asyncio.create_task(self._settle(lease))
+            self._running.add(task)
+            task.add_done_callback(self._done)
+            await asyncio.wait([task], timeout=self._settings.inline_wait_s)

@@ -1,0 +1,140 @@
+"""Jobs are wake-up calls: losing them costs a second, refusing them costs nothing, and rows decide who is next."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import insert, text
+
+from services.orders import ledger
+from services.orders.jobs import LISTENER, JobNotAccepted, Jobs
+from services.orders.tables import order
+from tests.support.wait import wait_until
+
+
+async def add(engine, reference, *, event_id="a", join_seq=0, due="now()"):
+    async with engine.begin() as connection:
+        await connection.execute(
+            insert(order).values(
+                reference=reference, status="pending", event_id=event_id, reservation_id=reference, principal="p",
+                total_minor=1, currency="EUR", join_seq=join_seq, expires_at=text("now()"), due_at=text(due),
+            )
+        )  # fmt: skip
+
+
+async def test_events_take_turns_and_the_lowest_number_goes_first(postgres):
+    for number in (3, 1, 2):
+        await add(postgres, f"A{number}", event_id="a", join_seq=number, due="now() - interval '1 hour'")
+    await add(postgres, "B9", event_id="b", join_seq=9)
+    await add(postgres, "later", event_id="b", join_seq=1, due="now() + interval '1 hour'")
+    taken = [lease.reference for lease in await ledger.take(postgres, many=2, event_max=10, lease_s=60)]
+    assert sorted(taken) == ["A1", "B9"]
+    rest = [lease.reference for lease in await ledger.take(postgres, many=10, event_max=10, lease_s=60)]
+    assert sorted(rest) == ["A2", "A3"]
+    assert await ledger.take(postgres, many=10, event_max=10, lease_s=60) == []
+
+
+async def test_no_event_takes_every_worker(postgres):
+    for number in range(5):
+        await add(postgres, f"A{number}", join_seq=number)
+    assert len(await ledger.take(postgres, many=10, event_max=2, lease_s=60)) == 2
+    assert await ledger.take(postgres, many=10, event_max=2, lease_s=60) == []
+
+
+async def test_two_takers_never_get_the_same_order(postgres):
+    for number in range(40):
+        await add(postgres, f"A{number}", join_seq=number)
+    taken: list[str] = []
+
+    async def taker():
+        while leases := await ledger.take(postgres, many=3, event_max=100, lease_s=60):
+            taken.extend(lease.reference for lease in leases)
+
+    await asyncio.gather(*(taker() for _ in range(4)))
+    taken += [lease.reference for lease in await ledger.take(postgres, many=100, event_max=100, lease_s=60)]
+    assert len(taken) == len(set(taken)) == 40
+
+
+async def test_a_lease_that_ran_out_is_taken_by_another(postgres):
+    await add(postgres, "A1")
+    assert await ledger.take(postgres, many=1, event_max=1, lease_s=0)
+    assert await ledger.take(postgres, many=1, event_max=1, lease_s=60)
+    assert await ledger.take_one(postgres, "A1", lease_s=60) is None
+
+
+async def test_a_nudge_while_in_work_makes_the_order_due_at_once(postgres):
+    await add(postgres, "A1")
+    [lease] = await ledger.take(postgres, many=1, event_max=1, lease_s=60)
+    seen = await ledger.read(postgres, "A1")
+    assert seen is not None
+    async with postgres.begin() as connection:
+        await ledger.nudge(connection, "A1")
+    await ledger.rest(postgres, lease, seen, due_in_s=3600)
+    assert await ledger.take_one(postgres, "A1", lease_s=60)
+
+
+async def test_a_lost_job_costs_a_sweep(shop):
+    async def lost(connection, reference):
+        return None
+
+    shop.app.state.room.jobs.wake_up = lost
+    await shop.settled(await shop.order(), "confirmed")
+
+
+async def test_a_job_wakes_a_worker_long_before_the_sweep(rooms):
+    shop = await rooms.open(sweep_s=10)
+    await wait_until(lambda: _listening(shop))
+    await shop.settled(await shop.order(), "confirmed", timeout_s=5)
+
+
+async def test_without_the_job_engine_the_request_settles_its_order_itself(rooms):
+    shop = await rooms.open(sweep_s=10, job_accept_s=0.2)
+    async with shop.app.state.room.engine.connect() as elsewhere:
+        await elsewhere.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))
+        answer = await shop.post(shop.body(shop.holds.hold()))
+        await elsewhere.rollback()
+    assert (answer.status_code, answer.json()["status"]) == (202, "confirmed")
+    assert await shop.audit() == {}
+
+
+async def test_a_job_goes_when_its_transaction_goes(postgres, postgres_url):
+    """Enqueued on the driver's own connection, inside SQLAlchemy's transaction."""
+    jobs = Jobs(postgres_url, accept_s=1.0)
+    async with postgres.connect() as connection:
+        await connection.execute(text("SELECT 1"))
+        await jobs.wake_up(connection, "A1")
+        assert await _jobs(connection) == 1
+        await connection.rollback()
+        assert await _jobs(connection) == 0
+
+
+async def test_a_job_outside_a_transaction_is_not_taken(postgres, postgres_url):
+    jobs = Jobs(postgres_url, accept_s=1.0)
+    async with postgres.connect() as connection:
+        with pytest.raises(AssertionError, match="survive its rollback"):
+            await jobs.wake_up(connection, "A1")
+
+
+async def test_a_job_engine_that_is_gone_says_so(postgres, postgres_url):
+    jobs = Jobs(postgres_url, accept_s=1.0)
+    async with postgres.connect() as connection:
+        await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO away"))
+        with pytest.raises(JobNotAccepted):
+            await jobs.wake_up(connection, "A1")
+
+
+async def test_money_entries_are_never_changed(shop):
+    await shop.settled(await shop.order(), "confirmed")
+    for change in ("DELETE FROM orders.money_entry", "UPDATE orders.money_entry SET amount_minor = 1"):
+        with pytest.raises(Exception, match="append-only"):
+            async with shop.app.state.room.engine.begin() as connection:
+                await connection.execute(text(change))
+
+
+async def _jobs(connection):
+    return await connection.scalar(text("SELECT count(*) FROM orders.pgqueuer"))
+
+
+async def _listening(shop):
+    async with shop.app.state.room.engine.connect() as connection:
+        names = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name"
+        return await connection.scalar(text(names), {"name": LISTENER})
