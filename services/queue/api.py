@@ -1,0 +1,123 @@
+"""The operators' door: event files, the room's configuration and life. Every change is audited."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Response
+
+from services.queue import keys
+from services.queue.problems import RoomChanged
+from services.queue.rooms import Action, Room
+from services.queue.running import Running, running
+from services.queue.schemas import NULLABLE, Notice, RoomPatch, RoomView, Step
+from shared.auth import Operator, operators
+from shared.contracts.event_file import EventFile
+from shared.inputs import EventIdPath
+from shared.problems import InvalidRequest
+from shared.redis import ENGINE_AWAY
+
+router = APIRouter(prefix="/admin/queue/events/{event_id}", tags=["admin"])
+Queue = Annotated[Running, Depends(running)]
+Viewer = Annotated[Operator, operators("viewer")]
+Changer = Annotated[Operator, operators("operator")]
+NO_REASON = Step()
+IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=64)]
+
+
+@router.put("", summary="Apply an event file")
+async def apply(
+    event_id: EventIdPath, file: EventFile, operator: Changer, queue: Queue, response: Response
+) -> RoomView:
+    """Creates the room as a draft, or brings its configuration to the file's. Applying it again changes nothing."""
+    if file.event_id != event_id:
+        raise InvalidRequest("event_id: the file is about another event than the address.")
+    room, created = await queue.rooms.apply(file, actor=operator.name)
+    response.status_code = 201 if created else 200
+    return await _obey(queue, room, response)
+
+
+@router.get("/room", summary="See the room")
+async def show(event_id: EventIdPath, _operator: Viewer, queue: Queue, response: Response) -> RoomView:
+    return await _view(queue, await queue.rooms.read(event_id), response)
+
+
+@router.patch("/room", summary="Change the room's configuration")
+async def change(
+    event_id: EventIdPath, patch: RoomPatch, operator: Changer, queue: Queue, response: Response,
+    if_match: IfMatch = None,
+) -> RoomView:  # fmt: skip
+    """The next tick obeys. With `If-Match`, only if nobody changed the room since you read it."""
+    wanted: dict[str, Any] = patch.model_dump(exclude_unset=True, exclude={"reason"})
+    for name, value in wanted.items():
+        if value is None and name not in NULLABLE:
+            raise InvalidRequest(f"{name}: null is not acceptable.")
+    _in_order(await queue.rooms.read(event_id), wanted)
+    room = await queue.rooms.change(
+        event_id, wanted, actor=operator.name, action="change", reason=patch.reason, version=_version(if_match)
+    )
+    return await _obey(queue, room, response)
+
+
+@router.post("/room/message", summary="Say something to everybody in the line")
+async def message(
+    event_id: EventIdPath, notice: Notice, operator: Changer, queue: Queue, response: Response
+) -> RoomView:
+    room = await queue.rooms.change(
+        event_id, {"message": notice.message}, actor=operator.name, action="message", reason=notice.reason
+    )
+    return await _obey(queue, room, response)
+
+
+@router.post("/room/reset", summary="Start the line anew")
+async def reset(
+    event_id: EventIdPath, operator: Annotated[Operator, operators("admin")], queue: Queue, response: Response,
+    step: Step = NO_REASON,
+) -> RoomView:  # fmt: skip
+    """Raises the epoch: every place and token of the old line is dead."""
+    room = await queue.rooms.reset(event_id, actor=operator.name, reason=step.reason)
+    return await _obey(queue, room, response)
+
+
+@router.post("/room/{action}", summary="Open, pause, resume or close the room")
+async def move(
+    event_id: EventIdPath, action: Action, operator: Changer, queue: Queue, response: Response, step: Step = NO_REASON
+) -> RoomView:
+    room = await queue.rooms.move(event_id, action, actor=operator.name, reason=step.reason)
+    return await _obey(queue, room, response)
+
+
+def _version(if_match: str | None) -> int | None:
+    """The version an `If-Match` names; `*` is any."""
+    if if_match is None or if_match == "*":
+        return None
+    text = if_match.removeprefix("W/").strip('"')
+    if not text.isdigit():
+        raise RoomChanged("If-Match is not the ETag of this room.")
+    return int(text)
+
+
+def _in_order(room: Room, wanted: dict[str, Any]) -> None:
+    names = ("queue_opens_at", "sale_starts_at", "sale_ends_at")
+    times = [at for name in names if (at := wanted.get(name, getattr(room, name)))]
+    if times != sorted(times):
+        raise InvalidRequest("queue_opens_at, sale_starts_at and sale_ends_at must be in that order.")
+
+
+async def _obey(queue: Running, room: Room, response: Response) -> RoomView:
+    """Gives the engine the new configuration and runs one turn; when the engine is away, it learns it later."""
+    await queue.gatekeeper.obey(room)
+    return await _view(queue, room, response)
+
+
+async def _view(queue: Running, room: Room, response: Response) -> RoomView:
+    response.headers["ETag"] = f'"{room.version}"'
+    frame = await queue.gatekeeper.frame(room.event_id)
+    try:
+        called = await queue.line.redis.zcard(keys.called(room.event_id, room.epoch))
+        active = await queue.line.redis.zcard(keys.active(room.event_id, room.epoch))
+    except ENGINE_AWAY:
+        called = active = 0
+    return RoomView(
+        event_id=room.event_id, version=room.version, epoch=room.epoch, state=room.state, shown_state=frame.state,
+        ready=frame.ready, configuration=room.configuration(), lanes=frame.lanes, called=called, active=active,
+        calls_per_s=frame.calls_per_s, live_ratio=frame.live_ratio, message=room.message,
+    )  # fmt: skip

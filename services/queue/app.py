@@ -1,0 +1,118 @@
+"""The queue as an app: opens the engines, ties the rooms together, keeps the loops going."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from sqlalchemy import text
+
+from services.queue import api, internal
+from services.queue.claims import Claims
+from services.queue.frames import Frames
+from services.queue.gatekeeper import Gatekeeper
+from services.queue.joins import RENEW_S, Joins
+from services.queue.landings import Landings
+from services.queue.life import Life
+from services.queue.line import Line
+from services.queue.purchases import Purchases
+from services.queue.recovery import Recovery
+from services.queue.rooms import Rooms
+from services.queue.running import Running
+from services.queue.sessions import Sessions
+from services.queue.settings import QueueSettings
+from services.queue.stock import StockBoard
+from services.queue.tables import outbox, outbox_lease
+from shared import http, postgres, redis
+from shared.contracts.inventory import InventoryClient
+from shared.http import Neighbour
+from shared.lifecycle import Loops
+from shared.outbox import Relay
+from shared.service import create_service
+
+RAISE_S, WATCH_S, LAND_S, FORGET_S = 5.0, 0.2, 0.5, 3600.0
+
+
+def create_app(settings: QueueSettings | None = None) -> FastAPI:
+    """The queue, ready to be served; its lifespan opens what it needs."""
+    settings = settings or QueueSettings()
+    app = create_service(
+        "queue",
+        settings,
+        title="queue",
+        lifespan=_lifespan,
+        routers=[api.router],
+        internal_routers=[internal.router],
+        checks=_checks,
+    )
+    app.state.admin_keys = settings.admin_keys
+    return app
+
+
+def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
+    async def ledger() -> None:
+        async with app.state.ledger.connect() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    return {"redis": app.state.redis.ping, "postgres": ledger}
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: QueueSettings = app.state.settings
+    engine = app.state.ledger = postgres.connect(
+        settings.postgres_url, pool_max=settings.postgres_pool_max, name="queue"
+    )
+    client = app.state.redis = redis.connect(settings.redis_url)
+    try:
+        async with http.client() as pool:
+            neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
+            app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))
+            async with Loops() as loops:
+                _start(loops, settings, engine, client, queue)
+                yield
+            await queue.gatekeeper.rest()
+    finally:
+        await client.aclose()
+        await engine.dispose()
+
+
+def build(
+    settings: QueueSettings, engine: postgres.AsyncEngine, client: redis.Redis, inventory: InventoryClient
+) -> Running:
+    """Ties everything to its handles; starts nothing."""
+    line = Line(client, clock_offset_ms=settings.clock_offset_ms)
+    rooms = Rooms(engine)
+    frames, life = Frames(client), Life(client, line, rooms)
+    sessions = Sessions(engine, line, inventory)
+    recovery = Recovery(engine, line, rooms, ramp=settings.ramp_after_loss)
+    board = StockBoard(client, inventory)
+    gatekeeper = Gatekeeper(engine, line, rooms, frames, board, life, sessions, recovery)
+    return Running(
+        line=line,
+        rooms=rooms,
+        joins=Joins(
+            engine, line, rooms, gatekeeper.turn, gatekeeper.frame, Landings(line, rooms), settings.joins_at_once_max
+        ),
+        claims=Claims(engine, line, rooms, sessions, settings.pass_keys, settings.checkout_keys),
+        life=life,
+        recovery=recovery,
+        sessions=sessions,
+        gatekeeper=gatekeeper,
+    )
+
+
+def _start(
+    loops: Loops, settings: QueueSettings, engine: postgres.AsyncEngine, client: redis.Redis, queue: Running
+) -> None:
+    gatekeeper = queue.gatekeeper
+    relay = Relay(engine, client, outbox, outbox_lease)
+    purchases = Purchases(engine, client, queue.sessions)
+    loops.every(settings.tick_s, gatekeeper.beat, name="queue gatekeeper")
+    loops.every(RENEW_S, queue.joins.renew, name="queue renew")
+    loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")
+    loops.every(WATCH_S, queue.recovery.watch, name="queue watch")
+    loops.every(RAISE_S, gatekeeper.raise_counters, name="queue counters")
+    loops.keep(gatekeeper.board.listen, name="queue stock")
+    loops.keep(purchases.read, name="queue purchases")
+    loops.keep(relay.run, name="queue relay")
+    loops.every(FORGET_S, relay.forget, name="queue forget")

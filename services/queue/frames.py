@@ -1,0 +1,81 @@
+"""The line as everybody sees it: the last frame of each room, and its way to Pub/Sub."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from services.queue.pace import Pace
+from services.queue.rooms import Room
+from shared.clock import now_ms
+from shared.contracts.frames import FRAME_REPEAT_S, LaneHead, LineFrame, line_channel
+from shared.redis import Redis
+
+
+class Frames:
+    """Remembers each room's last frame and shows it: on change at once, unchanged every 5 s."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._shown: dict[str, tuple[float, LineFrame]] = {}
+        self._paces: dict[str, Pace] = {}
+        self.last: dict[str, LineFrame] = {}
+
+    def ticked(self, room: Room, state: Mapping[str, Any]) -> LineFrame:
+        """The frame after a turn whose changes are written."""
+        pace = self._paces.setdefault(room.event_id, Pace())
+        pace.note(state["now_ms"], calls=state["calls"], scanned=state["scanned"], live=state["live"])
+        lanes = {
+            entry["lane"]: LaneHead(head_seq=entry["head_seq"], tail_seq=entry["tail_seq"]) for entry in state["lanes"]
+        }
+        calls_per_s = pace.calls_per_s
+        return self._remember(
+            room,
+            lanes,
+            version=state["version"],
+            at_ms=state["now_ms"],
+            ready=True,
+            state=state["shown"],
+            rate_per_s=round(state["rate_per_s"], 3),
+            live_ratio=round(pace.live_ratio, 2),
+            calls_per_s=None if calls_per_s is None else round(calls_per_s, 1),
+        )
+
+    def unready(self, room: Room, lanes: Mapping[int, tuple[int, int]]) -> LineFrame:
+        """The frame while the engine is away: heads and tails from the ledger, nobody is called."""
+        last = self.last.get(room.event_id)
+        at_ms = now_ms()
+        heads = {lane: LaneHead(head_seq=head, tail_seq=tail) for lane, (head, tail) in lanes.items()}
+        state = last.state if last and last.epoch == room.epoch and room.state == "open" else room.state
+        version = last.version + 1 if last else 1  # below any the engine gives, whatever our clock says
+        return self._remember(room, heads, version=version, at_ms=at_ms, ready=False, state=state, rate_per_s=0.0)
+
+    def _remember(self, room: Room, lanes: dict[int, LaneHead], **measured: Any) -> LineFrame:
+        frame = LineFrame(
+            event_id=room.event_id,
+            epoch=room.epoch,
+            lanes=lanes,
+            message=room.message,
+            queue_opens_at_ms=room.opens_ms,
+            sale_starts_at_ms=room.starts_ms,
+            liveness_window_s=room.liveness_window_s,
+            max_line=room.max_line,
+            **measured,
+        )
+        last = self.last.get(room.event_id)
+        if last is None or (last.epoch, last.version) < (frame.epoch, frame.version):
+            self.last[room.event_id] = frame
+        return self.last[room.event_id]
+
+    async def show(self, frame: LineFrame) -> None:
+        """Publishes the frame if it says something new or the last one is 5 s old."""
+        now_s = asyncio.get_running_loop().time()
+        shown_s, shown = self._shown.get(frame.event_id, (0.0, None))
+        if shown is not None and _same(shown, frame) and now_s - shown_s < FRAME_REPEAT_S - 1:
+            return
+        self._shown[frame.event_id] = (now_s, frame)
+        await self._redis.publish(line_channel(frame.event_id), frame.model_dump_json())
+
+
+def _same(one: LineFrame, other: LineFrame) -> bool:
+    apart = {"version": 0, "at_ms": 0, "calls_per_s": None}
+    return one.model_copy(update=apart) == other.model_copy(update=apart)

@@ -1,0 +1,60 @@
+"""What neighbours ask: joins, status, claims, leaves, signs of life, the frame. Batches in, batches out."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import ValidationError
+
+from services.queue.running import Running, running
+from shared.contracts.frames import LineFrame
+from shared.contracts.queue import (
+    ClaimAnswer,
+    JoinBatch,
+    LeaveAnswer,
+    LifeAnswer,
+    LifeReport,
+    PlacesQuestion,
+    RoomQuestion,
+    StatusAnswer,
+)
+from shared.problems import InvalidRequest
+
+router = APIRouter()
+Queue = Annotated[Running, Depends(running)]
+
+
+@router.post("/joins")
+async def join(request: Request, queue: Queue) -> Response:
+    """The hot one: read and written by pydantic's own JSON, past the framework's."""
+    request.scope["onsale.quiet"] = True
+    try:
+        batch = JoinBatch.model_validate_json(await request.body())
+    except ValidationError as refused:
+        raise InvalidRequest(f"{refused.error_count()} fields of the batch are not acceptable.") from refused
+    answer = await queue.joins.join(batch)
+    return Response(answer.model_dump_json(), media_type="application/json")
+
+
+@router.post("/status")
+async def status(question: PlacesQuestion, queue: Queue) -> StatusAnswer:
+    return StatusAnswer(places=await queue.claims.status(question))
+
+
+@router.post("/claims")
+async def claim(question: PlacesQuestion, queue: Queue) -> ClaimAnswer:
+    return ClaimAnswer(claims=await queue.claims.claim(question))
+
+
+@router.post("/leaves")
+async def leave(question: PlacesQuestion, queue: Queue) -> LeaveAnswer:
+    return LeaveAnswer(places=await queue.claims.leave(question))
+
+
+@router.post("/life")
+async def life(report: LifeReport, queue: Queue) -> LifeAnswer:
+    return LifeAnswer(report_again_s=await queue.life.report(report))
+
+
+@router.post("/rooms/frame")
+async def frame(question: RoomQuestion, queue: Queue) -> LineFrame:
+    return await queue.gatekeeper.frame(question.event_id)

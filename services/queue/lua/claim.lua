@@ -1,0 +1,40 @@
+-- Turns calls into sessions. Claiming again answers the same. A call past its deadline is left for the tick to end.
+-- Answers {word}, or {'ok', fill, word, call, until_ms, …}: admitted, missed, waiting or ended, in the order asked.
+-- KEYS[1] room hash the room
+-- KEYS[2] called zset standing calls
+-- KEYS[3] active zset sessions
+-- KEYS[4] misses hash calls each place let pass
+-- KEYS[5] done bitmap places of this lane that ended
+-- ARGV[1] epoch int the epoch of the places
+-- ARGV[2] lane int their lane
+-- ARGV[3] clock_offset_ms int moves the engine's clock; 0 outside tests
+-- ARGV[4+] join_seqs list who claims, at most 1024
+local called, active, misses, done, lane = KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[2]
+if #ARGV > 3 + 1024 then return redis.error_reply('too many places') end
+local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'fill', 'last_ms', 'session_s')
+if r[1] ~= '1' then return {'not-ready'} end
+if r[2] ~= ARGV[1] then return {'stale-epoch'} end
+local time = redis.call('TIME')
+local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[4]) or 0)
+
+local ends = (math.floor(now / 1000) + tonumber(r[5])) * 1000
+local answer = {'ok', tonumber(r[3])}
+for i = 4, #ARGV do
+  local place = lane .. ':' .. ARGV[i]
+  local word, at = 'waiting', 0
+  local session, deadline = redis.call('ZSCORE', active, place), redis.call('ZSCORE', called, place)
+  if session then
+    word, at = 'admitted', tonumber(session)
+  elseif deadline and tonumber(deadline) > now then
+    redis.call('ZREM', called, place)
+    redis.call('ZADD', active, ends, place)
+    word, at = 'admitted', ends
+  elseif deadline then
+    word = 'missed'
+  elseif redis.call('GETBIT', done, ARGV[i]) == 1 then
+    word = 'ended'
+  end
+  local call = tonumber(redis.call('HGET', misses, place) or 0) + 1
+  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = word, call, at
+end
+return answer

@@ -1,0 +1,18 @@
+-- Ends places that the ledger has ended: whatever slot they had is free. Idempotent. Answers 'ok' or 'stale-epoch'.
+-- KEYS[1] room hash the room
+-- KEYS[2] called zset standing calls
+-- KEYS[3] active zset sessions
+-- KEYS[4] done bitmap places of this lane that ended
+-- ARGV[1] epoch int the epoch of the places
+-- ARGV[2] lane int their lane
+-- ARGV[3+] join_seqs list whose place has ended, at most 1024
+local r = redis.call('HMGET', KEYS[1], 'epoch', 'join_seq:' .. ARGV[2])
+if #ARGV > 2 + 1024 then return redis.error_reply('too many places') end
+if r[1] ~= ARGV[1] then return 'stale-epoch' end
+for i = 3, #ARGV do
+  local place = ARGV[2] .. ':' .. ARGV[i]
+  redis.call('ZREM', KEYS[2], place)
+  redis.call('ZREM', KEYS[3], place)
+  if tonumber(ARGV[i]) <= tonumber(r[2] or 0) then redis.call('SETBIT', KEYS[4], ARGV[i], 1) end
+end
+return 'ok'

@@ -1,0 +1,28 @@
+-- Notes signs of life. Numbers that were never given are ignored, so that no bitmap can be blown up. Idempotent.
+-- Answers 'ok', 'not-ready' or 'stale-epoch'.
+-- KEYS[1] room hash the room
+-- KEYS[2] seen_0 bitmap signs of life, window slot 0
+-- KEYS[3] seen_1 bitmap signs of life, window slot 1
+-- KEYS[4] seen_2 bitmap signs of life, window slot 2
+-- ARGV[1] epoch int the epoch of the numbers
+-- ARGV[2] lane int their lane
+-- ARGV[3] clock_offset_ms int moves the engine's clock; 0 outside tests
+-- ARGV[4+] join_seqs list who was heard, at most 4096
+local room, lane = KEYS[1], ARGV[2]
+if #ARGV > 3 + 4096 then return redis.error_reply('too many numbers') end
+local r = redis.call('HMGET', room, 'ready', 'epoch', 'last_ms', 'liveness_window_ms', 'window:' .. lane,
+  'join_seq:' .. lane)
+if r[1] ~= '1' then return 'not-ready' end
+if r[2] ~= ARGV[1] then return 'stale-epoch' end
+local time = redis.call('TIME')
+local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[3]) or 0)
+
+local window, last_window, tail = math.floor(now / r[4]), tonumber(r[5]) or 0, tonumber(r[6]) or 0
+for w = math.max(last_window + 1, window - 2), window do redis.call('DEL', KEYS[2 + w % 3]) end
+if window > last_window then redis.call('HSET', room, 'window:' .. lane, window) end
+local seen = KEYS[2 + window % 3]
+for i = 4, #ARGV do
+  local n = tonumber(ARGV[i])
+  if n >= 1 and n <= tail then redis.call('SETBIT', seen, n, 1) end
+end
+return 'ok'

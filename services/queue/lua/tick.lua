@@ -1,0 +1,246 @@
+-- One turn of the gatekeeper: ends unclaimed calls, refills the bucket, calls the next live places. Any number of
+-- gatekeepers may run it: the bucket only moves forward in the engine's time, so running it twice calls nobody twice.
+-- Answers {word} or {'ok', state json, changes not yet in the ledger, sessions due}.
+-- KEYS[1] room hash the room
+-- KEYS[2] called zset standing calls: lane:seq -> claim deadline (ms)
+-- KEYS[3] active zset sessions: lane:seq -> end (ms)
+-- KEYS[4] misses hash calls each place let pass
+-- KEYS[5] unwritten zset number -> change not yet in the ledger
+-- KEYS[6+] lane_keys list per lane: inflight, seen:0, seen:1, seen:2, taken, done
+-- ARGV[1] epoch int the epoch the caller believes in
+-- ARGV[2] deaf int 1: signs of life may have been lost, so everybody is taken as live for three windows
+-- ARGV[3] stock_available int what inventory's frame says is free; -1 when there is no fresh frame
+-- ARGV[4] holders_holding int how many holders have a live reservation
+-- ARGV[5] stock str plenty, last_chance, sold_out or unknown (keeps what was known)
+-- ARGV[6] clock_offset_ms int moves the engine's clock; 0 outside tests
+-- ARGV[7+] lanes list the lanes, as their keys are given
+local room, called, active, misses, unwritten = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local CALLS_MAX, MISSES_MAX, DUE_MAX, CHANGES_MAX, BACKLOG_MAX = 2000, 500, 200, 2500, 10000
+local CHUNK_BYTES, MAIN_BYTES, RETURNERS_BYTES = 1024, 32768, 8192
+local BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000, 400, 30000
+
+local r = {}
+local flat = redis.call('HGETALL', room)
+for i = 1, #flat, 2 do r[flat[i]] = flat[i + 1] end
+local function number(name) return tonumber(r[name]) or 0 end
+if r.ready ~= '1' then return {'not-ready'} end
+if r.epoch ~= ARGV[1] then return {'stale-epoch'} end
+local time = redis.call('TIME')
+local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[6], number('last_ms'))
+local set = {last_ms = now}
+
+-- Changes are numbered by time, so their numbers rise across a loss of the engine.
+local change_n = number('change_n')
+local function change(what, place, call, at)
+  change_n = math.max(change_n + 1, now * 1000)
+  local n = string.format('%.0f', change_n)
+  redis.call('ZADD', unwritten, n, string.format('%s:%s:%s:%d:%.0f', n, what, place, call, at))
+end
+
+local lanes = {}
+for i = 7, #ARGV do
+  local k = 6 + (i - 7) * 6
+  lanes[#lanes + 1] = {name = ARGV[i], inflight = KEYS[k], seen = {KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]},
+    taken = KEYS[k + 4], done = KEYS[k + 5], head = number('head_seq:' .. ARGV[i]), tail = number('join_seq:' .. ARGV[i])}
+end
+local by_name = {}
+for _, lane in ipairs(lanes) do by_name[lane.name] = lane end
+
+-- Windows: whoever enters one first empties the slots passed over.
+local window_ms = number('liveness_window_ms')
+local window = math.floor(now / window_ms)
+for _, lane in ipairs(lanes) do
+  local last = number('window:' .. lane.name)
+  for w = math.max(last + 1, window - 2), window do redis.call('DEL', lane.seen[1 + w % 3]) end
+  if window > last then set['window:' .. lane.name] = window end
+end
+local assume_until = number('assume_live_until_ms')
+if ARGV[2] == '1' then
+  assume_until = now + 3 * window_ms
+  set.assume_live_until_ms = assume_until
+end
+local assume_live = now < assume_until
+
+-- The scan stops before the lowest number still on its way to the ledger; a batch nobody renews is dead.
+for _, lane in ipairs(lanes) do
+  redis.call('ZREMRANGEBYSCORE', lane.inflight, '-inf', '(' .. string.format('%.0f', now - BATCH_DEAD_MS))
+  lane.limit = lane.tail
+  for _, member in ipairs(redis.call('ZRANGE', lane.inflight, 0, -1)) do
+    lane.limit = math.min(lane.limit, tonumber(string.match(member, '^%d+')) - 1)
+  end
+end
+
+-- Unclaimed calls free their slot; the first miss may return, the last ends the place.
+local overdue = redis.call('ZRANGEBYSCORE', called, '-inf', string.format('%.0f', now), 'LIMIT', 0, MISSES_MAX)
+for _, place in ipairs(overdue) do
+  local lane_name, seq = string.match(place, '^(%d+):(%d+)$')
+  local lane = by_name[lane_name]
+  if lane then
+    redis.call('ZREM', called, place)
+    local missed = redis.call('HINCRBY', misses, place, 1)
+    if missed >= number('max_misses') then
+      redis.call('SETBIT', lane.done, seq, 1)
+      change('spent', place, missed, now)
+    else
+      redis.call('SETBIT', lane.taken, seq, 0)
+      change('missed', place, missed, now)
+    end
+  end
+end
+
+-- What the room is at this moment.
+local available, coupled = tonumber(ARGV[3]), r.stock_coupling == '1'
+if ARGV[5] ~= 'unknown' or not coupled then
+  r.stock = coupled and ARGV[5] or 'unknown'
+  set.stock = r.stock
+end
+if available >= 0 and r.stock_seen ~= '1' then
+  r.stock_seen = '1'
+  set.stock_seen = 1
+end
+local shown = r.state
+if shown == 'open' then
+  if now < number('opens_ms') then
+    shown = 'draft'
+  elseif number('ends_ms') > 0 and now >= number('ends_ms') then
+    shown = 'closed'
+  elseif now < number('starts_ms') then
+    shown = 'prequeue'
+  elseif coupled and (r.stock == 'sold_out' or r.stock == 'last_chance') then
+    shown = r.stock
+  end
+end
+set.shown = shown
+
+-- The bucket only moves forward and starts empty. What it may hold covers a late tick, so `burst: 1` is a plain fixed
+-- rate.
+local rate = number('rate_per_s')
+local since = math.max(0, now - (tonumber(r.bucket_ms) or now))
+if number('ramp_ms') > 0 then
+  rate = rate * math.min(1, 0.2 + 0.8 * math.max(0, now - since - number('ramp_ms')) / RAMP_MS)
+end
+local cap = math.max(number('burst'), number('rate_per_s') * LATE_TICK_MS / 1000)
+local tokens = 0
+local went_on = r.shown == 'open' or r.shown == 'last_chance'
+if shown == 'open' and went_on then
+  tokens = math.min(cap, number('tokens') + rate * since / 1000)
+elseif shown == 'last_chance' and went_on then
+  tokens = number('tokens')
+end
+set.token_cap = cap
+set.bucket_ms = now
+
+local called_n, active_n = redis.call('ZCARD', called), redis.call('ZCARD', active)
+local free = math.min(tokens + 1e-6, number('max_active') - active_n - called_n)
+if coupled and available >= 0 then
+  free = math.min(free, available - called_n - math.max(0, active_n - tonumber(ARGV[4])))
+elseif coupled and r.stock_seen == '1' then
+  free = 0
+end
+local backlog = redis.call('ZCARD', unwritten)
+if shown ~= 'open' or backlog > BACKLOG_MAX then free = 0 end
+local n = math.max(0, math.floor(math.min(free, CALLS_MAX)))
+
+-- The first `want` places in [from, to] that are live and free, reading at most `bytes` bytes; and the last one looked at.
+local function scan(lane, from, to, want, bytes, any)
+  local found, at = {}, from
+  while at <= to and bytes > 0 and #found < want do
+    local first = math.floor(at / 8)
+    local last = math.min(first + math.min(CHUNK_BYTES, bytes) - 1, math.floor(to / 8))
+    bytes = bytes - (last - first + 1)
+    local a = redis.call('GETRANGE', lane.seen[1], first, last)
+    local b = redis.call('GETRANGE', lane.seen[2], first, last)
+    local c = redis.call('GETRANGE', lane.seen[3], first, last)
+    if any or string.find(a, '[^%z]') or string.find(b, '[^%z]') or string.find(c, '[^%z]') then
+      local taken = redis.call('GETRANGE', lane.taken, first, last)
+      local done = redis.call('GETRANGE', lane.done, first, last)
+      for byte = first, last do
+        local k = byte - first + 1
+        local live = any and 255 or bit.bor(string.byte(a, k) or 0, string.byte(b, k) or 0, string.byte(c, k) or 0)
+        live = bit.band(live, bit.bnot(bit.bor(string.byte(taken, k) or 0, string.byte(done, k) or 0)))
+        if live ~= 0 then
+          for seq = math.max(at, byte * 8, 1), math.min(to, byte * 8 + 7) do
+            if bit.band(live, bit.lshift(1, 7 - seq % 8)) ~= 0 then
+              found[#found + 1] = seq
+              if #found == want then return found, seq end
+            end
+          end
+        end
+      end
+    end
+    at = (last + 1) * 8
+  end
+  return found, math.min(at - 1, to)
+end
+
+local deadline = now + number('claim_window_s') * 1000
+local function call(lane, seqs)
+  for _, seq in ipairs(seqs) do
+    local place = string.format('%s:%d', lane.name, seq)
+    redis.call('SETBIT', lane.taken, seq, 1)
+    redis.call('ZADD', called, deadline, place)
+    change('called', place, tonumber(redis.call('HGET', misses, place) or 0) + 1, deadline)
+  end
+  return #seqs
+end
+
+-- Returners: live, untaken, not done, at or below the head; a cursor that wraps. They always want a bit.
+local function call_returners(lane, want)
+  if want < 1 or lane.head < 1 then return 0 end
+  local name = 'cursor:' .. lane.name
+  local from = (tonumber(set[name]) or number(name)) + 1
+  if from > lane.head then from = 1 end
+  local found, last = scan(lane, from, lane.head, want, RETURNERS_BYTES, false)
+  set[name] = last
+  return call(lane, found)
+end
+
+local function call_main(lane, want)
+  if want < 1 then return 0 end
+  local found, last = scan(lane, lane.head + 1, lane.limit, want, MAIN_BYTES, assume_live)
+  if not assume_live and last > lane.head then
+    set.scanned = (set.scanned or number('scanned')) + last - lane.head
+    set.live = (set.live or number('live')) + #found
+  end
+  lane.head = math.max(lane.head, last)
+  set['head_seq:' .. lane.name] = lane.head
+  return call(lane, found)
+end
+
+local share = number('returning_share')
+local credit = number('credit')
+local calls, by_credit = 0, 0
+for i, lane in ipairs(lanes) do
+  local part = math.ceil((n - calls) / (#lanes - i + 1))
+  local owed = math.min(part, math.floor(credit - by_credit + share * part + 1e-9))
+  local returned = call_returners(lane, owed)
+  by_credit = by_credit + returned
+  local main = call_main(lane, part - returned)
+  calls = calls + returned + main + call_returners(lane, part - returned - main)
+end
+set.credit = string.format('%.6f', math.max(0, math.min(1, credit + share * calls - by_credit)))
+set.tokens = string.format('%.6f', math.max(0, tokens - calls))
+set.calls = number('calls') + calls
+set.change_n = string.format('%.0f', change_n)
+set.version = math.max(number('version') + 1, now)
+
+local writes = {}
+for name, value in pairs(set) do
+  writes[#writes + 1] = name
+  writes[#writes + 1] = type(value) == 'number' and string.format('%.17g', value) or value
+end
+redis.call('HSET', room, unpack(writes))
+
+local state = {now_ms = now, version = set.version, shown = shown, config_version = number('config_version'),
+  fill = number('fill'), rate_per_s = rate, called = called_n + calls, active = active_n, calls = set.calls,
+  scanned = set.scanned or number('scanned'), live = set.live or number('live'), tokens = tonumber(set.tokens),
+  backlog = backlog, assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
+  stock = r.stock or 'unknown', lanes = {}}
+for i, lane in ipairs(lanes) do
+  state.lanes[i] = {lane = tonumber(lane.name), head_seq = lane.head, tail_seq = lane.tail}
+end
+local due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', now), 'LIMIT', 0, DUE_MAX)
+for i, place in ipairs(due) do
+  due[i] = string.format('%s:%d', place, tonumber(redis.call('HGET', misses, place) or 0) + 1)
+end
+return {'ok', cjson.encode(state), redis.call('ZRANGE', unwritten, 0, CHANGES_MAX - 1), due}

@@ -1,0 +1,31 @@
+-- Takes back calls of numbers that have no live place on disk: slot and token return. Idempotent.
+-- A number with a sign of life landed meanwhile: its call is undone and it may be called as a returner.
+-- Answers 'ok', 'not-ready' or 'stale-epoch'.
+-- KEYS[1] room hash the room
+-- KEYS[2] called zset standing calls
+-- KEYS[3] seen_0 bitmap signs of life, window slot 0
+-- KEYS[4] seen_1 bitmap signs of life, window slot 1
+-- KEYS[5] seen_2 bitmap signs of life, window slot 2
+-- KEYS[6] taken bitmap places called
+-- KEYS[7] done bitmap places ended
+-- ARGV[1] epoch int the epoch of the numbers
+-- ARGV[2] fill int the filling of the engine that called them
+-- ARGV[3] lane int their lane
+-- ARGV[4+] join_seqs list numbers without a place, at most 1024
+if #ARGV > 3 + 1024 then return redis.error_reply('too many numbers') end
+local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'fill')
+if r[1] ~= '1' or r[3] ~= ARGV[2] then return 'not-ready' end
+if r[2] ~= ARGV[1] then return 'stale-epoch' end
+local returned = 0
+for i = 4, #ARGV do
+  local n = ARGV[i]
+  returned = returned + redis.call('ZREM', KEYS[2], ARGV[3] .. ':' .. n)
+  local landed = redis.call('GETBIT', KEYS[3], n) + redis.call('GETBIT', KEYS[4], n) + redis.call('GETBIT', KEYS[5], n)
+  if landed == 0 then
+    redis.call('SETBIT', KEYS[7], n, 1)
+  elseif redis.call('GETBIT', KEYS[7], n) == 0 then
+    redis.call('SETBIT', KEYS[6], n, 0)
+  end
+end
+if returned > 0 then redis.call('HINCRBYFLOAT', KEYS[1], 'tokens', returned) end
+return 'ok'

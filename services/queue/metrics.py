@@ -1,0 +1,20 @@
+"""What the queue counts. Labels come from closed sets."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+JOINED = Counter("queue_joined_total", "Places given, durable.", ["numbered_by"])
+JOIN_REFUSED = Counter("queue_join_refused_total", "Joins refused.", ["word"])
+CALLED = Counter("queue_called_total", "Calls written to the ledger by this process.")
+CLAIMED = Counter("queue_claimed_total", "Calls turned into sessions.")
+MISSED = Counter("queue_missed_total", "Calls nobody claimed in time.")
+VOIDED = Counter("queue_voided_total", "Calls of numbers without a live place, taken back.")
+ENDED = Counter("queue_ended_total", "Places ended.", ["how"])
+TICK_SECONDS = Histogram(
+    "queue_turn_seconds",
+    "One turn of the gatekeeper: script, ledger, acknowledgement, frame.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+)
+WAITING = Gauge("queue_waiting", "Places above the head, an upper bound.", ["event_id"])
+ACTIVE = Gauge("queue_active", "Sessions and standing calls.", ["event_id"])
+REBUILDS = Counter("queue_rebuilds_total", "Fillings of the engine from the ledger.")
+DEAF = Counter("queue_deaf_turns_total", "Turns in which signs of life may have been lost.")

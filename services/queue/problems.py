@@ -1,0 +1,21 @@
+"""What only the queue refuses."""
+
+from shared.problems import Problem
+
+
+class RoomChanged(Problem):
+    """The room was changed since you read it: read it again, then decide."""
+
+    status = 412
+
+
+class RoomStateConflict(Problem):
+    """The room cannot do that in its present state."""
+
+    status = 409
+
+
+class UnknownLane(Problem):
+    """The line has no such lane."""
+
+    status = 422

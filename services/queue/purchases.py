@@ -1,0 +1,91 @@
+"""Purchases told by the event log: who bought is done, and the slot is free for the next fan.
+
+The purchase and the log's offset are stored in one transaction, so an event counts once; freeing the slot follows, and
+is repeated by the end of the session if it was lost.
+"""
+
+import logging
+from collections import defaultdict
+from typing import Any
+
+from sqlalchemy import TextClause, select
+from sqlalchemy.dialects.postgresql import insert
+
+from services.queue.ledger import Of, Seat
+from services.queue.sessions import Session, Sessions
+from services.queue.tables import log_offset
+from shared.contracts.events import Event
+from shared.logs import data
+from shared.outbox import LOG_STREAMS, read_log
+from shared.postgres import AsyncEngine, statement
+from shared.problems import Problem
+from shared.redis import Redis
+
+log = logging.getLogger("onsale.queue")
+BOUGHT = "order.confirmed"
+RECORD_PURCHASE: TextClause = statement(__package__, "record_purchase")
+Purchase = tuple[str, int, Seat]  # event_id, epoch, place
+
+
+class Purchases:
+    """Consumes the log. Any number may run: each effect happens once, and repeating it changes nothing."""
+
+    def __init__(self, engine: AsyncEngine, redis: Redis, sessions: Sessions) -> None:
+        self._engine, self._redis, self._sessions = engine, redis, sessions
+
+    async def read(self) -> None:
+        """One turn: what came after the stored offsets, or a second's wait for it."""
+        entries = await read_log(self._redis, await self._offsets())
+        if not entries:
+            return
+        bought: list[Purchase] = []
+        last = {stream: entry_id for stream, entry_id, _ in entries}
+        async with self._engine.begin() as connection:
+            for _, _, event in entries:
+                if event.type == BOUGHT:
+                    rows = await connection.execute(RECORD_PURCHASE, _named(event))
+                    bought += [(event.event_id, row.epoch, (row.lane, row.join_seq)) for row in rows]
+            for stream, entry_id in sorted(last.items()):
+                row = insert(log_offset).values(stream=stream, last_id=entry_id)
+                await connection.execute(
+                    row.on_conflict_do_update(index_elements=[log_offset.c.stream], set_={"last_id": entry_id})
+                )
+        await self._free(bought)
+
+    async def _offsets(self) -> dict[str, str]:
+        async with self._engine.connect() as connection:
+            stored = {row.stream: row.last_id for row in await connection.execute(select(log_offset))}
+        return {stream: stored.get(stream, "0-0") for stream in (f"log:{{{n}}}" for n in range(LOG_STREAMS))}
+
+    async def _free(self, bought: list[Purchase]) -> None:
+        """Ends the sessions of those who bought: at once, unless they hold something else as well."""
+        by_room: dict[tuple[str, int], list[Seat]] = defaultdict(list)
+        for event_id, epoch, seat in bought:
+            by_room[event_id, epoch].append(seat)
+        for (event_id, epoch), seats in by_room.items():
+            try:
+                await self._end(event_id, epoch, seats)
+            except Problem as silent:
+                log.warning("purchases.not_ended", extra=data(event_id=event_id, error=silent.slug))
+
+    async def _end(self, event_id: str, epoch: int, seats: list[Seat]) -> None:
+        async with self._engine.connect() as connection:
+            stands = await Of(connection, event_id, epoch).stands(seats)
+        sessions = [
+            Session(stand.lane, stand.join_seq, stand.holder, stand.jti, stand.expires_at_ms or 0)
+            for stand in stands.values()
+            if stand.how is None and stand.jti is not None
+        ]
+        await self._sessions.end(event_id, epoch, sessions, how="completed")
+
+
+def _named(event: Event) -> dict[str, Any]:
+    """Whose place it was, as far as the event says."""
+    after = event.after or {}
+    return {
+        "event_id": event.event_id,
+        "holder": str(after.get("holder") or ""),
+        "epoch": after.get("epoch"),
+        "lane": after.get("lane"),
+        "join_seq": after.get("join_seq"),
+    }

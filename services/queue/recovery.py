@@ -1,0 +1,129 @@
+"""Filling the engine from the ledger: after it lost a room, was restarted, or gave way to another process.
+
+The fence comes first: the filling's number rises in the ledger while nobody writes, so whatever was numbered, called or
+claimed by an older filling is refused from then on; only then is the ledger read.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import update
+
+from services.queue import keys
+from services.queue.ledger import FENCE_ALONE, Of
+from services.queue.line import Line
+from services.queue.metrics import REBUILDS
+from services.queue.rooms import Room, Rooms, read
+from services.queue.tables import room as room_table
+from shared.logs import data
+from shared.postgres import AsyncConnection, AsyncEngine, statement
+from shared.redis import identity
+
+log = logging.getLogger("onsale.queue")
+Pair = str | int
+CALLED_PLACES, ENDED_RUNS = (statement(__package__, verb) for verb in ("called_places", "ended_runs"))
+
+
+@dataclass
+class Told:
+    """What the ledger tells of a room's line."""
+
+    lanes: dict[int, tuple[int, int]]
+    called: list[Pair] = field(default_factory=list)
+    active: list[Pair] = field(default_factory=list)
+    misses: list[Pair] = field(default_factory=list)
+    taken: dict[int, bytearray] = field(default_factory=dict)
+    done: dict[int, bytearray] = field(default_factory=dict)
+
+
+class Recovery:
+    """Watches which engine answers, and fills it."""
+
+    def __init__(self, engine: AsyncEngine, line: Line, rooms: Rooms, *, ramp: bool) -> None:
+        self._engine, self._line, self._rooms, self._ramp = engine, line, rooms, ramp
+
+    async def watch(self) -> None:
+        """Fills every room that another engine process filled."""
+        now = (await identity(self._line.redis)).text()
+        for room in list(self._rooms.known.values()):
+            if room.engine != now:
+                await self.rebuild(room.event_id)
+
+    async def rebuild(self, event_id: str) -> bool:
+        """Fills the engine unless it already holds this filling. True if this call filled it."""
+        engine = (await identity(self._line.redis)).text()
+        async with self._engine.begin() as connection:
+            await connection.execute(FENCE_ALONE, {"event_id": event_id})
+            before = await read(connection, event_id, lock=True)
+            if before.engine == engine and await self._holds(before):
+                self._rooms.known[event_id] = before
+                return False
+            await connection.execute(
+                update(room_table).where(room_table.c.event_id == event_id).values(fill=before.fill + 1, engine=engine)
+            )
+        return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and before.fill > 0)
+
+    async def _holds(self, room: Room) -> bool:
+        fields = await self._line.redis.hmget(keys.room(room.event_id), "ready", "fill", "epoch")
+        return bool(fields == [b"1", str(room.fill).encode(), str(room.epoch).encode()])
+
+    async def _fill(self, room: Room, *, ramp: bool) -> bool:
+        async with self._engine.connect() as connection:
+            told = await ask(connection, room.event_id, room.epoch)
+        room_fields = [*room.fields(), "config_version", str(room.version)]
+        for lane, (head, tail) in told.lanes.items():
+            room_fields += [f"head_seq:{lane}", str(head), f"join_seq:{lane}", str(tail)]
+        filled = await self._line.fill(
+            room,
+            ramp=ramp,
+            fields=room_fields,
+            called=told.called,
+            active=told.active,
+            misses=told.misses,
+            bitmaps=[bytes(bits.get(lane, b"")) for lane in told.lanes for bits in (told.taken, told.done)],
+        )
+        REBUILDS.inc()
+        log.warning("engine.filled", extra=data(event_id=room.event_id, fill=room.fill, filled=filled))
+        return filled
+
+
+async def ask(connection: AsyncConnection, event_id: str, epoch: int) -> Told:
+    """Everything the engine must know of a line, read from the ledger."""
+    told = Told(await Of(connection, event_id, epoch).lanes())
+    which = {"event_id": event_id, "epoch": epoch}
+    for row in await connection.execute(CALLED_PLACES, which):
+        _take_call(told, row)
+    for lane, first, last in await connection.execute(ENDED_RUNS, which):
+        _set(told.done, lane, first, last)
+    return told
+
+
+def _take_call(told: Told, row: Any) -> None:
+    place = f"{row.lane}:{row.join_seq}"
+    if row.state != "missed":
+        _set(told.taken, row.lane, row.join_seq, row.join_seq)
+    if row.over:
+        return
+    misses = row.call if row.state == "missed" else row.call - 1
+    if misses:
+        told.misses += [place, misses]
+    if row.state == "called":
+        told.called += [place, row.deadline_ms]
+    elif row.state == "claimed":
+        told.active += [place, row.expires_at_ms]
+
+
+def _set(bitmaps: dict[int, bytearray], lane: int, first: int, last: int) -> None:
+    """Sets bits `first` to `last` as the engine counts them: bit 0 is the highest of byte 0."""
+    bits = bitmaps.setdefault(lane, bytearray())
+    if len(bits) <= last // 8:
+        bits.extend(bytes(last // 8 + 1 - len(bits)))
+    from_byte, to_byte = -(-first // 8), (last + 1) // 8
+    if from_byte < to_byte:
+        bits[from_byte:to_byte] = b"\xff" * (to_byte - from_byte)
+        edges = [*range(first, from_byte * 8), *range(to_byte * 8, last + 1)]
+    else:
+        edges = list(range(first, last + 1))
+    for n in edges:
+        bits[n // 8] |= 128 >> n % 8

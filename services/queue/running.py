@@ -1,0 +1,34 @@
+"""What a running queue consists of: the handles that `app.py` opened, as its doors use them."""
+
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from services.queue.claims import Claims
+from services.queue.gatekeeper import Gatekeeper
+from services.queue.joins import Joins
+from services.queue.life import Life
+from services.queue.line import Line
+from services.queue.recovery import Recovery
+from services.queue.rooms import Rooms
+from services.queue.sessions import Sessions
+
+
+@dataclass(frozen=True)
+class Running:
+    """Kept on the app's state."""
+
+    line: Line
+    rooms: Rooms
+    joins: Joins
+    claims: Claims
+    life: Life
+    recovery: Recovery
+    sessions: Sessions
+    gatekeeper: Gatekeeper
+
+
+def running(request: Request) -> Running:
+    """A dependency that yields what runs here."""
+    found: Running = request.app.state.queue
+    return found

@@ -1,0 +1,125 @@
+"""The end of sessions. A freed slot never leaves a working pass: inventory revokes first, then the ledger ends the
+place, and only then the slot is free. A live reservation lets its session stand.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from services.queue.ledger import Of, Seat, Stand, by_lane
+from services.queue.line import Line
+from services.queue.metrics import ENDED
+from services.queue.replies import Due
+from services.queue.rooms import Room
+from shared.contracts.inventory import BATCH_MAX, EndSessions, InventoryClient, SessionEnd, SessionRef
+from shared.logs import data
+from shared.postgres import AsyncEngine
+from shared.problems import Problem
+
+log = logging.getLogger("onsale.queue")
+
+
+class Session(NamedTuple):
+    """A place with a pass."""
+
+    lane: int
+    join_seq: int
+    holder: str
+    jti: str
+    expires_at_ms: int
+
+
+def jti(epoch: int, lane: int, join_seq: int, call: int) -> str:
+    """The name of the pass that this call gives."""
+    return f"{epoch}-{lane}-{join_seq}-{call}"
+
+
+class Sessions:
+    """Ends sessions, in batches and one batch of a room at a time."""
+
+    def __init__(self, engine: AsyncEngine, line: Line, inventory: InventoryClient) -> None:
+        self._engine, self._line, self._inventory = engine, line, inventory
+        self._ending: dict[str, asyncio.Task[None]] = {}
+
+    def end_soon(self, room: Room, due: Sequence[Due]) -> None:
+        """Ends due sessions beside the gatekeeper's turns, so that a slow inventory delays nobody's call."""
+        if room.event_id not in self._ending:
+            task = asyncio.create_task(self._end_due(room, due), name=f"end sessions {room.event_id}")
+            self._ending[room.event_id] = task
+            task.add_done_callback(lambda _task: self._ending.pop(room.event_id, None))
+
+    async def rest(self) -> None:
+        """Waits for what is being ended now."""
+        await asyncio.gather(*self._ending.values())
+
+    async def _end_due(self, room: Room, due: Sequence[Due]) -> None:
+        try:
+            await self.end_due(room, due)
+        except Problem as silent:
+            log.warning("sessions.not_ended", extra=data(event_id=room.event_id, error=silent.slug))
+        except Exception:
+            log.exception("sessions.failed", extra=data(event_id=room.event_id))
+
+    async def end_due(self, room: Room, due: Sequence[Due]) -> None:
+        """Ends those whose holder has no live reservation; lets the others stand as long as it does."""
+        async with self._engine.connect() as connection:
+            stands = await Of(connection, room.event_id, room.epoch).stands([(d.lane, d.join_seq) for d in due])
+        sessions, over = [], []
+        for one in due:
+            stand = stands.get((one.lane, one.join_seq))
+            if stand is None or stand.how is not None:
+                over.append((one.lane, one.join_seq))
+            else:
+                sessions.append(_session(room.epoch, one, stand))
+        await self._free(room.event_id, room.epoch, over)
+        await self.end(room.event_id, room.epoch, sessions, how="expired")
+
+    async def end(
+        self, event_id: str, epoch: int, sessions: Sequence[Session], *, how: str, leaving: bool = False
+    ) -> set[Seat]:
+        """Revokes, then ends. Which places have ended; the others stand until inventory says so."""
+        gone: list[Seat] = []
+        stand: list[tuple[int, int, int]] = []
+        for start in range(0, len(sessions), BATCH_MAX):
+            batch = sessions[start : start + BATCH_MAX]
+            for session, end in zip(batch, await self._ask(event_id, batch, leaving=leaving), strict=True):
+                if end.word == "gone":
+                    gone.append((session.lane, session.join_seq))
+                elif end.until_ms is not None:
+                    until_ms = max(end.until_ms, session.expires_at_ms)
+                    stand.append((session.lane, session.join_seq, until_ms + 1000))
+        if stand and how == "expired":
+            await self._line.extend(event_id, epoch, stand)
+        await self.close(event_id, epoch, gone, how=how, unclaimed=False)
+        return set(gone)
+
+    async def _ask(self, event_id: str, sessions: Sequence[Session], *, leaving: bool) -> list[SessionEnd]:
+        refs = [SessionRef(jti=s.jti, holder=s.holder, expires_at_ms=s.expires_at_ms) for s in sessions]
+        question = EndSessions(event_id=event_id, leaving=leaving, sessions=refs)
+        return (await self._inventory.end_sessions(question)).sessions
+
+    async def close(
+        self, event_id: str, epoch: int, seats: Sequence[Seat], *, how: str, unclaimed: bool
+    ) -> dict[Seat, str]:
+        """Ends places in the ledger, then frees their slots. `unclaimed` leaves those with a session alone."""
+        if not seats:
+            return {}
+        async with self._engine.begin() as connection:
+            of = Of(connection, event_id, epoch)
+            ended = await of.end(seats, how=how, unclaimed=unclaimed)
+            for word in set(ended.values()):
+                await of.tell(word, [seat for seat, this in ended.items() if this == word])
+        for word in ended.values():
+            ENDED.labels(word).inc()
+        await self._free(event_id, epoch, list(ended) if unclaimed else seats)
+        return ended
+
+    async def _free(self, event_id: str, epoch: int, seats: Sequence[Seat]) -> None:
+        for lane, seqs in by_lane(seats).items():
+            await self._line.finish(event_id, epoch, lane, seqs)
+
+
+def _session(epoch: int, due: Due, stand: Stand) -> Session:
+    name = stand.jti or jti(epoch, due.lane, due.join_seq, due.call)
+    return Session(due.lane, due.join_seq, stand.holder, name, stand.expires_at_ms or 0)

@@ -1,0 +1,24 @@
+"""The queue's settings."""
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shared.auth import AdminKeys, AdminKeysSetting
+from shared.settings import Keys, ServiceSettings, development_keys
+
+
+class QueueSettings(ServiceSettings):
+    """From `QUEUE_<FIELD>` and, failing that, `ONSALE_<FIELD>`."""
+
+    model_config = SettingsConfigDict(env_prefix="QUEUE_", frozen=True, arbitrary_types_allowed=True, extra="ignore")
+
+    pass_keys: Keys = Field(
+        default_factory=lambda: development_keys("pass"), description="Private seeds that sign passes."
+    )
+    checkout_keys: Keys = Field(
+        default_factory=lambda: development_keys("checkout"), description="Make the checkout key of an admission."
+    )
+    admin_keys: AdminKeysSetting = Field(AdminKeys(), description="name:role:secret[,…] of operators.")
+    tick_s: float = Field(0.2, ge=0.02, le=5, description="Time between two turns of the gatekeeper.")
+    ramp_after_loss: bool = Field(True, description="After a loss of the engine the rate ramps up within 30 s.")
+    joins_at_once_max: int = Field(64, ge=1, le=1024, description="Batches of joins worked on at once.")

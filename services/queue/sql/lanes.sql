@@ -1,0 +1,10 @@
+-- Each lane of the room: its head and the highest number on disk.
+SELECT l.lane, l.head_seq, coalesce(p.join_seq, 0) AS tail_seq
+FROM queue.lane l
+LEFT JOIN LATERAL (
+    SELECT join_seq FROM queue.place p
+    WHERE p.event_id = l.event_id AND p.epoch = l.epoch AND p.lane = l.lane
+    ORDER BY join_seq DESC LIMIT 1
+) p ON true
+WHERE l.event_id = :event_id AND l.epoch = :epoch
+ORDER BY l.lane

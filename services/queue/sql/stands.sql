@@ -1,0 +1,9 @@
+-- How places stand in the ledger: whose they are, how they ended, and their last call.
+SELECT p.lane, p.join_seq, p.holder, p.how, a.call, a.state, a.deadline_ms, a.jti, a.expires_at_ms
+FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[])) AS n (lane, join_seq)
+JOIN queue.place p ON p.event_id = :event_id AND p.epoch = :epoch AND p.lane = n.lane AND p.join_seq = n.join_seq
+LEFT JOIN LATERAL (
+    SELECT * FROM queue.admission a
+    WHERE a.event_id = p.event_id AND a.epoch = p.epoch AND a.lane = p.lane AND a.join_seq = p.join_seq
+    ORDER BY a.call DESC LIMIT 1
+) a ON true

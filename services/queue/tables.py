@@ -1,0 +1,120 @@
+"""The ledger of the line: rooms, places, calls, and who changed what. The engine can be filled from it alone."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    Index,
+    Integer,
+    SmallInteger,
+    Table,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from shared.outbox import outbox_tables
+from shared.postgres import metadata as schema_metadata
+
+metadata = schema_metadata("queue")
+
+room = Table(
+    "room",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("epoch", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("fill", BigInteger, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("message", Text),
+    Column("queue_opens_at", DateTime(timezone=True)),
+    Column("sale_starts_at", DateTime(timezone=True)),
+    Column("sale_ends_at", DateTime(timezone=True)),
+    Column("ordering", Text, nullable=False),
+    Column("rate_per_s", Double, nullable=False),
+    Column("burst", Integer, nullable=False),
+    Column("max_active", Integer, nullable=False),
+    Column("session_s", Integer, nullable=False),
+    Column("claim_window_s", Integer, nullable=False),
+    Column("liveness_window_s", Integer, nullable=False),
+    Column("max_misses", Integer, nullable=False),
+    Column("returning_share", Double, nullable=False),
+    Column("max_line", Integer),
+    Column("tickets_per_order", Integer, nullable=False),
+    Column("stock_coupling", Boolean, nullable=False),
+    CheckConstraint("state IN ('draft', 'open', 'paused', 'draining', 'closed')", name="state"),
+)
+
+lane = Table(
+    "lane",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("lane", SmallInteger, primary_key=True),
+    Column("head_seq", BigInteger, nullable=False),
+)
+
+place = Table(
+    "place",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("lane", SmallInteger, primary_key=True),
+    Column("join_seq", BigInteger, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("user_id", Text),
+    Column("joined_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("bought_at", DateTime(timezone=True)),
+    Column("ended_at", DateTime(timezone=True)),
+    Column("how", Text),
+    Index(
+        "uq_place_live_holder", "event_id", "epoch", "holder", unique=True, postgresql_where=text("ended_at IS NULL")
+    ),
+    CheckConstraint("(ended_at IS NULL) = (how IS NULL)", name="ended_how"),
+    CheckConstraint("how IN ('completed', 'expired', 'left')", name="how"),
+)
+
+admission = Table(
+    "admission",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("lane", SmallInteger, primary_key=True),
+    Column("join_seq", BigInteger, primary_key=True),
+    Column("call", Integer, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("deadline_ms", BigInteger),
+    Column("jti", Text),
+    Column("expires_at_ms", BigInteger),
+    CheckConstraint("state IN ('called', 'claimed', 'missed', 'ended')", name="state"),
+    CheckConstraint("state <> 'claimed' OR (jti IS NOT NULL AND expires_at_ms IS NOT NULL)", name="claimed_pass"),
+)
+
+room_change = Table(
+    "room_change",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("event_id", Text, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("reason", Text),
+    Column("version", BigInteger, nullable=False),
+    Column("before", JSONB),
+    Column("after", JSONB, nullable=False),
+    Index("ix_room_change_event_id", "event_id", "id"),
+)
+
+log_offset = Table(
+    "log_offset",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("last_id", Text, nullable=False),
+)
+
+outbox, outbox_lease = outbox_tables(metadata)

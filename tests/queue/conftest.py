@@ -1,0 +1,185 @@
+"""A queue on real engines, with an inventory that answers what a test tells it to."""
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.queue import line as line_room
+from services.queue.app import build
+from services.queue.running import Running
+from services.queue.settings import QueueSettings
+from shared.clock import now_ms
+from shared.contracts.event_file import EventFile
+from shared.contracts.frames import StockFrame
+from shared.contracts.inventory import EndSessions, InventoryClient, SessionEnd, SessionsAnswer
+from shared.contracts.queue import Join, JoinBatch, Joined, PlaceRef, PlacesQuestion, PlaceState
+from shared.http import Neighbour
+from shared.lua import Script
+from shared.settings import development_keys
+
+EVENT = "show"
+batch_ids = itertools.count(1)
+
+
+def event_file(**room) -> EventFile:
+    return EventFile.model_validate({
+        "event_id": EVENT, "name": "A show", "venue": "A hall", "currency": "EUR",
+        "starts_at": "2027-03-05T19:30:00Z", "room": {"rate_per_s": 1000, "burst": 1000, **room},
+        "sections": [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 10, "price_minor": 100}],
+    })  # fmt: skip
+
+
+@dataclass
+class Inventory:
+    """Answers as told; remembers what it was asked. `stands`: holders with a live reservation, and until when (ms)."""
+
+    stands: dict[str, int] = field(default_factory=dict)
+    ended: list[EndSessions] = field(default_factory=list)
+    away: bool = False
+    stock: StockFrame | None = None
+    asked_for_stock: int = 0
+
+    def client(self) -> InventoryClient:
+        pool = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
+        return InventoryClient(Neighbour(pool, "http://inventory", development_keys("service"), name="inventory"))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if self.away:
+            raise httpx.ConnectError("away")
+        if request.url.path.endswith("/stock"):
+            assert self.stock is not None
+            self.asked_for_stock += 1
+            return httpx.Response(200, json=self.stock.model_dump())
+        question = EndSessions.model_validate_json(request.content)
+        self.ended.append(question)
+        ends = [
+            SessionEnd(word="until", until_ms=self.stands[s.holder])
+            if s.holder in self.stands
+            else SessionEnd(word="gone")
+            for s in question.sessions
+        ]
+        return httpx.Response(200, json=SessionsAnswer(sessions=ends).model_dump())
+
+
+@dataclass
+class Queue:
+    """One queue process without its loops: a test turns it by hand."""
+
+    running: Running
+    engine: AsyncEngine
+    redis: Redis
+    inventory: Inventory
+    time_ms: int = field(default_factory=now_ms)
+
+    async def open(self, **room) -> None:
+        """An open room whose bucket is full: nobody has to wait for tokens."""
+        await self.running.rooms.apply(event_file(**room), actor="test")
+        opened = await self.running.rooms.move(EVENT, "open", actor="test", reason=None)
+        await self.running.gatekeeper.obey(opened)
+
+    async def configure(self, **wanted) -> None:
+        """What an operator's change does."""
+        room = await self.running.rooms.change(EVENT, wanted, actor="test", action="change", reason=None)
+        await self.running.gatekeeper.obey(room)
+
+    def later(self, seconds: float) -> None:
+        """Moves the engine's clock to so much later than it was last moved to; how long a test takes does not count."""
+        self.time_ms += round(seconds * 1000)
+        self.running.line.clock_offset_ms = self.time_ms - now_ms()
+
+    async def join(
+        self, *holders: str, lane: int = 0, may_be_known: bool = False, batch_id: str | None = None
+    ) -> list[Joined]:
+        joins = [Join(holder=holder, lane=lane, may_be_known=may_be_known) for holder in holders]
+        batch = JoinBatch(event_id=EVENT, batch_id=batch_id or f"batch-{next(batch_ids):06}", joins=joins)
+        return (await self.running.joins.join(batch)).joined
+
+    async def crowd(self, count: int, *, name: str = "fan", lane: int = 0) -> list[Joined]:
+        return await self.join(*(f"{name}-{i}" for i in range(1, count + 1)), lane=lane)
+
+    async def turn(self, after_s: float = 0.5):
+        """One turn of the gatekeeper, later."""
+        self.later(after_s)
+        return await self.running.gatekeeper.turn(EVENT)
+
+    def places(self, *refs: tuple[int, str], epoch: int = 1, lane: int = 0) -> PlacesQuestion:
+        places = [PlaceRef(lane=lane, join_seq=seq, holder=holder) for seq, holder in refs]
+        return PlacesQuestion(event_id=EVENT, epoch=epoch, places=places)
+
+    async def status(self, *refs: tuple[int, str]) -> list[PlaceState]:
+        return [place.status for place in await self.running.claims.status(self.places(*refs))]
+
+    async def claim(self, *refs: tuple[int, str]):
+        return await self.running.claims.claim(self.places(*refs))
+
+    async def leave(self, *refs: tuple[int, str]) -> list[PlaceState]:
+        return await self.running.claims.leave(self.places(*refs))
+
+    async def sql(self, statement: str, **values):
+        async with self.engine.begin() as connection:
+            result = await connection.execute(text(statement), values)
+            return result.fetchall() if result.returns_rows else []
+
+    async def called(self) -> list[int]:
+        rows = await self.redis.zrange(f"queue:{{{EVENT}}}:1:called", 0, -1)
+        return sorted(int(row.split(b":")[1]) for row in rows)
+
+    async def heard(self, *join_seqs: int, lane: int = 0) -> None:
+        await self.running.line.hear(EVENT, 1, lane, join_seqs)
+
+    async def ears_open(self) -> None:
+        """Lets the time pass in which everybody is taken as live."""
+        await self.turn(3 * 30 + 1)
+
+    async def room_hash(self) -> dict[str, str]:
+        fields = await self.redis.hgetall(f"queue:{{{EVENT}}}:room")
+        return {name.decode(): value.decode() for name, value in fields.items()}
+
+    async def sessions_ended(self) -> None:
+        await self.running.sessions.rest()
+
+
+@pytest.fixture
+def inventory() -> Inventory:
+    return Inventory()
+
+
+@pytest.fixture
+async def another(
+    redis: Redis, redis_url: str, postgres: AsyncEngine, inventory: Inventory
+) -> AsyncIterator[Callable[[], Queue]]:
+    """Makes queue processes on the same engines."""
+    clients: list[Redis] = []
+
+    def make() -> Queue:
+        client = Redis.from_url(redis_url)
+        clients.append(client)
+        running = build(QueueSettings(ramp_after_loss=False), postgres, client, inventory.client())
+        return Queue(running, postgres, redis, inventory)
+
+    yield make
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.fixture
+def queue(another: Callable[[], Queue]) -> Queue:
+    return another()
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Takes a guard out of a script: what a test protects must break without it."""
+
+    def take_out(verb: str, guard: str, instead: str = "") -> None:
+        script: Script = getattr(line_room, verb.upper())
+        assert guard in script.source, f"{verb} has no such guard"
+        monkeypatch.setattr(line_room, verb.upper(), Script(script.name, script.source.replace(guard, instead)))
+
+    return take_out

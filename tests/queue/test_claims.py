@@ -1,0 +1,254 @@
+"""Claiming, leaving, and the end of sessions: one pass per call, and no freed slot leaves a working pass."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from services.queue.purchases import Purchases
+from shared.clock import now_ms
+from shared.contracts.events import Event
+from shared.outbox import log_stream
+from shared.problems import BadCredential, StaleEpoch
+from tests.queue.conftest import EVENT, Queue
+
+KEY = f"queue:{{{EVENT}}}:1"
+
+
+async def admitted(queue: Queue, **room) -> None:
+    """Two fans with a pass, one waiting."""
+    await queue.open(max_active=2, **room)
+    await queue.join("ann", "ben", "cyd")
+    await queue.turn()
+    assert [c.word for c in await queue.claim((1, "ann"), (2, "ben"))] == ["admitted", "admitted"]
+
+
+async def test_claiming_again_gives_the_same_pass(queue: Queue, another):
+    await queue.open()
+    await queue.join("ann")
+    await queue.turn()
+    others = [another() for _ in range(3)]
+    for other in others:
+        other.running.line.clock_offset_ms = queue.running.line.clock_offset_ms
+    claims = await asyncio.gather(*(one.claim((1, "ann")) for one in (queue, *others)))
+    queue.later(5)
+    claims.append(await queue.claim((1, "ann")))
+    assert len({claim.admission for [claim] in claims}) == 1
+    assert len({claim.expires_at_ms for [claim] in claims}) == 1
+    assert len({claim.checkout_key for [claim] in claims}) == 1
+
+
+async def test_a_claim_cut_off_before_the_ledger_is_taken_up_again(queue: Queue):
+    await queue.open()
+    await queue.join("ann")
+    await queue.turn()
+    _, [first] = await queue.running.line.claim(EVENT, 1, 0, [1])
+    queue.later(3)
+    [claim] = await queue.claim((1, "ann"))
+    assert (claim.word, claim.expires_at_ms) == ("admitted", first.until_ms)
+
+
+async def test_who_is_not_called_gets_no_pass(queue: Queue):
+    await queue.open(rate_per_s=0)
+    await queue.join("ann")
+    [claim] = await queue.claim((1, "ann"))
+    assert (claim.word, claim.admission) == ("waiting", None)
+
+
+async def test_a_place_is_claimed_only_by_its_holder(queue: Queue):
+    await queue.open()
+    await queue.join("ann")
+    await queue.turn()
+    with pytest.raises(BadCredential):
+        await queue.claim((1, "mallory"))
+    with pytest.raises(BadCredential):
+        await queue.claim((99, "ann"))
+    assert await queue.redis.zcard(f"{KEY}:active") == 0
+    assert await queue.leave((1, "mallory")) == ["left"]
+    assert await queue.called() == [1]
+
+
+async def test_a_call_past_its_deadline_is_not_claimed(queue: Queue):
+    await queue.open(claim_window_s=10)
+    await queue.join("ann")
+    await queue.turn()
+    queue.later(10.1)
+    assert [c.word for c in await queue.claim((1, "ann"))] == ["waiting"]
+
+
+async def test_another_epoch_is_refused_everywhere(queue: Queue):
+    await queue.open()
+    await queue.join("ann")
+    await queue.turn()
+    old = queue.places((1, "ann"))
+    room = await queue.running.rooms.reset(EVENT, actor="test", reason=None)
+    with pytest.raises(StaleEpoch):
+        await queue.running.line.claim(EVENT, 2, 0, [1])
+    await queue.running.gatekeeper.obey(room)
+    for ask in (queue.running.claims.status, queue.running.claims.claim, queue.running.claims.leave):
+        with pytest.raises(StaleEpoch):
+            await ask(old)
+    for verb in (queue.running.line.look, queue.running.line.claim, queue.running.line.hear):
+        with pytest.raises(StaleEpoch):
+            await verb(EVENT, 1, 0, [1])
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_claim_from_before_a_filling_is_refused(queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch):
+    from shared.problems import Unavailable
+
+    await queue.open()
+    await queue.join("ann")
+    await queue.turn()
+    if not guarded:
+        from sqlalchemy import text
+
+        from services.queue import ledger
+
+        monkeypatch.setattr(ledger, "RECORD_CLAIMS", text(str(ledger.RECORD_CLAIMS).replace(" AND r.fill = :fill", "")))
+    await queue.sql("UPDATE queue.room SET fill = fill + 1")
+    try:
+        [claim] = await queue.claim((1, "ann"))
+    except Unavailable:
+        claim = None
+    assert (claim is None) == guarded
+
+
+async def test_leaving_ends_the_place_and_the_holder_may_join_again(queue: Queue):
+    await queue.open(rate_per_s=0)
+    await queue.join("ann")
+    assert await queue.leave((1, "ann")) == ["left"]
+    assert await queue.leave((1, "ann")) == ["left"]
+    assert await queue.status((1, "ann")) == ["left"]
+    assert [j.join_seq for j in await queue.join("ann")] == [2]
+    await queue.configure(rate_per_s=100.0)
+    await queue.turn()
+    assert await queue.called() == [2]
+
+
+async def test_leaving_with_a_pass_revokes_it_before_the_slot_is_free(queue: Queue, inventory):
+    await admitted(queue)
+    inventory.away = True
+    with pytest.raises(Exception, match="inventory"):
+        await queue.leave((1, "ann"))
+    assert await queue.redis.zcard(f"{KEY}:active") == 2, "a working pass keeps its slot"
+    inventory.away = False
+    assert await queue.leave((1, "ann")) == ["left"]
+    [asked] = inventory.ended
+    assert (asked.leaving, [s.jti for s in asked.sessions]) == (True, ["1-0-1-1"])
+    await queue.turn()
+    assert await queue.called() == [3]
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_leaving_beside_a_claim_frees_no_slot_of_a_working_pass(
+    queue: Queue, inventory, guarded: bool, monkeypatch: pytest.MonkeyPatch
+):
+    from sqlalchemy import text
+
+    from services.queue import ledger
+
+    if not guarded:
+        loose = str(ledger.END_PLACES).replace(
+            "NOT (CAST(:unclaimed AS boolean)", "NOT (false AND CAST(:unclaimed AS boolean)"
+        )
+        monkeypatch.setattr(ledger, "END_PLACES", text(loose))
+    await queue.open()
+    await queue.join("ann")
+    await queue.turn()
+    sessions, leave_now = queue.running.sessions, queue.running.sessions.close
+
+    async def claimed_meanwhile(*args, **named):
+        if not claims:
+            claims.extend(await queue.claim((1, "ann")))
+        return await leave_now(*args, **named)
+
+    claims: list = []
+    monkeypatch.setattr(sessions, "close", claimed_meanwhile)
+    assert await queue.leave((1, "ann")) == ["left"]
+    assert claims[0].word == "admitted"
+    revoked = [session.jti for question in inventory.ended for session in question.sessions]
+    assert (revoked == ["1-0-1-1"]) == guarded
+
+
+async def test_a_fan_who_is_paying_cannot_leave_the_session(queue: Queue, inventory):
+    await admitted(queue)
+    inventory.stands["ann"] = now_ms() + 10**6
+    assert await queue.leave((1, "ann")) == ["admitted"]
+    assert await queue.redis.zcard(f"{KEY}:active") == 2
+
+
+async def test_a_session_past_its_end_is_revoked_then_freed(queue: Queue, inventory):
+    await admitted(queue, session_s=100)
+    inventory.away = True
+    await queue.turn(101)
+    await queue.sessions_ended()
+    assert await queue.redis.zcard(f"{KEY}:active") == 2
+    inventory.away = False
+    await queue.turn()
+    await queue.sessions_ended()
+    assert await queue.redis.zcard(f"{KEY}:active") == 0
+    assert await queue.status((1, "ann"), (2, "ben")) == ["expired", "expired"]
+    assert {s.jti for question in inventory.ended for s in question.sessions} == {"1-0-1-1", "1-0-2-1"}
+    await queue.heard(3)
+    await queue.turn()
+    assert await queue.called() == [3]
+
+
+async def test_a_live_reservation_lets_its_session_stand(queue: Queue, inventory):
+    await admitted(queue, session_s=100)
+    inventory.stands["ann"] = now_ms() + queue.running.line.clock_offset_ms + 300_000
+    await queue.turn(101)
+    await queue.sessions_ended()
+    await queue.turn()
+    await queue.sessions_ended()
+    assert await queue.redis.zrange(f"{KEY}:active", 0, -1) == [b"0:1"]
+    assert await queue.status((1, "ann")) == ["admitted"]
+    [claim] = await queue.claim((1, "ann"))
+    assert claim.expires_at_ms < inventory.stands["ann"], "the pass itself keeps its end"
+    inventory.stands.clear()
+    await queue.turn(250)
+    await queue.sessions_ended()
+    assert await queue.status((1, "ann")) == ["expired"]
+
+
+async def confirmed(queue: Queue, **after) -> None:
+    event = Event(type="order.confirmed", event_id=EVENT, aggregate="order/x", after=after)
+    await queue.redis.xadd(log_stream(EVENT), {"event": event.model_dump_json()})
+
+
+@pytest.mark.parametrize("named", [{"lane": 0, "join_seq": 1, "epoch": 1, "jti": "1-0-1-1"}, {}])
+async def test_a_purchase_completes_the_place_and_frees_its_slot(queue: Queue, inventory, named: dict):
+    await admitted(queue)
+    await confirmed(queue, holder="ann", **named)
+    await confirmed(queue, holder="nobody")
+    purchases = Purchases(queue.engine, queue.redis, queue.running.sessions)
+    await purchases.read()
+    assert await queue.status((1, "ann"), (2, "ben")) == ["completed", "admitted"]
+    assert [s.jti for question in inventory.ended for s in question.sessions] == ["1-0-1-1"], "revoked first"
+    await queue.turn()
+    assert await queue.called() == [3]
+    offset = await queue.sql("SELECT last_id FROM queue.log_offset WHERE stream = :s", s=log_stream(EVENT))
+    [last] = await queue.redis.xrevrange(log_stream(EVENT), count=1)
+    assert offset == [(last[0].decode(),)]
+
+
+async def test_a_purchase_whose_slot_could_not_be_freed_still_ends_as_completed(queue: Queue, inventory):
+    await admitted(queue, session_s=100)
+    await confirmed(queue, holder="ann")
+    inventory.away = True
+    await Purchases(queue.engine, queue.redis, queue.running.sessions).read()
+    assert await queue.status((1, "ann")) == ["admitted"]
+    inventory.away = False
+    await queue.turn(101)
+    await queue.sessions_ended()
+    assert await queue.status((1, "ann"), (2, "ben")) == ["completed", "expired"]
+
+
+async def test_what_happens_to_places_is_told(queue: Queue):
+    await admitted(queue)
+    await queue.leave((1, "ann"))
+    rows = await queue.sql("SELECT body ->> 'type', body -> 'after' FROM queue.outbox ORDER BY id")
+    assert [row[0] for row in rows] == ["place.joined", "place.called", "place.claimed", "place.left"]
+    assert rows[0][1] == {"epoch": 1, "lane": 0, "join_seqs": [[1, 3]]}
+    assert list(itertools.chain(*rows[3][1]["places"])) == [0, 1]
