@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Response
 
 from services.queue import keys
+from services.queue.audit import audit
 from services.queue.problems import RoomChanged
 from services.queue.rooms import Action, Room
 from services.queue.running import Running, running
@@ -85,6 +86,12 @@ async def move(
     return await _obey(queue, room, response)
 
 
+@router.get("/audit", summary="Look whether the promises about the line hold")
+async def look(event_id: EventIdPath, _operator: Viewer, queue: Queue) -> dict[str, Any]:
+    room = await queue.rooms.read(event_id)
+    return {"invariants": await audit(queue.rooms.engine, queue.line.redis, room)}
+
+
 def _version(if_match: str | None) -> int | None:
     """The version an `If-Match` names; `*` is any."""
     if if_match is None or if_match == "*":
@@ -117,7 +124,6 @@ async def _view(queue: Running, room: Room, response: Response) -> RoomView:
     except ENGINE_AWAY:
         called = active = 0
     return RoomView(
-        event_id=room.event_id, version=room.version, epoch=room.epoch, state=room.state, shown_state=frame.state,
-        ready=frame.ready, configuration=room.configuration(), lanes=frame.lanes, called=called, active=active,
-        calls_per_s=frame.calls_per_s, live_ratio=frame.live_ratio, message=room.message,
+        **room.configuration(), event_id=room.event_id, shown_state=frame.state, ready=frame.ready, lanes=frame.lanes,
+        called=called, active=active, calls_per_s=frame.calls_per_s, live_ratio=frame.live_ratio,
     )  # fmt: skip

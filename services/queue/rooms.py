@@ -107,12 +107,12 @@ class Rooms:
     """All rooms, remembered as the ledger last told them."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+        self.engine = engine
         self.known: dict[str, Room] = {}
 
     async def refresh(self) -> None:
         """Reads every room; one small statement."""
-        async with self._engine.connect() as connection:
+        async with self.engine.connect() as connection:
             rows = await connection.execute(_room)
             self.known = {row.event_id: _from(row) for row in rows}
 
@@ -122,7 +122,7 @@ class Rooms:
 
     async def read(self, event_id: str) -> Room:
         """From the ledger. Raises `UnknownEvent`."""
-        async with self._engine.connect() as connection:
+        async with self.engine.connect() as connection:
             return self._remember(await read(connection, event_id))
 
     def _remember(self, found: Room) -> Room:
@@ -138,7 +138,7 @@ class Rooms:
             **file.room.model_dump(),
             "tickets_per_order": file.sales.tickets_per_order,
         }
-        async with self._engine.begin() as connection:
+        async with self.engine.begin() as connection:
             new = insert(room).values(
                 event_id=file.event_id,
                 epoch=1,
@@ -163,7 +163,7 @@ class Rooms:
         version: int | None = None,
     ) -> Room:  # fmt: skip
         """Sets columns of the room. Raises `RoomChanged` if `version` is given and not the room's."""
-        async with self._engine.begin() as connection:
+        async with self.engine.begin() as connection:
             now = await _change(
                 connection, event_id, wanted, actor=actor, action=action, reason=reason, version=version
             )
@@ -172,7 +172,7 @@ class Rooms:
     async def move(self, event_id: str, action: Action, *, actor: str, reason: str | None) -> Room:
         """One step of the room's life; a step already taken changes nothing. Raises `RoomStateConflict`."""
         possible, target = TRANSITIONS[action]
-        async with self._engine.begin() as connection:
+        async with self.engine.begin() as connection:
             before = await read(connection, event_id, lock=True)
             if before.state not in possible:
                 raise RoomStateConflict(f"A room that is {before.state} cannot {action}.", state=before.state)
@@ -181,7 +181,7 @@ class Rooms:
 
     async def reset(self, event_id: str, *, actor: str, reason: str | None) -> Room:
         """Raises the epoch: the line starts anew and old tokens die."""
-        async with self._engine.begin() as connection:
+        async with self.engine.begin() as connection:
             await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("queue " + event_id, 0))))
             before = await read(connection, event_id, lock=True)
             epoch = before.epoch + 1

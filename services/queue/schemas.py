@@ -1,6 +1,6 @@
 """What operators send and read."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
@@ -56,7 +56,21 @@ class RoomView(BaseModel):
     state: State
     shown_state: RoomState
     ready: bool
-    configuration: dict[str, Any]
+    rate_per_s: float
+    burst: int
+    max_active: int
+    session_s: int
+    claim_window_s: int
+    liveness_window_s: int
+    max_misses: int
+    returning_share: float
+    max_line: int | None
+    tickets_per_order: int
+    stock_coupling: bool
+    ordering: str
+    queue_opens_at: AwareDatetime | None
+    sale_starts_at: AwareDatetime | None
+    sale_ends_at: AwareDatetime | None
     lanes: dict[int, LaneHead]
     called: int
     active: int

@@ -1,0 +1,79 @@
+"""The promises about the line (invariants 3 to 5), each as a question to ledger and engine that must find nothing."""
+
+from typing import Any
+
+from sqlalchemy import text
+
+from services.queue import keys
+from services.queue.rooms import Room
+from shared.postgres import AsyncEngine
+from shared.redis import Redis
+
+SHOWN_MAX = 5
+
+LEDGER = {
+    "3 a holder has one live place": """
+        SELECT holder FROM queue.place WHERE event_id = :event_id AND epoch = :epoch AND ended_at IS NULL
+        GROUP BY holder HAVING count(*) > 1""",
+    "4 every call is of a place that joined": """
+        SELECT a.join_seq::text FROM queue.admission a LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+        WHERE a.event_id = :event_id AND a.epoch = :epoch AND p.holder IS NULL""",
+    "5 nobody is called beyond the head": """
+        SELECT a.join_seq::text FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
+        WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.join_seq > l.head_seq""",
+}
+OPEN_CALLS = text("""
+    SELECT a.lane, a.join_seq FROM queue.admission a JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+    WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.state IN ('called', 'claimed') AND p.ended_at IS NULL""")
+TAILS = text("""
+    SELECT lane, max(join_seq) AS tail FROM queue.place WHERE event_id = :event_id AND epoch = :epoch GROUP BY lane""")
+
+
+async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str, Any]]:
+    """One line per promise: `{invariant, holds, detail}`; `detail` names the first few that break it."""
+    which = {"event_id": room.event_id, "epoch": room.epoch}
+    async with engine.connect() as connection:
+        found = {name: list((await connection.execute(text(sql), which)).scalars()) for name, sql in LEDGER.items()}
+        standing = await _standing(redis, room)
+        open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(OPEN_CALLS, which)}
+        tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
+        after = await _standing(redis, room)
+    if standing is None or after is None:
+        found["3 the engine is filled"] = [room.event_id]
+    else:
+        found["3 no number is given twice: the counter is at or past the ledger"] = [
+            f"lane {lane}: {after.counters.get(lane, 0)} < {tail}" for lane, tail in tails.items()
+            if after.counters.get(lane, 0) < tail
+        ]  # fmt: skip
+        settled = standing.settled & after.settled  # what no change was under way for while the ledger was read
+        found["4 slots in engine and ledger are the same"] = sorted(
+            (settled - open_calls) | (open_calls - standing.places - after.places if not after.unwritten else set())
+        )
+    return [_line(name, broken) for name, broken in found.items()]
+
+
+def _line(invariant: str, broken: list[str]) -> dict[str, Any]:
+    detail = f"{len(broken)} broken: {', '.join(map(str, broken[:SHOWN_MAX]))}" if broken else "nothing found"
+    return {"invariant": invariant, "holds": not broken, "detail": detail}
+
+
+class _Standing:
+    """The slots taken in the engine, those of them the ledger must know, and the counters."""
+
+    def __init__(self, places: set[str], unwritten: set[str], counters: dict[int, int]) -> None:
+        self.places, self.unwritten, self.counters = places, unwritten, counters
+        self.settled = places - unwritten
+
+
+async def _standing(redis: Redis, room: Room) -> _Standing | None:
+    pipe = redis.pipeline(transaction=True)
+    pipe.hgetall(keys.room(room.event_id))
+    pipe.zrange(keys.called(room.event_id, room.epoch), 0, -1)
+    pipe.zrange(keys.active(room.event_id, room.epoch), 0, -1)
+    pipe.zrange(keys.unwritten(room.event_id, room.epoch), 0, -1)
+    fields, called, active, changes = await pipe.execute()
+    if fields.get(b"ready") != b"1":
+        return None
+    unwritten = {":".join(change.decode().split(":")[2:4]) for change in changes}
+    counters = {lane: int(fields.get(f"join_seq:{lane}".encode(), 0)) for lane in room.lanes}
+    return _Standing({place.decode() for place in (*called, *active)}, unwritten, counters)
