@@ -35,7 +35,7 @@ imports: $(VENV)/dev.stamp ## who may import whom
 	@$(BIN)/lint-imports
 
 bench: $(VENV)/dev.stamp ## measure both sides, print ratios, write bench/RESULTS.md
-	@$(BIN)/python -m bench $(ARGS)
+	@PYTHONPATH=. $(BIN)/python -m bench $(ARGS)
 
 deploy-config: $(VENV)/run.stamp ## deploy/nginx.conf from shared/routes.py
 	@$(BIN)/python -m onsale deploy-config

@@ -1,0 +1,177 @@
+"""A light load generator: many keep-alive connections, each sends a prebuilt request and waits for the whole answer.
+
+Closed loop, one process of its own, no parsing beyond the status and `Content-Length`. Latencies are counted between
+the warm-up and the end; statuses and bodies are counted from first to last, so that a ledger can be compared with them.
+"""
+
+import asyncio
+import gc
+import itertools
+import multiprocessing
+import re
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import cast
+
+import uvloop
+
+DRAIN_MAX_S = 20.0
+HEAD_MAX_BYTES = 16 * 1024
+LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+WITHOUT_BODY = frozenset({204, 304})
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to send, where, over how many connections and for how long. `repeat` starts over at the end of the list."""
+
+    host: str
+    port: int
+    requests: Sequence[bytes]
+    connections: int
+    seconds: float
+    warm_up_s: float = 1.0
+    repeat: bool = False
+
+
+@dataclass
+class Heard:
+    """What came back. `latencies_ms` holds the wanted answers (201) inside the measured time only."""
+
+    seconds: float
+    statuses: Counter[int] = field(default_factory=Counter)
+    latencies_ms: "array[float]" = field(default_factory=lambda: array("d"))
+    created: list[bytes] = field(default_factory=list)
+    refused: list[bytes] = field(default_factory=list)
+    broken: int = 0
+    ran_out: bool = False
+
+    @property
+    def per_second(self) -> float:
+        return len(self.latencies_ms) / self.seconds
+
+
+class Source:
+    """Hands out the next request until the time is over, and takes down what came back."""
+
+    def __init__(self, load: Load) -> None:
+        self.heard = Heard(load.seconds)
+        self._requests: Iterator[bytes] = itertools.cycle(load.requests) if load.repeat else iter(load.requests)
+        self.measured_from = time.perf_counter() + load.warm_up_s
+        self.ends_at = self.measured_from + load.seconds
+
+    def next(self) -> bytes | None:
+        """The next request; nothing when the time is over or the list is used up."""
+        if time.perf_counter() >= self.ends_at:
+            return None
+        request = next(self._requests, None)
+        self.heard.ran_out = self.heard.ran_out or request is None
+        return request
+
+    def take(self, status: int, body: bytes, sent_at: float) -> None:
+        heard, now = self.heard, time.perf_counter()
+        heard.statuses[status] += 1
+        if status != 201:
+            heard.refused.append(body)
+            return
+        heard.created.append(body)
+        if self.measured_from <= now < self.ends_at:
+            heard.latencies_ms.append((now - sent_at) * 1000)
+
+
+class Connection(asyncio.Protocol):
+    """One fan after another over one connection; `done` is set when there is nothing more to send."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._buffer = b""
+        self._body_from = self._whole = 0
+        self._sent_at = 0.0
+        self.waiting = False
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not say so
+
+    def send_next(self) -> None:
+        request = self._source.next()
+        if request is None:
+            self._transport.close()
+            return
+        self.waiting = True
+        self._sent_at = time.perf_counter()
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = self._buffer + data if self._buffer else data
+        if not self._whole and not self._read_head():
+            return
+        if len(self._buffer) >= self._whole:
+            answer, self._buffer = self._buffer[: self._whole], self._buffer[self._whole :]
+            body, self._whole = answer[self._body_from :], 0
+            self.waiting = False
+            self._source.take(int(answer[9:12]), body, self._sent_at)
+            self.send_next()
+
+    def _read_head(self) -> bool:
+        """Whether the head is there; then the length of the whole answer is known."""
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._buffer) > HEAD_MAX_BYTES:
+                self._transport.abort()
+            return False
+        length = LENGTH.search(self._buffer, 0, end)
+        if length is None and int(self._buffer[9:12]) not in WITHOUT_BODY:
+            self._transport.abort()  # a chunked answer cannot be counted here; it is seen as a broken connection
+            return False
+        self._body_from = end + 4
+        self._whole = self._body_from + (int(length[1]) if length else 0)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.waiting:
+            self._source.heard.broken += 1
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+async def drive(load: Load) -> Heard:
+    """Run the load in this event loop. Raises `TimeoutError` when answers are still missing long after the end."""
+    loop = asyncio.get_running_loop()
+    source = Source(load)
+    connections: list[Connection] = []
+    for _ in range(load.connections):
+        _, connection = await loop.create_connection(lambda: Connection(source), load.host, load.port)
+        connections.append(connection)
+    for connection in connections:
+        connection.send_next()
+    async with asyncio.timeout(load.warm_up_s + load.seconds + DRAIN_MAX_S):
+        await asyncio.gather(*(connection.done for connection in connections))
+    return source.heard
+
+
+def run(load: Load) -> Heard:
+    """Run the load with a loop of this process, which has nothing else to do."""
+    gc.disable()
+    return uvloop.run(drive(load))
+
+
+async def run_apart(load: Load) -> Heard:
+    """Run the load in a new process, so that it does not share the caller's loop."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        return await asyncio.get_running_loop().run_in_executor(pool, run, load)
+
+
+def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+    """A whole request as bytes; underscores in header names become hyphens."""
+    lines = [f"{method} {path} HTTP/1.1", "host: bench"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    if body:
+        lines.append("content-type: application/json")
+    lines.append(f"content-length: {len(body)}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

@@ -1,0 +1,53 @@
+"""Our side: the real services, a process each, started and told about the event as an operator would."""
+
+import secrets
+from collections.abc import Sequence
+
+import httpx
+
+from bench.stage import Turn
+from onsale.admin import Admin
+from onsale.loopback import HOST, free_port
+from shared import migrate
+from shared.contracts.event_file import EventFile
+from shared.routes import Service
+
+ADMIN_KEY = secrets.token_urlsafe(32)
+
+
+async def serve(turn: Turn, services: Sequence[Service]) -> dict[Service, int]:
+    """Migrate, start these services in this order, and wait until they are ready; their public ports."""
+    ports: dict[Service, int] = {name: free_port() for name in services}
+    environment = {
+        "ONSALE_POSTGRES_URL": turn.postgres_url,
+        "ONSALE_REDIS_URL": turn.redis_url,
+        "ONSALE_ADMIN_KEYS": f"bench:admin:{ADMIN_KEY}",
+    }
+    for name, port in ports.items():
+        internal_port = free_port()
+        environment |= {
+            f"{name.upper()}_PORT": str(port),
+            f"{name.upper()}_INTERNAL_PORT": str(internal_port),
+            f"ONSALE_{name.upper()}_URL": f"http://{HOST}:{internal_port}",
+        }
+    for name in services:
+        if name in migrate.SERVICES_WITH_TABLES:
+            await migrate.upgrade(turn.postgres_url, name)
+    for name, port in ports.items():
+        await turn.serve(name, ["onsale", "serve", name], port, environment)
+    return ports
+
+
+async def apply_to_inventory(event: EventFile, port: int) -> None:
+    """The venue and its stock."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+        admin = Admin(client, f"http://{HOST}:{port}", ADMIN_KEY)
+        await admin.call("PUT", f"/admin/inventory/events/{event.event_id}", event.model_dump(mode="json"))
+
+
+async def open_room(event: EventFile, port: int) -> None:
+    """The waiting room, configured and open."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+        admin = Admin(client, f"http://{HOST}:{port}", ADMIN_KEY)
+        await admin.call("PUT", f"/admin/queue/events/{event.event_id}", event.model_dump(mode="json"))
+        await admin.act(event.event_id, "open", reason="measuring")

@@ -1,0 +1,136 @@
+"""The designs we compare with do what they say, and a side that is fast but wrong is found out."""
+
+import base64
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import Any
+
+import asyncpg
+import httpx
+import orjson
+import pytest
+from fastapi import FastAPI
+
+from bench import joins, reservations
+from bench.baselines import textbook_joins, textbook_reservations
+from bench.load import Heard
+from bench.measurement import Wrong
+from bench.stage import Turn
+from onsale.engines import with_driver
+
+STOCK = """
+INSERT INTO textbook.section VALUES ('bench', 'GA0', 5000, 3);
+INSERT INTO textbook.seat VALUES ('bench', 'S0-1-1', 5000), ('bench', 'S0-1-2', 5000), ('bench', 'S0-1-3', 5000);
+"""
+
+
+@pytest.fixture
+def turn(postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Turn:
+    public = next(iter(reservations.PASS_KEYS.public().keys.values()))
+    monkeypatch.setenv("BENCH_POSTGRES_URL", with_driver(postgres_url))
+    monkeypatch.setenv("BENCH_REDIS_URL", redis_url)
+    monkeypatch.setenv("BENCH_PASS_PUBLIC_KEY", base64.b64encode(public).decode())
+    monkeypatch.setattr("bench.baselines.pool.CONNECTIONS", 2)
+    return Turn(None, postgres_url, redis_url, AsyncExitStack())  # type: ignore[arg-type]  # no servers are started
+
+
+async def sql(turn: Turn, statement: str) -> list[Any]:
+    connection = await asyncpg.connect(with_driver(turn.postgres_url))
+    try:
+        return (
+            list(await connection.fetch(statement))
+            if statement.startswith("SELECT")
+            else [await connection.execute(statement)]
+        )
+    finally:
+        await connection.close()
+
+
+async def answers(app: FastAPI, *requests: bytes, first: str = "SELECT 1", turn: Turn) -> list[httpx.Response]:
+    """What the app says to the load generator's own bytes, one after the other, once its tables are filled."""
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://bench") as client,
+    ):
+        await sql(turn, first)
+        said = []
+        for request in requests:
+            head, _, body = request.partition(b"\r\n\r\n")
+            line, *fields = head.decode().split("\r\n")
+            headers = [(name, value) for name, value in (field.split(": ", 1) for field in fields)]
+            said.append(await client.post(line.split(" ")[1], content=body, headers=headers))
+        return said
+
+
+def heard(*said: httpx.Response) -> Heard:
+    created = [answer.content for answer in said if answer.status_code == 201]
+    return Heard(1, statuses=Counter(answer.status_code for answer in said), created=created)
+
+
+async def test_the_textbook_join_is_in_the_sorted_set_and_on_disk(turn: Turn, redis: Any) -> None:
+    first, second = await answers(textbook_joins.create_app(), joins.JOIN, joins.JOIN, turn=turn)
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert [answer.json()["position_in_queue"] for answer in (first, second)] == [1, 2]
+    assert first.json()["queue_token"].count(".") == 2
+    assert await redis.zcard("textbook:bench:line") == 2
+    rows = await sql(turn, "SELECT join_seq FROM textbook.place ORDER BY join_seq")
+    assert [row["join_seq"] for row in rows] == [1, 2]
+
+
+async def test_a_join_that_was_answered_and_is_not_on_disk_is_found_out(turn: Turn) -> None:
+    said = await answers(textbook_joins.create_app(), joins.JOIN, joins.JOIN, turn=turn)
+    assert await joins.compare(turn, heard(*said), "textbook.place")
+    with pytest.raises(Wrong, match="2 joins answered, 1 numbers, 1 of them and 2 on disk"):
+        await joins.compare(turn, heard(said[0], said[0]), "textbook.place")
+    with pytest.raises(Wrong, match="1 joins answered, 1 numbers, 1 of them and 2 on disk"):
+        await joins.compare(turn, heard(said[0]), "textbook.place")
+    await sql(turn, "DELETE FROM textbook.place WHERE join_seq = 2")
+    with pytest.raises(Wrong, match="2 joins answered, 2 numbers, 1 of them and 1 on disk"):
+        await joins.compare(turn, heard(*said), "textbook.place")
+
+
+async def test_the_textbook_reservation_locks_writes_and_refuses_what_is_taken(turn: Turn) -> None:
+    seats = {"seats": ["S0-1-1", "S0-1-2"]}
+    ga = {"ga": [{"section_id": "GA0", "quantity": 2}]}
+    honest = reservations.wish(3, ga)
+    signature = honest.partition(b"Bearer ")[2].partition(b"\r\n")[0].rpartition(b".")[2]
+    forged = honest.replace(signature, b"A" * len(signature))
+    requests = (reservations.wish(1, seats), reservations.wish(2, ga), forged, *(reservations.wish(4, seats),) * 2,
+                reservations.wish(5, ga))  # fmt: skip
+    said = await answers(textbook_reservations.create_app(), *requests, first=STOCK, turn=turn)
+    assert [answer.status_code for answer in said] == [201, 201, 401, 409, 409, 409]
+    rows = await sql(turn, "SELECT holder, seats, ga_quantity, total_minor FROM textbook.reservation ORDER BY holder")
+    assert [tuple(row) for row in rows] == [
+        ("fan-00000001", seats["seats"], 0, 10_000),
+        ("fan-00000002", [], 2, 10_000),
+    ]
+    held = await sql(turn, "SELECT reservation_id::text FROM textbook.seat WHERE status = 'held'")
+    assert [row["reservation_id"] for row in held] == [said[0].json()["reservation_id"]] * 2
+    assert (await sql(turn, "SELECT seats_remaining FROM textbook.section"))[0]["seats_remaining"] == 1
+    assert reservations.compare(heard(*said), on_disk=2, seats=2, ga=2)
+
+
+def reserved(reservation_id: str, *seats: str, ga: int = 0) -> httpx.Response:
+    body = {"reservation_id": reservation_id, "seats": seats, "ga_quantity": ga}
+    return httpx.Response(201, content=orjson.dumps(body))
+
+
+def test_a_reservation_that_is_not_in_the_ledger_or_not_alone_is_found_out() -> None:
+    said = heard(reserved("a", "S0-1-1", "S0-1-2"), reserved("b", ga=2))
+    assert reservations.compare(said, on_disk=2, seats=2, ga=2)
+    for wrong in ({"on_disk": 1, "seats": 2, "ga": 2}, {"on_disk": 2, "seats": 1, "ga": 2},
+                  {"on_disk": 2, "seats": 2, "ga": 4}):  # fmt: skip
+        with pytest.raises(Wrong):
+            reservations.compare(said, **wrong)
+    with pytest.raises(Wrong, match="1 different"):
+        reservations.compare(heard(reserved("a", "S0-1-1"), reserved("b", "S0-1-1")), on_disk=2, seats=1, ga=0)
+
+
+def test_wishes_are_half_seats_half_general_admission_and_nobody_wants_anothers_seat() -> None:
+    bodies = [orjson.loads(request.partition(b"\r\n\r\n")[2]) for request in reservations.wishes(of=400)]
+    seats = [seat for body in bodies for seat in body.get("seats", [])]
+    assert len(bodies) == 400
+    assert len(set(seats)) == len(seats) == 400
+    assert Counter(body["ga"][0]["section_id"] for body in bodies if "ga" in body) == dict.fromkeys(
+        ("GA0", "GA1", "GA2", "GA3"), 50
+    )
