@@ -7,7 +7,7 @@ themselves. Bounded: when too many wait, a newcomer is refused in microseconds.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from shared.problems import Overloaded, Unavailable
 from shared.telemetry import BATCHES
@@ -62,6 +62,8 @@ class GroupCommit(Generic[Item, Answer]):
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max))]
             self._size.observe(len(batch))
             _settle(batch, await self._answers([item for item, _ in batch]))
+        # at once, not by the task's callback: a submit in between would see it running and wait for ever
+        self._running.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     async def _answers(self, items: list[Item]) -> Sequence[Answer | BaseException]:
         try:

@@ -3,9 +3,9 @@
 Its problem comes back as the same class.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import httpx
 from pydantic import BaseModel
@@ -13,15 +13,31 @@ from pydantic import BaseModel
 from shared.auth import sign_service_call
 from shared.problems import Unavailable, from_document
 from shared.tokens import Keyring
+from shared.wire import Wire
 
 Answer = TypeVar("Answer", bound=BaseModel)
 CONNECTIONS_MAX = 32
 
 
+class Response(Protocol):
+    """What an answer must have."""
+
+    @property
+    def status_code(self) -> int: ...
+    @property
+    def content(self) -> bytes: ...
+
+
+class Client(Protocol):
+    """Whatever can post: `shared.wire.Wire` in the services, an httpx client where a test stands in for a neighbour."""
+
+    async def post(self, url: str, *, content: bytes, headers: Mapping[str, str], timeout: float) -> Response: ...
+
+
 class Neighbour:
     """One service behind us. Every ask is idempotent by contract, so a broken connection is tried once more."""
 
-    def __init__(self, client: httpx.AsyncClient, base_url: str, keys: Keyring, *, name: str) -> None:
+    def __init__(self, client: Client, base_url: str, keys: Keyring, *, name: str) -> None:
         self._client = client
         self._base_url = base_url.rstrip("/")
         self._keys = keys
@@ -35,24 +51,21 @@ class Neighbour:
             raise from_document(response.status_code, response.content)
         return answer.model_validate_json(response.content)
 
-    async def _send(self, path: str, body: bytes, deadline_s: float) -> httpx.Response:
+    async def _send(self, path: str, body: bytes, deadline_s: float) -> Response:
         for last in (False, True):
             headers = sign_service_call(self._keys, "POST", path, body)
             try:
                 return await self._client.post(self._base_url + path, content=body, headers=headers, timeout=deadline_s)
-            except (httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as gone:
+            except (TimeoutError, httpx.TimeoutException) as late:
+                raise Unavailable(f"The {self._name} did not answer in time.") from late
+            except (ConnectionError, httpx.TransportError) as gone:
                 if last:
                     raise Unavailable(f"The {self._name} does not answer.") from gone
-            except httpx.TimeoutException as late:
-                raise Unavailable(f"The {self._name} did not answer in time.") from late
         raise AssertionError("unreachable")
 
 
 @asynccontextmanager
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    """The pool of connections a service asks its neighbours through."""
-    limits = httpx.Limits(
-        max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX, keepalive_expiry=30
-    )
-    async with httpx.AsyncClient(limits=limits, trust_env=False) as pool:
-        yield pool
+async def client() -> AsyncIterator[Client]:
+    """The connections a service asks its neighbours through."""
+    async with Wire(connections_max=CONNECTIONS_MAX) as wire:
+        yield wire

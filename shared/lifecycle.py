@@ -11,6 +11,7 @@ from shared.telemetry import LOOP_FAILURES
 
 log = logging.getLogger("onsale.loops")
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
+CANCEL_AGAIN_S = 0.1
 
 
 class Loops:
@@ -52,5 +53,8 @@ class Loops:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for task in reversed(self._tasks):
-            task.cancel()
-            await asyncio.wait([task], timeout=self._stop_deadline_s)
+            clock = asyncio.get_running_loop().time
+            give_up_at = clock() + self._stop_deadline_s
+            while not task.done() and clock() < give_up_at:
+                task.cancel()  # and again: Python 3.11's `wait_for` loses one that comes as its own wait ends
+                await asyncio.wait([task], timeout=CANCEL_AGAIN_S)

@@ -22,7 +22,7 @@ LOG_STREAMS = 16
 LOG_LENGTH_MAX = 100_000
 LEASE_S = 5
 BATCH_MAX = 500
-IDLE_S = 0.05
+IDLE_S = 0.2
 
 
 def log_stream(event_id: str) -> str:
