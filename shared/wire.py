@@ -9,7 +9,7 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -58,8 +58,7 @@ class _Connection(asyncio.Protocol):
             self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
 
     def data_received(self, received: bytes) -> None:
         try:
@@ -91,7 +90,7 @@ class _Connection(asyncio.Protocol):
 
 
 class Wire:
-    """Connections to any number of hosts, at most `connections_max` to each; beyond that callers wait for a free one."""
+    """Connections to any number of hosts, at most `connections_max` to each; whoever comes then waits for one."""
 
     def __init__(self, *, connections_max: int = 32) -> None:
         self._connections_max = connections_max

@@ -4,10 +4,12 @@ import asyncio
 import json
 import random
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
+import orjson
 import typer
 import uvloop
 from rich.console import Console
@@ -17,8 +19,9 @@ from rich.table import Table
 from onsale.admin import Refused
 from onsale.engines import suite_url
 from onsale.simulate.fan import Fan
-from onsale.simulate.http import Calls, no_cookies
+from onsale.simulate.http import Browser, Calls
 from onsale.simulate.ledger import Seen
+from shared.wire import Wire
 
 CONNECTIONS_MAX = 256
 STREAMS_MAX = 500
@@ -62,34 +65,31 @@ class Crowd:
         self._took_s = 0.0
 
     async def run(self, out: Console) -> None:
-        limits = httpx.Limits(
-            max_connections=CONNECTIONS_MAX + self._streams, max_keepalive_connections=CONNECTIONS_MAX
-        )
-        async with httpx.AsyncClient(
-            base_url=self._url, limits=limits, trust_env=False, cookies=no_cookies()
-        ) as client:
-            event = await self._event(client)
+        dice = random.Random(self._seed)  # noqa: S311 - a rehearsal, not a secret
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        async with Wire(connections_max=CONNECTIONS_MAX) as wire, httpx.AsyncClient(limits=limits) as streams:
+            browser = Browser(wire, streams, self._url, self.calls, dice)
+            event = await self._event(wire)
             self.seen.capacity = sum(section["capacity"] for section in event["sections"])
             started = time.monotonic()
-            crowd = asyncio.gather(*self._lives(event, client))
+            crowd = asyncio.gather(*self._lives(event, browser, dice))
             await self._show(crowd, out)
             self._took_s = time.monotonic() - started
 
-    async def _event(self, client: httpx.AsyncClient) -> dict[str, Any]:
+    async def _event(self, wire: Wire) -> dict[str, Any]:
         try:
-            answer = await client.get(f"/events/{self._event_id}")
-        except httpx.TransportError as unreachable:
+            answer = await wire.request("GET", f"{self._url}/events/{self._event_id}", headers={}, timeout=20)
+        except (ConnectionError, TimeoutError) as unreachable:
             raise Refused(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
         if answer.status_code != 200:
             raise Refused(f"{self._url} has no event {self._event_id}.")
-        return dict(answer.json())
+        return dict(orjson.loads(answer.content))
 
-    def _lives(self, event: dict[str, Any], client: httpx.AsyncClient) -> list[Any]:
-        dice = random.Random(self._seed)  # noqa: S311 - a rehearsal, not a secret
+    def _lives(self, event: dict[str, Any], browser: Browser, dice: random.Random) -> list[Coroutine[Any, Any, None]]:
         lives = []
         for number in range(self._fans):
             watches = number * self._streams % self._fans < self._streams  # spread evenly over the crowd
-            fan = Fan(event, client, self.calls, self.seen, seed=dice.getrandbits(64), watches=watches)
+            fan = Fan(event, browser, self.seen, seed=dice.getrandbits(64), watches=watches)
             lives.append(fan.live(arrive_after_s=dice.uniform(0, self._arrive_over_s)))
         return lives
 

@@ -4,12 +4,12 @@ import asyncio
 import random
 import time
 import uuid
+from contextlib import aclosing
 from typing import Any
 
 import httpx
-import orjson
 
-from onsale.simulate.http import Browser, Calls
+from onsale.simulate.http import Browser
 from onsale.simulate.ledger import Seen
 
 SHARE_LEAVES_LINE, SHARE_LEAVES_HOLD, SHARE_ASKS_TWICE, SHARE_SEATED, SHARE_BOTH = 0.02, 0.03, 0.1, 0.6, 0.1
@@ -26,12 +26,9 @@ class GaveUp(Exception):
 class Fan:
     """State of one fan. `watches` fans hold a stream while they wait, the others poll."""
 
-    def __init__(
-        self, event: dict[str, Any], client: httpx.AsyncClient, calls: Calls, seen: Seen, *, seed: int, watches: bool
-    ) -> None:
+    def __init__(self, event: dict[str, Any], browser: Browser, seen: Seen, *, seed: int, watches: bool) -> None:
         self._dice = random.Random(seed)  # noqa: S311 - a rehearsal, not a secret
-        self._browser = Browser(client, calls, self._dice)
-        self._client, self._seen, self._event, self._watches = client, seen, event, watches
+        self._browser, self._seen, self._event, self._watches = browser, seen, event, watches
         self._path = f"/events/{event['event_id']}"
         self._token = self._pass = self._checkout_key = ""
         self._join_seq = 0
@@ -107,16 +104,10 @@ class Fan:
             return
 
     async def _watch(self) -> None:
-        headers = {"authorization": f"Bearer {self._token}"}
-        async with self._client.stream("GET", f"{self._path}/sections/updates", headers=headers, timeout=60) as stream:
-            kind = ""
-            async for text in stream.aiter_lines():
-                if text.startswith("event:"):
-                    kind = text[6:].strip()
-                elif text.startswith("data:") and kind == "line":
-                    line = orjson.loads(text[5:])
-                    if (line["head_seq"] or 0) >= self._join_seq or line["state"] in {"sold_out", "closed"}:
-                        return
+        async with aclosing(self._browser.listen(f"{self._path}/sections/updates", token=self._token)) as frames:
+            async for kind, frame in frames:
+                if kind == "line" and (frame["head_seq"] >= self._join_seq or frame["state"] in {"sold_out", "closed"}):
+                    return
         await asyncio.sleep(1)
 
     async def _claim(self) -> None:
@@ -150,9 +141,9 @@ class Fan:
         seated = [section for section in open_now if section["kind"] == "seated"]
         ga = [section for section in open_now if section["kind"] == "ga"]
         wish: dict[str, Any] = {}
-        if seated and (not ga or self._chance(SHARE_SEATED)):
-            if seats := await self._pick(self._dice.choice(seated), self._dice.randint(1, most)):
-                wish["seats"] = seats
+        wants_a_seat = seated and (not ga or self._chance(SHARE_SEATED))
+        if wants_a_seat and (seats := await self._pick(self._dice.choice(seated), self._dice.randint(1, most))):
+            wish["seats"] = seats
         taken = len(wish.get("seats", ()))
         if ga and taken < most and (not wish or self._chance(SHARE_BOTH)):
             section = self._dice.choice(ga)

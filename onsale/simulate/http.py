@@ -4,10 +4,13 @@ import asyncio
 import random
 import time
 from collections import Counter, defaultdict
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
+import orjson
+
+from shared.wire import Wire
 
 TRIES_MAX = 6
 PATIENCE_S = 60.0
@@ -33,35 +36,44 @@ class Calls:
         return {"n": len(self.times_ms[name]), "p50": p50, "p99": p99}
 
 
-def no_cookies() -> CookieJar:
-    """A jar that takes nothing: a crowd shares one client, and each fan carries tokens in hand."""
-    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-
-
 class Browser:
-    """One fan's requests. Every write carries what makes it safe to repeat, so a lost answer is simply asked again."""
+    """The crowd's requests. Every write carries what makes it safe to repeat, so a lost answer is asked for again."""
 
-    def __init__(self, client: httpx.AsyncClient, calls: Calls, dice: random.Random) -> None:
-        self._client, self._calls, self._dice = client, calls, dice
+    def __init__(self, wire: Wire, streams: httpx.AsyncClient, url: str, calls: Calls, dice: random.Random) -> None:
+        self._wire, self._streams, self._url, self._calls, self._dice = wire, streams, url, calls, dice
+
+    async def listen(self, path: str, *, token: str) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
+        """What a stream says, as (event, data), until it ends."""
+        headers, kind = {"authorization": f"Bearer {token}"}, ""
+        async with self._streams.stream("GET", self._url + path, headers=headers, timeout=PATIENCE_S) as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("event:"):
+                    kind = line[6:].strip()
+                elif line.startswith("data:"):
+                    yield kind, orjson.loads(line[5:])
 
     async def ask(
         self, name: str, method: str, path: str, *, token: str | None = None, key: str | None = None, body: Any = None
     ) -> tuple[int, dict[str, Any]]:
         """Status and document; 0 when nothing answered although asked again and again."""
-        headers = {"authorization": f"Bearer {token}"} if token else {}
+        headers = {"content-type": "application/json"}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
         if key:
             headers["idempotency-key"] = key
+        content = b"" if body is None else orjson.dumps(body)
         for attempt in range(TRIES_MAX):
             started = time.perf_counter()
             try:
-                response = await self._client.request(method, path, headers=headers, json=body, timeout=PATIENCE_S)
-            except httpx.TransportError:
+                url = self._url + path
+                answer = await self._wire.request(method, url, headers=headers, content=content, timeout=PATIENCE_S)
+            except (ConnectionError, TimeoutError):
                 self._calls.note(name, 0, time.perf_counter() - started)
                 await asyncio.sleep(self._dice.uniform(0.2, 0.5) * 2**attempt)
                 continue
-            self._calls.note(name, response.status_code, time.perf_counter() - started)
-            again = response.status_code == 503 or (response.status_code == 409 and "retry-after" in response.headers)
+            self._calls.note(name, answer.status_code, time.perf_counter() - started)
+            again = answer.status_code == 503 or (answer.status_code == 409 and "retry-after" in answer.headers)
             if not again:
-                return response.status_code, response.json() if response.content else {}
-            await asyncio.sleep(float(response.headers.get("retry-after", 1)) * self._dice.uniform(0.5, 1.5))
+                return answer.status_code, orjson.loads(answer.content) if answer.content else {}
+            await asyncio.sleep(float(answer.headers.get("retry-after", 1)) * self._dice.uniform(0.5, 1.5))
         return 0, {}

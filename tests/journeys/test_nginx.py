@@ -10,9 +10,8 @@ import pytest
 
 from onsale.loopback import free_port
 from onsale.nginx import nginx_conf
-from onsale.simulate.http import no_cookies
 from shared.routes import SERVICES
-from tests.support.suite import Fan, RunningSuite, bearer
+from tests.support.suite import Fan, RunningSuite, bearer, no_cookies
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parents[2]

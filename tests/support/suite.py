@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import pytest
 import yaml
 
 from onsale.loopback import free_port
-from onsale.simulate.http import no_cookies
 from tests.support.engines import fast_place
 
 READY_WITHIN_S = 60
@@ -141,6 +141,11 @@ class RunningSuite:
                 assert rows, f"{service} checks nothing"
                 broken += [row for row in rows if not row["holds"]]
             return broken
+
+
+def no_cookies() -> CookieJar:
+    """A jar that takes nothing: tests say themselves what each request carries."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 class Fan:

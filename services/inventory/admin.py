@@ -1,0 +1,92 @@
+"""What operators do: apply an event file, release holds, ask for a reconcile or an audit."""
+
+import logging
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path
+from sqlalchemy import text
+
+from services.inventory.apply import apply
+from services.inventory.audit import audit
+from services.inventory.endings import How, cancel
+from services.inventory.record import Record, read
+from services.inventory.room import Room, room
+from shared.auth import Operator, operators
+from shared.clock import now_ms
+from shared.contracts.event_file import EventFile
+from shared.inputs import EventIdPath
+from shared.logs import data
+from shared.problems import BeingPaid, InvalidRequest, UnknownReservation
+
+log = logging.getLogger("onsale.inventory")
+router = APIRouter(prefix="/admin/inventory", tags=["admin"])
+InRoom = Annotated[Room, Depends(room)]
+Viewer = Annotated[Operator, operators("viewer")]
+AnOperator = Annotated[Operator, operators("operator")]
+Admin = Annotated[Operator, operators("admin")]
+ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+RELEASE_MAX = 500
+PENDING = text(
+    "SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id AND status = 'pending_payment' "
+    "ORDER BY reservation_id LIMIT :count_max"
+)
+
+
+@router.put("/events/{event_id}", summary="Apply an event file")
+async def put_event(operator: Admin, inventory: InRoom, event_id: EventIdPath, file: EventFile) -> dict[str, Any]:
+    if file.event_id != event_id:
+        raise InvalidRequest("event_id in the file and in the address differ.")
+    changed = await apply(inventory.engine, file)
+    await inventory.watcher.look()
+    log.info("layout.applied", extra=data(event=event_id, by=operator.name, changed=changed))
+    capacity = sum(section.capacity for section in file.sections)
+    return {"event_id": event_id, "changed": changed, "sections": len(file.sections), "capacity": capacity}
+
+
+@router.post("/events/{event_id}/release-all", summary="Give back every hold nobody is paying")
+async def release_all(operator: AnOperator, inventory: InRoom, event_id: EventIdPath) -> dict[str, int]:
+    inventory.catalogue.layout(event_id)
+    released = 0
+    while True:
+        async with inventory.engine.connect() as connection:
+            values = {"event_id": event_id, "count_max": RELEASE_MAX}
+            ids = list((await connection.execute(PENDING, values)).scalars())
+        ended = await _cancel(inventory, event_id, ids, how="release-all", operator=operator)
+        released += len(ended)
+        if not ended:
+            return {"released": released}
+
+
+@router.post("/reservations/{reservation_id}/release", summary="Give back one hold")
+async def release(operator: AnOperator, inventory: InRoom, reservation_id: ReservationIdPath) -> dict[str, Any]:
+    record = await _read(inventory, reservation_id)
+    if record.status == "pending_payment":
+        await _cancel(inventory, record.event_id, [reservation_id], how="operator", operator=operator)
+        record = await _read(inventory, reservation_id)
+    if record.is_live:
+        raise BeingPaid("The reservation is being paid; its order must end first.")
+    return {"reservation_id": reservation_id, "status": record.status}
+
+
+async def _read(inventory: Room, reservation_id: str) -> Record:
+    async with inventory.engine.connect() as connection:
+        record = (await read(connection, [reservation_id])).get(reservation_id)
+    if record is None:
+        raise UnknownReservation
+    return record
+
+
+async def _cancel(inventory: Room, event_id: str, ids: list[str], *, how: How, operator: Operator) -> list[str]:
+    now = now_ms() + inventory.gate.clock_offset_ms
+    return await cancel(inventory.engine, inventory.gate, event_id, ids, how=how, now_ms=now, actor=operator.name)
+
+
+@router.post("/events/{event_id}/reconcile", summary="Compare gate and ledger now")
+async def reconcile(operator: AnOperator, inventory: InRoom, event_id: EventIdPath) -> dict[str, int]:
+    """One look. What was seen before, at least five seconds ago, and has not changed is corrected."""
+    return await inventory.reconciler.look(inventory.catalogue.layout(event_id))
+
+
+@router.get("/events/{event_id}/audit", summary="The live invariants of an event's stock")
+async def get_audit(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> list[dict[str, Any]]:
+    return await audit(inventory.engine, inventory.gate, inventory.catalogue.layout(event_id))

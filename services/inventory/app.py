@@ -1,0 +1,97 @@
+"""Inventory as a service: opens the connections, starts the loops, answers."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from sqlalchemy import text
+from starlette.routing import Route
+
+from services.inventory import admin, api, internal, reservations, tables
+from services.inventory.availability import Board
+from services.inventory.gate import Gate
+from services.inventory.layout import Catalogue
+from services.inventory.openapi import document_reserve
+from services.inventory.payment import Payments
+from services.inventory.rebuild import Watcher
+from services.inventory.reconcile import Reconciler
+from services.inventory.room import Room
+from services.inventory.settings import Settings
+from services.inventory.sweeper import Sweeper
+from shared import http, postgres, redis
+from shared.contracts.orders import OrdersClient
+from shared.http import Neighbour
+from shared.lifecycle import Loops
+from shared.outbox import Relay
+from shared.service import Checks, create_service
+from shared.tokens import PassReader
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The app; whoever runs it enters its lifespan."""
+    settings = settings or Settings()
+    reserve = Route(reservations.Reserve.path, reservations.Reserve, methods=["POST"])
+    app = create_service(
+        "inventory", settings, title="inventory", lifespan=_lifespan, hot_routes=[reserve],
+        routers=[api.router, reservations.router, admin.router], internal_routers=[internal.router], checks=_checks,
+    )  # fmt: skip
+    app.state.admin_keys = settings.admin_keys
+    document_reserve(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    engine = postgres.connect(settings.postgres_url, pool_max=settings.postgres_pool_max, name="inventory")
+    cache = redis.connect(settings.redis_url)
+    try:
+        async with http.client() as client:
+            orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
+            app.state.room = room = _room(settings, engine, cache, orders)
+            async with Loops() as loops:
+                _start(loops, room, Relay(engine, cache, tables.outbox, tables.outbox_lease))
+                yield
+                for reserver in room.reservers.values():
+                    await reserver.close()
+    finally:
+        await cache.aclose()
+        await engine.dispose()
+
+
+def _room(settings: Settings, engine: postgres.AsyncEngine, cache: redis.Redis, orders: OrdersClient) -> Room:
+    gate = Gate(cache, clock_offset_ms=settings.clock_offset_ms)
+    catalogue = Catalogue(engine)
+    payments = Payments(engine, gate, catalogue)
+    watcher = Watcher(engine, gate, catalogue)
+    reconciler = Reconciler(
+        engine, gate, catalogue, ready_since_s=watcher.ready_since_s, interval_s=settings.reconcile_interval_s
+    )
+    return Room(
+        settings, engine, gate, catalogue, Board(engine, gate, catalogue), payments, watcher,
+        Sweeper(engine, gate, catalogue, payments, orders), reconciler, PassReader(settings.pass_public_keys),
+    )  # fmt: skip
+
+
+def _start(loops: Loops, room: Room, relay: Relay) -> None:
+    settings = room.settings
+    loops.every(settings.watch_interval_ms / 1000, room.watcher.look, name="inventory.watch")
+    loops.every(settings.sweep_interval_ms / 1000, room.sweeper.sweep, name="inventory.sweep")
+    loops.every(settings.scan_interval_ms / 1000, room.sweeper.scan, name="inventory.scan")
+    loops.every(settings.show_interval_ms / 1000, room.board.show, name="inventory.show")
+    loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
+    loops.keep(relay.run, name="inventory.relay")
+    loops.every(3600.0, relay.forget, name="inventory.forget")
+
+
+def _checks(app: FastAPI) -> Checks:
+    room: Room = app.state.room
+
+    async def ledger() -> None:
+        async with room.engine.connect() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    async def gate() -> None:
+        await room.gate.redis.ping()
+
+    return {"postgres": ledger, "redis": gate, "catalogue": room.catalogue.check}

@@ -1,0 +1,46 @@
+"""What a fan asks for: seats and GA tickets of one event, checked against its layout, with a print of itself.
+
+On the way to the gate a basket is text: `A:0,5;GA1*3` is seats 0 and 5 of A and three tickets of GA1. A position is
+the seat's offset in the section's map, whose rows are separated by one character.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Basket:
+    """Seats as (section_id, position, seat_id, price), GA as (section_id, quantity, price), both sorted."""
+
+    seats: tuple[tuple[str, int, str, int], ...]
+    ga: tuple[tuple[str, int, int], ...]
+
+    @property
+    def quantity(self) -> int:
+        return len(self.seats) + sum(quantity for _, quantity, _ in self.ga)
+
+    @property
+    def total_minor(self) -> int:
+        return sum(seat[3] for seat in self.seats) + sum(quantity * price for _, quantity, price in self.ga)
+
+    def text(self) -> str:
+        """As the gate's scripts read it."""
+        return basket_text(
+            ((section, position) for section, position, _, _ in self.seats),
+            ((section, quantity) for section, quantity, _ in self.ga),
+        )
+
+
+def basket_text(seats: Iterable[tuple[str, int]], ga: Iterable[tuple[str, int]]) -> str:
+    """From (section_id, position) and (section_id, quantity)."""
+    by_section: dict[str, list[str]] = {}
+    for section_id, position in seats:
+        by_section.setdefault(section_id, []).append(str(position))
+    parts = [f"{section_id}:{','.join(positions)}" for section_id, positions in by_section.items()]
+    return ";".join([*parts, *(f"{section_id}*{quantity}" for section_id, quantity in ga)])
+
+
+def digest(*parts: str) -> str:
+    """A short print of some texts; no two different lists share one in practice."""
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()

@@ -1,0 +1,74 @@
+"""What neighbours ask: the end of sessions, payment's steps on holds, reservations and the stock by the ledger."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from services.inventory.record import read
+from services.inventory.room import Room, room
+from services.inventory.sessions import end_sessions
+from shared.contracts.frames import StockFrame
+from shared.contracts.inventory import (
+    EndSessions,
+    PaymentSteps,
+    ReadReservations,
+    ReservationsAnswer,
+    SessionsAnswer,
+    StepDone,
+    StepsAnswer,
+    StockQuestion,
+)
+
+router = APIRouter()
+InRoom = Annotated[Room, Depends(room)]
+
+
+@router.post("/sessions/end")
+async def end(question: EndSessions, inventory: InRoom) -> SessionsAnswer:
+    inventory.catalogue.layout(question.event_id)
+    return SessionsAnswer(sessions=await end_sessions(inventory.engine, inventory.gate, question))
+
+
+@router.post("/reservations/read")
+async def read_reservations(question: ReadReservations, inventory: InRoom) -> ReservationsAnswer:
+    async with inventory.engine.connect() as connection:
+        found = await read(connection, question.reservation_ids)
+    return ReservationsAnswer(
+        reservations=[found[r].contract() if r in found else None for r in question.reservation_ids]
+    )
+
+
+@router.post("/reservations/begin-payment")
+async def begin_payment(question: PaymentSteps, inventory: InRoom) -> StepsAnswer:
+    return _answer(await inventory.payments.begin(question.steps))
+
+
+@router.post("/reservations/end-payment")
+async def end_payment(question: PaymentSteps, inventory: InRoom) -> StepsAnswer:
+    return _answer(await inventory.payments.end(question.steps))
+
+
+@router.post("/reservations/confirm")
+async def confirm(question: PaymentSteps, inventory: InRoom) -> StepsAnswer:
+    return _answer(await inventory.payments.confirm(question.steps))
+
+
+@router.post("/reservations/release")
+async def release(question: PaymentSteps, inventory: InRoom) -> StepsAnswer:
+    return _answer(await inventory.payments.release(question.steps))
+
+
+@router.post("/reservations/retake")
+async def retake(question: PaymentSteps, inventory: InRoom) -> StepsAnswer:
+    return _answer(await inventory.payments.retake(question.steps))
+
+
+@router.post("/stock")
+async def stock(question: StockQuestion, inventory: InRoom) -> StockFrame:
+    inventory.catalogue.layout(question.event_id)
+    return await inventory.board.from_ledger(question.event_id)
+
+
+def _answer(steps: Sequence[StepDone]) -> StepsAnswer:
+    return StepsAnswer(steps=list(steps))

@@ -1,0 +1,16 @@
+-- The ledger refused GA tickets the gate had: the gate may say at most what the ledger has left, at once.
+-- KEYS[1] gate hash readiness
+-- KEYS[2] counts hash per section
+-- KEYS[3] dirty set sections changed
+-- ARGV[1] section_id text which GA section
+-- ARGV[2] available_max int what the ledger has left
+-- Answers by how many it lowered, or not-ready.
+local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
+local section, available_max = ARGV[1], tonumber(ARGV[2])
+if not is_ready(keys.gate) then return 'not-ready' end
+local over = tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) - available_max
+if over <= 0 then return 0 end
+redis.call('HINCRBY', keys.counts, section .. ':available', -over)
+redis.call('HINCRBY', keys.counts, section .. ':held', over)
+redis.call('SADD', keys.dirty, section)
+return over

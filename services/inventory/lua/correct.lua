@@ -1,0 +1,25 @@
+-- Sets places to the ledger's word where the gate disagrees; `expected` guards against a change since they were read.
+-- KEYS[1] gate hash readiness
+-- KEYS[2] counts hash per section
+-- KEYS[3] dirty set sections changed
+-- KEYS[4] map prefix of the sections' maps
+-- ARGV[1+] places list section_id, position, expected mark or *, mark; or section_id, count, mark, change
+-- Answers how many changed, or not-ready.
+local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3], map = KEYS[4]}
+if not is_ready(keys.gate) then return 'not-ready' end
+local changed = 0
+for i = 1, #ARGV, 4 do
+  local section, position, expected, mark = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  if position == 'count' then
+    redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[expected], mark)
+    redis.call('SADD', keys.dirty, section)
+    changed = changed + 1
+  else
+    local old = redis.call('GETRANGE', keys.map .. section, position, position)
+    if old ~= mark and (expected == '*' or expected == old) then
+      put(keys, section, position, mark)
+      changed = changed + 1
+    end
+  end
+end
+return changed

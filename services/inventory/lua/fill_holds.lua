@@ -1,0 +1,20 @@
+-- Some live reservations, from the ledger.
+-- KEYS[1] gate hash epoch
+-- KEYS[2] holds hash live reservations
+-- KEYS[3] deadlines zset when a hold may be released
+-- KEYS[4] usage hash per holder
+-- ARGV[1] epoch int of this filling
+-- ARGV[2+] listed list reservation_id, holder, stock print, body print, basket, until_ms, release_at_ms or 0 (being paid)
+-- Answers done or superseded.
+local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3], usage = KEYS[4]}
+if redis.call('HGET', keys.gate, 'epoch') ~= ARGV[1] then return 'superseded' end
+for i = 2, #ARGV, 7 do
+  local id, holder = ARGV[i], ARGV[i + 1]
+  if redis.call('HEXISTS', keys.holds, id) == 0 then
+    write_hold(keys, id, {holder = holder, stock = ARGV[i + 2], body = ARGV[i + 3], basket = ARGV[i + 4],
+                          ['until'] = tonumber(ARGV[i + 5])})
+    add_live(keys, holder, id)
+    if ARGV[i + 6] ~= '0' then redis.call('ZADD', keys.deadlines, ARGV[i + 6], id) end
+  end
+end
+return 'done'

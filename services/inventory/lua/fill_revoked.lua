@@ -1,0 +1,9 @@
+-- Some dead passes, from the ledger.
+-- KEYS[1] gate hash epoch
+-- KEYS[2] revoked zset dead passes
+-- ARGV[1] epoch int of this filling
+-- ARGV[2+] passes list expires_at_ms, jti
+-- Answers done or superseded.
+if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
+for i = 2, #ARGV, 2 do redis.call('ZADD', KEYS[2], ARGV[i], ARGV[i + 1]) end
+return 'done'

@@ -1,0 +1,9 @@
+-- How many tickets some holders have, held or bought, from the ledger.
+-- KEYS[1] gate hash epoch
+-- KEYS[2] usage hash per holder
+-- ARGV[1] epoch int of this filling
+-- ARGV[2+] tickets list holder, tickets
+-- Answers done or superseded.
+if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
+for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[2], 't:' .. ARGV[i], ARGV[i + 1]) end
+return 'done'

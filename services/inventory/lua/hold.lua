@@ -1,0 +1,89 @@
+-- Takes baskets, each for one holder, each whole or not at all. It never frees anything: a refusal names due holds.
+-- KEYS[1] gate hash readiness, epoch, clock
+-- KEYS[2] counts hash per section
+-- KEYS[3] holds hash live reservations
+-- KEYS[4] deadlines zset when a hold may be released
+-- KEYS[5] usage hash per holder
+-- KEYS[6] revoked zset dead passes
+-- KEYS[7] dirty set sections changed
+-- KEYS[8] map prefix of the sections' maps
+-- ARGV[1] clock_offset_ms int moves the clock
+-- ARGV[2] due_ms int until the ledger must have written it
+-- ARGV[3+] asks list JSON each: reservation_id, holder, jti, stock_print, body_print, basket, hold_ttl_ms, tickets_max
+--   (per holder, 0 is unlimited), live_max (reservations per holder)
+-- Answers per ask: held epoch until_ms | again id epoch until_ms | reused | revoked | not-ready
+--        | seats-taken/sold-out/limit-exceeded now_ms detail due_id…
+local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[7],
+              map = KEYS[8]}
+local revoked = KEYS[6]
+local clock_offset_ms, due_ms = ARGV[1], tonumber(ARGV[2])
+local NAMED_MAX, DUE_MAX = 100, 20
+
+local ready = is_ready(keys.gate)
+local epoch = redis.call('HGET', keys.gate, 'epoch')
+local now = ready and clock(keys.gate, clock_offset_ms)
+
+local function refuse(word, detail)
+  local due = redis.call('ZRANGEBYSCORE', keys.deadlines, '-inf', text(now), 'LIMIT', 0, DUE_MAX)
+  return {word, text(now), detail, unpack(due)}
+end
+
+-- The answer to somebody who asked before: under the same id, or for the same stock under another.
+local function answered(ask, live)
+  local same = read_hold(keys, ask.reservation_id)
+  if same then
+    if same.holder ~= ask.holder or same.stock ~= ask.stock_print or same.body ~= ask.body_print then
+      return {'reused'}
+    end
+    return {'again', ask.reservation_id, epoch, text(same['until'])}
+  end
+  for _, id in ipairs(live) do
+    local other = read_hold(keys, id)
+    if other and other.stock == ask.stock_print then return {'again', id, epoch, text(other['until'])} end
+  end
+end
+
+-- What stands in the way, as a refusal; nothing when all of it is free.
+local function in_the_way(ask)
+  local seats, ga = lines(ask.basket)
+  local taken, short = {}, {}
+  for _, seat in ipairs(seats) do
+    if redis.call('GETRANGE', keys.map .. seat[1], seat[2], seat[2]) ~= '.' and #taken < NAMED_MAX then
+      taken[#taken + 1] = seat[1] .. ':' .. seat[2]
+    end
+  end
+  if #taken > 0 then return refuse('seats-taken', table.concat(taken, ';')) end
+  for _, ticket in ipairs(ga) do
+    local available = tonumber(redis.call('HGET', keys.counts, ticket[1] .. ':available') or 0)
+    if available < ticket[2] then short[#short + 1] = ticket[1] .. '*' .. math.max(0, available) end
+  end
+  if #short > 0 then return refuse('sold-out', table.concat(short, ';')) end
+end
+
+local function hold(ask)
+  if not ready then return {'not-ready'} end
+  if redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
+  local live = live_ids(keys, ask.holder)
+  local before = answered(ask, live)
+  if before then return before end
+  local quantity = size(ask.basket)
+  if #live >= ask.live_max then return refuse('limit-exceeded', 'active_reservations_per_customer') end
+  local had = tonumber(redis.call('HGET', keys.usage, 't:' .. ask.holder) or 0)
+  if ask.tickets_max > 0 and had + quantity > ask.tickets_max then
+    return refuse('limit-exceeded', 'tickets_per_customer')
+  end
+  local refused = in_the_way(ask)
+  if refused then return refused end
+  local until_ms = now + ask.hold_ttl_ms
+  move(keys, ask.basket, '.', 'h')
+  write_hold(keys, ask.reservation_id, {holder = ask.holder, stock = ask.stock_print, body = ask.body_print,
+                                        basket = ask.basket, ['until'] = until_ms})
+  redis.call('ZADD', keys.deadlines, text(now + due_ms), ask.reservation_id)
+  add_tickets(keys, ask.holder, quantity)
+  add_live(keys, ask.holder, ask.reservation_id)
+  return {'held', epoch, text(until_ms)}
+end
+
+local answers = {}
+for i = 3, #ARGV do answers[i - 2] = hold(cjson.decode(ARGV[i])) end
+return answers

@@ -1,0 +1,8 @@
+-- Opens the gate: it holds what the ledger said, filled by this process of the engine.
+-- KEYS[1] gate hash readiness, epoch, engine
+-- ARGV[1] epoch int of this filling
+-- ARGV[2] engine text which process holds the data
+-- Answers done or superseded.
+if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
+redis.call('HSET', KEYS[1], 'ready', '1', 'engine', ARGV[2])
+return 'done'

@@ -1,0 +1,33 @@
+-- The ledger says an ended reservation took its places again and bought them. A seat that the gate gave to somebody
+-- else meanwhile is theirs no longer: the ledger will refuse them.
+-- KEYS[1] gate hash readiness
+-- KEYS[2] counts hash per section
+-- KEYS[3] holds hash live reservations
+-- KEYS[4] deadlines zset when a hold may be released
+-- KEYS[5] usage hash per holder, and what was retaken
+-- KEYS[6] dirty set sections changed
+-- KEYS[7] map prefix of the sections' maps
+-- ARGV[1] reservation_id text which reservation
+-- ARGV[2] holder text its holder
+-- ARGV[3] basket text its places
+-- Answers done, again or not-ready.
+local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
+              map = KEYS[7]}
+local id, holder, basket = ARGV[1], ARGV[2], ARGV[3]
+if not is_ready(keys.gate) then return 'not-ready' end
+if redis.call('HSETNX', keys.usage, 'r:' .. id, '1') == 0 then return 'again' end
+local hold = read_hold(keys, id)
+if hold then -- its release has not come this far
+  move(keys, hold.basket, 'h', 's')
+  drop_hold(keys, id, hold)
+  return 'done'
+end
+local seats, ga = lines(basket)
+for _, seat in ipairs(seats) do put(keys, seat[1], seat[2], 's') end
+for _, ticket in ipairs(ga) do
+  redis.call('HINCRBY', keys.counts, ticket[1] .. ':available', -ticket[2])
+  redis.call('HINCRBY', keys.counts, ticket[1] .. ':sold', ticket[2])
+  redis.call('SADD', keys.dirty, ticket[1])
+end
+add_tickets(keys, holder, size(basket))
+return 'done'

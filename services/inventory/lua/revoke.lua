@@ -1,0 +1,24 @@
+-- Kills a pass unless its holder has a live hold, in one step with `hold`.
+-- KEYS[1] gate hash readiness
+-- KEYS[2] holds hash live reservations
+-- KEYS[3] usage hash per holder
+-- KEYS[4] revoked zset dead passes
+-- ARGV[1] jti text the pass
+-- ARGV[2] holder text its holder
+-- ARGV[3] expires_at_ms int when it may be forgotten
+-- ARGV[4] clock_offset_ms int moves the clock
+-- Answers {gone}, {live, until_ms} or {not-ready}.
+local keys = {gate = KEYS[1], holds = KEYS[2], usage = KEYS[3]}
+local revoked = KEYS[4]
+local jti, holder, expires_at_ms, clock_offset_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if not is_ready(keys.gate) then return {'not-ready'} end
+local until_ms
+for _, id in ipairs(live_ids(keys, holder)) do
+  local hold = read_hold(keys, id)
+  if hold then until_ms = math.max(until_ms or 0, hold['until']) end
+end
+if until_ms then return {'live', text(until_ms)} end
+local now = clock(keys.gate, clock_offset_ms)
+redis.call('ZREMRANGEBYSCORE', revoked, '-inf', text(now - 3600000))
+redis.call('ZADD', revoked, expires_at_ms, jti)
+return {'gone'}

@@ -1,0 +1,21 @@
+-- The stock as everybody may see it, if something changed or a look is forced.
+-- KEYS[1] gate hash readiness, epoch, version, clock
+-- KEYS[2] counts hash per section
+-- KEYS[3] dirty set sections changed
+-- ARGV[1] clock_offset_ms int moves the clock
+-- ARGV[2] force int 1 to answer although nothing changed
+-- ARGV[3] peek int 1 to leave the changes for the next frame
+-- Answers {} when unchanged, else {ready epoch version now_ms holders_holding field value…}.
+local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
+local clock_offset_ms, force, peek = ARGV[1], ARGV[2] == '1', ARGV[3] == '1'
+if not force and redis.call('EXISTS', keys.dirty) == 0 then return {} end
+local now = clock(keys.gate, clock_offset_ms)
+local version = tonumber(redis.call('HGET', keys.gate, 'version') or 0)
+if not peek then
+  version = math.max(version + 1, now)
+  redis.call('HSET', keys.gate, 'version', text(version))
+  redis.call('DEL', keys.dirty)
+end
+local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch', 'holding')
+return {gate[1] or '0', gate[2] or '0', text(math.max(version, 1)), text(now), gate[3] or '0',
+        unpack(redis.call('HGETALL', keys.counts))}

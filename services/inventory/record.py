@@ -1,0 +1,107 @@
+"""A reservation as the ledger has it, read in one go with its places."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.inventory.basket import basket_text
+from shared.contracts.inventory import Line, Reservation, ReservationState
+
+READ = text(
+    "SELECT r.*, e.grace_s FROM inventory.reservation r JOIN inventory.event e USING (event_id) "
+    "WHERE r.reservation_id = ANY(CAST(:ids AS text[]))"
+)
+READ_SEATS = text(
+    "SELECT x.reservation_id, x.section_id, x.position, x.unit_price_minor, s.row, s.number "
+    "FROM inventory.reservation_seat x JOIN inventory.seat s USING (event_id, section_id, position) "
+    "WHERE x.event_id = ANY(CAST(:event_ids AS text[])) AND x.reservation_id = ANY(CAST(:ids AS text[])) "
+    "ORDER BY x.section_id, x.position"
+)
+READ_GA = text(
+    "SELECT reservation_id, section_id, quantity, unit_price_minor FROM inventory.reservation_ga "
+    "WHERE event_id = ANY(CAST(:event_ids AS text[])) AND reservation_id = ANY(CAST(:ids AS text[])) "
+    "ORDER BY section_id"
+)
+
+
+@dataclass(slots=True)
+class Record:
+    """`seats` are (section_id, position, seat_id, price), `ga` (section_id, quantity, price)."""
+
+    event_id: str
+    reservation_id: str
+    holder: str
+    user_id: str | None
+    status: ReservationState
+    lane: int
+    join_seq: int
+    total_minor: int
+    currency: str
+    reserved_until_ms: int
+    grace_s: int
+    order_reference: str | None
+    fingerprint: str
+    extended: bool
+    payment_extended: bool
+    version: int
+    seats: list[tuple[str, int, str, int]] = field(default_factory=list)
+    ga: list[tuple[str, int, int]] = field(default_factory=list)
+
+    @property
+    def quantity(self) -> int:
+        return len(self.seats) + sum(quantity for _, quantity, _ in self.ga)
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in ("pending_payment", "paying")
+
+    @property
+    def release_at_ms(self) -> int:
+        return self.reserved_until_ms + self.grace_s * 1000
+
+    def basket(self) -> str:
+        """As the gate's scripts read it."""
+        return basket_text(((s, p) for s, p, _, _ in self.seats), ((s, q) for s, q, _ in self.ga))
+
+    def places(self) -> dict[str, Any]:
+        """For facts and logs."""
+        return {
+            "seats": [seat_id for _, _, seat_id, _ in self.seats],
+            "ga": [{"section_id": s, "quantity": quantity} for s, quantity, _ in self.ga],
+        }
+
+    def contract(self) -> Reservation:
+        """As neighbours see it."""
+        seats = [Line(section_id=s, seat_id=seat_id, unit_price_minor=price) for s, _, seat_id, price in self.seats]
+        ga = [Line(section_id=s, quantity=quantity, unit_price_minor=price) for s, quantity, price in self.ga]
+        return Reservation(
+            event_id=self.event_id, reservation_id=self.reservation_id, holder=self.holder, user_id=self.user_id,
+            status=self.status, lane=self.lane, join_seq=self.join_seq, total_minor=self.total_minor,
+            currency=self.currency, reserved_until_ms=self.reserved_until_ms, grace_s=self.grace_s,
+            order_reference=self.order_reference, lines=seats + ga,
+        )  # fmt: skip
+
+
+async def read(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, Record]:
+    """Those that exist, by id."""
+    rows = (await connection.execute(READ, {"ids": list(reservation_ids)})).mappings().all()
+    records = {row["reservation_id"]: _record(row) for row in rows}
+    if records:
+        which = {"event_ids": list({r.event_id for r in records.values()}), "ids": list(records)}
+        for seat in await connection.execute(READ_SEATS, which):
+            seat_id = f"{seat.section_id}-{seat.row}-{seat.number}"
+            records[seat.reservation_id].seats.append((seat.section_id, seat.position, seat_id, seat.unit_price_minor))
+        for ticket in await connection.execute(READ_GA, which):
+            line = (ticket.section_id, ticket.quantity, ticket.unit_price_minor)
+            records[ticket.reservation_id].ga.append(line)
+    return records
+
+
+def _record(row: RowMapping) -> Record:
+    names = ("event_id", "reservation_id", "holder", "user_id", "status", "lane", "join_seq", "total_minor", "currency",
+             "reserved_until_ms", "grace_s", "order_reference", "fingerprint", "extended", "payment_extended",
+             "version")  # fmt: skip
+    return Record(**{name: row[name] for name in names})

@@ -1,0 +1,180 @@
+"""Reservations over HTTP: taking (the hot path), seeing, extending, giving back."""
+
+import hashlib
+import re
+import uuid
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import ValidationError
+from sqlalchemy import text
+from starlette.types import Receive, Scope, Send
+
+from services.inventory.admission import admitted, require_owner
+from services.inventory.basket import digest
+from services.inventory.endings import cancel
+from services.inventory.holds import Answer, Ask, Held
+from services.inventory.layout import Layout
+from services.inventory.problems import AlreadyBought, AlreadyExtended
+from services.inventory.record import Record, read
+from services.inventory.room import Room, room
+from services.inventory.schemas import (
+    RESERVATION_ASK,
+    ReservationAsk,
+    record_body,
+    reservation_body,
+)
+from shared.inputs import EventIdPath
+from shared.postgres import statement
+from shared.problems import (
+    BeingPaid,
+    HoldExpired,
+    IdempotencyKeyMalformed,
+    InvalidRequest,
+    LimitExceeded,
+    MalformedRequest,
+    UnknownReservation,
+)
+from shared.tokens import Pass
+
+router = APIRouter(tags=["reservations"])
+InRoom = Annotated[Room, Depends(room)]
+ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+EXTEND = statement(__package__, "extend")
+NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
+
+
+class Reserve:
+    """`POST /events/{event_id}/reservations`, spoken in plain ASGI: twice as fast as a function endpoint."""
+
+    path = "/events/{event_id}/reservations"
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+
+    def __await__(self) -> Any:
+        return self._answer().__await__()
+
+    async def _answer(self) -> None:
+        request = Request(self._scope, self._receive)
+        self._scope["route"], self._scope["onsale.quiet"] = Reserve, True
+        inventory: Room = request.app.state.room
+        layout = inventory.catalogue.layout(self._scope["path_params"]["event_id"])
+        admission = admitted(request, inventory.passes, layout.event_id)
+        body = _read_body(await request.body())
+        ask = make_ask(layout, admission, body, request.headers.get("idempotency-key"))
+        answer = await inventory.reserver(layout.event_id).reserve(ask)
+        await Response(orjson.dumps(answer_body(answer)), 201, {"cache-control": "no-store"}, "application/json")(
+            self._scope, self._receive, self._send
+        )
+
+
+def _read_body(raw: bytes) -> ReservationAsk:
+    try:
+        return RESERVATION_ASK.validate_json(raw)
+    except ValidationError as refused:
+        errors = refused.errors(include_url=False, include_input=False, include_context=False)
+        if errors[0]["type"] == "json_invalid":
+            raise MalformedRequest("The body is not JSON.") from None
+        fields = [{"field": ".".join(map(str, e["loc"])) or "body", "message": e["msg"]} for e in errors[:20]]
+        detail = "; ".join(f"{f['field']}: {f['message']}" for f in fields[:3])
+        raise InvalidRequest(detail, errors=fields) from None
+
+
+def make_ask(layout: Layout, admission: Pass, body: ReservationAsk, key: str | None) -> Ask:
+    """The request as the gate takes it. The id derives from holder and key, so a repeat finds its reservation."""
+    if key is not None and not KEY.fullmatch(key):
+        raise IdempotencyKeyMalformed("For a reservation: 1 to 200 characters of A-Z a-z 0-9 . _ - :.")
+    basket = layout.basket(body.seats, body.tickets())
+    allowed = min(layout.tickets_per_order, admission.qty_max or layout.tickets_per_order)
+    if basket.quantity > allowed:
+        raise LimitExceeded(f"tickets_per_order is {allowed}.", limit="tickets_per_order", allowed=allowed)
+    named = uuid.uuid4().hex if key is None else digest_id(layout.event_id, admission.holder, key)
+    return Ask(
+        layout, named, admission.holder, admission.jti, basket, digest(basket.text()),
+        digest(body.email or "", str(body.reminders)), key is not None, admission.lane, admission.join_seq, body.email,
+    )  # fmt: skip
+
+
+def digest_id(event_id: str, holder: str, key: str) -> str:
+    return hashlib.blake2b("\0".join((event_id, holder, key)).encode(), digest_size=16).hexdigest()
+
+
+def answer_body(answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, Held):
+        ask = answer.ask
+        return reservation_body(ask.reservation_id, "pending_payment", answer.until_ms, ask.layout.currency, ask.basket)
+    return record_body(answer)
+
+
+async def _mine(request: Request, inventory: Room, event_id: str, reservation_id: str) -> Record:
+    """The caller's own reservation of this event."""
+    inventory.catalogue.layout(event_id)
+    admission = admitted(request, inventory.passes, event_id, allow_expired=True)
+    async with inventory.engine.connect() as connection:
+        record = (await read(connection, [reservation_id])).get(reservation_id)
+    if record is None or record.event_id != event_id:
+        raise UnknownReservation
+    require_owner(admission, record.holder, until_ms=record.release_at_ms if record.is_live else 0)
+    return record
+
+
+@router.get("/events/{event_id}/reservations/{reservation_id}", summary="See a reservation")
+async def see(
+    request: Request, response: Response, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath
+) -> dict[str, Any]:
+    response.headers["cache-control"] = "no-store"
+    return record_body(await _mine(request, inventory, event_id, reservation_id))
+
+
+@router.delete("/events/{event_id}/reservations/{reservation_id}", status_code=204, summary="Give it back")
+async def give_back(
+    request: Request, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath
+) -> None:
+    record = await _mine(request, inventory, event_id, reservation_id)
+    if record.status == "pending_payment":
+        ended = await cancel(
+            inventory.engine, inventory.gate, event_id, [reservation_id], how="cancelled",
+            now_ms=await _now_ms(inventory), actor=record.holder,
+        )  # fmt: skip
+        if ended:
+            return
+        record = await _mine(request, inventory, event_id, reservation_id)
+    _require_ended(record)
+
+
+def _require_ended(record: Record) -> None:
+    if record.status == "paying":
+        raise BeingPaid("The reservation is being paid; cancel the order instead.")
+    if record.status == "confirmed":
+        raise AlreadyBought
+    if record.status == "expired":
+        raise HoldExpired
+
+
+@router.post("/events/{event_id}/reservations/{reservation_id}/extend", summary="Keep it longer, once")
+async def extend(
+    request: Request, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath
+) -> dict[str, Any]:
+    record = await _mine(request, inventory, event_id, reservation_id)
+    values = {"event_id": event_id, "reservation_id": reservation_id, "now_ms": await _now_ms(inventory)}
+    async with inventory.engine.begin() as connection:
+        until_ms = (await connection.execute(EXTEND, values)).scalar()
+    if until_ms is None:
+        record = await _mine(request, inventory, event_id, reservation_id)
+        if record.status == "pending_payment" and record.extended:
+            raise AlreadyExtended
+        _require_ended(record)
+        raise HoldExpired
+    await inventory.gate.extend(event_id, [(reservation_id, until_ms)], grace_ms=record.grace_s * 1000)
+    record.reserved_until_ms = until_ms
+    return record_body(record)
+
+
+async def _now_ms(inventory: Room) -> int:
+    """The ledger's clock, moved as the scripts' clock is."""
+    async with inventory.engine.connect() as connection:
+        now_ms: int = (await connection.execute(NOW)).scalar_one()
+    return now_ms + inventory.gate.clock_offset_ms

@@ -1,0 +1,50 @@
+"""What the handlers and loops of inventory share, opened once by `app.py`."""
+
+from dataclasses import dataclass, field
+
+from fastapi import Request
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory.availability import Board
+from services.inventory.gate import Gate
+from services.inventory.holds import Reserver
+from services.inventory.layout import Catalogue
+from services.inventory.payment import Payments
+from services.inventory.rebuild import Watcher
+from services.inventory.reconcile import Reconciler
+from services.inventory.settings import Settings
+from services.inventory.sweeper import Sweeper
+from shared.tokens import PassReader
+
+
+@dataclass(slots=True)
+class Room:
+    """Everything inventory works with."""
+
+    settings: Settings
+    engine: AsyncEngine
+    gate: Gate
+    catalogue: Catalogue
+    board: Board
+    payments: Payments
+    watcher: Watcher
+    sweeper: Sweeper
+    reconciler: Reconciler
+    passes: PassReader
+    reservers: dict[str, Reserver] = field(default_factory=dict)
+
+    def reserver(self, event_id: str) -> Reserver:
+        """Its events' batches never wait for another event's."""
+        found = self.reservers.get(event_id)
+        if found is None:
+            found = self.reservers[event_id] = Reserver(
+                self.engine, self.gate, event_id, batch_max=self.settings.hold_batch_max,
+                waiting_max=self.settings.hold_waiting_max,
+            )  # fmt: skip
+        return found
+
+
+def room(request: Request) -> Room:
+    """For `Depends`."""
+    found: Room = request.app.state.room
+    return found

@@ -1,0 +1,112 @@
+"""What fans send and get: bodies with a limit on everything, and reservations as they see them."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import ConfigDict, Field, TypeAdapter, model_validator
+
+from services.inventory.basket import Basket
+from services.inventory.layout import Layout, Section
+from services.inventory.record import Record
+from shared.clock import rfc3339
+from shared.inputs import Body, Email, SeatId, SectionId
+
+TICKETS_MAX = 100
+
+
+class GaAsk(Body):
+    """Some tickets of one GA section."""
+
+    section_id: SectionId
+    quantity: int = Field(ge=1, le=TICKETS_MAX)
+
+
+class ReservationAsk(Body):
+    """Seats, GA tickets, or both; `ga_section` and `ga_quantity` are shorthand for one entry of `ga`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"seats": ["A-1-1", "A-1-2"], "ga": [{"section_id": "GA1", "quantity": 2}]}]}
+    )
+
+    seats: list[SeatId] = Field(default=[], max_length=TICKETS_MAX)
+    ga: list[GaAsk] = Field(default=[], max_length=20)
+    ga_section: SectionId | None = None
+    ga_quantity: int | None = Field(None, ge=0, le=TICKETS_MAX)
+    email: Email | None = None
+    reminders: bool = False
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if (self.ga_section is None) != (not self.ga_quantity):
+            raise ValueError("ga_section and ga_quantity go together")
+        if not self.seats and not self.ga and not self.ga_section:
+            raise ValueError("ask for seats, for GA tickets, or for both")
+        if len(set(self.seats)) != len(self.seats):
+            raise ValueError("a seat may be asked for once")
+        return self
+
+    def tickets(self) -> dict[str, int]:
+        """GA tickets by section, however they were asked for."""
+        tickets: dict[str, int] = {}
+        for section_id, quantity in [(g.section_id, g.quantity) for g in self.ga] + [
+            (s, self.ga_quantity or 0) for s in [self.ga_section] if s
+        ]:
+            tickets[section_id] = tickets.get(section_id, 0) + quantity
+        return tickets
+
+
+RESERVATION_ASK: TypeAdapter[ReservationAsk] = TypeAdapter(ReservationAsk)
+PAGE = Annotated[int, Field(ge=1, le=10_000)]
+PAGE_SIZE = Annotated[int, Field(ge=1, le=500)]
+
+
+def reservation_body(
+    reservation_id: str, status: str, reserved_until_ms: int, currency: str, basket: Basket | Record
+) -> dict[str, Any]:
+    """A reservation as its fan sees it."""
+    ga = [{"section_id": section_id, "quantity": quantity} for section_id, quantity, _ in basket.ga]
+    return {
+        "reservation_id": reservation_id,
+        "reserved_until": rfc3339(reserved_until_ms),
+        "seats": [seat_id for _, _, seat_id, _ in basket.seats],
+        "ga_section": ga[0]["section_id"] if ga else None,
+        "ga_quantity": ga[0]["quantity"] if ga else 0,
+        "ga": ga,
+        "total_amount_minor_units": basket.total_minor,
+        "currency": currency,
+        "status": status,
+    }
+
+
+def record_body(record: Record) -> dict[str, Any]:
+    return reservation_body(record.reservation_id, record.status, record.reserved_until_ms, record.currency, record)
+
+
+def event_card(layout: Layout) -> dict[str, Any]:
+    """An event in a list."""
+    return {
+        "event_id": layout.event_id,
+        "name": layout.name,
+        "venue": layout.venue,
+        "starts_at": rfc3339(round(layout.starts_at.timestamp() * 1000)),
+        "currency": layout.currency,
+        "price_from_minor": min(section.price_minor for section in layout.sections.values()),
+    }
+
+
+def event_body(layout: Layout) -> dict[str, Any]:
+    """An event with its sections, prices and limits."""
+    limits = ("tickets_per_order", "tickets_per_customer", "hold_ttl_s", "pay_ttl_s")
+    return {
+        **event_card(layout),
+        "limits": {name: getattr(layout, name) for name in limits},
+        "sections": [_section_body(section, layout.currency) for section in layout.sections.values()],
+    }
+
+
+def _section_body(section: Section, currency: str) -> dict[str, Any]:
+    return {
+        "section_id": section.section_id, "name": section.name, "kind": section.kind, "type": section.type,
+        "capacity": section.capacity, "price_minor": section.price_minor, "currency": currency,
+        "rows": section.rows if section.kind == "seated" else None,
+        "seats_per_row": section.seats_per_row if section.kind == "seated" else None,
+    }  # fmt: skip

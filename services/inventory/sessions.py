@@ -1,0 +1,78 @@
+"""The end of a fan's session: a freed slot never leaves a working pass behind.
+
+Whether the holder has a live hold and killing the pass are one step in the gate; while that is not ready, no hold can
+be taken and the ledger's row is enough.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import text
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory import tables
+from services.inventory.endings import cancel
+from services.inventory.gate import Gate
+from shared.clock import now_ms
+from shared.contracts.inventory import EndSessions, SessionEnd, SessionRef
+from shared.redis import ENGINE_AWAY
+
+LIVE = text(
+    "SELECT r.holder, r.reservation_id, r.status, r.reserved_until_ms + 1000 * e.grace_s AS until_ms "
+    "FROM inventory.reservation r JOIN inventory.event e USING (event_id) WHERE r.event_id = :event_id "
+    "AND r.holder = ANY(CAST(:holders AS text[])) AND r.status IN ('pending_payment', 'paying')"
+)
+
+
+async def end_sessions(engine: AsyncEngine, gate: Gate, question: EndSessions) -> list[SessionEnd]:
+    """One end per session, in order."""
+    holders = [session.holder for session in question.sessions]
+    if question.leaving:
+        pending = [
+            r
+            for rows in (await _live(engine, question.event_id, holders)).values()
+            for r, s, _ in rows
+            if s == "pending_payment"
+        ]
+        now = now_ms() + gate.clock_offset_ms
+        await cancel(engine, gate, question.event_id, pending, how="leaving", now_ms=now, actor="queue")
+    live = await _live(engine, question.event_id, holders)
+    ends: list[SessionEnd | None] = [None] * len(question.sessions)
+    idle: list[tuple[int, SessionRef]] = []
+    for i, session in enumerate(question.sessions):
+        untils = [until_ms for _, _, until_ms in live.get(session.holder, [])]
+        if untils:
+            ends[i] = SessionEnd(word="until", until_ms=max(untils))
+        else:
+            idle.append((i, session))
+    for (i, _), end in zip(idle, await _revoke(engine, gate, question.event_id, [s for _, s in idle]), strict=True):
+        ends[i] = end
+    return [end for end in ends if end is not None]
+
+
+async def _live(engine: AsyncEngine, event_id: str, holders: Sequence[str]) -> dict[str, list[tuple[str, str, int]]]:
+    """(reservation, status, until with grace) by holder, from the ledger."""
+    found: dict[str, list[tuple[str, str, int]]] = {}
+    async with engine.connect() as connection:
+        for row in await connection.execute(LIVE, {"event_id": event_id, "holders": list(holders)}):
+            found.setdefault(row.holder, []).append((row.reservation_id, row.status, row.until_ms))
+    return found
+
+
+async def _revoke(engine: AsyncEngine, gate: Gate, event_id: str, sessions: Sequence[SessionRef]) -> list[SessionEnd]:
+    if not sessions:
+        return []
+    passes = [(s.jti, s.holder, s.expires_at_ms) for s in sessions]
+    try:
+        words = await gate.revoke(event_id, passes)
+    except ENGINE_AWAY:
+        words = [("not-ready", None)] * len(sessions)
+    dead = [p for p, (word, _) in zip(passes, words, strict=True) if word != "live"]
+    if dead:
+        rows = [{"event_id": event_id, "jti": jti, "expires_at_ms": at_ms} for jti, _, at_ms in sorted(dead)]
+        async with engine.begin() as connection:
+            await connection.execute(insert(tables.revoked_pass).on_conflict_do_nothing(), rows)
+    return [
+        SessionEnd(word="until", until_ms=until_ms) if word == "live" else SessionEnd(word="gone")
+        for word, until_ms in words
+    ]

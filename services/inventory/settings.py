@@ -1,0 +1,31 @@
+"""What an operator may set about inventory; sales rules belong to the event file."""
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shared.auth import AdminKeys, AdminKeysSetting
+from shared.settings import Keys, ServiceSettings, development_keys
+from shared.tokens import Keyring
+
+
+def _development_pass_keys() -> Keyring:
+    return development_keys("pass").public()
+
+
+class Settings(ServiceSettings):
+    """Read from `INVENTORY_…`, failing that from `ONSALE_…`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="INVENTORY_", frozen=True, arbitrary_types_allowed=True, extra="ignore"
+    )
+
+    pass_public_keys: Keys = Field(default_factory=_development_pass_keys, description="Verify passes.")
+    admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="Operators' API keys.")
+    body_max_bytes: int = Field(256 * 1024, ge=1024, description="Largest request body; an event file is the largest.")
+    hold_batch_max: int = Field(256, ge=1, le=1024, description="Reservations written in one transaction at most.")
+    hold_waiting_max: int = Field(4096, ge=1, le=100_000, description="Reservations that may wait per event.")
+    watch_interval_ms: int = Field(200, ge=20, le=5000, description="How often the gate's engine is looked at.")
+    sweep_interval_ms: int = Field(250, ge=20, le=5000, description="How often due holds are looked for.")
+    scan_interval_ms: int = Field(2000, ge=100, le=60_000, description="How often the ledger is scanned for due holds.")
+    show_interval_ms: int = Field(250, ge=50, le=5000, description="At most one stock frame per event in this time.")
+    reconcile_interval_s: float = Field(60, ge=1, le=3600, description="How often gate and ledger are compared.")

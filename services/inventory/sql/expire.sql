@@ -1,0 +1,11 @@
+-- Of these, what is really past its deadline by the engine's clock and nobody is paying.
+WITH due AS MATERIALIZED (
+    SELECT r.reservation_id FROM inventory.reservation r JOIN inventory.event e USING (event_id)
+    WHERE r.event_id = :event_id AND r.reservation_id = ANY(CAST(:ids AS text[])) AND r.status = 'pending_payment'
+      AND r.reserved_until_ms + 1000 * e.grace_s < CAST(:now_ms AS bigint)
+    ORDER BY r.reservation_id
+    FOR UPDATE OF r
+)
+UPDATE inventory.reservation r SET status = 'expired', version = r.version + 1
+FROM due WHERE r.event_id = :event_id AND r.reservation_id = due.reservation_id
+RETURNING r.reservation_id

@@ -1,0 +1,36 @@
+-- Places of ended reservations are free again: sections first, then seats, both locked in key order; with a log.
+WITH seats AS MATERIALIZED (
+    SELECT event_id, section_id, position, reservation_id
+    FROM inventory.reservation_seat
+    WHERE event_id = :event_id AND reservation_id = ANY(CAST(:ids AS text[]))
+),
+tickets AS MATERIALIZED (
+    SELECT section_id, quantity, reservation_id
+    FROM inventory.reservation_ga
+    WHERE event_id = :event_id AND reservation_id = ANY(CAST(:ids AS text[]))
+),
+places AS MATERIALIZED (
+    SELECT section_id, sum(n) AS n FROM (
+        SELECT section_id, count(*) AS n FROM seats GROUP BY section_id
+        UNION ALL SELECT section_id, sum(quantity) FROM tickets GROUP BY section_id
+    ) AS both_kinds GROUP BY section_id
+),
+locked_sections AS MATERIALIZED (
+    SELECT s.section_id, places.n FROM inventory.section s JOIN places USING (section_id)
+    WHERE s.event_id = :event_id ORDER BY s.section_id FOR UPDATE OF s
+),
+logged AS (
+    INSERT INTO inventory.release_log (event_id, reservation_id, section_id, positions, ga_quantity, how, late_ms)
+    SELECT :event_id, r.reservation_id, l.section_id, l.positions, l.ga_quantity, :how,
+           greatest(0, CAST(:now_ms AS bigint) - r.reserved_until_ms - 1000 * e.grace_s)
+    FROM (
+        SELECT reservation_id, section_id, array_agg(position ORDER BY position) AS positions, 0 AS ga_quantity
+        FROM seats GROUP BY reservation_id, section_id
+        UNION ALL SELECT reservation_id, section_id, CAST('{}' AS int[]), quantity FROM tickets
+    ) AS l
+    JOIN inventory.reservation r ON r.event_id = :event_id AND r.reservation_id = l.reservation_id
+    JOIN inventory.event e ON e.event_id = :event_id
+)
+UPDATE inventory.section s
+SET seats_remaining = s.seats_remaining + CAST(locked_sections.n AS int), version = s.version + 1
+FROM locked_sections WHERE s.event_id = :event_id AND s.section_id = locked_sections.section_id

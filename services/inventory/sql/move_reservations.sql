@@ -1,0 +1,10 @@
+-- Payment's steps, decided under the lock.
+UPDATE inventory.reservation r
+SET status = step.status, order_reference = step.order_reference, customer_key = coalesce(step.customer_key, r.customer_key),
+    reserved_until_ms = step.until_ms, payment_extended = r.payment_extended OR step.status = 'paying',
+    confirmed_at = CASE WHEN step.status = 'confirmed' THEN clock_timestamp() ELSE r.confirmed_at END,
+    version = r.version + 1
+FROM unnest(CAST(:event_ids AS text[]), CAST(:ids AS text[]), CAST(:statuses AS text[]), CAST(:references AS text[]),
+            CAST(:customer_keys AS text[]), CAST(:untils AS bigint[]))
+    AS step (event_id, reservation_id, status, order_reference, customer_key, until_ms)
+WHERE r.event_id = step.event_id AND r.reservation_id = step.reservation_id

@@ -1,0 +1,17 @@
+-- What is left of every section, from the rows themselves.
+SELECT s.section_id, s.capacity, s.seats_remaining AS available,
+       coalesce(t.held, g.held, 0) AS held, coalesce(t.sold, g.sold, 0) AS sold
+FROM inventory.section s
+LEFT JOIN (
+    SELECT section_id, count(*) FILTER (WHERE status = 'held') AS held, count(*) FILTER (WHERE status = 'sold') AS sold
+    FROM inventory.seat WHERE event_id = :event_id AND status IN ('held', 'sold') GROUP BY section_id
+) AS t USING (section_id)
+LEFT JOIN (
+    SELECT x.section_id,
+           sum(x.quantity) FILTER (WHERE r.status IN ('pending_payment', 'paying')) AS held,
+           sum(x.quantity) FILTER (WHERE r.status = 'confirmed') AS sold
+    FROM inventory.reservation_ga x JOIN inventory.reservation r USING (event_id, reservation_id)
+    WHERE x.event_id = :event_id AND r.status IN ('pending_payment', 'paying', 'confirmed') GROUP BY x.section_id
+) AS g USING (section_id)
+WHERE s.event_id = :event_id
+ORDER BY s.ordinal

@@ -1,0 +1,169 @@
+"""The ledger: who has what, durable, and refusing to oversell on its own.
+
+No foreign keys on the hot path; what they would guard is checked by reconcile. Deadlines are integer milliseconds of
+the gate's clock, other times are for people.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from shared import postgres
+from shared.outbox import outbox_tables
+
+metadata = postgres.metadata("inventory")
+LIVE = "status IN ('pending_payment', 'paying')"
+
+event = Table(
+    "event",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("venue", Text, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("starts_at", DateTime(timezone=True), nullable=False),
+    Column("hold_ttl_s", Integer, nullable=False),
+    Column("pay_ttl_s", Integer, nullable=False),
+    Column("grace_s", Integer, nullable=False),
+    Column("tickets_per_order", Integer, nullable=False),
+    Column("tickets_per_customer", Integer, nullable=False),
+    Column("active_reservations_per_customer", Integer, nullable=False),
+    Column("open_orders_per_customer", Integer, nullable=False),
+    Column("gate_epoch", BigInteger, nullable=False, server_default="0"),
+    Column("version", BigInteger, nullable=False, server_default="1"),
+)
+
+section = Table(
+    "section",
+    metadata,
+    Column("event_id", Text),
+    Column("section_id", Text),
+    Column("ordinal", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("seats_per_row", Integer, nullable=False),
+    Column("capacity", Integer, nullable=False),
+    Column("seats_remaining", Integer, nullable=False),
+    Column("price_minor", Integer, nullable=False),
+    Column("fee_minor", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default="1"),
+    PrimaryKeyConstraint("event_id", "section_id"),
+    CheckConstraint("seats_remaining >= 0", name="never_oversold"),
+    CheckConstraint("seats_remaining <= capacity", name="never_more_than_there_is"),
+)
+
+seat = Table(
+    "seat",
+    metadata,
+    Column("event_id", Text),
+    Column("section_id", Text),
+    Column("position", Integer),
+    Column("row", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("status", Text, nullable=False, server_default="available"),
+    Column("reservation_id", Text),
+    PrimaryKeyConstraint("event_id", "section_id", "position"),
+    CheckConstraint("(status IN ('held', 'sold')) = (reservation_id IS NOT NULL)", name="owned_while_held_or_sold"),
+)
+
+reservation = Table(
+    "reservation",
+    metadata,
+    Column("event_id", Text),
+    Column("reservation_id", Text),
+    Column("holder", Text, nullable=False),
+    Column("user_id", Text),
+    Column("email", Text),
+    Column("lane", Integer, nullable=False, server_default="0"),
+    Column("join_seq", BigInteger, nullable=False, server_default="0"),
+    Column("total_minor", BigInteger, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("order_reference", Text),
+    Column("customer_key", Text),
+    Column("reserved_until_ms", BigInteger, nullable=False),
+    Column("extended", Boolean, nullable=False, server_default=text("false")),
+    Column("payment_extended", Boolean, nullable=False, server_default=text("false")),
+    Column("fingerprint", Text, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("confirmed_at", DateTime(timezone=True)),
+    Column("version", BigInteger, nullable=False, server_default="1"),
+    PrimaryKeyConstraint("event_id", "reservation_id"),
+    UniqueConstraint("reservation_id"),
+    Index("ix_reservation_due", "event_id", "reserved_until_ms", postgresql_where=text(LIVE)),
+    Index("ix_reservation_live_holder", "event_id", "holder", postgresql_where=text(LIVE)),
+    Index("ix_reservation_customer", "event_id", "customer_key", postgresql_where=text("customer_key IS NOT NULL")),
+)
+
+reservation_seat = Table(
+    "reservation_seat",
+    metadata,
+    Column("event_id", Text),
+    Column("reservation_id", Text),
+    Column("section_id", Text),
+    Column("position", Integer),
+    Column("unit_price_minor", BigInteger, nullable=False),
+    PrimaryKeyConstraint("event_id", "reservation_id", "section_id", "position"),
+)
+
+reservation_ga = Table(
+    "reservation_ga",
+    metadata,
+    Column("event_id", Text),
+    Column("reservation_id", Text),
+    Column("section_id", Text),
+    Column("quantity", Integer, nullable=False),
+    Column("unit_price_minor", BigInteger, nullable=False),
+    PrimaryKeyConstraint("event_id", "reservation_id", "section_id"),
+    CheckConstraint("quantity > 0", name="some"),
+)
+
+customer_usage = Table(
+    "customer_usage",
+    metadata,
+    Column("event_id", Text),
+    Column("customer_key", Text),
+    Column("payments_begun", BigInteger, nullable=False, server_default="0"),
+    PrimaryKeyConstraint("event_id", "customer_key"),
+    comment="Locked while a customer's tickets are counted, so that parallel payments of one customer take turns.",
+)
+
+revoked_pass = Table(
+    "revoked_pass",
+    metadata,
+    Column("event_id", Text),
+    Column("jti", Text),
+    Column("expires_at_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("event_id", "jti"),
+)
+
+release_log = Table(
+    "release_log",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("event_id", Text, nullable=False),
+    Column("reservation_id", Text, nullable=False),
+    Column("section_id", Text),
+    Column("positions", ARRAY(Integer), nullable=False),
+    Column("ga_quantity", Integer, nullable=False),
+    Column("how", Text, nullable=False),
+    Column("late_ms", BigInteger, nullable=False),
+    Column("released_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Index("ix_release_log_event", "event_id", "id"),
+)
+
+outbox, outbox_lease = outbox_tables(metadata)

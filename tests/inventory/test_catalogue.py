@@ -1,0 +1,125 @@
+"""What everybody may see: the catalogue, what is left, seats for admitted fans, and frames for its neighbours."""
+
+import asyncio
+
+from shared.contracts.frames import StockFrame, stock_channel
+from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
+
+
+async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Inventory) -> None:
+    listed = (await inventory.fans.get("/events")).json()
+    assert listed["events"] == [
+        {"event_id": EVENT, "name": "A Show", "venue": "A Hall", "starts_at": "2027-03-05T19:30:00.000Z",
+         "currency": "EUR", "price_from_minor": 3100}
+    ]  # fmt: skip
+    assert listed["next"] is None
+    event = (await inventory.fans.get(f"/events/{EVENT}")).json()
+    assert event["limits"] == {"tickets_per_order": 6, "tickets_per_customer": 6, "hold_ttl_s": 600, "pay_ttl_s": 300}
+    assert event["sections"][0] == {
+        "section_id": "A", "name": "Block A", "kind": "seated", "type": "Reserved seating", "capacity": 15,
+        "price_minor": 5250, "currency": "EUR", "rows": 3, "seats_per_row": 5,
+    }  # fmt: skip
+    assert (await inventory.fans.get("/events/nowhere")).json()["type"] == "/problems/unknown-event"
+
+
+async def test_sections_are_cacheable_and_change_their_etag_with_the_stock(inventory: Inventory) -> None:
+    path = f"/events/{EVENT}/sections"
+    first = await inventory.fans.get(path)
+    assert first.headers["cache-control"] == "public, max-age=1"
+    assert first.json()["sections"][2] == {
+        "section_id": "GA1", "name": "Floor", "kind": "ga", "type": "General Admission", "total_seats": 20,
+        "available_seats": 20, "held_seats": 0, "price_minor": 3100, "currency": "EUR",
+    }  # fmt: skip
+    same = await inventory.fans.get(path, headers={"if-none-match": first.headers["etag"]})
+    assert (same.status_code, same.content) == (304, b"")
+
+
+async def test_an_admitted_fan_pages_through_the_seats(inventory: Inventory) -> None:
+    await inventory.reserve(seats=["A-2-1"])
+    path, headers = f"/events/{EVENT}/sections/A/seats", {"authorization": f"Bearer {make_pass('fan')}"}
+    page = (await inventory.fans.get(f"{path}?page=2&page_size=4", headers=headers)).json()
+    assert (page["total_seats"], page["page"], page["page_size"]) == (15, 2, 4)
+    assert [(s["seat_id"], s["row"], s["number"], s["status"]) for s in page["seats"]] == [
+        ("A-1-5", "1", 5, "available"), ("A-2-1", "2", 1, "reserved"), ("A-2-2", "2", 2, "available"),
+        ("A-2-3", "2", 3, "available"),
+    ]  # fmt: skip
+    await inventory.room.gate.redis.hset(f"inventory:{{{EVENT}}}:gate", mapping={"ready": 0, "filling_at": 9**15})
+    assert (await inventory.fans.get(f"{path}?page=2&page_size=4", headers=headers)).json() == page
+    assert (await inventory.fans.get(f"{path}?page=99", headers=headers)).json()["seats"] == []
+    assert (await inventory.fans.get(path)).status_code == 401
+
+
+async def test_a_change_is_shown_soon_and_versions_rise(inventory: Inventory) -> None:
+    pubsub = inventory.room.gate.redis.pubsub()
+    await pubsub.subscribe(stock_channel(EVENT))
+    await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
+    frames: list[StockFrame] = []
+    async with asyncio.timeout(5):
+        while not frames or frames[-1].held != 3:
+            message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=1)
+            if message:
+                frames.append(StockFrame.model_validate_json(message["data"]))
+    await pubsub.aclose()
+    last = frames[-1]
+    assert [(s.section_id, s.available, s.held) for s in last.sections] == [("A", 14, 1), ("B", 8, 0), ("GA1", 18, 2)]
+    assert last.ready
+    assert last.holders_holding == 1
+    assert last.epoch == inventory.room.catalogue.layout(EVENT).gate_epoch
+    assert [f.version for f in frames] == sorted({f.version for f in frames})
+
+
+async def test_applying_again_changes_nothing_and_prices_may_change(inventory: Inventory) -> None:
+    assert (await inventory.put(event_file())).json()["changed"] is False
+    held = (await inventory.reserve(seats=["A-1-1"])).json()
+    file = event_file()
+    file["sections"][0]["price_minor"] = 9000
+    assert (await inventory.put(file)).json()["changed"] is True
+    assert (await inventory.mine("GET", held["reservation_id"])).json()["total_amount_minor_units"] == 5250
+    assert (await inventory.fans.get(f"/events/{EVENT}")).json()["sections"][0]["price_minor"] == 9250
+    assert await inventory.left("A") == (14, 1)
+
+
+async def test_what_is_held_or_sold_cannot_be_taken_away(inventory: Inventory) -> None:
+    await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=3)
+    for change in (
+        lambda f: f["sections"].pop(0),
+        lambda f: f["sections"][0].update(rows=2),
+        lambda f: f["sections"][2].update(capacity=2),
+    ):
+        file = event_file()
+        change(file)
+        answer = await inventory.put(file)
+        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/unsafe-change")
+    assert await inventory.broken() == []
+
+
+async def test_sections_may_be_added_and_floors_grow_while_on_sale(inventory: Inventory) -> None:
+    await inventory.reserve(ga_section="GA1", ga_quantity=3)
+    file = event_file()
+    file["sections"][2]["capacity"] = 30
+    file["sections"][1]["rows"] = 5
+    file["sections"].append({**file["sections"][0], "section_id": "C"})
+    assert (await inventory.put(file)).status_code == 200
+    await inventory.ready()
+    assert (await inventory.left("GA1"), await inventory.left("B"), await inventory.left("C")) == (
+        (27, 3), (20, 0), (15, 0)
+    )  # fmt: skip
+    assert (await inventory.reserve("other", seats=["C-1-1", "B-5-4"])).status_code == 201
+    assert await inventory.broken() == []
+
+
+async def test_release_all_gives_back_what_nobody_pays(inventory: Inventory) -> None:
+    for i in range(3):
+        await inventory.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"])
+    paying = (await inventory.reserve("payer", seats=["B-1-1"])).json()["reservation_id"]
+    await inventory.step("begin-payment", paying, "order-1")
+    assert await inventory.admin("POST", f"/events/{EVENT}/release-all") == {"released": 3}
+    assert (await inventory.left("A"), await inventory.left("B")) == ((15, 0), (7, 1))
+    again = await inventory.admin("POST", f"/events/{EVENT}/release-all")
+    assert again == {"released": 0}
+
+
+async def test_the_hot_call_is_documented(inventory: Inventory) -> None:
+    paths = (await inventory.fans.get("/openapi.json")).json()["paths"]
+    body = paths["/events/{event_id}/reservations"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert {"seats", "ga", "ga_section", "ga_quantity", "email"} <= body["properties"].keys()

@@ -1,0 +1,141 @@
+"""Bad input gets a problem document of its own, and nothing changes."""
+
+from typing import Any
+
+import pytest
+
+from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
+
+SEAT: dict[str, Any] = {"seats": ["A-1-1"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "slug"),
+    [
+        ({}, 422, "invalid-request"),
+        ({"seats": []}, 422, "invalid-request"),
+        ({"seats": ["A-1-1", "A-1-1"]}, 422, "invalid-request"),
+        ({"seats": ["A-1"]}, 422, "invalid-request"),
+        ({"seats": ["A-9-1"]}, 404, "unknown-seat"),
+        ({"seats": ["A-1-6"]}, 404, "unknown-seat"),
+        ({"seats": ["A-01-1"]}, 404, "unknown-seat"),
+        ({"seats": ["GA1-1-1"]}, 404, "unknown-section"),
+        ({"ga": [{"section_id": "A", "quantity": 1}]}, 404, "unknown-section"),
+        ({"ga": [{"section_id": "GA1", "quantity": 0}]}, 422, "invalid-request"),
+        ({"ga": [{"section_id": "GA1", "quantity": 2**40}]}, 422, "invalid-request"),
+        ({"ga_section": "GA1"}, 422, "invalid-request"),
+        ({"ga": [{"section_id": "GA1", "quantity": 7}]}, 409, "limit-exceeded"),
+        ({"ga": [{"section_id": "GA1", "quantity": 4}], "ga_section": "GA1", "ga_quantity": 3}, 409, "limit-exceeded"),
+        ({**SEAT, "best_available": {"quantity": 2}}, 422, "invalid-request"),
+        ({**SEAT, "price": 1}, 422, "invalid-request"),
+        ({**SEAT, "email": "no\0pe@example.org"}, 422, "invalid-request"),
+        ([], 422, "invalid-request"),
+    ],
+)
+async def test_a_bad_request_is_refused(inventory: Inventory, body: Any, status: int, slug: str) -> None:
+    headers = {"authorization": f"Bearer {make_pass('fan')}"}
+    answer = await inventory.fans.post(f"/events/{EVENT}/reservations", json=body, headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert await inventory.left("A") == (15, 0)
+
+
+async def test_each_wrong_credential_has_its_problem(inventory: Inventory) -> None:
+    path = f"/events/{EVENT}/reservations"
+    for headers, status, slug in (
+        ({}, 401, "no-credential"),
+        ({"authorization": "Basic x"}, 401, "bad-credential"),
+        ({"authorization": "Bearer forged"}, 401, "bad-credential"),
+        ({"authorization": f"Bearer {make_pass('fan', lasts_s=-60)}"}, 401, "bad-credential"),
+        ({"authorization": f"Bearer {make_pass('fan', event_id='other')}"}, 403, "wrong-event"),
+        ({"cookie": f"onsale_pass_{EVENT}={make_pass('fan')}"}, 403, "foreign-origin"),
+        ({"authorization": f"Bearer {make_pass('fan')}", "idempotency-key": "a b"}, 400, "idempotency-key-malformed"),
+    ):
+        answer = await inventory.fans.post(path, json=SEAT, headers=headers)
+        assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}"), headers
+    cookie = {"cookie": f"onsale_pass_{EVENT}={make_pass('fan')}", "origin": "http://fans"}
+    assert (await inventory.fans.post(path, json=SEAT, headers=cookie)).status_code == 201
+
+
+async def test_broken_and_oversized_bodies_and_unknown_events(inventory: Inventory) -> None:
+    headers = {"authorization": f"Bearer {make_pass('fan')}"}
+    path = f"/events/{EVENT}/reservations"
+    broken = await inventory.fans.post(path, content=b"{", headers=headers)
+    large = await inventory.fans.post(path, content=b" " * 300_000, headers=headers)
+    unknown = await inventory.fans.post("/events/nowhere/reservations", json=SEAT, headers=headers)
+    page = await inventory.fans.get(f"/events/{EVENT}/sections/A/seats?page_size=501", headers=headers)
+    assert (broken.status_code, large.status_code, unknown.status_code, page.status_code) == (400, 413, 404, 422)
+    assert unknown.json()["type"] == "/problems/unknown-event"
+    assert (await inventory.fans.get(f"/events/{EVENT}/reservations", headers=headers)).status_code == 405
+
+
+async def test_taken_seats_and_sold_out_say_what_and_how_many(inventory: Inventory) -> None:
+    await inventory.reserve("first", seats=["A-1-1", "A-1-2"], ga_section="GA1", ga_quantity=3)
+    taken = (await inventory.reserve("second", seats=["A-1-2", "A-1-3"])).json()
+    assert (taken["type"], taken["seats"]) == ("/problems/seats-taken", ["A-1-2"])
+    await inventory.put(event_file(tickets_per_order=20, tickets_per_customer=20))
+    out = await inventory.reserve("third", token=make_pass("third", qty_max=20), ga_section="GA1", ga_quantity=18)
+    assert (out.status_code, out.json()["type"], out.json()["available"]) == (409, "/problems/sold-out", {"GA1": 17})
+
+
+async def test_the_same_key_answers_the_same_reservation_in_its_present_state(inventory: Inventory) -> None:
+    first = (await inventory.reserve(key="key-1", **SEAT)).json()
+    again = await inventory.reserve(key="key-1", **SEAT)
+    assert (again.status_code, again.json()) == (201, first)
+    other = await inventory.reserve(key="key-1", seats=["A-1-2"])
+    assert (other.status_code, other.json()["type"]) == (422, "/problems/idempotency-key-reused")
+    assert (await inventory.mine("DELETE", first["reservation_id"])).status_code == 204
+    assert (await inventory.reserve(key="key-1", **SEAT)).json() == {**first, "status": "cancelled"}
+    assert await inventory.left("A") == (15, 0)
+    assert (await inventory.reserve("other", key="key-1", **SEAT)).json()["reservation_id"] != first["reservation_id"]
+
+
+async def test_the_same_stock_without_a_key_gives_the_live_reservation_back(inventory: Inventory) -> None:
+    first, again = (await inventory.reserve(**SEAT)).json(), (await inventory.reserve(**SEAT)).json()
+    assert first == again
+
+
+async def test_somebody_elses_reservation_is_not_there(inventory: Inventory) -> None:
+    reservation_id = (await inventory.reserve(**SEAT)).json()["reservation_id"]
+    for method, more in (("GET", ""), ("DELETE", ""), ("POST", "/extend")):
+        answer = await inventory.mine(method, reservation_id, "thief", more=more)
+        assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-reservation")
+        gone = await inventory.mine(method, "0" * 32, more=more)
+        assert gone.status_code == 404
+    assert await inventory.left("A") == (14, 1)
+
+
+async def test_an_expired_pass_still_opens_its_live_reservation(inventory: Inventory) -> None:
+    reservation_id = (await inventory.reserve(**SEAT)).json()["reservation_id"]
+    assert (await inventory.mine("GET", reservation_id, lasts_s=-60)).status_code == 200
+    assert (await inventory.mine("DELETE", reservation_id, lasts_s=-60)).status_code == 204
+    ended = await inventory.mine("GET", reservation_id, lasts_s=-60)
+    assert (ended.status_code, ended.json()["type"]) == (401, "/problems/bad-credential")
+
+
+async def test_a_hold_is_extended_once(inventory: Inventory) -> None:
+    made = (await inventory.reserve(**SEAT)).json()
+    inventory.travel(300_000)
+    longer = await inventory.mine("POST", made["reservation_id"], more="/extend")
+    assert longer.json()["reserved_until"] > made["reserved_until"]
+    again = await inventory.mine("POST", made["reservation_id"], more="/extend")
+    assert (again.status_code, again.json()["type"]) == (409, "/problems/already-extended")
+
+
+async def test_what_is_being_paid_or_bought_is_not_given_back(inventory: Inventory) -> None:
+    reservation_id = (await inventory.reserve(**SEAT)).json()["reservation_id"]
+    await inventory.step("begin-payment", reservation_id, "order-1")
+    paying = await inventory.mine("DELETE", reservation_id)
+    by_hand = await inventory.admin("POST", f"/reservations/{reservation_id}/release")
+    await inventory.step("confirm", reservation_id, "order-1")
+    bought = await inventory.mine("DELETE", reservation_id)
+    assert (paying.json()["type"], by_hand["type"]) == ("/problems/being-paid", "/problems/being-paid")
+    assert bought.json()["type"] == "/problems/already-bought"
+
+
+async def test_admin_and_internal_doors_are_locked(inventory: Inventory) -> None:
+    path = f"/admin/inventory/events/{EVENT}"
+    assert (await inventory.fans.put(path, json=event_file())).status_code == 401
+    assert (await inventory.fans.post(f"{path}/release-all", headers={"authorization": "Bearer x"})).status_code == 401
+    assert (await inventory.neighbours.post("/internal/stock", json={"event_id": EVENT})).status_code == 401
+    assert (await inventory.fans.post("/internal/stock", json={"event_id": EVENT})).status_code == 404

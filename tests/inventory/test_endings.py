@@ -1,0 +1,185 @@
+"""How holds end: by deadline, by scan, by hand; and what is being paid is never reaped."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from services.inventory import endings, sweeper
+from services.inventory.endings import scan, settle
+from services.inventory.keys import Keys
+from tests.inventory.conftest import EVENT, Inventory
+from tests.support.wait import wait_until
+
+KEYS = Keys.of(EVENT)
+HOLD_MS = 600_000 + 5_000
+
+
+async def made(inventory: Inventory, holder: str = "fan", **body: Any) -> str:
+    answer = await inventory.reserve(holder, **(body or {"seats": ["A-1-1"], "ga_section": "GA1", "ga_quantity": 2}))
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["reservation_id"])
+
+
+async def status(inventory: Inventory, reservation_id: str) -> str:
+    answer = await inventory.ask("/reservations/read", {"reservation_ids": [reservation_id]})
+    return str(answer["reservations"][0]["status"])
+
+
+async def release_log(inventory: Inventory) -> list[tuple[str, str, list[int], int, bool]]:
+    query = "SELECT section_id, how, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY section_id"
+    async with inventory.room.engine.connect() as connection:
+        rows = await connection.execute(text(query))
+        return [(r.section_id, r.how, r.positions, r.ga_quantity, 0 <= r.late_ms < 60_000) for r in rows]
+
+
+async def test_a_hold_ends_by_its_deadline_and_its_places_come_back(inventory: Inventory) -> None:
+    reservation_id = await made(inventory)
+    inventory.travel(HOLD_MS - 1_000)
+    assert await status(inventory, reservation_id) == "pending_payment", "the grace is the fan's"
+    inventory.travel(2_000)
+
+    async def over() -> bool:
+        return await inventory.left("A") == (15, 0) and await inventory.left("GA1") == (20, 0)
+
+    await wait_until(over)
+    assert await status(inventory, reservation_id) == "expired"
+    assert await release_log(inventory) == [("A", "deadline", [0], 0, True), ("GA1", "deadline", [], 2, True)]
+    assert await inventory.broken(at_rest=True) == []
+
+
+async def test_a_hold_the_gate_forgot_ends_by_the_scan(inventory: Inventory) -> None:
+    reservation_id = await made(inventory)
+    await inventory.room.gate.redis.delete(KEYS.deadlines)
+    inventory.travel(HOLD_MS + 2_000)
+
+    async def over() -> bool:
+        return await status(inventory, reservation_id) == "expired"
+
+    await wait_until(over)
+    assert {row[1] for row in await release_log(inventory)} == {"scan"}
+    await wait_until(lambda: _free(inventory))
+
+
+async def _free(inventory: Inventory) -> bool:
+    return await inventory.broken(at_rest=True) == []
+
+
+async def test_two_scanners_share_the_work(inventory: Inventory) -> None:
+    room = inventory.room
+    for i in range(5):
+        await made(inventory, f"fan-{i}", seats=[f"A-1-{i + 1}"])
+    scans = (scan(room.engine, room.gate, EVENT, now_ms=9**15, count_max=3) for _ in range(2))
+    assert sum(await asyncio.gather(*scans)) == 5
+    assert await inventory.left("A") == (15, 0)
+
+
+async def test_the_ledger_is_asked_before_a_due_hold_is_freed(inventory: Inventory) -> None:
+    """The gate thinks a hold is due; the ledger knows it was extended, or is being paid, and the gate takes that."""
+    room, redis = inventory.room, inventory.room.gate.redis
+    extended, paying = await made(inventory, "one", seats=["A-1-1"]), await made(inventory, "two", seats=["A-1-2"])
+    await inventory.step("begin-payment", paying, "order-1")
+    await redis.zadd(KEYS.deadlines, {extended: 1, paying: 1})
+    now_ms, due = await room.gate.due(EVENT, count_max=10)
+    await settle(room.engine, room.gate, EVENT, due or [extended, paying], now_ms=now_ms)
+    assert await inventory.left("A") == (13, 2)
+    assert await redis.zscore(KEYS.deadlines, extended) > now_ms
+    assert await redis.zscore(KEYS.deadlines, paying) is None
+
+
+async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_freed(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process sleeps between gate and ledger. Five seconds later its places are free, and its write fails."""
+    room = inventory.room
+    asleep, awake = asyncio.Event(), asyncio.Event()
+    real = room.gate.hold
+
+    async def slow(event_id: str, asks: Any) -> Any:
+        words = await real(event_id, asks)
+        asleep.set()
+        await awake.wait()
+        return words
+
+    monkeypatch.setattr(room.gate, "hold", slow)
+    sleeper = asyncio.create_task(inventory.reserve("sleeper", key="a-key", seats=["A-1-1"]))
+    await asleep.wait()
+    assert (await inventory.left("A"))[1] == 1
+    inventory.travel(6_000)
+
+    async def freed() -> bool:
+        return await inventory.left("A") == (15, 0)
+
+    await wait_until(freed)
+    awake.set()
+    answer = await sleeper
+    assert (answer.status_code, answer.json()["type"]) == (410, "/problems/hold-expired")
+    assert await inventory.broken(at_rest=True) == []
+
+
+async def test_without_the_tombstone_a_late_write_takes_a_freed_seat(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard shown to matter: freed without a tombstone, the sleeper's write succeeds and gate and ledger differ."""
+    from sqlalchemy import text as sql
+
+    nothing = "SELECT unnest(CAST(:ids AS text[])) WHERE :event_id <> '' AND CAST(:now_ms AS bigint) > 0"
+    monkeypatch.setattr(endings, "TOMBSTONES", sql(nothing))
+    room = inventory.room
+    real, written = room.gate.hold, asyncio.Event()
+
+    async def slow(event_id: str, asks: Any) -> Any:
+        words = await real(event_id, asks)
+        inventory.travel(6_000)
+        await wait_until(lambda: _released(inventory))
+        written.set()
+        return words
+
+    monkeypatch.setattr(room.gate, "hold", slow)
+    answer = await inventory.reserve("sleeper", seats=["A-1-1"])
+    assert answer.status_code == 201
+    assert any("agree" in finding["invariant"] for finding in await inventory.broken())
+
+
+async def _released(inventory: Inventory) -> bool:
+    return bool(await inventory.room.gate.redis.hlen(KEYS.holds) == 0)
+
+
+async def test_a_hold_being_paid_is_never_reaped_until_its_order_is_dead(inventory: Inventory) -> None:
+    reservation_id = await made(inventory)
+    await inventory.step("begin-payment", reservation_id, "order-1")
+    inventory.travel(3_600_000)
+    room = inventory.room
+    now_ms, _ = await room.gate.due(EVENT, count_max=1)
+    await room.sweeper.sweep()
+    await room.sweeper.scan()
+    await room.sweeper.ask_orders(EVENT, now_ms=now_ms)
+    assert await status(inventory, reservation_id) == "paying"
+    inventory.orders.words["order-1"] = "absent"
+    await room.sweeper.ask_orders(EVENT, now_ms=now_ms)
+    assert await status(inventory, reservation_id) == "expired"
+    assert {row[1] for row in await release_log(inventory)} == {"order"}
+    assert await inventory.broken(at_rest=True) == []
+
+
+async def test_silent_orders_release_nothing(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shared.problems import Unavailable
+
+    async def silent(refs: Any) -> Any:
+        raise Unavailable
+
+    reservation_id = await made(inventory)
+    await inventory.step("begin-payment", reservation_id, "order-1")
+    monkeypatch.setattr(inventory.orders, "payments", silent)
+    await inventory.room.sweeper.ask_orders(EVENT, now_ms=9**15)
+    assert await status(inventory, reservation_id) == "paying"
+    assert sweeper.ASK_MAX <= 256
+
+
+async def test_due_holds_in_the_way_are_settled_and_the_hold_is_tried_once_more(inventory: Inventory) -> None:
+    inventory.room.sweeper.sweep = inventory.room.sweeper.scan = None  # type: ignore[assignment, method-assign]
+    await made(inventory, "first", ga_section="GA1", ga_quantity=6)
+    await inventory.room.gate.correct(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
+    inventory.travel(HOLD_MS + 60)
+    assert (await inventory.reserve("second", ga_section="GA1", ga_quantity=6)).status_code == 201

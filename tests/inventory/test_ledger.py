@@ -1,0 +1,174 @@
+"""The ledger refuses on its own: fences, tombstones, poisoned members, ordered locks."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory import ledger
+from services.inventory.apply import apply
+from services.inventory.endings import TOMBSTONES
+from services.inventory.layout import Catalogue, Layout
+from services.inventory.ledger import Take, write
+from services.inventory.rebuild import FENCE_ALONE, RAISE_EPOCH
+from shared.contracts.event_file import EventFile
+from shared.migrate import drift
+from shared.postgres import DBAPIError
+from tests.inventory.conftest import EVENT, event_file
+from tests.support.wait import wait_until
+
+UNTIL = 4_000_000_000_000
+
+
+@pytest.fixture
+async def layout(postgres: AsyncEngine) -> Layout:
+    await apply(postgres, EventFile.model_validate(event_file()))
+    catalogue = Catalogue(postgres)
+    await catalogue.refresh()
+    return catalogue.layout(EVENT)
+
+
+def take(layout: Layout, reservation_id: str, *seats: str, ga: int = 0, email: str | None = None) -> Take:
+    basket = layout.basket(list(seats), {"GA1": ga} if ga else {})
+    return Take(reservation_id, f"fan-{reservation_id}", basket, "EUR", UNTIL, "a.b", email=email)
+
+
+async def seats_of(postgres: AsyncEngine, status: str) -> int:
+    async with postgres.connect() as connection:
+        query = text("SELECT count(*) FROM inventory.seat WHERE status = :status")
+        return int((await connection.execute(query, {"status": status})).scalar_one())
+
+
+async def remaining(postgres: AsyncEngine, section_id: str) -> int:
+    async with postgres.connect() as connection:
+        query = text("SELECT seats_remaining FROM inventory.section WHERE section_id = :s")
+        return int((await connection.execute(query, {"s": section_id})).scalar_one())
+
+
+async def test_migrations_and_tables_agree(postgres_url: str) -> None:
+    await drift(postgres_url, "inventory")
+
+
+async def test_a_batch_is_written_whole(postgres: AsyncEngine, layout: Layout) -> None:
+    takes = [take(layout, "r1", "A-1-1", ga=2), take(layout, "r2", "B-1-1"), take(layout, "r3", ga=3)]
+    assert await write(postgres, EVENT, layout.gate_epoch, takes) == ["written"] * 3
+    assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 15)
+    assert await seats_of(postgres, "held") == 2
+
+
+async def test_one_refused_member_does_not_fail_the_others(postgres: AsyncEngine, layout: Layout) -> None:
+    await write(postgres, EVENT, layout.gate_epoch, [take(layout, "r0", "A-1-1")])
+    takes = [take(layout, "r1", "A-1-2"), take(layout, "r2", "A-1-1", "A-1-3"), take(layout, "r3", ga=21)]
+    assert await write(postgres, EVENT, layout.gate_epoch, takes) == ["written", "refused", "refused"]
+    assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (13, 20)
+
+
+async def test_one_poisoned_member_does_not_fail_the_others(postgres: AsyncEngine, layout: Layout) -> None:
+    takes = [take(layout, "r1", "A-1-1"), take(layout, "r2", "A-1-2", email="nul\0"), take(layout, "r3", ga=1)]
+    first, poisoned, third = await write(postgres, EVENT, layout.gate_epoch, takes)
+    assert (first, third) == ("written", "written")
+    assert isinstance(poisoned, DBAPIError)
+    assert await remaining(postgres, "A") == 14
+
+
+async def test_the_same_id_at_the_same_moment_is_written_once(postgres: AsyncEngine, layout: Layout) -> None:
+    both = await asyncio.gather(
+        *(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1", ga=1)]) for _ in range(4))
+    )
+    assert sorted(outcome for (outcome,) in both) == ["exists", "exists", "exists", "written"]  # type: ignore[type-var]
+    assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 19)
+
+
+async def test_a_tombstone_stops_the_late_write_of_a_sleeping_process(postgres: AsyncEngine, layout: Layout) -> None:
+    async with postgres.begin() as connection:
+        await connection.execute(TOMBSTONES, {"event_id": EVENT, "ids": ["r1"], "now_ms": 1})
+    assert await write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]) == ["exists"]
+    assert await remaining(postgres, "A") == 15
+
+
+async def test_a_batch_gated_before_a_rebuild_is_refused(postgres: AsyncEngine, layout: Layout) -> None:
+    """The batch waits for the rebuild's lock, and then sees its epoch: read in a statement after the lock."""
+    late: asyncio.Task[list[ledger.Outcome]]
+    async with postgres.begin() as rebuild:
+        await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
+        late = asyncio.create_task(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
+        await _are_waiting(postgres, 1)
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
+    assert await late == ["stale"]
+    assert await remaining(postgres, "A") == 15
+
+
+async def test_one_statement_for_lock_and_epoch_would_let_it_through(
+    postgres: AsyncEngine, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard shown to matter: the same race with lock and epoch in one statement writes a hold nobody filled in."""
+    both = text(
+        "SELECT gate_epoch FROM inventory.event, "
+        "pg_advisory_xact_lock_shared(hashtextextended('inventory gate ' || :event_id, 0)) WHERE event_id = :event_id"
+    )
+    monkeypatch.setattr(ledger, "FENCE", text("SELECT CAST(:event_id AS text)"))
+    monkeypatch.setattr(ledger, "GATE_EPOCH", both)
+    async with postgres.begin() as rebuild:
+        await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
+        late = asyncio.create_task(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
+        await _are_waiting(postgres, 1)
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
+    assert await late == ["written"]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_batches_in_opposite_order_wait_instead_of_killing_each_other(
+    postgres: AsyncEngine, layout: Layout, ordered: bool
+) -> None:
+    """Both want seats 1, 2 and 3, named in opposite order, while somebody holds the lock on 3. Without the ordered lock
+    one holds 1, the other 2, and each waits for the other: the database kills one.
+    """
+    one, two, three = layout.basket(["A-1-1", "A-1-2", "A-1-3"], {}).seats
+    async with postgres.begin() as somebody:
+        lock = "SELECT 1 FROM inventory.seat WHERE section_id = 'A' AND position = :position FOR UPDATE"
+        await somebody.execute(text(lock), {"position": three[1]})
+        both = asyncio.gather(
+            _take_seats(postgres, [one, three, two], "r1", ordered=ordered),
+            _take_seats(postgres, [two, three, one], "r2", ordered=ordered),
+        )
+        await _are_waiting(postgres, 2)
+    assert sorted(await both) == ([0, 3] if ordered else [-1, 3])
+
+
+async def _take_seats(
+    postgres: AsyncEngine, seats: list[tuple[str, int, str, int]], reservation_id: str, *, ordered: bool
+) -> int:
+    """Rows taken by the real statement or by one without its order; -1 for a deadlock."""
+    statement, order = str(ledger.TAKE_SEATS), "    ORDER BY s.section_id, s.position\n    FOR UPDATE"
+    assert order in statement
+    if not ordered:
+        statement = statement.replace(order, "    FOR UPDATE")
+    values = {
+        "event_id": EVENT, "mark": "held", "section_ids": [s[0] for s in seats], "positions": [s[1] for s in seats],
+        "ids": [reservation_id] * len(seats), "prices": [1] * len(seats),
+    }  # fmt: skip
+    async with postgres.connect() as connection:
+        await connection.execute(text("SET LOCAL deadlock_timeout = '50ms'"))
+        for plan in ("hashjoin", "mergejoin", "seqscan", "bitmapscan"):
+            await connection.execute(text(f"SET LOCAL enable_{plan} = off"))
+        try:
+            taken = (await connection.execute(text(statement), values)).rowcount
+            await connection.commit()
+        except DBAPIError as broken:
+            if "deadlock" not in str(broken):
+                raise
+            return -1
+    return int(taken)
+
+
+async def _are_waiting(postgres: AsyncEngine, count: int) -> None:
+    query = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+
+    async def waiting() -> bool:
+        async with postgres.connect() as connection:
+            return int((await connection.execute(query)).scalar_one()) >= count
+
+    await wait_until(waiting)

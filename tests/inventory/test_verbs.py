@@ -1,0 +1,230 @@
+"""The gate's scripts against a real engine: all or nothing, idempotent, bounded, and called as their headers say."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from services.inventory import gate as gate_room
+from services.inventory.gate import Gate, Gated, Refusal, load
+from services.inventory.keys import Keys
+
+E = "e"
+KEYS = Keys.of(E)
+LUA = Path(gate_room.__file__).parent / "lua"
+VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude")
+
+
+async def opened(redis: Redis, *, a: str = "....|....", floor: int = 10) -> Gate:
+    """A gate with a seated section A and a floor GA."""
+    section = KEYS.only("gate", "counts", "dirty", "map")
+    await load("fill_begin")(redis, gate=KEYS.gate, emptied=[KEYS.counts], epoch=1, clock_offset_ms=0)
+    for name, marks, n in (("A", a, a.count(".")), ("GA", "", floor)):
+        counts = {"available": n, "held": 0, "sold": 0, "blocked": 0}
+        await load("fill_section")(redis, **section, epoch=1, section_id=name, marks=marks, **counts)
+    await load("open")(redis, gate=KEYS.gate, epoch=1, engine="x")
+    return Gate(redis)
+
+
+def ask(basket: str, *, reservation_id: str = "r1", holder: str = "fan", **more: Any) -> dict[str, Any]:
+    return {
+        "reservation_id": reservation_id, "holder": holder, "jti": "j", "stock_print": basket, "body_print": "",
+        "basket": basket, "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5, **more,
+    }  # fmt: skip
+
+
+async def hold(gate: Gate, basket: str, **more: Any) -> Gated | Refusal:
+    return (await gate.hold(E, [ask(basket, **more)]))[0]
+
+
+async def state(redis: Redis) -> dict[str, Any]:
+    """Everything the gate remembers, apart from its clock."""
+    counts = {k.decode(): int(v) for k, v in (await redis.hgetall(KEYS.counts)).items() if int(v)}
+    return {
+        "map": (await redis.get(KEYS.map + "A")).decode(), "counts": counts,
+        "holds": sorted(await redis.hkeys(KEYS.holds)),
+        "deadlines": await redis.zrange(KEYS.deadlines, 0, -1), "usage": await redis.hgetall(KEYS.usage),
+        "holding": await redis.hget(KEYS.gate, "holding"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_script_is_called_as_its_header_says(verb: str) -> None:
+    script = load(verb)
+    source = (LUA / f"{verb}.lua").read_text()
+    code = "\n".join(line for line in source.splitlines() if not line.startswith("--"))
+    for which, slots in (("KEYS", script.keys), ("ARGV", script.arguments)):
+        used = {int(n) for n in re.findall(rf"{which}\[(\d+)\]", code)}
+        listed = next((i for i, slot in enumerate(slots, 1) if slot.is_list), None)
+        assert used <= set(range(1, len(slots) + 1))
+        assert set(range(1, len(slots) + 1)) - used <= {listed}
+    with pytest.raises(TypeError, match="missing or unknown"):
+        script.bind({"nonsense": 1})
+
+
+async def test_a_basket_is_taken_whole_or_not_at_all(redis: Redis) -> None:
+    gate = await opened(redis)
+    assert isinstance(await hold(gate, "A:0,1;GA*3"), Gated)
+    before = await state(redis)
+    assert (before["map"], before["counts"]) == (
+        "hh..|....", {"A:available": 6, "A:held": 2, "GA:available": 7, "GA:held": 3}
+    )  # fmt: skip
+    seats = await hold(gate, "A:1,2;GA*1", reservation_id="r2", holder="other")
+    floor = await hold(gate, "A:2;GA*8", reservation_id="r3", holder="third")
+    assert isinstance(seats, Refusal)
+    assert (seats.word, seats.detail) == ("seats-taken", "A:1")
+    assert isinstance(floor, Refusal)
+    assert (floor.word, floor.detail) == ("sold-out", "GA*7")
+    assert await state(redis) == before
+
+
+async def test_a_row_end_is_no_seat(redis: Redis) -> None:
+    gate = await opened(redis)
+    refused = await hold(gate, "A:3,4")
+    assert isinstance(refused, Refusal)
+    assert refused.detail == "A:4"
+
+
+async def test_holding_again_changes_nothing_and_another_basket_is_refused(redis: Redis) -> None:
+    gate = await opened(redis)
+    first = await hold(gate, "A:0;GA*2")
+    before = await state(redis)
+    again = await hold(gate, "A:0;GA*2")
+    assert isinstance(first, Gated)
+    assert isinstance(again, Gated)
+    assert (again.word, again.until_ms) == ("again", first.until_ms)
+    other = await hold(gate, "A:1")
+    assert isinstance(other, Refusal)
+    assert other.word == "reused"
+    assert await state(redis) == before
+
+
+async def test_the_same_holder_gets_the_same_stock_back_under_its_first_id(redis: Redis) -> None:
+    gate = await opened(redis)
+    await hold(gate, "A:0")
+    again = await hold(gate, "A:0", reservation_id="r2")
+    assert isinstance(again, Gated)
+    assert (again.word, again.reservation_id) == ("again", "r1")
+
+
+async def test_limits_name_themselves(redis: Redis) -> None:
+    gate = await opened(redis)
+    await hold(gate, "GA*2", tickets_max=3, live_max=1)
+    live = await hold(gate, "GA*1", reservation_id="r2", tickets_max=3, live_max=1)
+    tickets = await hold(gate, "GA*3", reservation_id="r3", tickets_max=3)
+    assert isinstance(live, Refusal)
+    assert isinstance(tickets, Refusal)
+    assert (live.detail, tickets.detail) == ("active_reservations_per_customer", "tickets_per_customer")
+
+
+async def test_a_refusal_names_at_most_twenty_due_holds_and_frees_none(redis: Redis) -> None:
+    gate = await opened(redis, floor=30)
+    for i in range(30):
+        await hold(gate, "GA*1", reservation_id=f"r{i:02}", holder=f"fan-{i}")
+    gate.clock_offset_ms = 3_600_000
+    before = await state(redis)
+    refused = await hold(gate, "GA*1", reservation_id="late", holder="late")
+    assert isinstance(refused, Refusal)
+    assert len(refused.due) == 20
+    assert await state(redis) == before
+
+
+async def test_the_clock_never_goes_back(redis: Redis) -> None:
+    gate = await opened(redis)
+    gate.clock_offset_ms = 60_000
+    ahead, _ = await gate.due(E, count_max=1)
+    gate.clock_offset_ms = 0
+    assert (await gate.due(E, count_max=1))[0] >= ahead
+
+
+async def test_a_closed_gate_takes_nothing(redis: Redis) -> None:
+    refused = await hold(Gate(redis), "GA*1")
+    assert isinstance(refused, Refusal)
+    assert refused.word == "not-ready"
+    assert await redis.keys("*") == []
+
+
+async def test_release_and_confirm_work_once(redis: Redis) -> None:
+    gate = await opened(redis)
+    fresh = await state(redis)
+    await hold(gate, "A:0;GA*2")
+    await gate.release(E, ["r1", "r1"])
+    assert await state(redis) == fresh
+    await hold(gate, "A:0;GA*2")
+    await gate.confirm(E, ["r1"])
+    sold = await state(redis)
+    assert (sold["map"], sold["counts"]) == (
+        "s...|....", {"A:available": 7, "A:sold": 1, "GA:available": 8, "GA:sold": 2}
+    )  # fmt: skip
+    assert sold["usage"] == {b"t:fan": b"3"}
+    await gate.confirm(E, ["r1"])
+    await gate.release(E, ["r1"])
+    assert await state(redis) == sold
+
+
+async def test_payment_takes_the_deadline_away_and_gives_it_back(redis: Redis) -> None:
+    gate = await opened(redis)
+    await hold(gate, "A:0")
+    await gate.begin_payment(E, [("r1", 1_000)])
+    await gate.begin_payment(E, [("r1", 1_000)])
+    assert (await state(redis))["deadlines"] == []
+    await gate.end_payment(E, [("r1", 1_000)], grace_ms=500)
+    assert await redis.zscore(KEYS.deadlines, "r1") == 1_500
+    await gate.extend(E, [("r1", 9_000), ("unknown", 9_000)], grace_ms=500)
+    assert await redis.zrange(KEYS.deadlines, 0, -1, withscores=True) == [(b"r1", 9_500.0)]
+
+
+async def test_retaking_twice_sells_once_and_overrules_a_newer_hold(redis: Redis) -> None:
+    gate = await opened(redis)
+    await hold(gate, "A:0", reservation_id="new", holder="new")
+    for _ in range(2):
+        await gate.retake(E, "r1", "fan", "A:0;GA*2")
+    after = await state(redis)
+    assert (after["map"], after["counts"]) == (
+        "s...|....", {"A:available": 7, "A:sold": 1, "GA:available": 8, "GA:sold": 2}
+    )  # fmt: skip
+    await gate.release(E, ["new"])
+    assert (await state(redis))["map"] == "s...|....", "releasing the loser must not free what was sold"
+
+
+async def test_correct_and_cap_take_the_ledgers_word(redis: Redis) -> None:
+    gate = await opened(redis)
+    assert (
+        await gate.correct(E, ["A", 0, "*", "s", "A", 1, "h", "s", "GA", "count", ".", -4, "GA", "count", "s", 4]) == 3
+    )
+    await gate.cap(E, {"GA": 2})
+    await gate.cap(E, {"GA": 5})
+    after = await state(redis)
+    assert after["map"] == "s...|....", "a seat that changed since it was looked at is left alone"
+    assert after["counts"] == {"A:available": 7, "A:sold": 1, "GA:available": 2, "GA:held": 4, "GA:sold": 4}
+
+
+async def test_a_pass_dies_only_while_its_holder_holds_nothing(redis: Redis) -> None:
+    gate = await opened(redis)
+    held = await hold(gate, "A:0")
+    assert isinstance(held, Gated)
+    assert await gate.revoke(E, [("j", "fan", 9**12)]) == [("live", held.until_ms)]
+    await gate.release(E, ["r1"])
+    assert await gate.revoke(E, [("j", "fan", 9**12)]) == [("gone", None)]
+    refused = await hold(gate, "A:0")
+    assert isinstance(refused, Refusal)
+    assert refused.word == "revoked"
+
+
+async def test_filling_with_an_older_epoch_is_refused(redis: Redis) -> None:
+    await opened(redis)
+    begin = load("fill_begin")
+    assert await begin(redis, gate=KEYS.gate, emptied=[], epoch=3, clock_offset_ms=0) == b"done"
+    before = await redis.hgetall(KEYS.counts)
+    some = KEYS.only("gate", "counts", "dirty", "map")
+    section: dict[str, Any] = {"section_id": "GA", "marks": "", "available": 99, "held": 0, "sold": 0, "blocked": 0}
+    assert await begin(redis, gate=KEYS.gate, emptied=[], epoch=2, clock_offset_ms=0) == b"superseded"
+    assert await load("fill_section")(redis, **some, epoch=2, **section) == b"superseded"
+    few = KEYS.only("gate", "holds", "deadlines", "usage")
+    assert await load("fill_holds")(redis, **few, epoch=2, listed=[]) == b"superseded"
+    assert await load("fill_usage")(redis, **KEYS.only("gate", "usage"), epoch=2, tickets=[]) == b"superseded"
+    assert await load("fill_revoked")(redis, **KEYS.only("gate", "revoked"), epoch=2, passes=[]) == b"superseded"
+    assert await load("open")(redis, gate=KEYS.gate, epoch=2, engine="x") == b"superseded"
+    assert await redis.hgetall(KEYS.counts) == before
