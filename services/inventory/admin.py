@@ -88,5 +88,5 @@ async def reconcile(operator: AnOperator, inventory: InRoom, event_id: EventIdPa
 
 
 @router.get("/events/{event_id}/audit", summary="The live invariants of an event's stock")
-async def get_audit(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> list[dict[str, Any]]:
-    return await audit(inventory.engine, inventory.gate, inventory.catalogue.layout(event_id))
+async def get_audit(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
+    return {"invariants": await audit(inventory.engine, inventory.gate, inventory.catalogue.layout(event_id))}

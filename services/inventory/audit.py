@@ -1,5 +1,6 @@
 """The invariants inventory answers for, looked at live over gate and ledger (architecture §8: 1, 2, 7 and 9)."""
 
+import asyncio
 from typing import Any
 
 from sqlalchemy import text
@@ -8,10 +9,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory.gate import Gate
 from services.inventory.layout import Layout
 from services.inventory.reconcile import GateStock, differences, read_gate
+from services.inventory.record import Record
 from services.inventory.stocktake import Stock, take_stock
+from shared.clock import now_ms
 
 Finding = dict[str, Any]
 SHOWN_MAX = 5
+LOOKS_MAX, BETWEEN_LOOKS_S = 3, 0.5
+SWEEP_SLACK_MS = 10_000
 
 WRONG_REMAINING = text(
     "SELECT s.section_id FROM inventory.section s WHERE s.event_id = :event_id AND s.seats_remaining <> CASE s.kind "
@@ -43,25 +48,46 @@ NOT_SOLD = text(
 
 
 async def audit(engine: AsyncEngine, gate: Gate, layout: Layout) -> list[Finding]:
-    """Each invariant with whether it holds and what was seen. Invariant 9 speaks of an event at rest."""
+    """Each invariant with whether it holds and what was seen.
+
+    Gate and ledger are read one after the other, so in the middle of a sale they may differ for a moment: only what is
+    wrong in every one of a few looks is broken.
+    """
+    broken = await _look(engine, gate, layout)
+    for _ in range(LOOKS_MAX - 1):
+        if not any(broken.values()):
+            break
+        await asyncio.sleep(BETWEEN_LOOKS_S)
+        again = await _look(engine, gate, layout)
+        broken = {name: [what for what in found if what in again[name]] for name, found in broken.items()}
+    return [_finding(name, found) for name, found in broken.items()]
+
+
+async def _look(engine: AsyncEngine, gate: Gate, layout: Layout) -> dict[str, list[str]]:
+    """What is wrong at this moment, by invariant."""
     in_gate = await read_gate(gate.redis, layout.event_id, layout)
     stock = await take_stock(engine, layout.event_id)
     async with engine.connect() as connection:
-        wrong = {
-            name: await _names(connection, query, layout.event_id)
-            for name, query in (
-                ("remaining", WRONG_REMAINING), ("owners", WRONG_OWNERS), ("twice", OWNED_TWICE), ("unsold", NOT_SOLD)
-            )
-        }  # fmt: skip
-    return [
-        _finding("1 ledger: available + held + sold + blocked = capacity", wrong["remaining"] + _unequal(stock)),
-        _finding("1 gate: available + held + sold + blocked = capacity", _unequal_gate(in_gate, stock)),
-        _finding("1 gate and ledger agree", [" ".join(d) for d in differences(in_gate, stock)], ready=in_gate.ready),
-        _finding("2 a seat has at most one live owner", wrong["owners"] + wrong["twice"]),
-        _finding("2 sold ≤ capacity", [s for s, x in stock.sections.items() if x.sold > x.capacity or x.available < 0]),
-        _finding("7 confirmed ⇒ its seats are sold to it", wrong["unsold"]),
-        _finding("9 nothing stays held", [record.reservation_id for record in stock.live]),
-    ]
+        remaining, owners, twice, unsold = [
+            await _names(connection, query, layout.event_id)
+            for query in (WRONG_REMAINING, WRONG_OWNERS, OWNED_TWICE, NOT_SOLD)
+        ]
+    at_ms = now_ms() + gate.clock_offset_ms
+    apart = [" ".join(difference) for difference in differences(in_gate, stock)]
+    return {
+        "1 ledger: available + held + sold + blocked = capacity": remaining + _unequal(stock),
+        "1 gate: available + held + sold + blocked = capacity": _unequal_gate(in_gate, stock),
+        "1 gate and ledger agree": apart if in_gate.ready else ["the gate is not ready", *apart],
+        "2 a seat has at most one live owner": owners + twice,
+        "2 sold ≤ capacity": [s for s, x in stock.sections.items() if x.sold > x.capacity or x.available < 0],
+        "7 confirmed ⇒ its seats are sold to it": unsold,
+        "9 nothing is held past its time": [record.reservation_id for record in stock.live if _overdue(record, at_ms)],
+    }
+
+
+def _overdue(record: Record, at_ms: int) -> bool:
+    """A hold nobody pays for that should have gone back by now; one that is being paid waits for its outcome."""
+    return record.status == "pending_payment" and record.release_at_ms + SWEEP_SLACK_MS < at_ms
 
 
 async def _names(connection: AsyncConnection, query: Any, event_id: str) -> list[str]:
@@ -84,7 +110,6 @@ def _unequal_gate(gate: GateStock, stock: Stock) -> list[str]:
     return wrong
 
 
-def _finding(invariant: str, broken: list[str], *, ready: bool = True) -> Finding:
-    detail = "" if ready else "the gate is not ready; "
-    detail += f"{len(broken)} broken: {', '.join(broken[:SHOWN_MAX])}" if broken else "holds"
-    return {"invariant": invariant, "holds": ready and not broken, "detail": detail}
+def _finding(invariant: str, broken: list[str]) -> Finding:
+    detail = f"{len(broken)} broken: {', '.join(broken[:SHOWN_MAX])}" if broken else "nothing found"
+    return {"invariant": invariant, "holds": not broken, "detail": detail}

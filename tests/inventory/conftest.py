@@ -116,8 +116,12 @@ class Inventory:
 
     async def broken(self, *, at_rest: bool = False) -> list[Any]:
         """Invariants that do not hold now."""
-        findings = await self.admin("GET", f"/events/{EVENT}/audit")
-        return [f for f in findings if not f["holds"] and (at_rest or not f["invariant"].startswith("9"))]
+        findings = (await self.admin("GET", f"/events/{EVENT}/audit"))["invariants"]
+        broken = [finding for finding in findings if not finding["holds"]]
+        if at_rest:
+            frame = await self.room.board.frame(self.room.catalogue.layout(EVENT))
+            broken += [f"{s.section_id} holds {s.held}" for s in frame.sections if s.held]
+        return broken
 
     def travel(self, ms: int) -> None:
         """Moves the engines' clock."""
