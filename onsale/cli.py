@@ -1,11 +1,14 @@
-"""The commands people type. Each is a few lines here and a room of its own elsewhere."""
+"""The commands people type. Each is a few lines here and a room of its own elsewhere.
+
+What runs services is imported where it is used: an operator's command should not wait for five services to load.
+"""
 
 import asyncio
 import logging
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import httpx
 import typer
@@ -14,17 +17,18 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from onsale import event_files, key_file, serve
+from onsale import event_files, key_file
 from onsale.admin import Admin, Refused
 from onsale.audit import print_audit
 from onsale.child import EngineTrouble
 from onsale.engines import suite_url
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
-from onsale.up import Suite, run
-from shared import migrate
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
+
+if TYPE_CHECKING:
+    from onsale.up import Suite
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -77,6 +81,8 @@ def up(
     Data stays in the data directory; starting again goes on where it stopped. An engine named in ONSALE_POSTGRES_URL
     or ONSALE_REDIS_URL is used as it is; otherwise one on PATH is started, or the one that came with the installation.
     """
+    from onsale.up import Suite, run
+
     write_json_lines(logging.INFO if verbose else logging.WARNING)
     files = [event_files.read(path) for path in event or []]
     suite = Suite(
@@ -90,7 +96,7 @@ def up(
     _run(run(suite, started=lambda: _welcome(suite)))
 
 
-def _welcome(suite: Suite) -> None:
+def _welcome(suite: "Suite") -> None:
     table = Table.grid(padding=(0, 2))
     table.add_row("Fan page", f"[bold]{suite.url}/[/]")
     for event in suite.events:
@@ -115,6 +121,8 @@ def serve_one(
 
 
 async def _serve(names: list[Service]) -> None:
+    from onsale import serve
+
     apps = serve.create(names)
     await serve.until_told(apps, serve.public_listeners(apps), serve.internal_listeners(apps))
 
@@ -124,6 +132,8 @@ def run_migrations(
     postgres_url: Annotated[str, typer.Option(envvar="ONSALE_POSTGRES_URL", help="postgresql+asyncpg://…")],
 ) -> None:
     """Bring the ledger's tables to this version. Safe to repeat, and for several at once."""
+    from shared import migrate
+
     for service in migrate.SERVICES_WITH_TABLES:
         _run(migrate.upgrade(postgres_url, service))
         out.print(f"{service}: up to date")

@@ -20,7 +20,7 @@ http {{
     access_log off;
     server_tokens off;
     default_type application/octet-stream;
-    client_max_body_size 64k;
+    client_max_body_size 256k;
     keepalive_timeout 75s;
 
     # One person behind an address asks a few times a second; a school or an office shares one address.

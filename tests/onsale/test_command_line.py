@@ -1,31 +1,51 @@
 """The command line: help worth reading, one clear line for what a person can put right, honest exit codes."""
 
-import os
 import socket
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from onsale import cli
 from tests.support.suite import RunningSuite
 
 
-def onsale(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "onsale", *words],
-        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "COLUMNS": "200", **environ},
-    )  # fmt: skip
+class Ended(NamedTuple):
+    """How a command ended and what it said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `onsale …` in this process, as the installed command does."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["onsale", *words])
+        cli.out.width = cli.err.width = 200
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return Ended(ended.value.code or 0, *capsys.readouterr())
+
+    return run
 
 
 @pytest.mark.parametrize("command", ["up", "serve", "migrate", "simulate", "audit", "events", "room", "room set"])
-def test_every_command_explains_itself(command: str) -> None:
+def test_every_command_explains_itself(onsale: Command, command: str) -> None:
     helped = onsale(*command.split(), "--help")
     assert helped.returncode == 0
     assert len(helped.stdout) > 200
 
 
-def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_clear_line(onsale: Command, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -37,7 +57,7 @@ def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
     ]
 
 
-def test_a_mistake_in_an_event_file_names_line_and_field(tmp_path: Path) -> None:
+def test_a_mistake_in_an_event_file_names_line_and_field(onsale: Command, tmp_path: Path) -> None:
     arena = Path(__file__).parents[2] / "deploy" / "events" / "arena.yaml"
     broken = tmp_path / "broken.yaml"
     broken.write_text(arena.read_text().replace("rows: 20", "rows: many", 1))
@@ -56,44 +76,50 @@ def test_a_mistake_in_an_event_file_names_line_and_field(tmp_path: Path) -> None
         ("", "(the whole file)"),
     ],
 )
-def test_a_file_that_is_no_event_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_no_event_file_is_refused(onsale: Command, tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "event.yaml"
     path.write_text(text)
     answer = onsale("events", "apply", str(path))
     assert (answer.returncode, said in answer.stderr) == (2, True), answer.stderr
 
 
-def test_no_suite_is_one_clear_line(tmp_path: Path) -> None:
+def test_no_suite_is_one_clear_line(onsale: Command, tmp_path: Path) -> None:
     answer = onsale("room", "show", "arena-2026", "--url", "http://127.0.0.1:9", "--data-dir", str(tmp_path))
     assert answer.returncode == 2
     assert "is `onsale up` running?" in answer.stderr
 
 
-def test_an_operator_steers_a_room(suite: RunningSuite) -> None:
-    assert suite.command("room", "set", "arena-2026", "--rate", "77", "--max-active", "500").returncode == 0
-    shown = suite.command("room", "show", "arena-2026").stdout
+@pytest.fixture
+def operate(onsale: Command, suite: RunningSuite) -> Command:
+    """Runs `onsale …` against the running suite."""
+    return lambda *words: onsale(*words, "--data-dir", str(suite.data_dir))
+
+
+def test_an_operator_steers_a_room(operate: Command) -> None:
+    assert operate("room", "set", "arena-2026", "--rate", "77", "--max-active", "500").returncode == 0
+    shown = operate("room", "show", "arena-2026").stdout
     assert "77" in shown
     assert "500" in shown
-    assert suite.command("room", "pause", "arena-2026").returncode == 0
-    assert "paused" in suite.command("room", "show", "arena-2026").stdout
-    assert suite.command("room", "resume", "arena-2026").returncode == 0
-    assert suite.command("room", "set", "arena-2026", "--rate", "50", "--max-active", "2000").returncode == 0
-    assert suite.command("room", "set", "arena-2026").returncode == 2
-    assert suite.command("room", "show", "nowhere").returncode == 2
+    assert operate("room", "pause", "arena-2026").returncode == 0
+    assert "paused" in operate("room", "show", "arena-2026").stdout
+    assert operate("room", "resume", "arena-2026").returncode == 0
+    assert operate("room", "set", "arena-2026", "--rate", "50", "--max-active", "2000").returncode == 0
+    assert operate("room", "set", "arena-2026").returncode == 2
+    assert operate("room", "show", "nowhere").returncode == 2
 
 
-def test_the_audit_of_a_fresh_event_is_clean(suite: RunningSuite) -> None:
-    audited = suite.command("audit", "arena-2026")
+def test_the_audit_of_a_fresh_event_is_clean(operate: Command) -> None:
+    audited = operate("audit", "arena-2026")
     assert audited.returncode == 0, audited.stdout
     assert "NO" not in audited.stdout
 
 
-def test_applying_a_file_again_changes_nothing(suite: RunningSuite) -> None:
+def test_applying_a_file_again_changes_nothing(operate: Command) -> None:
     arena = Path(__file__).parents[2] / "deploy" / "events" / "arena.yaml"
-    before = suite.command("room", "show", "arena-2026").stdout
-    applied = suite.command("events", "apply", str(arena))
+    before = operate("room", "show", "arena-2026").stdout
+    applied = operate("events", "apply", str(arena))
     assert applied.returncode == 0, applied.stderr
-    assert suite.command("room", "show", "arena-2026").stdout == before
+    assert operate("room", "show", "arena-2026").stdout == before
 
 
 def test_secrets_are_their_owners_alone(suite: RunningSuite) -> None:

@@ -90,14 +90,6 @@ class RunningSuite:
     def engines(self) -> dict[str, str]:
         return dict(json.loads((self.data_dir / "engines.json").read_text()))
 
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Another `onsale` command against this suite."""
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "onsale", *words, "--data-dir", str(self.data_dir)],
-            capture_output=True, text=True, timeout=60, check=False,
-            env={**os.environ, "COLUMNS": "200"},
-        )  # fmt: skip
-
     def operator(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {self.admin_key}"}, timeout=20)
 
