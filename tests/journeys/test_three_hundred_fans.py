@@ -35,7 +35,9 @@ async def one(browser, event_id: str, number: int) -> tuple[int, list[str]]:
     if not await called(fan, browser):
         return 0, []
     await fan.claim()
-    wishes = [{"seats": [f"A-{1 + (number + step) % 50 // 10}-{1 + (number + step) % 10}"]} for step in range(50)]
+    wishes: list[dict] = [
+        {"seats": [f"A-{1 + (number + step) % 50 // 10}-{1 + (number + step) % 10}"]} for step in range(50)
+    ]
     wishes = [*wishes[:3], {"ga": [{"section_id": "GA", "quantity": 1}]}, *wishes[3:]]
     for wish in wishes:
         answer = await fan.reserve(**wish)

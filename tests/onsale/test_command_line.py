@@ -33,7 +33,7 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         cli.out.width = cli.err.width = 200
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        return Ended(ended.value.code or 0, *capsys.readouterr())
+        return Ended(int(ended.value.code or 0), *capsys.readouterr())
 
     return run
 

@@ -1,5 +1,7 @@
 """The header of a script is its signature."""
 
+from typing import Any
+
 import pytest
 
 from shared.lua import Script
@@ -29,7 +31,9 @@ async def test_a_script_is_called_by_the_names_in_its_header(redis) -> None:
 async def test_an_engine_that_forgot_the_script_gets_it_again(redis) -> None:
     await script()(redis, counter="c", calls="s", call_id="1", numbers=[1])
     await redis.script_flush()
-    calls = [{"counter": "c", "calls": "s", "call_id": str(n), "numbers": [n]} for n in range(2, 5)]
+    calls: list[dict[str, Any]] = [
+        {"counter": "c", "calls": "s", "call_id": str(n), "numbers": [n]} for n in range(2, 5)
+    ]
     assert [answer[1] for answer in await script().many(redis, calls)] == [3, 6, 10]
 
 

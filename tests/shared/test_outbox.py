@@ -64,17 +64,17 @@ async def test_one_relay_works_at_a_time_and_another_takes_over(postgres, redis,
     assert await logged(redis) == [1, 2]
 
 
-async def test_an_event_is_told_again_when_the_mark_was_lost(postgres, redis, tables) -> None:
+async def test_an_event_is_told_again_when_the_mark_was_lost(postgres, redis, tables, monkeypatch) -> None:
     async with postgres.begin() as connection:
         await tell(connection, tables[0], [event(1)])
     relay = Relay(postgres, redis, *tables)
-    relay._mark = lambda ids: _nothing()  # the process died between log and mark
+    monkeypatch.setattr(relay, "_mark", _nothing)  # the process died between log and mark
     await relay.turn()
-    await Relay.turn(relay)
+    await relay.turn()
     assert await logged(redis) == [1, 1]
 
 
-async def _nothing() -> None:
+async def _nothing(ids: list[int]) -> None:
     return None
 
 

@@ -41,21 +41,21 @@ class Count(Body):
 
 
 @pytest.fixture
-def app() -> FastAPI:
+def app():
     @asynccontextmanager
     async def lifespan(app: FastAPI):
         yield
 
     async def broken() -> None:
-        if app.state.engine_away:
+        if made.state.engine_away:
             raise ConnectionError
 
-    app = create_service(
+    made = create_service(
         "queue", SETTINGS, title="test", lifespan=lifespan, routers=[outside], internal_routers=[inside],
         checks=lambda app: {"engine": broken},
     )  # fmt: skip
-    app.state.engine_away = False
-    return app
+    made.state.engine_away = False
+    return made
 
 
 def client(app, face=public) -> httpx.AsyncClient:

@@ -30,4 +30,4 @@ def test_production_refuses_development_secrets_in_one_line(monkeypatch) -> None
 
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
-        Settings().port = 1
+        Settings().port = 1  # type: ignore[misc]

@@ -17,7 +17,8 @@ class Server:
     """Answers each request with the next of `answers`; empty closes, None says nothing."""
 
     def __init__(self, *answers: bytes | None) -> None:
-        self.answers, self.requests, self.connections = list(answers), [], 0
+        self.answers, self.connections = list(answers), 0
+        self.requests: list[bytes] = []
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
