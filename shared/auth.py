@@ -165,7 +165,7 @@ AdminKeysSetting = Annotated[AdminKeys, NoDecode, BeforeValidator(_admin_keys)]
 def operators(role: Role) -> Any:
     """A dependency that yields the `Operator`, who must have at least this role. The app's state has `admin_keys`."""
 
-    def check(request: Request) -> Operator:
+    async def check(request: Request) -> Operator:
         token = bearer(request)
         if token is None:
             raise NoCredential

@@ -1,18 +1,54 @@
 """The short way to hot routes: past the framework's layers, to the same endpoint, with the same problem documents.
 
-Only the public face takes it. A route is on it if its endpoint is an ASGI class and its path parameters are plain
-strings; for anything else, wrong methods included, the app itself answers.
+A route is on it if its endpoint is an ASGI class and its path parameters are plain strings; for anything else, wrong
+methods included, the app itself answers. Neighbours have hot routes too, behind their lock.
 """
 
+import time
 from collections.abc import Sequence
 
 from fastapi import FastAPI
 from starlette.convertors import StringConvertor
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared.auth import SERVICE_HEADER, check_service_call
+from shared.tokens import Keyring
+
+SIGNATURE = SERVICE_HEADER.encode()
 
 STARTED_KEY = "onsale.started"
+
+
+class NeighboursOnly:
+    """An endpoint behind the lock of `/internal`: it is handed the whole body, in one message, once its signature is
+    checked.
+    """
+
+    def __init__(self, endpoint: ASGIApp, keys: Keyring) -> None:
+        self._endpoint, self._keys = endpoint, keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        signature = next((value for name, value in scope["headers"] if name == SIGNATURE), b"").decode("latin-1")
+        check_service_call(self._keys, signature, scope["method"], scope["path"], body, now_s=time.time())
+
+        async def whole() -> Message:
+            return {"type": "http.request", "body": body}
+
+        await self._endpoint(scope, whole, send)
+
+
+def internal_hot_route(route: Route, keys: Keyring) -> Route:
+    """The same route under `/internal`, behind its lock."""
+    return Route(f"/internal{route.path}", NeighboursOnly(route.endpoint, keys), methods=list(route.methods or ()))
 
 
 class HotLane:

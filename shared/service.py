@@ -23,12 +23,12 @@ from redis.exceptions import TimeoutError as RedisLate
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolLate
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import problems
 from shared.auth import neighbours_only
-from shared.hot_lane import STARTED_KEY, HotLane
+from shared.hot_lane import STARTED_KEY, HotLane, internal_hot_route
 from shared.logs import data
 from shared.problems import Problem
 from shared.settings import ServiceSettings
@@ -55,14 +55,16 @@ def create_service(
     routers: Sequence[APIRouter] = (),
     hot_routes: Sequence[BaseRoute] = (),
     internal_routers: Sequence[APIRouter] = (),
+    internal_hot_routes: Sequence[Route] = (),
     checks: Callable[[FastAPI], Checks] = lambda app: {},
 ) -> FastAPI:
-    """One service's app. `checks` are the engines `/readyz` asks; internal routers get `/internal` and a lock."""
+    """One service's app. `checks` are the engines `/readyz` asks; what is internal gets `/internal` and a lock."""
     app = FastAPI(title=f"Onsale {title}", version=VERSION, lifespan=lifespan, redoc_url=None)
     app.state.settings = settings
     app.state.draining = False
     app.state.on_drain = []
-    app.router.routes.extend(hot_routes)
+    hot = [*hot_routes, *(internal_hot_route(route, settings.service_keys) for route in internal_hot_routes)]
+    app.router.routes.extend(hot)
     for router in routers:
         app.include_router(router)
     for router in internal_routers:
@@ -71,7 +73,7 @@ def create_service(
     app.include_router(_probes(name, checks))
     _answer_with_problems(app)
     app.add_middleware(RequestShell, service=name, settings=settings)
-    lane = HotLane(app, hot_routes)
+    lane = HotLane(app, hot)
     app.state.hot_lane = lane.takes, RequestShell(lane, service=name, settings=settings)
     return app
 

@@ -9,13 +9,14 @@ import binascii
 import hashlib
 import hmac
 import re
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
-import jwt
 import orjson
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -145,6 +146,10 @@ PASS_TYPE = "onsale-pass"  # noqa: S105 - a type, not a secret
 PASS_LEEWAY_S = 5
 
 
+def _pass_header(kid: str) -> str:
+    return b64(orjson.dumps({"alg": "EdDSA", "kid": kid, "typ": "JWT"}))
+
+
 def sign_pass(keys: Keyring, admission: Pass) -> str:
     """A JWT EdDSA. The same admission gives the same bytes: Ed25519 is deterministic."""
     kid, key = keys.signer()
@@ -153,14 +158,20 @@ def sign_pass(keys: Keyring, admission: Pass) -> str:
         "epo": admission.epoch, "lan": admission.lane, "seq": admission.join_seq, "qty_max": admission.qty_max,
         "iat": admission.issued_at_s, "nbf": admission.issued_at_s - PASS_LEEWAY_S, "exp": admission.expires_at_s,
     }  # fmt: skip
-    return jwt.encode(claims, key, algorithm="EdDSA", headers={"kid": kid})
+    signed = f"{_pass_header(kid)}.{b64(orjson.dumps(claims))}"
+    return f"{signed}.{b64(key.sign(signed.encode()))}"
 
 
 class PassReader:
-    """Verifies a pass once (83 µs) and remembers it, the most recent `remembered_max` of them."""
+    """Verifies a pass once (67 µs of cryptography, 10 of ours) and remembers it, the latest `remembered_max` of them.
+
+    The header is compared with those we write, never parsed: nothing in a token can choose an algorithm.
+    """
 
     def __init__(self, public_keys: Keyring, *, remembered_max: int = 50_000) -> None:
-        self._keys = {kid: Ed25519PublicKey.from_public_bytes(raw) for kid, raw in public_keys.keys.items()}
+        self._by_header = {
+            _pass_header(kid): Ed25519PublicKey.from_public_bytes(raw) for kid, raw in public_keys.keys.items()
+        }
         self._remembered: OrderedDict[str, Pass] = OrderedDict()
         self._remembered_max = remembered_max
 
@@ -180,21 +191,29 @@ class PassReader:
         if len(text) > TOKEN_MAX_CHARS:
             raise BadCredential
         try:
-            key = self._keys[jwt.get_unverified_header(text)["kid"]]
-            claims: dict[str, Any] = jwt.decode(
-                text, key, algorithms=["EdDSA"], issuer=PASS_ISSUER,
-                options={"verify_aud": False, "verify_exp": False, "verify_iat": False,
-                         "require": ["exp", "iat", "nbf", "sub", "jti", "aud"]},
-                leeway=PASS_LEEWAY_S,
-            )  # fmt: skip
-            if claims["typ"] != PASS_TYPE:
-                raise BadCredential
-            return Pass(
-                claims["aud"], claims["sub"], claims["jti"], claims["epo"], claims["lan"], claims["seq"],
-                claims["qty_max"], claims["iat"], claims["exp"],
-            )  # fmt: skip
-        except (jwt.PyJWTError, KeyError, TypeError, ValueError) as broken:
+            header, claims, signature = text.split(".")
+            self._by_header[header].verify(unb64(signature), f"{header}.{claims}".encode())
+            return _pass(orjson.loads(unb64(claims)))
+        except (InvalidSignature, KeyError, TypeError, ValueError) as broken:
             raise BadCredential from broken
+
+
+def _pass(claims: dict[str, Any]) -> Pass:
+    """What a verified token claims, every claim of its type; raises `BadCredential` or `KeyError`."""
+    admission = Pass(
+        claims["aud"], claims["sub"], claims["jti"], claims["epo"], claims["lan"], claims["seq"], claims["qty_max"],
+        claims["iat"], claims["exp"],
+    )  # fmt: skip
+    numbers = (admission.epoch, admission.lane, admission.join_seq, admission.qty_max, admission.issued_at_s,
+               admission.expires_at_s, claims["nbf"])  # fmt: skip
+    if (
+        {str} != {type(admission.event_id), type(admission.holder), type(admission.jti)}
+        or {int} != set(map(type, numbers))
+        or (claims["iss"], claims["typ"]) != (PASS_ISSUER, PASS_TYPE)
+        or claims["nbf"] > time.time() + PASS_LEEWAY_S
+    ):
+        raise BadCredential
+    return admission
 
 
 def jwks(public_keys: Keyring) -> dict[str, list[dict[str, str]]]:

@@ -4,10 +4,10 @@ A Bearer header, if present, is the only credential looked at. A cookie counts f
 and so that no other site can trade a fan's place for a new one, neither does a join without a credential.
 """
 
+import os
 import re
-import secrets
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from starlette.types import Scope
@@ -18,6 +18,7 @@ from shared.problems import BadCredential, ForeignOrigin, IdempotencyKeyMalforme
 from shared.tokens import TOKEN_MAX_CHARS, Keyring, QueueToken, QueueTokens, b64
 
 Head = Mapping[bytes, bytes]
+HOLDER_BYTES, HOLDERS_AT_ONCE = 18, 256
 _KEY = re.compile(rb"[A-Za-z0-9._:-]{22,128}")
 
 
@@ -62,6 +63,7 @@ class Identities:
         self._tokens = QueueTokens(keys)
         self._remembered: OrderedDict[str, QueueToken] = OrderedDict()
         self._remembered_max = remembered_max
+        self._holders = _holders()
 
     def token(self, text: str, event_id: str) -> QueueToken:
         """Raises `BadCredential` for what we did not sign, `WrongEvent` for another event's."""
@@ -97,7 +99,7 @@ class Identities:
             return Join(holder=token.holder, lane=token.lane, may_be_known=True)
         if key is not None:
             return Join(holder=b64(self._keys.mac("holder", event_id, key))[:32], may_be_known=True)
-        return Join(holder=secrets.token_urlsafe(18))
+        return Join(holder=next(self._holders))
 
     def _known(self, fields: Head, event_id: str) -> QueueToken | None:
         text = bearer(fields)
@@ -114,3 +116,11 @@ class Identities:
     def sign(self, token: QueueToken) -> str:
         """The token's text."""
         return self._tokens.sign(token)
+
+
+def _holders() -> Iterator[str]:
+    """Names nobody can guess. Randomness is fetched for many at once: asking the kernel costs more than the rest."""
+    while True:
+        pool = os.urandom(HOLDER_BYTES * HOLDERS_AT_ONCE)
+        for start in range(0, len(pool), HOLDER_BYTES):
+            yield b64(pool[start : start + HOLDER_BYTES])

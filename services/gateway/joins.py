@@ -12,7 +12,7 @@ from typing import NamedTuple
 from services.gateway.batches import Batches
 from services.gateway.line_board import LineBoard
 from services.gateway.metrics import JOINS
-from services.gateway.problems import LineFull
+from services.gateway.problems import LineFull, UnknownLane
 from shared.contracts.queue import Join, JoinAnswer, JoinBatch, Joined, PlaceState, QueueClient
 from shared.problems import Problem, RoomClosed, SoldOut, Unavailable
 
@@ -32,7 +32,12 @@ class Joins:
 
     def __init__(self, queue: QueueClient, board: LineBoard, *, waiting_max: int) -> None:
         self._queue, self._board = queue, board
-        self._batches: Batches[str, Join, Place] = Batches(self._ask, name="gateway.joins", waiting_max=waiting_max)
+        self._batches: Batches[str, Join, Place] = Batches(
+            self._ask,
+            name="gateway.joins",
+            waiting_max=waiting_max,
+            in_flight_max=1,  # one large batch costs half of two
+        )
 
     async def join(self, event_id: str, fan: Join) -> Place:
         """The fan's place. Raises `UnknownEvent`, `LineFull`, `RoomClosed`, `SoldOut`, `Overloaded`, `Unavailable`."""
@@ -72,4 +77,6 @@ def _place(epoch: int, joined: Joined, *, known: bool) -> Place | Problem:
         return RoomClosed()
     if joined.word == "sold-out":
         return SoldOut("Every ticket has found an owner.", status=410)
+    if joined.word == "unknown-lane":
+        return UnknownLane()
     return Place(epoch, joined.lane, joined.join_seq, joined.status, known)

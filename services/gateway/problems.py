@@ -14,3 +14,9 @@ class PlaceEnded(Problem):
     """This place in the line has ended; you may join again at its end."""
 
     status = 410
+
+
+class UnknownLane(Problem):
+    """The line has no such lane."""
+
+    status = 422

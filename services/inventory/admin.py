@@ -48,7 +48,7 @@ async def release_all(operator: AnOperator, inventory: InRoom, event_id: EventId
     inventory.catalogue.layout(event_id)
     released = 0
     while True:
-        async with inventory.engine.connect() as connection:
+        async with inventory.reading.connect() as connection:
             values = {"event_id": event_id, "count_max": RELEASE_MAX}
             ids = list((await connection.execute(PENDING, values)).scalars())
         ended = await _cancel(inventory, event_id, ids, how="release-all", operator=operator)
@@ -69,7 +69,7 @@ async def release(operator: AnOperator, inventory: InRoom, reservation_id: Reser
 
 
 async def _read(inventory: Room, reservation_id: str) -> Record:
-    async with inventory.engine.connect() as connection:
+    async with inventory.reading.connect() as connection:
         record = (await read(connection, [reservation_id])).get(reservation_id)
     if record is None:
         raise UnknownReservation

@@ -108,6 +108,6 @@ async def _words(inventory: Room, layout: Layout, section: Section, ranks: range
     except ENGINE_AWAY:
         pass
     which = {"event_id": layout.event_id, "section_id": section.section_id, "first": first, "last": last}
-    async with inventory.engine.connect() as connection:
+    async with inventory.reading.connect() as connection:
         rows = await connection.execute(SEAT_WORDS, which)
         return {row.position: SHOWN[MARKS[row.status]] for row in rows}

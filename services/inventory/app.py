@@ -61,14 +61,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def _room(settings: Settings, engine: postgres.AsyncEngine, cache: redis.Redis, orders: OrdersClient) -> Room:
     gate = Gate(cache, clock_offset_ms=settings.clock_offset_ms)
-    catalogue = Catalogue(engine)
+    reading = engine.execution_options(isolation_level="AUTOCOMMIT")
+    catalogue = Catalogue(reading)
     payments = Payments(engine, gate, catalogue)
     watcher = Watcher(engine, gate, catalogue)
     reconciler = Reconciler(
         engine, gate, catalogue, ready_since_s=watcher.ready_since_s, interval_s=settings.reconcile_interval_s
     )
     return Room(
-        settings, engine, gate, catalogue, Board(engine, gate, catalogue), payments, watcher,
+        settings, engine, reading, gate, catalogue, Board(reading, gate, catalogue), payments, watcher,
         Sweeper(engine, gate, catalogue, payments, orders), reconciler, PassReader(settings.pass_public_keys),
     )  # fmt: skip
 
@@ -88,7 +89,7 @@ def _checks(app: FastAPI) -> Checks:
     room: Room = app.state.room
 
     async def ledger() -> None:
-        async with room.engine.connect() as connection:
+        async with room.reading.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
     async def gate() -> None:

@@ -15,14 +15,8 @@ class Basket:
 
     seats: tuple[tuple[str, int, str, int], ...]
     ga: tuple[tuple[str, int, int], ...]
-
-    @property
-    def quantity(self) -> int:
-        return len(self.seats) + sum(quantity for _, quantity, _ in self.ga)
-
-    @property
-    def total_minor(self) -> int:
-        return sum(seat[3] for seat in self.seats) + sum(quantity * price for _, quantity, price in self.ga)
+    quantity: int
+    total_minor: int
 
     def text(self) -> str:
         """As the gate's scripts read it."""

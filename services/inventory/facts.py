@@ -27,10 +27,10 @@ class Fact(NamedTuple):
     after: dict[str, Any]
 
 
-async def tell(connection: AsyncConnection, event_id: str, facts: Sequence[Fact]) -> None:
-    """Writes the facts into the outbox, in the caller's transaction."""
+def bodies(event_id: str, facts: Sequence[Fact]) -> list[str]:
+    """The facts as the outbox keeps them."""
     at_ms = now_ms()
-    bodies = [
+    return [
         orjson.dumps({
             "id": uuid.uuid4().hex, "type": f"reservation.{fact.what}", "event_id": event_id, "occurred_at_ms": at_ms,
             "actor": fact.actor, "aggregate": fact.reservation_id, "version": fact.version, "before": None,
@@ -38,5 +38,9 @@ async def tell(connection: AsyncConnection, event_id: str, facts: Sequence[Fact]
         }).decode()
         for fact in facts
     ]  # fmt: skip
-    if bodies:
-        await connection.execute(TELL, {"event_id": event_id, "bodies": bodies})
+
+
+async def tell(connection: AsyncConnection, event_id: str, facts: Sequence[Fact]) -> None:
+    """Writes the facts into the outbox, in the caller's transaction."""
+    if facts:
+        await connection.execute(TELL, {"event_id": event_id, "bodies": bodies(event_id, facts)})

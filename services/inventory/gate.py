@@ -4,7 +4,7 @@ Verbs that follow the ledger never raise because the gate is closed: a filled ga
 """
 
 import importlib.resources
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,13 @@ class Gate:
         if flat:
             keys = Keys.of(event_id).only("gate", "holds", "deadlines")
             await self.scripts["extend"](self.redis, **keys, grace_ms=grace_ms, ids_and_untils=flat)
+
+    async def written(self, event_id: str, release_at_ms: Mapping[str, int]) -> None:
+        """The ledger has these new holds: from now on their own deadline counts. It may come late, and twice: it never
+        lowers a deadline, and gives none to a hold that is being paid or gone.
+        """
+        if release_at_ms:
+            await self.redis.zadd(Keys.of(event_id).deadlines, dict(release_at_ms), xx=True, gt=True)
 
     async def begin_payment(self, event_id: str, untils: Sequence[tuple[str, int]]) -> None:
         await self._many(

@@ -4,6 +4,7 @@ What the ledger refuses is undone in the gate, which then carries the ledger's w
 connection broke) is left to the deadline: 5 s after it was gated the ledger is asked.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ from shared.problems import (
 from shared.redis import ENGINE_AWAY
 
 DUE_MAX = 200
+_held, _again = HOLDS.labels("held"), HOLDS.labels("again")
 SEAT_WORDS = text(
     "SELECT section_id, position, status FROM inventory.seat WHERE event_id = :event_id "
     "AND (section_id, position) IN (SELECT * FROM unnest(CAST(:sections AS text[]), CAST(:positions AS int[])))"
@@ -53,6 +55,7 @@ class Ask:
     holder: str
     jti: str
     basket: Basket
+    basket_text: str
     stock_print: str
     body_print: str
     named: bool
@@ -100,6 +103,7 @@ class Reserver:
         in_flight_max: int = 1,
     ) -> None:
         self._engine, self._gate, self._event_id = engine, gate, event_id
+        self._following: set[asyncio.Task[None]] = set()
         self._commit: GroupCommit[Ask, Answer] = GroupCommit(
             self._work, name="reservations", batch_max=batch_max, waiting_max=waiting_max, in_flight_max=in_flight_max
         )
@@ -111,11 +115,12 @@ class Reserver:
         except Problem as problem:
             HOLDS.labels(problem.slug).inc()
             raise
-        HOLDS.labels("held" if isinstance(answer, Held) else "again").inc()
+        (_held if isinstance(answer, Held) else _again).inc()
         return answer
 
     async def close(self) -> None:
         await self._commit.close()
+        await asyncio.gather(*self._following)
 
     async def _work(self, asks: list[Ask]) -> Sequence[Answer | BaseException]:
         batch = _Batch(asks)
@@ -183,13 +188,17 @@ class Reserver:
                     answer = await self._undone(batch.asks[by_id[take.reservation_id][0]], take, outcome)
                 for i in by_id[take.reservation_id]:
                     batch.answers[i] = answer
-            await self._follow(batch.asks[0].layout, written)
+            follow = asyncio.create_task(self._follow(batch.asks[0].layout, written))
+            self._following.add(follow)
+            follow.add_done_callback(self._following.discard)
 
     async def _follow(self, layout: Layout, written: Sequence[Take]) -> None:
-        """The gate learns that the ledger has them; should it not hear, their deadline asks the ledger."""
-        untils = [(take.reservation_id, take.until_ms) for take in written]
+        """The gate learns that the ledger has them, which no fan waits for; should it not hear, their deadline asks the
+        ledger.
+        """
         try:
-            await self._gate.extend(self._event_id, untils, grace_ms=layout.grace_s * 1000)
+            grace_ms = layout.grace_s * 1000
+            await self._gate.written(self._event_id, {t.reservation_id: t.until_ms + grace_ms for t in written})
         except ENGINE_AWAY:
             DRIFT.labels("follow-up").inc()
 
@@ -227,7 +236,7 @@ def _call(ask: Ask) -> dict[str, str | int]:
     layout = ask.layout
     return {
         "reservation_id": ask.reservation_id, "holder": ask.holder, "jti": ask.jti, "stock_print": ask.stock_print,
-        "body_print": ask.body_print, "basket": ask.basket.text(), "hold_ttl_ms": layout.hold_ttl_s * 1000,
+        "body_print": ask.body_print, "basket": ask.basket_text, "hold_ttl_ms": layout.hold_ttl_s * 1000,
         "tickets_max": layout.tickets_per_customer,
         "live_max": layout.active_reservations_per_customer or LIVE_UNLIMITED_MAX,
     }  # fmt: skip

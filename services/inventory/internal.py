@@ -32,7 +32,7 @@ async def end(question: EndSessions, inventory: InRoom) -> SessionsAnswer:
 
 @router.post("/reservations/read")
 async def read_reservations(question: ReadReservations, inventory: InRoom) -> ReservationsAnswer:
-    async with inventory.engine.connect() as connection:
+    async with inventory.reading.connect() as connection:
         found = await read(connection, question.reservation_ids)
     return ReservationsAnswer(
         reservations=[found[r].contract() if r in found else None for r in question.reservation_ids]

@@ -83,7 +83,9 @@ class Layout:
             section = self.section(section_id, "seated")
             seats.append((section_id, section.position(row, number), seat_id, section.price_minor))
         tickets = [(s, quantity, self.section(s, "ga").price_minor) for s, quantity in ga.items()]
-        return Basket(tuple(sorted(seats)), tuple(sorted(tickets)))
+        quantity = len(seats) + sum(ga.values())
+        total_minor = sum(seat[3] for seat in seats) + sum(n * price for _, n, price in tickets)
+        return Basket(tuple(sorted(seats)), tuple(sorted(tickets)), quantity, total_minor)
 
 
 class Catalogue:

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import ValidationError
 from sqlalchemy import text
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from services.inventory.admission import admitted, require_owner
@@ -42,6 +43,7 @@ router = APIRouter(tags=["reservations"])
 InRoom = Annotated[Room, Depends(room)]
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+HEAD = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 EXTEND = statement(__package__, "extend")
 NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
 
@@ -58,17 +60,30 @@ class Reserve:
         return self._answer().__await__()
 
     async def _answer(self) -> None:
-        request = Request(self._scope, self._receive)
-        self._scope["route"], self._scope["onsale.quiet"] = Reserve, True
-        inventory: Room = request.app.state.room
-        layout = inventory.catalogue.layout(self._scope["path_params"]["event_id"])
-        admission = admitted(request, inventory.passes, layout.event_id)
-        body = _read_body(await request.body())
-        ask = make_ask(layout, admission, body, request.headers.get("idempotency-key"))
-        answer = await inventory.reserver(layout.event_id).reserve(ask)
-        await Response(orjson.dumps(answer_body(answer)), 201, {"cache-control": "no-store"}, "application/json")(
-            self._scope, self._receive, self._send
-        )
+        scope = self._scope
+        scope["route"], scope["onsale.quiet"] = Reserve, True
+        connection = HTTPConnection(scope)
+        inventory: Room = scope["app"].state.room
+        layout = inventory.catalogue.layout(scope["path_params"]["event_id"])
+        admission = admitted(connection, inventory.passes, layout.event_id)
+        body = _read_body(await _whole_body(self._receive))
+        ask = make_ask(layout, admission, body, connection.headers.get("idempotency-key"))
+        answer = orjson.dumps(answer_body(await inventory.reserver(layout.event_id).reserve(ask)))
+        head = [(b"content-length", b"%d" % len(answer)), *HEAD]
+        await self._send({"type": "http.response.start", "status": 201, "headers": head})
+        await self._send({"type": "http.response.body", "body": answer})
+
+
+async def _whole_body(receive: Receive) -> bytes:
+    """All of it; whoever runs us bounds it."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body
 
 
 def _read_body(raw: bytes) -> ReservationAsk:
@@ -92,8 +107,9 @@ def make_ask(layout: Layout, admission: Pass, body: ReservationAsk, key: str | N
     if basket.quantity > allowed:
         raise LimitExceeded(f"tickets_per_order is {allowed}.", limit="tickets_per_order", allowed=allowed)
     named = uuid.uuid4().hex if key is None else digest_id(layout.event_id, admission.holder, key)
+    listed = basket.text()
     return Ask(
-        layout, named, admission.holder, admission.jti, basket, digest(basket.text()),
+        layout, named, admission.holder, admission.jti, basket, listed, digest(listed),
         digest(body.email or "", str(body.reminders)), key is not None, admission.lane, admission.join_seq, body.email,
     )  # fmt: skip
 
@@ -113,7 +129,7 @@ async def _mine(request: Request, inventory: Room, event_id: str, reservation_id
     """The caller's own reservation of this event."""
     inventory.catalogue.layout(event_id)
     admission = admitted(request, inventory.passes, event_id, allow_expired=True)
-    async with inventory.engine.connect() as connection:
+    async with inventory.reading.connect() as connection:
         record = (await read(connection, [reservation_id])).get(reservation_id)
     if record is None or record.event_id != event_id:
         raise UnknownReservation
@@ -175,6 +191,6 @@ async def extend(
 
 async def _now_ms(inventory: Room) -> int:
     """The ledger's clock, moved as the scripts' clock is."""
-    async with inventory.engine.connect() as connection:
+    async with inventory.reading.connect() as connection:
         now_ms: int = (await connection.execute(NOW)).scalar_one()
     return now_ms + inventory.gate.clock_offset_ms

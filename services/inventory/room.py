@@ -19,10 +19,11 @@ from shared.tokens import PassReader
 
 @dataclass(slots=True)
 class Room:
-    """Everything inventory works with."""
+    """Everything inventory works with. `reading` is the same pool for single statements: it opens no transaction."""
 
     settings: Settings
     engine: AsyncEngine
+    reading: AsyncEngine
     gate: Gate
     catalogue: Catalogue
     board: Board
@@ -44,7 +45,7 @@ class Room:
         return found
 
 
-def room(request: Request) -> Room:
-    """For `Depends`."""
+async def room(request: Request) -> Room:
+    """For `Depends`; `async`, because another would be run in a thread."""
     found: Room = request.app.state.room
     return found

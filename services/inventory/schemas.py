@@ -27,8 +27,8 @@ class ReservationAsk(Body):
         json_schema_extra={"examples": [{"seats": ["A-1-1", "A-1-2"], "ga": [{"section_id": "GA1", "quantity": 2}]}]}
     )
 
-    seats: list[SeatId] = Field(default=[], max_length=TICKETS_MAX)
-    ga: list[GaAsk] = Field(default=[], max_length=20)
+    seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
+    ga: list[GaAsk] = Field(default_factory=list, max_length=20)
     ga_section: SectionId | None = None
     ga_quantity: int | None = Field(None, ge=0, le=TICKETS_MAX)
     email: Email | None = None
@@ -46,11 +46,9 @@ class ReservationAsk(Body):
 
     def tickets(self) -> dict[str, int]:
         """GA tickets by section, however they were asked for."""
-        tickets: dict[str, int] = {}
-        for section_id, quantity in [(g.section_id, g.quantity) for g in self.ga] + [
-            (s, self.ga_quantity or 0) for s in [self.ga_section] if s
-        ]:
-            tickets[section_id] = tickets.get(section_id, 0) + quantity
+        tickets: dict[str, int] = {self.ga_section: self.ga_quantity or 0} if self.ga_section else {}
+        for part in self.ga:
+            tickets[part.section_id] = tickets.get(part.section_id, 0) + part.quantity
         return tickets
 
 

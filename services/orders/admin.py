@@ -43,7 +43,7 @@ async def search(
     if q is not None:
         found = found.where(or_(order.c.reference == q, order.c.customer_email == q, order.c.reservation_id == q))
     found = found.order_by(order.c.created_at.desc(), order.c.reference).limit(page_size).offset((page - 1) * page_size)
-    engine = _room(request).engine
+    engine = _room(request).book.engine
     async with engine.connect() as connection:
         references = list(await connection.scalars(found))
     orders = await ledger.read_many(engine, references)
@@ -53,7 +53,7 @@ async def search(
 @router.post("/orders/{reference}/refund", status_code=202, summary="Give the whole order's money back")
 async def refund(reference: ReferencePath, asked: RefundAsked, request: Request, operator: Refunder) -> dict[str, Any]:
     room = _room(request)
-    seen = await ledger.read(room.engine, reference)
+    seen = await room.book.read(reference)
     if seen is None:
         raise UnknownOrder
     for with_job in (True, False):
@@ -62,7 +62,7 @@ async def refund(reference: ReferencePath, asked: RefundAsked, request: Request,
             break
         except JobNotAccepted:
             continue
-    latest = await ledger.read(room.engine, reference)
+    latest = await room.book.read(reference)
     assert latest is not None
     return body(latest)
 

@@ -1,6 +1,6 @@
 """The public doors: buy, look, cancel, try to pay again."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from sqlalchemy import select
@@ -8,14 +8,16 @@ from sqlalchemy import select
 from services.orders import ledger
 from services.orders.callers import principals
 from services.orders.frames import body
+from services.orders.look import owned
 from services.orders.payments_again import cancel_order, pay_again
+from services.orders.placing import Placed
 from services.orders.problems import UnknownOrder
 from services.orders.references import idempotency_key
 from services.orders.room import Room
 from services.orders.schemas import NewOrder, NewPayment
-from services.orders.steps import Order
 from services.orders.tables import order as order_table
 from shared.auth import order_cookie, set_cookie
+from shared.clock import now_ms, rfc3339
 from shared.inputs import ReferencePath
 from shared.tokens import sign_order_token
 
@@ -34,47 +36,59 @@ def _room(request: Request) -> Room:
     return room
 
 
-async def _owned(request: Request, reference: str) -> Order:
-    room = _room(request)
-    order = await ledger.read(room.engine, reference)
-    if order is None:
-        room.callers.require_any(request)
-        raise UnknownOrder
-    room.callers.require_owner(request, order)
-    return order
-
-
 @router.post("/orders", status_code=202, summary="Order a reservation; it is charged in the background")
 async def place_order(asked: NewOrder, request: Request, response: Response, key: Key = None) -> dict[str, Any]:
     room = _room(request)
     buyers = room.callers.buyers(request)
     answer = await room.checkout.order(buyers, idempotency_key(key), asked)
-    return await _accepted(room, response, answer.reference, replayed=answer.replayed)
+    seen = _as_placed(answer.placed) if answer.placed else await _as_it_is(room, answer.reference)
+    return _accepted(room, response, seen, replayed=answer.replayed)
 
 
-async def _accepted(room: Room, response: Response, reference: str, *, replayed: bool) -> dict[str, Any]:
-    """The order's address, and the token that opens it for good."""
-    order = await ledger.read(room.engine, reference)
+class Accepted(NamedTuple):
+    """What is told of an order that was asked for."""
+
+    reference: str
+    status: str
+    checkout_url: str | None
+    expires_at_ms: int
+    expires_in_s: int
+
+
+def _as_placed(new: Placed) -> Accepted:
+    """An order that this request made, and that nothing is known to have happened to since."""
+    until_ms = new.reservation.reserved_until_ms
+    return Accepted(new.reference, "pending", None, until_ms, max(0, (until_ms - now_ms()) // 1000))
+
+
+async def _as_it_is(room: Room, reference: str) -> Accepted:
+    order = await room.book.read(reference)
     if order is None:
         raise UnknownOrder
-    token = sign_order_token(room.settings.order_token_keys, reference)
-    response.headers["location"] = f"/orders/{reference}"
+    seen = body(order)
+    checkout_url = (seen["attempt"] or {}).get("checkout_url")
+    return Accepted(reference, order.status, checkout_url, order.expires_at_ms, seen["expires_in_seconds"])
+
+
+def _accepted(room: Room, response: Response, seen: Accepted, *, replayed: bool) -> dict[str, Any]:
+    """The order's address, and the token that opens it for good."""
+    token = sign_order_token(room.settings.order_token_keys, seen.reference)
+    response.headers["location"] = f"/orders/{seen.reference}"
     response.headers["cache-control"] = "no-store"
     response.headers["set-cookie"] = set_cookie(
-        order_cookie(reference), token, max_age_s=COOKIE_MAX_AGE_S, secure=room.settings.secure_cookies
+        order_cookie(seen.reference), token, max_age_s=COOKIE_MAX_AGE_S, secure=room.settings.secure_cookies
     )
     if replayed:
         response.headers["idempotency-replayed"] = "true"
-    seen = body(order)
     return {
-        "reference": reference,
-        "status": order.status,
+        "reference": seen.reference,
+        "status": seen.status,
         "order_token": token,
-        "checkout_url": (seen["attempt"] or {}).get("checkout_url"),
-        "expires_at": seen["expires_at"],
-        "expires_in_seconds": seen["expires_in_seconds"],
-        "poll_url": f"/orders/{reference}",
-        "updates_url": f"/orders/{reference}/updates",
+        "checkout_url": seen.checkout_url,
+        "expires_at": rfc3339(seen.expires_at_ms),
+        "expires_in_seconds": seen.expires_in_s,
+        "poll_url": f"/orders/{seen.reference}",
+        "updates_url": f"/orders/{seen.reference}/updates",
     }
 
 
@@ -89,26 +103,20 @@ async def list_orders(request: Request, response: Response, page: Page = 1, page
         own = principals(room.callers.buyers(request))
         newest = select(order_table.c.reference).where(order_table.c.principal.in_(own))
         newest = newest.order_by(order_table.c.created_at.desc(), order_table.c.reference)
-        async with room.engine.connect() as connection:
+        async with room.book.engine.connect() as connection:
             references = list(await connection.scalars(newest.limit(page_size).offset((page - 1) * page_size)))
-    found = await ledger.read_many(room.engine, references)
+    found = await ledger.read_many(room.book.engine, references)
     return {"page": page, "page_size": page_size, "orders": [body(found[r]) for r in references if r in found]}
-
-
-@router.get("/orders/{reference}", summary="One order, for its owner, for good")
-async def show_order(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
-    response.headers["cache-control"] = "no-store"
-    return body(await _owned(request, reference))
 
 
 @router.post("/orders/{reference}/cancel", summary="Cancel before payment")
 async def cancel(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
     """202 while the provider still has to agree."""
     room = _room(request)
-    order = await _owned(request, reference)
+    order = await owned(room, request, reference)
     await cancel_order(room.engine, room.jobs, order)
     await room.workers.settle_now(reference)
-    latest = await ledger.read(room.engine, reference)
+    latest = await room.book.read(reference)
     assert latest is not None
     response.status_code = 202 if latest.status == "pending" else 200
     response.headers["cache-control"] = "no-store"
@@ -121,6 +129,6 @@ async def pay(
 ) -> dict[str, Any]:
     room = _room(request)
     checked = idempotency_key(key)
-    order = await _owned(request, reference)
+    order = await owned(room, request, reference)
     replayed = await pay_again(room.engine, room.jobs, room.providers, order, checked, asked)
-    return await _accepted(room, response, reference, replayed=replayed)
+    return _accepted(room, response, await _as_it_is(room, reference), replayed=replayed)

@@ -7,18 +7,24 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from services.orders import admin, api, internal, webhooks
+from services.orders import admin, api, internal
+from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.cashier import Cashier
 from services.orders.checkout import Checkout
 from services.orders.frames import Repeater
 from services.orders.jobs import Jobs
+from services.orders.look import LOOK
+from services.orders.openapi import document_hot_calls
 from services.orders.payments.provider import Provider
 from services.orders.payments.sandbox import Sandbox
+from services.orders.placing import Placing
 from services.orders.room import Room
 from services.orders.settings import Settings
+from services.orders.stock import Stock
 from services.orders.tables import outbox, outbox_lease
 from services.orders.till import Failpoint, no_failpoint
+from services.orders.webhooks import WEBHOOK, Inbox
 from services.orders.workers import Workers
 from shared import http, postgres, redis
 from shared.contracts.frames import FRAME_REPEAT_S
@@ -30,7 +36,6 @@ from shared.service import Checks, create_service
 from shared.tokens import PassReader
 
 LOCK_TIMEOUT_MS = 2000  # a request with the same key waits no longer for the first
-PROVIDER_CONNECTIONS_MAX = 64
 
 
 def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_failpoint) -> FastAPI:
@@ -42,7 +47,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
         async with AsyncExitStack() as stack:
             app.state.room = room = await _open(stack, settings, failpoint)
             relay = Relay(room.engine, room.redis, outbox, outbox_lease)
-            repeater = Repeater(room.engine, room.redis)
+            repeater = Repeater(room.book.engine, room.redis)
             loops = await stack.enter_async_context(Loops())
             loops.keep(relay.run, name="orders.relay")
             loops.every(3600, relay.forget, name="orders.relay_forget")
@@ -52,10 +57,11 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             yield
 
     app = create_service(
-        "orders", settings, title="orders", lifespan=lifespan, checks=_checks,
-        routers=[api.router, webhooks.router, admin.router], internal_routers=[internal.router],
+        "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
+        routers=[api.router, admin.router], internal_routers=[internal.router],
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
+    document_hot_calls(app)
     return app
 
 
@@ -68,19 +74,25 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     stack.push_async_callback(cache.aclose)
     neighbours = await stack.enter_async_context(http.client())
     inventory = InventoryClient(Neighbour(neighbours, settings.inventory_url, settings.service_keys, name="inventory"))
+    stock = await stack.enter_async_context(Stock(inventory))
+    book = await stack.enter_async_context(Book(engine, cache))
     providers = await _providers(stack, settings)
-    cashier = Cashier(
-        engine=engine, redis=cache, inventory=inventory, providers=providers, settings=settings, failpoint=failpoint
-    )
+    cashier = Cashier(book=book, stock=stock, providers=providers, settings=settings, failpoint=failpoint)
     jobs = Jobs(settings.postgres_url, accept_s=settings.job_accept_s)
-    workers = Workers(engine, cashier, settings)
+    placing = Placing(engine, jobs)
+    stack.push_async_callback(placing.close)
+    inbox = Inbox(engine, jobs)
+    stack.push_async_callback(inbox.close)
+    workers = Workers(book.engine, cashier, settings)
     callers = Callers(PassReader(settings.pass_public_keys), settings.order_token_keys)
-    checkout = Checkout(engine, inventory, providers, jobs, workers, settings.order_token_keys, settings.customer_keys)
-    return Room(settings, engine, cache, callers, checkout, workers, jobs, providers)
+    keys = settings.order_token_keys, settings.customer_keys
+    checkout = Checkout(engine, book, stock, placing, providers, workers, *keys)
+    return Room(settings, engine, book, cache, callers, checkout, workers, jobs, inbox, providers)
 
 
 async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:
-    limits = httpx.Limits(max_connections=PROVIDER_CONNECTIONS_MAX, max_keepalive_connections=PROVIDER_CONNECTIONS_MAX)
+    most = settings.workers + settings.inline_max  # nobody waits for a connection
+    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
     client = await stack.enter_async_context(httpx.AsyncClient(limits=limits, trust_env=False))
     sandbox = Sandbox(
         client, settings.sandbox_url, secrets=settings.sandbox_webhook_secrets, timeout_s=settings.provider_timeout_s

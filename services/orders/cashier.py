@@ -7,27 +7,22 @@ Whatever fails is due again after a pause; the provider's key makes a repeated c
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from services.orders import ledger, refunds
-from services.orders.frames import show
-from services.orders.ledger import Lease, LeaseLost
+from services.orders.book import Book
+from services.orders.changes import Change, Lease, LeaseLost, Rest
 from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES, STEPS
-from services.orders.payments.provider import (
-    NotProcessed,
-    OutcomeUnknown,
-    Provider,
-    Refused,
-)
+from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Provider, Refused
+from services.orders.refunds import status_after
 from services.orders.settings import Settings
 from services.orders.states import LIVE
 from services.orders.steps import Order, Step, next_step
+from services.orders.stock import Stock
 from services.orders.till import Failpoint, Till, no_failpoint
-from shared.contracts.inventory import InventoryClient, PaymentStep, PaymentSteps, StepDone, StepsAnswer
+from shared.contracts.inventory import PaymentStep
 from shared.logs import data
-from shared.postgres import AsyncEngine
 from shared.problems import Problem
-from shared.redis import Redis
 
 log = logging.getLogger("onsale.orders")
 STEPS_MAX = 20
@@ -41,17 +36,17 @@ class Cashier:
     def __init__(
         self,
         *,
-        engine: AsyncEngine,
-        redis: Redis,
-        inventory: InventoryClient,
+        book: Book,
+        stock: Stock,
         providers: Mapping[str, Provider],
         settings: Settings,
         failpoint: Failpoint = no_failpoint,
     ) -> None:
-        self._engine, self._redis, self._inventory = engine, redis, inventory
+        self._book, self._stock = book, stock
         self._providers, self._settings, self._failpoint = providers, settings, failpoint
-        till = Till(engine=engine, providers=providers, settings=settings, failpoint=failpoint)
-        self._do: dict[Step, Callable[[Lease, Order], Awaitable[None]]] = {
+        till = Till(book=book, providers=providers, settings=settings, failpoint=failpoint)
+        # A step that answers true has given the lease back with what it wrote.
+        self._do: dict[Step, Callable[[Lease, Order], Awaitable[bool | None]]] = {
             "send_refund": self._send_refund, "confirm": self._confirm, "charge": till.charge, "look": till.look,
             "cancel_charge": till.cancel_charge, "give_up_attempt": till.give_up_attempt, "cancel": self._cancel,
             "expire": self._expire, "release": self._release, "own_up": self._own_up, "retake": self._retake,
@@ -63,15 +58,14 @@ class Cashier:
         seen: Order | None = None
         try:
             for turn in range(STEPS_MAX):
-                shown = seen.version if seen else None
-                seen = await self._seen(lease, first=turn == 0)
-                if seen.version != shown:
-                    await show(self._redis, [seen])
-                step = next_step(seen, review_after_s=self._settings.review_after_s)
+                seen = await self._seen(lease, seen)
+                step = self._next(seen if turn == 0 else replace(seen, look_due=False))
                 if step == "wait":
-                    await ledger.rest(self._engine, lease, seen, due_in_s=self._next_due_s(seen))
+                    await self._rest(lease, seen, Rest(due_in_s=self._next_due_s(seen)))
                     return
-                await self._step(step, lease, seen)
+                if await self._step(step, lease, seen):
+                    await self._seen(lease, seen)
+                    return
             raise OutcomeUnknown("too many steps at once")
         except LeaseLost:
             LEASES_LOST.inc()
@@ -79,27 +73,39 @@ class Cashier:
             assert seen is not None
             await self._try_again(lease, seen, failed)
 
-    async def _seen(self, lease: Lease, *, first: bool) -> Order:
-        seen = await ledger.read(self._engine, lease.reference)
+    def _next(self, seen: Order) -> Step:
+        return next_step(seen, review_after_s=self._settings.review_after_s)
+
+    async def _seen(self, lease: Lease, before: Order | None) -> Order:
+        """The order as it is now, shown if it has changed."""
+        seen = await self._book.read(lease.reference)
         if seen is None:
             raise LeaseLost(lease.reference)
-        return seen if first else replace(seen, look_due=False)
+        if before is None or seen.version != before.version:
+            await self._book.show(seen)
+        return seen
 
-    async def _step(self, step: Step, lease: Lease, seen: Order) -> None:
+    async def _step(self, step: Step, lease: Lease, seen: Order) -> bool | None:
         await self._failpoint(f"before {step}", seen.reference)
         try:
-            await self._do[step](lease, seen)
+            is_over = await self._do[step](lease, seen)
         except TRY_AGAIN:
             STEP_FAILURES.labels(step).inc()
             raise
         STEPS.labels(step).inc()
         await self._failpoint(f"after {step}", seen.reference)
+        return is_over
 
     async def _try_again(self, lease: Lease, seen: Order, failed: Exception) -> None:
         pause_s = min(self._settings.retry_max_s, self._settings.retry_first_s * 2 ** min(seen.errors, 20))
         log.info("order.again", extra=data(reference=seen.reference, error=repr(failed), errors=seen.errors + 1))
         pause_s *= 0.5 + random.random()  # noqa: S311 - jitter
-        await ledger.rest(self._engine, lease, seen, due_in_s=pause_s, errors=seen.errors + 1)
+        await self._rest(lease, seen, Rest(due_in_s=pause_s, errors=seen.errors + 1))
+
+    async def _rest(self, lease: Lease, seen: Order, rest: Rest) -> None:
+        """Whoever has the order by now needs no lease of ours given back."""
+        with suppress(LeaseLost):
+            await self._book.write(Change(lease, seen, is_news=False, rest=rest))
 
     def _next_due_s(self, seen: Order) -> float | None:
         """When to come back without being nudged."""
@@ -114,47 +120,46 @@ class Cashier:
 
     # -- inventory -------------------------------------------------------------------------------------------------
 
-    async def _ask(self, call: Callable[[PaymentSteps], Awaitable[StepsAnswer]], seen: Order) -> StepDone:
-        step = PaymentStep(reservation_id=seen.reservation_id, order_reference=seen.reference)
-        return (await call(PaymentSteps(steps=[step]))).steps[0]
-
-    async def _confirm(self, lease: Lease, seen: Order) -> None:
+    async def _confirm(self, lease: Lease, seen: Order) -> bool | None:
         """Its own hold is lost only if somebody ended it by force: then the order expires and owns up to the money."""
-        done = await self._ask(self._inventory.confirm, seen)
+        done = await self._stock.confirm(_payment(seen))
         await self._failpoint("after inventory", seen.reference)
         if done.word == "done":
-            await self._sold(lease, seen)
-        else:
-            log.error("order.hold_lost", extra=data(reference=seen.reference, word=done.word))
-            await self._end(lease, seen, to="expired", reason="lost")
+            return await self._sold(lease, seen)
+        log.error("order.hold_lost", extra=data(reference=seen.reference, word=done.word))
+        await self._end(lease, seen, to="expired", reason="lost")
+        return None
 
-    async def _retake(self, lease: Lease, seen: Order) -> None:
-        done = await self._ask(self._inventory.retake, seen)
+    async def _retake(self, lease: Lease, seen: Order) -> bool | None:
+        done = await self._stock.retake(_payment(seen))
         await self._failpoint("after inventory", seen.reference)
         if done.word == "done":
-            await self._sold(lease, seen)
-            return
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen, end_reason="taken")
+            return await self._sold(lease, seen)
+        await self._book.write(Change(lease, seen).order(end_reason="taken"))
+        return None
 
     async def _release(self, lease: Lease, seen: Order) -> None:
-        await self._ask(self._inventory.release, seen)
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen, released_at=ledger.NOW)
+        await self._stock.release(_payment(seen))
+        await self._book.write(Change(lease, seen).order(released=True))
 
     # -- the order -------------------------------------------------------------------------------------------------
 
-    async def _sold(self, lease: Lease, seen: Order) -> None:
+    async def _sold(self, lease: Lease, seen: Order) -> bool:
+        """The lease goes back in the same breath, unless there is more to do."""
         charge = seen.matching_charge()
-        async with self._engine.begin() as connection:
-            await ledger.change(
-                connection, lease, seen, to="confirmed", confirmed_at=ledger.NOW, ended_at=ledger.NOW, end_reason=None,
-                charge_ref=charge.charge_ref if charge else None,
-            )  # fmt: skip
-            await ledger.finish_command(connection, seen.reference, "checkout")
-            await ledger.finish_command(connection, seen.reference, "cancel", error="paid before")
-            await ledger.tell_of(connection, seen, "confirmed", status="confirmed")
+        charge_ref = charge.charge_ref if charge else None
+        change = Change(lease, seen).order(to="confirmed", confirmed=True, ended=True, end_reason=None)
+        if charge_ref:
+            change.order(charge_ref=charge_ref)
+        change.command("checkout").command("cancel", error="paid before").tell("confirmed", status="confirmed")
+        after = replace(
+            seen, status="confirmed", charge_ref=charge_ref, end_reason=None, ended_at_ms=seen.now_ms, look_due=False
+        )
+        if self._next(after) == "wait":
+            change.rest = Rest(due_in_s=self._next_due_s(after))
+        await self._book.write(change)
         ORDERS.labels("confirmed").inc()
+        return change.rest is not None
 
     async def _cancel(self, lease: Lease, seen: Order) -> None:
         await self._end(lease, seen, to="cancelled", reason=seen.end_reason or "provider")
@@ -163,48 +168,56 @@ class Cashier:
         await self._end(lease, seen, to="expired", reason="expired")
 
     async def _end(self, lease: Lease, seen: Order, *, to: str, reason: str) -> None:
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen, to=to, ended_at=ledger.NOW, end_reason=reason)
-            await ledger.finish_command(connection, seen.reference, "checkout", error=reason)
-            await ledger.finish_command(connection, seen.reference, "cancel")
-            await ledger.tell_of(connection, seen, "cancelled", status=to, reason=reason)
+        change = Change(lease, seen).order(to=to, ended=True, end_reason=reason)
+        change.command("checkout", error=reason).command("cancel").tell("cancelled", status=to, reason=reason)
+        await self._book.write(change)
         ORDERS.labels(to).inc()
 
     async def _own_up(self, lease: Lease, seen: Order) -> None:
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen, to="late_paid")
+        await self._book.write(Change(lease, seen).order(to="late_paid"))
         ORDERS.labels("late_paid").inc()
 
     async def _review(self, lease: Lease, seen: Order) -> None:
         reason = "mismatch" if seen.charges else "unknown"
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen, to="review", end_reason=reason)
+        await self._book.write(Change(lease, seen).order(to="review", end_reason=reason))
         REVIEWS.labels(reason).inc()
         log.error("order.review", extra=data(reference=seen.reference, reason=reason))
 
     # -- money back ------------------------------------------------------------------------------------------------
 
     async def _ask_refunds(self, lease: Lease, seen: Order) -> None:
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen)
-            for charge in seen.unbacked:
-                await refunds.ask(connection, seen, charge, reason="not-backed", asked_by="system")
+        change = Change(lease, seen)
+        for charge in seen.unbacked:
+            change.ask_refund(charge, reason="not-backed", asked_by="system")
+        await self._book.write(change)
 
     async def _send_refund(self, lease: Lease, seen: Order) -> None:
+        """Without the provider's reference it refused, and a person must look."""
         refund = seen.refunds[0]
+        change = Change(lease, seen)
         try:
             refund_ref = await self._providers[refund.provider].refund(
                 refund.charge_ref, amount_minor=refund.amount_minor, key=refund.idem_key
             )
         except Refused as refused:
             log.error("refund.refused", extra=data(reference=seen.reference, reason=str(refused)))
-            refund_ref = None
+            change.finish_refund(refund.id, status="refused")
+        else:
+            status = status_after(seen, refund)
+            change.finish_refund(refund.id, status="succeeded").money(
+                "refund", refund.provider, amount_minor=refund.amount_minor, currency=refund.currency,
+                charge_ref=refund.charge_ref, provider_ref=refund_ref,
+            )  # fmt: skip
+            if status:
+                change.order(to=status).command("refund")
+                change.tell("refunded", status=status, refunded_minor=refund.amount_minor)
         await self._failpoint("after the refund", seen.reference)
-        async with self._engine.begin() as connection:
-            await refunds.settle(connection, lease, seen, refund, refund_ref=refund_ref)
+        await self._book.write(change)
 
     async def _close_refunded(self, lease: Lease, seen: Order) -> None:
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen, to="refunded")
-            await ledger.tell_of(connection, seen, "refunded", status="refunded")
+        await self._book.write(Change(lease, seen).order(to="refunded").tell("refunded", status="refunded"))
         ORDERS.labels("refunded").inc()
+
+
+def _payment(seen: Order) -> PaymentStep:
+    return PaymentStep(reservation_id=seen.reservation_id, order_reference=seen.reference)

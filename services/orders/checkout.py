@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from asyncpg.exceptions import LockNotAvailableError
-from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
+from services.orders.book import Book
 from services.orders.callers import principal
-from services.orders.jobs import JobNotAccepted, Jobs
+from services.orders.keys import Question
 from services.orders.metrics import INLINE, ORDERS, REPLAYED
 from services.orders.payments.provider import Provider
-from services.orders.placing import Placed, bury, place
+from services.orders.placing import Outcome, Placed, Placing, bury
 from services.orders.problems import OrderGivenUp, PriceChanged, PromoCodeInvalid
 from services.orders.references import customer_key, key_hash, order_reference
 from services.orders.schemas import NewOrder, Payment
-from services.orders.tables import idempotency
+from services.orders.stock import Stock
 from services.orders.workers import Workers
-from shared.contracts.inventory import InventoryClient, PaymentStep, PaymentSteps, Reservation, StepDone
+from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.postgres import AsyncEngine
 from shared.problems import (
     BeingPaid,
@@ -37,15 +37,19 @@ from shared.problems import (
 from shared.tokens import Keyring, Pass
 
 IN_FLIGHT_WAIT_S = 2.0
+BOUGHT = "The reservation was bought by another order."
 PAYABLE = ("pending_payment", "paying")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The order's reference, and whether it was there before."""
+    """The order's reference, and whether it was there before; `placed` is what it was made of, if nothing happened to
+    it in this request since.
+    """
 
     reference: str
     replayed: bool
+    placed: Placed | None = None
 
 
 @dataclass(slots=True)
@@ -53,9 +57,10 @@ class Checkout:
     """Takes orders. Requests with the same key that meet in this process wait for each other; others meet in rows."""
 
     engine: AsyncEngine
-    inventory: InventoryClient
+    book: Book
+    stock: Stock
+    placing: Placing
     providers: dict[str, Provider]
-    jobs: Jobs
     workers: Workers
     keys: Keyring
     customer_keys: Keyring
@@ -86,23 +91,20 @@ class Checkout:
             raise IdempotencyInFlight from None
 
     async def _known(self, buyers: Sequence[Pass], key: str, fingerprint: bytes) -> Answer | None:
-        scopes = [_scope(principal(buyer.event_id, buyer.holder)) for buyer in buyers]
-        known = select(idempotency.c.reference, idempotency.c.fingerprint)
-        known = known.where(idempotency.c.scope.in_(scopes), idempotency.c.key_hash == key_hash(key))
-        async with self.engine.connect() as connection:
-            row = (await connection.execute(known)).first()
-        if row is None:
+        scopes = tuple(_scope(principal(buyer.event_id, buyer.holder)) for buyer in buyers)
+        known = await self.book.find_key(Question(scopes, key_hash(key)))
+        if known is None:
             return None
-        if row.fingerprint != fingerprint:
+        if known.fingerprint != fingerprint:
             raise IdempotencyKeyReused
         REPLAYED.inc()
-        return Answer(row.reference, replayed=True)
+        return Answer(known.reference, replayed=True)
 
     async def _new(self, buyers: Sequence[Pass], key: str, asked: NewOrder, fingerprint: bytes) -> Answer:
         check_payment(self.providers, asked.payment)
         if asked.promo_code is not None:
             raise PromoCodeInvalid
-        reservation = (await self.inventory.read([asked.reservation_id])).reservations[0]
+        reservation = await self.stock.read(asked.reservation_id)
         buyer = _owner(buyers, reservation)
         assert reservation is not None
         _check_price(asked, reservation)
@@ -122,12 +124,12 @@ class Checkout:
             order_reference=reference,
             customer_key=customer_key(self.customer_keys, asked.customer.email),
         )
-        done = (await self.inventory.begin_payment(PaymentSteps(steps=[step]))).steps[0]
+        done = await self.stock.begin_payment(step)
         other = done.order_reference
         if done.word == "being-paid" and other and await bury(self.engine, other):
             end = PaymentStep(reservation_id=asked.reservation_id, order_reference=other)
-            await self.inventory.end_payment(PaymentSteps(steps=[end]))
-            done = (await self.inventory.begin_payment(PaymentSteps(steps=[step]))).steps[0]
+            await self.stock.end_payment(end)
+            done = await self.stock.begin_payment(step)
         return _begun(done)
 
     async def _place(self, placed: Placed, buyers: Sequence[Pass], key: str) -> Answer:
@@ -138,20 +140,18 @@ class Checkout:
             return known
         if word == "buried":
             end = PaymentStep(reservation_id=placed.reservation.reservation_id, order_reference=placed.reference)
-            await self.inventory.end_payment(PaymentSteps(steps=[end]))
+            await self.stock.end_payment(end)
             raise OrderGivenUp
         ORDERS.labels("pending").inc()
-        return Answer(placed.reference, replayed=False)
+        if word == "unheard":
+            INLINE.inc()
+            await self.workers.settle_now(placed.reference)
+            return Answer(placed.reference, replayed=False)
+        return Answer(placed.reference, replayed=False, placed=placed)
 
-    async def _insert(self, placed: Placed) -> str:
+    async def _insert(self, placed: Placed) -> Outcome:
         try:
-            return await place(self.engine, placed, jobs=self.jobs)
-        except JobNotAccepted:
-            word = await place(self.engine, placed, jobs=None)
-            if word == "placed":
-                INLINE.inc()
-                await self.workers.settle_now(placed.reference)
-            return word
+            return await self.placing.place(placed)
         except DBAPIError as failed:
             if isinstance(getattr(failed.orig, "__cause__", None), LockNotAvailableError):
                 raise IdempotencyInFlight from failed
@@ -182,7 +182,7 @@ def _owner(buyers: Sequence[Pass], reservation: Reservation | None) -> Pass:
 
 def _check_price(asked: NewOrder, reservation: Reservation) -> None:
     if reservation.status == "confirmed":
-        raise BeingPaid("The reservation was bought by another order.")
+        raise BeingPaid(BOUGHT)
     if reservation.status not in PAYABLE:
         raise HoldExpired
     if (asked.expected_total_minor, asked.currency) != (reservation.total_minor, reservation.currency):
@@ -200,6 +200,8 @@ def _begun(done: StepDone) -> Reservation:
         return done.reservation
     if done.word in ("being-paid", "not-owner"):
         raise BeingPaid
+    if done.reservation is not None and done.reservation.status == "confirmed":
+        raise BeingPaid(BOUGHT)
     if done.word == "limit-exceeded":
         raise LimitExceeded("This is more than one customer may buy.")
     if done.word == "unknown":

@@ -24,7 +24,7 @@ async def payments(question: PaymentsQuestion, request: Request) -> PaymentsAnsw
 
 @router.post("/orders/read")
 async def read(question: OrdersQuestion, request: Request) -> OrdersAnswer:
-    found = await ledger.read_many(request.app.state.room.engine, question.references)
+    found = await ledger.read_many(request.app.state.room.book.engine, question.references)
     return OrdersAnswer(orders=[frame(found[r]) if r in found else None for r in question.references])
 
 

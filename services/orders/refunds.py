@@ -1,59 +1,32 @@
-"""Money that goes back: a row first, with a key of its own, then the provider, then the entry.
+"""Money that goes back: a row first, with a key of its own, then the provider, then the entry."""
 
-The key follows from the charge and from what was given back of it before, so asking twice is asking once.
-"""
+from typing import Any
 
-from sqlalchemy import func, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders import ledger
-from services.orders.ledger import Lease
 from services.orders.steps import Charge, Order, Refund, backed
 from services.orders.tables import refund as refund_table
 from shared.postgres import AsyncConnection
 
 
+def row_of(charge: Charge, *, reason: str, asked_by: str) -> dict[str, Any]:
+    """The rest of a charge is to go back. The key follows from the charge and from what was given back of it before,
+    so asking twice is asking once.
+    """
+    return {
+        "provider": charge.provider, "charge_ref": charge.charge_ref, "currency": charge.currency, "reason": reason,
+        "amount_minor": charge.amount_minor - charge.refunded_minor, "asked_by": asked_by,
+        "idem_key": f"refund:{charge.charge_ref}:{charge.refunded_minor}",
+    }  # fmt: skip
+
+
 async def ask(connection: AsyncConnection, seen: Order, charge: Charge, *, reason: str, asked_by: str) -> None:
-    """Asks for the rest of a charge to go back; a worker sends it."""
-    await connection.execute(
-        insert(refund_table)
-        .values(
-            reference=seen.reference,
-            provider=charge.provider,
-            charge_ref=charge.charge_ref,
-            amount_minor=charge.amount_minor - charge.refunded_minor,
-            currency=charge.currency,
-            reason=reason,
-            asked_by=asked_by,
-            idem_key=f"refund:{charge.charge_ref}:{charge.refunded_minor}",
-            status="requested",
-        )
-        .on_conflict_do_nothing()
-    )
+    """Asks for the rest of a charge to go back, in the caller's transaction; a worker sends it."""
+    row = {"reference": seen.reference, "status": "requested", **row_of(charge, reason=reason, asked_by=asked_by)}
+    await connection.execute(insert(refund_table).values(row).on_conflict_do_nothing())
 
 
-async def settle(
-    connection: AsyncConnection, lease: Lease, seen: Order, refund: Refund, *, refund_ref: str | None
-) -> None:
-    """Enters what the provider did with a refund; without a reference it refused, and a person must look."""
-    status = _after(seen, refund) if refund_ref else None
-    await ledger.change(connection, lease, seen, to=status)
-    await connection.execute(
-        update(refund_table)
-        .where(refund_table.c.id == refund.id)
-        .values(status="succeeded" if refund_ref else "refused", done_at=func.clock_timestamp())
-    )
-    if refund_ref:
-        await ledger.enter_money(
-            connection, seen.reference, kind="refund", provider=refund.provider, amount_minor=refund.amount_minor,
-            currency=refund.currency, charge_ref=refund.charge_ref, provider_ref=refund_ref, occurred_at=func.now(),
-        )  # fmt: skip
-    if status:
-        await ledger.finish_command(connection, seen.reference, "refund")
-        await ledger.tell_of(connection, seen, "refunded", status=status, refunded_minor=refund.amount_minor)
-
-
-def _after(seen: Order, refund: Refund) -> str | None:
+def status_after(seen: Order, refund: Refund) -> str | None:
     """The order's status once this refund of the charge that backs it is done; nothing if it keeps the one it has."""
     if not backed(seen) or refund.charge_ref != seen.charge_ref:
         return None

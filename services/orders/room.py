@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.checkout import Checkout
 from services.orders.jobs import Jobs
 from services.orders.payments.provider import Provider
 from services.orders.settings import Settings
+from services.orders.webhooks import Inbox
 from services.orders.workers import Workers
 from shared.postgres import AsyncEngine
 from shared.redis import Redis
@@ -18,9 +20,11 @@ class Room:
 
     settings: Settings
     engine: AsyncEngine
+    book: Book
     redis: Redis
     callers: Callers
     checkout: Checkout
     workers: Workers
     jobs: Jobs
+    inbox: Inbox
     providers: dict[str, Provider]

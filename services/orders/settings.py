@@ -40,8 +40,8 @@ class Settings(ServiceSettings):
     review_after_s: float = Field(900.0, ge=1, le=86_400, description="Unknown for so long past the deadline: review.")
     look_again_s: tuple[float, ...] = Field((60.0, 3600.0), description="After its end an order is looked up again.")
 
-    workers: int = Field(16, ge=1, le=256, description="Orders settled at once by this process.")
-    event_workers_max: int = Field(64, ge=1, le=1024, description="Orders of one event settled at once, everywhere.")
+    workers: int = Field(128, ge=1, le=1024, description="Orders settled at once by this process.")
+    event_workers_max: int = Field(512, ge=1, le=10_000, description="Orders of one event settled at once, everywhere.")
     sweep_s: float = Field(1.0, gt=0, le=10, description="How often due work is looked for without a wake-up call.")
     lease_margin_s: float = Field(20.0, ge=1, le=120, description="A lease outlives the provider's timeout by this.")
     job_accept_s: float = Field(1.0, gt=0, le=10, description="If a job is not accepted by then, the request settles.")

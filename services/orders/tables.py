@@ -152,6 +152,7 @@ webhook_inbox = Table(
     Column("webhook_id", Text, primary_key=True),
     Column("kind", Text, nullable=False),
     Column("reference", Text, nullable=False),
+    Column("charge_ref", Text),
     Column("raw", LargeBinary, nullable=False),
     Column("received_at", _at, nullable=False, server_default=func.now()),
     Column("applied_at", _at),

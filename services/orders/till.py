@@ -6,8 +6,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from services.orders import ledger
-from services.orders.ledger import Lease, LeaseLost
+from services.orders.book import Book
+from services.orders.changes import Change, Lease, LeaseLost
 from services.orders.payments.provider import (
     AlreadySucceeded,
     ChargeOrder,
@@ -20,7 +20,6 @@ from services.orders.payments.provider import (
 )
 from services.orders.settings import Settings
 from services.orders.steps import Attempt, Order
-from shared.postgres import AsyncEngine
 
 Failpoint = Callable[[str, str], Awaitable[None]]
 
@@ -33,17 +32,15 @@ class Till:
     """The steps that talk to a provider about an attempt."""
 
     def __init__(
-        self, *, engine: AsyncEngine, providers: Mapping[str, Provider], settings: Settings, failpoint: Failpoint
+        self, *, book: Book, providers: Mapping[str, Provider], settings: Settings, failpoint: Failpoint
     ) -> None:
-        self._engine, self._providers, self._settings, self._failpoint = engine, providers, settings, failpoint
+        self._book, self._providers, self._settings, self._failpoint = book, providers, settings, failpoint
 
     async def charge(self, lease: Lease, seen: Order) -> None:
         """Written down as unknown before the call: if we die in it, that is what it is."""
         attempt = _attempt(seen)
         if attempt.status == "created":
-            async with self._engine.begin() as connection:
-                await ledger.change(connection, lease, seen)
-                await ledger.set_attempt(connection, attempt, seen.reference, status="unknown")
+            await self._write(lease, seen, attempt, status="unknown")
             seen = replace(seen, attempts=(*seen.attempts[:-1], replace(attempt, status="unknown")))
         await self._failpoint("before the provider", seen.reference)
         try:
@@ -53,7 +50,7 @@ class Till:
             await self._not_charged(lease, seen, replace(attempt, status=status), failed)
             return
         except Refused as refused:
-            await self._end_attempt(lease, seen, attempt, status="failed", reason=str(refused))
+            await self._write(lease, seen, attempt, status="failed", reason=str(refused))
             return
         await self._failpoint("after the provider", seen.reference)
         await self._record(lease, seen, attempt.provider, [charge])
@@ -62,20 +59,16 @@ class Till:
         """Comes back later, as often as it takes while the provider is away. An error counts against the payment only
         if the provider answers when asked about it right after; too many of those, and it has failed.
         """
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen)
-            await ledger.set_attempt(connection, attempt, seen.reference, status=attempt.status)
+        await self._write(lease, seen, attempt, status=attempt.status)
         if isinstance(failed, NoAnswer):
             raise failed
         if await self._find(lease, await self._latest(lease)):
             return
         errors = attempt.errors + 1
         if errors > self._settings.payment_retries:
-            await self._end_attempt(lease, seen, attempt, status="failed", reason="provider-error")
+            await self._write(lease, seen, attempt, status="failed", reason="provider-error")
             return
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen)
-            await ledger.set_attempt(connection, attempt, seen.reference, errors=errors)
+        await self._write(lease, seen, attempt, errors=errors)
         raise failed
 
     async def look(self, lease: Lease, seen: Order) -> None:
@@ -83,7 +76,7 @@ class Till:
         known = await self._find(lease, seen)
         attempt = _attempt(seen)
         if attempt.status == "unknown" and not known:
-            await self._end_attempt(lease, seen, attempt, status="cancelled", reason=None)
+            await self._write(lease, seen, attempt, status="cancelled", reason=None)
 
     async def _find(self, lease: Lease, seen: Order) -> bool:
         """Records every charge that any provider has under this reference; whether the latest attempt is among them."""
@@ -103,22 +96,16 @@ class Till:
         await self._record(lease, seen, attempt.provider, [charge])
 
     async def _record(self, lease: Lease, seen: Order, provider: str, charges: list[ProviderCharge]) -> None:
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen, hinted=ledger.nudged_since(seen))
-            await ledger.record_charges(connection, seen, provider, charges)
+        await self._book.write(Change(lease, seen).charges(provider, charges))
 
     async def give_up_attempt(self, lease: Lease, seen: Order) -> None:
-        await self._end_attempt(lease, seen, _attempt(seen), status="cancelled", reason=None)
+        await self._write(lease, seen, _attempt(seen), status="cancelled", reason=None)
 
-    async def _end_attempt(
-        self, lease: Lease, seen: Order, attempt: Attempt, *, status: str, reason: str | None
-    ) -> None:
-        async with self._engine.begin() as connection:
-            await ledger.change(connection, lease, seen)
-            await ledger.set_attempt(connection, attempt, seen.reference, status=status, reason=reason)
+    async def _write(self, lease: Lease, seen: Order, attempt: Attempt, **sets: object) -> None:
+        await self._book.write(Change(lease, seen).attempt(attempt, **sets))
 
     async def _latest(self, lease: Lease) -> Order:
-        latest = await ledger.read(self._engine, lease.reference)
+        latest = await self._book.read(lease.reference)
         if latest is None:
             raise LeaseLost(lease.reference)
         return latest

@@ -3,35 +3,90 @@
 A webhook never says what happened. It says whom to ask: its order is looked up at the provider.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from fastapi import APIRouter, Path, Request
-from sqlalchemy.dialects.postgresql import insert
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from services.orders.jobs import JobNotAccepted, Jobs
 from services.orders.metrics import WEBHOOKS
 from services.orders.payments.provider import Provider, SignatureInvalid, WebhookNote
 from services.orders.problems import BadSignature, UnknownProvider
-from services.orders.tables import webhook_inbox
 from shared.clock import now_s
+from shared.group_commit import GroupCommit
 from shared.postgres import AsyncEngine, statement
 
-router = APIRouter(tags=["webhooks"])
 _APPLY = statement(__package__, "apply_hints")
+_STORE = statement(__package__, "store_webhooks")
+_NAME = re.compile(r"[a-z]{1,32}")
 TEXT_MAX_CHARS = 200
+BATCH_MAX = 200
+WAITING_MAX = 2000
+STORED = b'{"stored":true}'
+HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(STORED))]
 
 
-@router.post("/webhooks/{provider}", summary="A payment provider tells of a charge")
-async def receive(provider: Annotated[str, Path(pattern="^[a-z]{1,32}$")], request: Request) -> dict[str, bool]:
-    room = request.app.state.room
-    known: Provider | None = room.providers.get(provider)
-    if known is None:
-        raise UnknownProvider
-    raw = await request.body()
-    note = _verified(known, request.headers, raw)
-    await store(room.engine, room.jobs, provider, note, raw)
-    return {"stored": True}
+class Webhook(NamedTuple):
+    """One webhook of this provider, verified."""
+
+    provider: str
+    note: WebhookNote
+    raw: bytes
+
+
+class Inbox:
+    """Keeps webhooks; those that come together share a transaction. Without a job engine the sweep finds them."""
+
+    def __init__(self, engine: AsyncEngine, jobs: Jobs) -> None:
+        self._engine, self._jobs = engine, jobs
+        self._group: GroupCommit[Webhook, None] = GroupCommit(
+            self._store, name="orders-webhooks", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
+        )
+        self.close = self._group.close
+
+    async def keep(self, webhook: Webhook) -> None:
+        await self._group.submit(webhook)
+        WEBHOOKS.labels(webhook.provider, "stored").inc()
+
+    async def _store(self, webhooks: list[Webhook]) -> Sequence[None]:
+        try:
+            await self._write(webhooks, self._jobs)
+        except JobNotAccepted:
+            await self._write(webhooks, None)
+        return [None] * len(webhooks)
+
+    async def _write(self, webhooks: Sequence[Webhook], jobs: Jobs | None) -> None:
+        notes = [webhook.note for webhook in webhooks]
+        bound = {
+            "providers": [webhook.provider for webhook in webhooks], "webhook_ids": [note.webhook_id for note in notes],
+            "kinds": [note.kind for note in notes], "references": [note.reference for note in notes],
+            "charge_refs": [note.succeeded for note in notes], "raws": [webhook.raw for webhook in webhooks],
+        }  # fmt: skip
+        async with self._engine.begin() as connection:
+            is_news = (await connection.execute(_STORE, bound)).first() is not None
+            if is_news and jobs is not None:
+                await jobs.wake_up(connection, notes[0].reference)
+
+
+class Door:
+    """`POST /webhooks/{provider}`: an ASGI class, as every purchase brings one or more."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room, name = scope["app"].state.room, scope["path_params"]["provider"]
+        provider: Provider | None = room.providers.get(name)
+        if not _NAME.fullmatch(name) or provider is None:
+            raise UnknownProvider
+        request = Request(scope, receive)
+        raw = await request.body()
+        await room.inbox.keep(Webhook(name, _verified(provider, request.headers, raw), raw))
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        await send({"type": "http.response.body", "body": STORED})
+
+
+WEBHOOK = Route("/webhooks/{provider}", Door(), methods=["POST"])
 
 
 def _verified(provider: Provider, headers: Mapping[str, str], raw: bytes) -> WebhookNote:
@@ -40,29 +95,14 @@ def _verified(provider: Provider, headers: Mapping[str, str], raw: bytes) -> Web
     except SignatureInvalid as forged:
         WEBHOOKS.labels(provider.name, "forged").inc()
         raise BadSignature from forged
-    if max(len(note.webhook_id), len(note.kind), len(note.reference)) > TEXT_MAX_CHARS:
-        raise BadSignature("A name in this webhook is too long to be ours.")
+    texts = note.webhook_id, note.kind, note.reference, note.succeeded or ""
+    if max(map(len, texts)) > TEXT_MAX_CHARS or any("\x00" in text for text in texts):
+        raise BadSignature("A name in this webhook is not one of ours.")
     return note
 
 
-async def store(engine: AsyncEngine, jobs: Jobs, provider: str, note: WebhookNote, raw: bytes) -> None:
-    """Keeps a webhook once, however often it comes. Without a job engine the sweep finds it."""
-    row: dict[str, Any] = {"provider": provider, "webhook_id": note.webhook_id, "kind": note.kind,
-                           "reference": note.reference, "raw": raw}  # fmt: skip
-    for with_job in (True, False):
-        try:
-            async with engine.begin() as connection:
-                kept = await connection.execute(insert(webhook_inbox).values(**row).on_conflict_do_nothing())
-                if kept.rowcount and with_job:
-                    await jobs.wake_up(connection, note.reference)
-            break
-        except JobNotAccepted:
-            continue
-    WEBHOOKS.labels(provider, "stored").inc()
-
-
 async def apply_hints(engine: AsyncEngine) -> int:
-    """Makes the orders that webhooks are about due; how many webhooks found theirs."""
-    async with engine.begin() as connection:
+    """Makes the orders due that webhooks are about; how many are done with. `engine` commits each statement."""
+    async with engine.connect() as connection:
         applied = [row.applied for row in await connection.execute(_APPLY)]
     return sum(applied)

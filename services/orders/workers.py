@@ -5,7 +5,7 @@ import logging
 
 from services.orders import ledger
 from services.orders.cashier import Cashier
-from services.orders.ledger import Lease
+from services.orders.changes import Lease
 from services.orders.settings import Settings
 from services.orders.webhooks import apply_hints
 from shared.logs import data

@@ -51,6 +51,8 @@ async def change(
     for name, value in wanted.items():
         if value is None and name not in NULLABLE:
             raise InvalidRequest(f"{name}: null is not acceptable.")
+    if not wanted:
+        raise InvalidRequest("Say what to change.")
     _in_order(await queue.rooms.read(event_id), wanted)
     room = await queue.rooms.change(
         event_id, wanted, actor=operator.name, action="change", reason=patch.reason, version=_version(if_match)

@@ -42,6 +42,7 @@ def create_app(settings: QueueSettings | None = None) -> FastAPI:
         lifespan=_lifespan,
         routers=[api.router],
         internal_routers=[internal.router],
+        internal_hot_routes=internal.HOT_ROUTES,
         checks=_checks,
     )
     app.state.admin_keys = settings.admin_keys

@@ -2,8 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Response
 from pydantic import ValidationError
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from services.queue.running import Running, running
 from shared.contracts.frames import LineFrame
@@ -23,16 +25,21 @@ router = APIRouter()
 Queue = Annotated[Running, Depends(running)]
 
 
-@router.post("/joins")
-async def join(request: Request, queue: Queue) -> Response:
-    """The hot one: read and written by pydantic's own JSON, past the framework's."""
-    request.scope["onsale.quiet"] = True
-    try:
-        batch = JoinBatch.model_validate_json(await request.body())
-    except ValidationError as refused:
-        raise InvalidRequest(f"{refused.error_count()} fields of the batch are not acceptable.") from refused
-    answer = await queue.joins.join(batch)
-    return Response(answer.model_dump_json(), media_type="application/json")
+class Joins:
+    """The hot one: past the framework, read and written by pydantic's own JSON."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["onsale.quiet"] = True
+        queue: Running = scope["app"].state.queue
+        try:
+            batch = JoinBatch.model_validate_json((await receive())["body"])
+        except ValidationError as refused:
+            raise InvalidRequest(f"{refused.error_count()} fields of the batch are not acceptable.") from refused
+        answer = await queue.joins.join(batch)
+        await Response(answer.model_dump_json(), media_type="application/json")(scope, receive, send)
+
+
+HOT_ROUTES = [Route("/joins", Joins(), methods=["POST"])]
 
 
 @router.post("/status")

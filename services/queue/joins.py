@@ -15,7 +15,7 @@ from services.queue.landings import Landings
 from services.queue.ledger import Of, Seat, by_lane
 from services.queue.line import EngineNotReady, Line
 from services.queue.metrics import JOIN_REFUSED, JOINED
-from services.queue.problems import UnknownLane
+from services.queue.placing import place
 from services.queue.replies import Numbers
 from services.queue.rooms import Room, Rooms
 from services.queue.tables import lane as lane_table
@@ -26,7 +26,7 @@ from shared.postgres import AsyncEngine
 from shared.problems import Overloaded, StaleEpoch, Unavailable
 from shared.redis import ENGINE_AWAY
 
-Refused = Literal["line-full", "closed", "sold-out"]
+Refused = Literal["line-full", "closed", "sold-out", "unknown-lane"]
 Outcome = Seat | Refused
 REFUSALS: dict[str, Refused] = {"closed": "closed", "sold-out": "sold-out", "line-full": "line-full"}
 ATTEMPTS_MAX = 4
@@ -62,11 +62,10 @@ class Joins:
             self._at_once -= 1
 
     async def _join(self, room: Room, batch: JoinBatch) -> JoinAnswer:
-        if any(join.lane not in room.lanes for join in batch.joins):
-            raise UnknownLane
         known = await self._known(room, [join.holder for join in batch.joins if join.may_be_known])
         await self._hear(room, known.values())
-        outcomes: dict[str, Outcome] = dict(known)
+        astray = (join.holder for join in batch.joins if join.lane not in room.lanes)
+        outcomes: dict[str, Outcome] = {**dict.fromkeys(astray, "unknown-lane"), **known}
         call_now = False
         for lane in room.lanes:
             fresh = {join.holder: join for join in batch.joins if join.lane == lane and join.holder not in outcomes}
@@ -126,27 +125,19 @@ class Joins:
 
     async def _insert(self, work: "Work", numbers: Numbers) -> None:
         joins = list(work.fresh.values())[: numbers.granted]
-        rows = [(numbers.first + i, join.holder, join.user_id) for i, join in enumerate(joins)]
         self._pending[numbers.member] = (work.room.event_id, work.room.epoch, work.lane)
         try:
-            landed = await self._write(work, rows, numbers.fill)
+            rows = [(join.holder, join.user_id) for join in joins]
+            landed = await place(self.engine, work.room, work.lane, numbers.first, rows, fill=numbers.fill)
         finally:
             del self._pending[numbers.member]
-        given = {holder: (work.lane, n) for n, holder, _ in rows if n in landed}
         await self._land(work, numbers.member, landed)
+        given = {join.holder: (work.lane, n) for n, join in enumerate(joins, numbers.first) if n in landed}
         work.gave(given)
         JOINED.labels("engine").inc(len(given))
         left_over = [join.holder for join in joins if join.holder not in given]
         if left_over:
             await self._settle(work, left_over)
-
-    async def _write(self, work: "Work", rows: list[tuple[int, str, str | None]], fill: int) -> set[int]:
-        async with self.engine.begin() as connection:
-            of = Of(connection, work.room.event_id, work.room.epoch)
-            await of.fence()
-            landed = await of.join(work.lane, rows, fill=fill)
-            await of.tell_joined(work.lane, landed)
-            return landed
 
     async def _settle(self, work: "Work", holders: list[str]) -> None:
         """For those whose row was refused: either they have a place, or their numbers were somebody else's.
@@ -155,8 +146,10 @@ class Joins:
         """
         async with self.engine.connect() as connection:
             of = Of(connection, work.room.event_id, work.room.epoch)
-            work.knew(await of.live_places(holders))
+            found = await of.live_places(holders)
             tails = await of.lanes()
+        await self._hear(work.room, found.values())
+        work.knew(found)
         if work.fresh:
             try:
                 await self.line.raise_counter(work.room.event_id, work.room.epoch, work.lane, tails[work.lane][1])
@@ -236,7 +229,7 @@ class Joins:
             else:
                 word: Literal["known", "joined"] = "known" if join.holder in known else "joined"
                 status = states.get(outcome, otherwise)
-                joined.append(Joined.model_construct(word=word, lane=outcome[0], join_seq=outcome[1], status=status))
+                joined.append(Joined(word=word, lane=outcome[0], join_seq=outcome[1], status=status))
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=frame)
 
     async def _states(self, room: Room, seats: list[Seat]) -> dict[Seat, PlaceState]:

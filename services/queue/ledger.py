@@ -1,6 +1,6 @@
 """The line on disk: set-based statements, one a verb. What is fenced says which filling of the engine it came from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, TextClause
@@ -11,9 +11,9 @@ from shared.contracts.events import Event
 from shared.outbox import tell
 from shared.postgres import AsyncConnection, statement
 
-FENCE, FENCE_ALONE, JOIN, JOIN_BY_LEDGER, LIVE_PLACES, STANDS, LOCK_PLACES = (
+FENCE, FENCE_ALONE, JOIN_BY_LEDGER, LIVE_PLACES, STANDS, LOCK_PLACES = (
     statement(__package__, verb)
-    for verb in ("fence", "fence_alone", "join", "join_by_ledger", "live_places", "stands", "lock_places")
+    for verb in ("fence", "fence_alone", "join_by_ledger", "live_places", "stands", "lock_places")
 )
 RECORD_CALLS, RECORD_MISSES, RECORD_HEADS, RECORD_CLAIMS, END_PLACES, END_CALLS, LANES = (
     statement(__package__, verb)
@@ -66,14 +66,6 @@ class Of:
     async def filled_by(self, fill: int) -> bool:
         """Whether the engine has not been filled anew since `fill`, nor the room reset. Under the fence it stays so."""
         return bool(await self._rows(FILLED_BY, fill=fill))
-
-    async def join(self, lane: int, joins: Sequence[tuple[int, str, str | None]], *, fill: int) -> set[int]:
-        """Inserts (join_seq, holder, user_id); which numbers are on disk now."""
-        numbers, holders, users = zip(*joins, strict=True)
-        rows = await self._rows(
-            JOIN, lane=lane, join_seqs=list(numbers), holders=list(holders), user_ids=list(users), fill=fill
-        )
-        return {row.join_seq for row in rows}
 
     async def join_by_ledger(self, lane: int, joins: Sequence[tuple[str, str | None]]) -> dict[str, int]:
         """Inserts (holder, user_id) under the ledger's own next numbers, by holder. The caller locked the lane."""
@@ -141,22 +133,24 @@ class Of:
         """Head and highest number on disk of each lane."""
         return {row.lane: (row.head_seq, row.tail_seq) for row in await self._rows(LANES)}
 
-    async def tell_joined(self, lane: int, numbers: Iterable[int]) -> None:
-        """One `place.joined` event for a whole batch, as runs of numbers."""
-        found = runs(numbers)
-        if found:
-            after = {"epoch": self.epoch, "lane": lane, "join_seqs": found}
-            await self._tell("joined", after)
+    async def tell_joined(self, lane: int, numbers: Collection[int]) -> None:
+        """Tells of places that the ledger numbered."""
+        if numbers:
+            await tell(self._connection, outbox, [joined(self.event_id, self.epoch, lane, numbers)])
 
     async def tell(self, what: str, seats: Iterable[Seat], **more: Any) -> None:
         """One `place.*` event for a whole batch: an event a fan would cost more than the join itself."""
         places = sorted(seats)
         if places:
-            await self._tell(what, {"epoch": self.epoch, "places": places, **more})
+            after = {"epoch": self.epoch, "places": places, **more}
+            event = Event(type=f"place.{what}", event_id=self.event_id, aggregate=f"line/{self.epoch}", after=after)
+            await tell(self._connection, outbox, [event])
 
-    async def _tell(self, what: str, after: dict[str, Any]) -> None:
-        event = Event(type=f"place.{what}", event_id=self.event_id, aggregate=f"line/{self.epoch}", after=after)
-        await tell(self._connection, outbox, [event])
+
+def joined(event_id: str, epoch: int, lane: int, numbers: Iterable[int]) -> Event:
+    """One `place.joined` for a whole batch, as runs of numbers."""
+    after = {"epoch": epoch, "lane": lane, "join_seqs": runs(numbers)}
+    return Event(type="place.joined", event_id=event_id, aggregate=f"line/{epoch}", after=after)
 
 
 def by_lane(seats: Iterable[Seat]) -> dict[int, list[int]]:

@@ -13,9 +13,3 @@ class RoomStateConflict(Problem):
     """The room cannot do that in its present state."""
 
     status = 409
-
-
-class UnknownLane(Problem):
-    """The line has no such lane."""
-
-    status = 422

@@ -1,9 +1,11 @@
 """Purchases told by the event log: who bought is done, and the slot is free for the next fan.
 
-The purchase and the log's offset are stored in one transaction, so an event counts once; freeing the slot follows, and
-is repeated by the end of the session if it was lost.
+The purchase and the log's offsets are stored in one transaction, so an event counts once; freeing the slot follows, and
+is repeated by the end of the session if it was lost. Most of the log is not about purchases: it is passed over without
+being parsed, and offsets that come with no purchase are stored once a second.
 """
 
+import asyncio
 import logging
 from collections import defaultdict
 from typing import Any
@@ -16,13 +18,15 @@ from services.queue.sessions import Session, Sessions
 from services.queue.tables import log_offset
 from shared.contracts.events import Event
 from shared.logs import data
-from shared.outbox import LOG_STREAMS, read_log
+from shared.outbox import LOG_STREAMS, read_entries
 from shared.postgres import AsyncEngine, statement
 from shared.problems import Problem
 from shared.redis import Redis
 
 log = logging.getLogger("onsale.queue")
 BOUGHT = "order.confirmed"
+BOUGHT_RAW = f'"{BOUGHT}"'.encode()
+STORE_EVERY_S = 1.0
 RECORD_PURCHASE: TextClause = statement(__package__, "record_purchase")
 Purchase = tuple[str, int, Seat]  # event_id, epoch, place
 
@@ -32,27 +36,41 @@ class Purchases:
 
     def __init__(self, engine: AsyncEngine, redis: Redis, sessions: Sessions) -> None:
         self._engine, self._redis, self._sessions = engine, redis, sessions
+        self._reached: dict[str, str] = {}
+        self._unstored: dict[str, str] = {}
+        self._store_at_s = 0.0
 
     async def read(self) -> None:
-        """One turn: what came after the stored offsets, or a second's wait for it."""
-        entries = await read_log(self._redis, await self._offsets())
-        if not entries:
-            return
-        bought: list[Purchase] = []
+        """One turn: what came after the offsets reached, or a second's wait for it."""
+        self._reached = self._reached or await self._stored()
+        entries = await read_entries(self._redis, self._reached)
+        events = [Event.model_validate_json(raw) for _, _, raw in entries if BOUGHT_RAW in raw]
+        told = [event for event in events if event.type == BOUGHT]
         last = {stream: entry_id for stream, entry_id, _ in entries}
+        self._unstored |= last
+        now_s = asyncio.get_running_loop().time()
+        bought: list[Purchase] = []
+        if told or (self._unstored and now_s >= self._store_at_s):
+            bought = await self._record(told)
+            self._unstored, self._store_at_s = {}, now_s + STORE_EVERY_S
+        self._reached |= last
+        await self._free(bought)
+
+    async def _record(self, told: list[Event]) -> list[Purchase]:
+        """Purchases and offsets, in one transaction; whose places they were."""
+        bought: list[Purchase] = []
         async with self._engine.begin() as connection:
-            for _, _, event in entries:
-                if event.type == BOUGHT:
-                    rows = await connection.execute(RECORD_PURCHASE, _named(event))
-                    bought += [(event.event_id, row.epoch, (row.lane, row.join_seq)) for row in rows]
-            for stream, entry_id in sorted(last.items()):
+            for event in told:
+                rows = await connection.execute(RECORD_PURCHASE, _named(event))
+                bought += [(event.event_id, row.epoch, (row.lane, row.join_seq)) for row in rows]
+            for stream, entry_id in sorted(self._unstored.items()):
                 row = insert(log_offset).values(stream=stream, last_id=entry_id)
                 await connection.execute(
                     row.on_conflict_do_update(index_elements=[log_offset.c.stream], set_={"last_id": entry_id})
                 )
-        await self._free(bought)
+        return bought
 
-    async def _offsets(self) -> dict[str, str]:
+    async def _stored(self) -> dict[str, str]:
         async with self._engine.connect() as connection:
             stored = {row.stream: row.last_id for row in await connection.execute(select(log_offset))}
         return {stream: stored.get(stream, "0-0") for stream in (f"log:{{{n}}}" for n in range(LOG_STREAMS))}

@@ -27,7 +27,9 @@ TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
 
 @dataclass(frozen=True)
 class Room:
-    """One event's room. `version` is of its configuration; `fill` counts the fillings of the engine."""
+    """One event's room. `version` is of its configuration; `fill` counts the fillings of the engine; `fence` is the
+    number of its advisory lock.
+    """
 
     event_id: str
     epoch: int
@@ -52,6 +54,7 @@ class Room:
     tickets_per_order: int
     stock_coupling: bool
     lanes: tuple[int, ...]
+    fence: int
 
     def fields(self) -> list[str]:
         """Names and values of the engine's copy, flat."""
@@ -83,7 +86,7 @@ class Room:
 
     def configuration(self) -> dict[str, Any]:
         """What operators see and the audit keeps."""
-        hidden = {"event_id", "fill", "engine", "lanes"}
+        hidden = {"event_id", "fill", "engine", "lanes", "fence"}
         told = {name: value for name, value in asdict(self).items() if name not in hidden}
         return {name: v.isoformat() if isinstance(v, datetime) else v for name, v in told.items()}
 
@@ -94,7 +97,8 @@ def _ms(at: datetime | None) -> int | None:
 
 _of_room = select(lane.c.lane).where(lane.c.event_id == room.c.event_id, lane.c.epoch == room.c.epoch)
 _lanes = func.array(_of_room.scalar_subquery()).label("lanes")
-_room = select(room, _lanes)
+_fence = func.hashtextextended("queue " + room.c.event_id, 0).label("fence")
+_room = select(room, _lanes, _fence)
 
 
 def _from(row: Row[Any]) -> Room:

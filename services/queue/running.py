@@ -28,7 +28,7 @@ class Running:
     gatekeeper: Gatekeeper
 
 
-def running(request: Request) -> Running:
-    """A dependency that yields what runs here."""
+async def running(request: Request) -> Running:
+    """A dependency that yields what runs here; `async`, because another would be run in a thread."""
     found: Running = request.app.state.queue
     return found

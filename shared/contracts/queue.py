@@ -35,7 +35,7 @@ class JoinBatch(BaseModel):
 class Joined(BaseModel):
     """`joined` (a new place), `known` (the place this holder already has), or why not."""
 
-    word: Literal["joined", "known", "line-full", "closed", "sold-out"]
+    word: Literal["joined", "known", "line-full", "closed", "sold-out", "unknown-lane"]
     lane: int = 0
     join_seq: int = 0
     status: PlaceState = "waiting"

@@ -103,12 +103,12 @@ async def test_one_statement_for_lock_and_epoch_would_let_it_through(
     postgres: AsyncEngine, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard shown to matter: the same race with lock and epoch in one statement writes a hold nobody filled in."""
-    both = text(
-        "SELECT gate_epoch FROM inventory.event, "
-        "pg_advisory_xact_lock_shared(hashtextextended('inventory gate ' || :event_id, 0)) WHERE event_id = :event_id"
-    )
+    lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory gate ' || :event_id, 0))"
+    statement, epoch = str(ledger.INSERT_RESERVATIONS), "SELECT gate_epoch FROM inventory.event WHERE"
+    assert epoch in statement
+    both = text(statement.replace(epoch, f"SELECT gate_epoch FROM inventory.event, {lock} WHERE"))
     monkeypatch.setattr(ledger, "FENCE", text("SELECT CAST(:event_id AS text)"))
-    monkeypatch.setattr(ledger, "GATE_EPOCH", both)
+    monkeypatch.setattr(ledger, "INSERT_RESERVATIONS", both)
     async with postgres.begin() as rebuild:
         await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
         late = asyncio.create_task(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))

@@ -80,6 +80,36 @@ async def test_a_basket_is_taken_whole_or_not_at_all(redis: Redis) -> None:
     assert await state(redis) == before
 
 
+async def test_seats_between_those_asked_for_are_left_alone(redis: Redis) -> None:
+    gate = await opened(redis)
+    assert isinstance(await hold(gate, "A:0,2,3,6;GA*1"), Gated)
+    held = await state(redis)
+    assert (held["map"], held["counts"]["A:held"], held["counts"]["A:available"]) == ("h.hh|.h..", 4, 4)
+    refused = await hold(gate, "A:1,2,3,5,6", reservation_id="r2", holder="other")
+    assert isinstance(refused, Refusal)
+    assert refused.detail == "A:2;A:3;A:6"
+    await gate.release(E, ["r1"])
+    assert (await state(redis))["map"] == "....|...."
+
+
+async def test_every_change_is_shown_and_nothing_twice(redis: Redis) -> None:
+    gate = await opened(redis)
+
+    async def shown() -> bool:
+        keys = KEYS.only("gate", "counts", "dirty")
+        return bool(await load("show")(redis, **keys, clock_offset_ms=0, force=0, peek=0))
+
+    assert (await shown(), await shown()) == (True, False)
+    for change in (
+        gate.hold(E, [ask("A:0;GA*1"), ask("A:1", reservation_id="r2"), ask("GA*2", reservation_id="r3")]),
+        gate.release(E, ["r1"]),
+        gate.confirm(E, ["r2", "r3"]),
+        gate.correct(E, ["A", 5, "*", "x"]),
+    ):
+        await change
+        assert (await shown(), await shown()) == (True, False)
+
+
 async def test_a_row_end_is_no_seat(redis: Redis) -> None:
     gate = await opened(redis)
     refused = await hold(gate, "A:3,4")
@@ -162,6 +192,22 @@ async def test_release_and_confirm_work_once(redis: Redis) -> None:
     await gate.confirm(E, ["r1"])
     await gate.release(E, ["r1"])
     assert await state(redis) == sold
+
+
+async def test_a_late_word_of_the_ledger_neither_lowers_a_deadline_nor_gives_one_back(redis: Redis) -> None:
+    """No fan waits until the gate has heard that a hold is written: extension, payment or end may come first."""
+    gate = await opened(redis)
+    for position, which in enumerate(("new", "extended", "paid", "ended")):
+        await hold(gate, f"A:{position}", reservation_id=which, holder=which)
+    gated = {which: int(at) for which, at in await redis.zrange(KEYS.deadlines, 0, -1, withscores=True)}
+    later = gated[b"new"] + 60_000
+    await gate.extend(E, [("extended", later + 60_000)], grace_ms=0)
+    await gate.begin_payment(E, [("paid", later)])
+    await gate.release(E, ["ended"])
+    for _ in range(2):
+        await gate.written(E, dict.fromkeys(("new", "extended", "paid", "ended", "unknown"), later))
+    left = {which: int(at) for which, at in await redis.zrange(KEYS.deadlines, 0, -1, withscores=True)}
+    assert left == {b"new": later, b"extended": later + 60_000}
 
 
 async def test_payment_takes_the_deadline_away_and_gives_it_back(redis: Redis) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from onsale.sandbox.webhooks import sign
 from services.orders.schemas import looks_like_card_number
 from services.orders.tables import webhook_inbox
-from tests.orders.conftest import VIEWER_SECRET, pass_of
+from tests.orders.shop import VIEWER_SECRET, pass_of
 from tests.support.wait import wait_until
 
 UNKNOWN = "AAAAAAAAAAAA"

@@ -5,7 +5,8 @@ from shared.contracts.events import Event
 from shared.contracts.frames import OrderFrame, order_channel
 from shared.outbox import log_stream, read_log
 from shared.tokens import read_order_token
-from tests.orders.conftest import ADMIN_SECRET, EVENT, pass_of
+from tests.orders.holds import EVENT
+from tests.orders.shop import ADMIN_SECRET, pass_of
 from tests.support.wait import wait_until
 
 

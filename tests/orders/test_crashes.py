@@ -1,14 +1,10 @@
 """A worker that dies anywhere leaves rows from which the rest is done, and the money is right in the end."""
 
 import asyncio
-from collections import Counter
 
-from services.orders import ledger
-from services.orders.callers import principal
-from services.orders.ledger import LeaseLost
-from services.orders.references import order_reference
+from services.orders.changes import Change, Lease, LeaseLost
 from services.orders.steps import next_step
-from tests.orders.conftest import EVENT, pass_of
+from tests.orders.shop import pass_of, reference_of
 from tests.support.wait import wait_until
 
 PAID = (
@@ -23,41 +19,43 @@ LATE = (
 
 
 class Killer:
-    """Stops an order's worker dead, once, at the point chosen for that order."""
+    """Stops an order's worker dead, once, at the point chosen for that order; nobody gives its lease back."""
 
     def __init__(self) -> None:
         self.points: dict[str, str] = {}
-        self.killed: Counter[str] = Counter()
+        self.killed: set[str] = set()
 
     async def __call__(self, name: str, reference: str) -> None:
         if self.points.get(reference) == name:
             del self.points[reference]
-            self.killed[name] += 1
+            self.killed.add(reference)
             raise asyncio.CancelledError
 
 
 async def test_a_worker_killed_at_any_point_of_any_flow_converges(rooms):
-    """One order for each point; each is killed there, leased out, taken up by the next worker, and settled."""
+    """One order for each point, all at once; each is killed there, and the next worker takes it up and settles it."""
     killer = Killer()
-    shop = await rooms.open(failpoint=killer, workers=32, lease_margin_s=1.0, webhooks=True)
+    shop = await rooms.open(failpoint=killer, webhooks=True)
     flows = [("ok", p) for p in PAID] + [("double_success", p) for p in TWICE_PAID]
     flows += [("success_after_cancel", p) for p in LATE]
-    references = {}
-    for number, (method, point) in enumerate(flows):
-        reservation = rooms.holds.hold(until_ms=2500 if point in LATE else 60_000)
-        rooms.holds.pay_ttl_ms = 0
+
+    async def flow(number: int, method: str, point: str) -> None:
         key = f"flow-{number}"
         reference = reference_of(shop, key)
         killer.points[reference] = point
-        references[reference] = method, point
-        assert await shop.order_of(reservation, method=method, key=key) == reference
-    for reference in references:
+        assert await shop.order_of(rooms.holds.hold(), method=method, key=key) == reference
+        if method == "success_after_cancel":
+            await wait_until(lambda: shop.attempt_is(reference, "processing"), timeout_s=20)
+            await shop.expire(reference)
+        await wait_until(lambda: reference in killer.killed, timeout_s=20)
+        await lease_runs_out(shop, reference)
         await shop.settled(reference, "confirmed", "refunded", timeout_s=20)
+        assert len(await shop.charges(reference)) == (2 if method == "double_success" else 1)
+
+    await asyncio.gather(*(flow(number, *each) for number, each in enumerate(flows)))
     assert not killer.points, "every point was reached"
     assert await shop.audit() == {}
     assert await shop.entries() == await shop.booked()
-    for reference, (method, _) in references.items():
-        assert len(await shop.charges(reference)) == (2 if method == "double_success" else 1)
 
 
 async def test_a_worker_that_died_in_the_call_leaves_the_attempt_unknown(rooms):
@@ -70,6 +68,7 @@ async def test_a_worker_that_died_in_the_call_leaves_the_attempt_unknown(rooms):
     await wait_until(lambda: killer.killed)
     headers = {"authorization": f"Bearer {pass_of()}"}
     assert (await shop.http.post(f"/orders/{reference}/cancel", headers=headers)).status_code == 202
+    await lease_runs_out(shop, reference)
     await shop.settled(reference, "confirmed")
     assert "release" not in {path for path, *_ in rooms.holds.asked}
 
@@ -83,9 +82,10 @@ async def test_a_worker_that_slept_past_its_lease_writes_nothing(rooms):
             asleep.set()
             await wake.wait()
 
-    shop = await rooms.open(failpoint=nap, lease_margin_s=1.0)
+    shop = await rooms.open(failpoint=nap)
     reference = await shop.order()
     await asleep.wait()
+    await lease_runs_out(shop, reference)
     await shop.settled(reference, "confirmed")
     version = (await shop.row(reference)).version
     wake.set()
@@ -97,18 +97,21 @@ async def test_a_worker_that_slept_past_its_lease_writes_nothing(rooms):
 async def test_a_change_without_the_lease_is_refused(shop):
     reference = await shop.order()
     await shop.settled(reference, "confirmed")
-    engine = shop.app.state.room.engine
+    book = shop.app.state.room.book
     seen = await shop.row(reference)
-    stranger = ledger.Lease(reference, "nobody", 1.0)
+    stranger = Lease(reference, "nobody", 1.0)
     refused = False
     try:
-        async with engine.begin() as connection:
-            await ledger.change(connection, stranger, seen)
+        await book.write(Change(stranger, seen))
     except LeaseLost:
         refused = True
     assert refused
     assert next_step(seen, review_after_s=60) in ("wait", "look")
 
 
-def reference_of(shop, key, holder="fan"):
-    return order_reference(shop.settings.order_token_keys, principal(EVENT, holder), key)
+async def lease_runs_out(shop, reference):
+    """As it would after a while."""
+    await shop.run(
+        "UPDATE orders.\"order\" SET lease_until = now() - interval '1 second' WHERE reference = :reference",
+        reference=reference,
+    )

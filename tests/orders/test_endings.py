@@ -3,13 +3,13 @@
 import pytest
 
 from services.orders import ledger
-from tests.orders.conftest import pass_of
+from tests.orders.shop import pass_of
 from tests.support.wait import wait_until
 
 
 async def test_a_declined_fan_may_try_another_card(shop):
     reference = await shop.order(method="decline")
-    await wait_until(lambda: _attempt_is(shop, reference, "failed"))
+    await wait_until(lambda: shop.attempt_is(reference, "failed"))
     seen = await shop.see(reference)
     assert (seen["status"], seen["attempt"]["reason"]) == ("pending", "card_declined")
     answer = await _pay(shop, reference, "ok", key="second")
@@ -30,7 +30,7 @@ async def test_a_second_attempt_waits_for_the_first(shop):
 async def test_an_order_is_cancelled_before_payment_and_its_hold_released(shop):
     reservation = shop.holds.hold()
     reference = await shop.order_of(reservation, method="decline")
-    await wait_until(lambda: _attempt_is(shop, reference, "failed"))
+    await wait_until(lambda: shop.attempt_is(reference, "failed"))
     assert (await _cancel(shop, reference)).is_success
     await shop.settled(reference, "cancelled")
     await wait_until(lambda: shop.holds.reservations[reservation].status == "cancelled")
@@ -39,7 +39,7 @@ async def test_an_order_is_cancelled_before_payment_and_its_hold_released(shop):
 
 async def test_cancelling_a_live_attempt_asks_the_provider_first(shop):
     reference = await shop.order(method="redirect")
-    await wait_until(lambda: _attempt_is(shop, reference, "requires_action"))
+    await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
     assert (await _cancel(shop, reference)).is_success
     await shop.settled(reference, "cancelled")
     assert [c["status"] for c in await shop.charges(reference)] == ["cancelled"]
@@ -55,7 +55,7 @@ async def test_a_paid_order_cannot_be_cancelled(shop):
 async def test_a_success_after_the_fan_cancelled_is_refunded_always(shop):
     """In time, with the seats free: the fan did not want them any more."""
     reference = await shop.order(method="success_after_cancel")
-    await wait_until(lambda: _attempt_is(shop, reference, "processing"))
+    await wait_until(lambda: shop.attempt_is(reference, "processing"))
     await _cancel(shop, reference)
     await shop.settled(reference, "refunded")
     assert "retake" not in {path for path, *_ in shop.holds.asked}
@@ -67,11 +67,12 @@ async def test_a_success_after_the_fan_cancelled_is_refunded_always(shop):
 )
 async def test_a_late_payment_is_judged_by_when_the_provider_took_it(shop, grace_s, taken, end):
     """The order expires, its charge is cancelled, and succeeds 0.1 s later all the same."""
-    reservation = shop.holds.hold(until_ms=1500, grace_s=grace_s)
-    shop.holds.pay_ttl_ms = 0
+    reservation = shop.holds.hold(grace_s=grace_s)
     if taken:
         shop.holds.taken.add(reservation)
     reference = await shop.order_of(reservation, method="success_after_cancel")
+    await wait_until(lambda: shop.attempt_is(reference, "processing"))
+    await shop.expire(reference)
     assert await shop.settled(reference, "confirmed", "refunded") == end
     assert (shop.holds.reservations[reservation].status == "confirmed") == (end == "confirmed")
     assert await shop.audit() == {}
@@ -80,12 +81,11 @@ async def test_a_late_payment_is_judged_by_when_the_provider_took_it(shop, grace
 async def test_an_expiring_order_that_turns_out_paid_is_confirmed(rooms):
     """The fan paid on the hosted page, no webhook came, and the deadline passes before the next look."""
     shop = await rooms.open(poll_s=60)
-    reservation = shop.holds.hold(until_ms=1500)
-    shop.holds.pay_ttl_ms = 0
-    reference = await shop.order_of(reservation, method="redirect", return_url="http://shop/o/back")
-    await wait_until(lambda: _attempt_is(shop, reference, "requires_action"))
+    reference = await shop.order_of(shop.holds.hold(), method="redirect", return_url="http://shop/o/back")
+    await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
     url = (await shop.see(reference))["attempt"]["checkout_url"]
     await shop.sandbox.post(url, data={"choice": "pay"})
+    await shop.expire(reference)
     await shop.settled(reference, "confirmed")
     assert "release" not in {path for path, *_ in shop.holds.asked}
 
@@ -105,22 +105,18 @@ async def test_money_nobody_told_us_of_is_found_and_refunded(rooms):
 
 async def test_unknown_past_the_limit_goes_to_a_person_and_nothing_is_released(rooms):
     """The provider hangs on everything, so whether it charged stays unknown."""
-    shop = await rooms.open(provider_timeout_s=0.15, review_after_s=1.0)
-    shop.holds.pay_ttl_ms = 0
+    shop = await rooms.open(provider_timeout_s=0.15, review_after_s=60.0)
     await shop.sandbox.post("/control", json={"latency_s": 5})
-    reference = await shop.order_of(shop.holds.hold(until_ms=500), method="timeout_after_success")
+    reference = await shop.order(method="timeout_after_success")
     await wait_until(lambda: _attempted(shop, reference))
     await shop.sandbox.post("/control", json={"down_for_s": 60})
+    await shop.expire(reference, ago_s=100)
     await wait_until(lambda: _has(shop, reference, "review"), timeout_s=10)
     assert {path for path, *_ in shop.holds.asked} == {"begin-payment"}
     await shop.sandbox.post("/control", json={"down_for_s": 0, "latency_s": 0})
     async with shop.app.state.room.engine.begin() as connection:
         await ledger.nudge(connection, reference)
     await shop.settled(reference, "confirmed")
-
-
-async def _attempt_is(shop, reference, status):
-    return (await shop.see(reference))["attempt"]["status"] == status
 
 
 async def _attempted(shop, reference):

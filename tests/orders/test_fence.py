@@ -14,7 +14,8 @@ from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.http import Neighbour
 from shared.service import internal
-from tests.orders.conftest import EVENT, pass_of
+from tests.orders.holds import EVENT
+from tests.orders.shop import pass_of
 
 GHOST = "GHQST0000000"
 
@@ -74,7 +75,7 @@ async def test_inventory_learns_whether_a_payment_still_stands(shop):
     assert await _status(shop, GHOST) == "tombstone"
 
 
-async def test_absent_is_said_only_once_the_late_transaction_has_lost(shop):
+async def test_absent_is_said_only_once_the_late_transaction_has_lost(shop, monkeypatch):
     """While a transaction makes the order, the question waits for it and then hears that the order is there."""
     reservation = shop.holds.hold()
     started, go_on = asyncio.Event(), asyncio.Event()
@@ -86,7 +87,7 @@ async def test_absent_is_said_only_once_the_late_transaction_has_lost(shop):
         await go_on.wait()
         await accept(connection, reference)
 
-    jobs.wake_up = slow
+    monkeypatch.setattr(jobs, "wake_up", slow)
     posting = asyncio.create_task(shop.post(shop.body(reservation)))
     await started.wait()
     reference = shop.holds.reservations[reservation].order_reference

@@ -4,10 +4,11 @@ import asyncio
 
 from sqlalchemy import func, select, text
 
+from services.orders import app, checkout
 from services.orders.callers import principal
 from services.orders.references import key_hash
 from services.orders.tables import idempotency, order, payment_attempt
-from tests.orders.conftest import EVENT
+from tests.orders.holds import EVENT
 
 
 async def test_fifty_at_once_with_one_key_are_one_order_and_one_charge(rooms):
@@ -60,8 +61,9 @@ async def test_the_same_key_of_somebody_else_is_another_order(shop):
     assert mine.json()["reference"] != theirs.json()["reference"]
 
 
-async def test_a_first_request_that_takes_too_long_tells_the_second_to_come_back(shop):
-    """One waits for the other within a process for 2 s."""
+async def test_a_first_request_that_takes_too_long_tells_the_second_to_come_back(shop, monkeypatch):
+    """One waits for the other within a process, for so long."""
+    monkeypatch.setattr(checkout, "IN_FLIGHT_WAIT_S", 0.2)
     arrived, let_go = asyncio.Event(), asyncio.Event()
 
     async def gate(path: str) -> None:
@@ -79,8 +81,10 @@ async def test_a_first_request_that_takes_too_long_tells_the_second_to_come_back
     assert (await first).status_code == 202
 
 
-async def test_across_processes_the_second_waits_on_the_first_ones_row(shop):
-    """The first is a transaction elsewhere that has the key but is not through; the second gives up after 2 s."""
+async def test_across_processes_the_second_waits_on_the_first_ones_row(rooms, monkeypatch):
+    """The first is a transaction elsewhere that has the key but is not through; the second gives up after a while."""
+    monkeypatch.setattr(app, "LOCK_TIMEOUT_MS", 200)
+    shop = await rooms.open()
     body = shop.body(shop.holds.hold())
     scope = f"POST /orders {principal(EVENT, 'fan')}"
     elsewhere = {"scope": scope, "key_hash": key_hash("a-key"), "fingerprint": b"", "reference": "AAAA"}

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import insert, text
 
 from services.orders import ledger
+from services.orders.changes import Change, Rest, write
 from services.orders.jobs import LISTENER, JobNotAccepted, Jobs
 from services.orders.tables import order
 from tests.support.wait import wait_until
@@ -21,62 +22,68 @@ async def add(engine, reference, *, event_id="a", join_seq=0, due="now()"):
         )  # fmt: skip
 
 
-async def test_events_take_turns_and_the_lowest_number_goes_first(postgres):
+@pytest.fixture
+def plain(postgres):
+    """Commits each statement."""
+    return postgres.execution_options(isolation_level="AUTOCOMMIT")
+
+
+async def test_events_take_turns_and_the_lowest_number_goes_first(postgres, plain):
     for number in (3, 1, 2):
         await add(postgres, f"A{number}", event_id="a", join_seq=number, due="now() - interval '1 hour'")
     await add(postgres, "B9", event_id="b", join_seq=9)
     await add(postgres, "later", event_id="b", join_seq=1, due="now() + interval '1 hour'")
-    taken = [lease.reference for lease in await ledger.take(postgres, many=2, event_max=10, lease_s=60)]
+    taken = [lease.reference for lease in await ledger.take(plain, many=2, event_max=10, lease_s=60)]
     assert sorted(taken) == ["A1", "B9"]
-    rest = [lease.reference for lease in await ledger.take(postgres, many=10, event_max=10, lease_s=60)]
+    rest = [lease.reference for lease in await ledger.take(plain, many=10, event_max=10, lease_s=60)]
     assert sorted(rest) == ["A2", "A3"]
-    assert await ledger.take(postgres, many=10, event_max=10, lease_s=60) == []
+    assert await ledger.take(plain, many=10, event_max=10, lease_s=60) == []
 
 
-async def test_no_event_takes_every_worker(postgres):
+async def test_no_event_takes_every_worker(postgres, plain):
     for number in range(5):
         await add(postgres, f"A{number}", join_seq=number)
-    assert len(await ledger.take(postgres, many=10, event_max=2, lease_s=60)) == 2
-    assert await ledger.take(postgres, many=10, event_max=2, lease_s=60) == []
+    assert len(await ledger.take(plain, many=10, event_max=2, lease_s=60)) == 2
+    assert await ledger.take(plain, many=10, event_max=2, lease_s=60) == []
 
 
-async def test_two_takers_never_get_the_same_order(postgres):
+async def test_two_takers_never_get_the_same_order(postgres, plain):
     for number in range(40):
         await add(postgres, f"A{number}", join_seq=number)
     taken: list[str] = []
 
     async def taker():
-        while leases := await ledger.take(postgres, many=3, event_max=100, lease_s=60):
+        while leases := await ledger.take(plain, many=3, event_max=100, lease_s=60):
             taken.extend(lease.reference for lease in leases)
 
     await asyncio.gather(*(taker() for _ in range(4)))
-    taken += [lease.reference for lease in await ledger.take(postgres, many=100, event_max=100, lease_s=60)]
+    taken += [lease.reference for lease in await ledger.take(plain, many=100, event_max=100, lease_s=60)]
     assert len(taken) == len(set(taken)) == 40
 
 
-async def test_a_lease_that_ran_out_is_taken_by_another(postgres):
+async def test_a_lease_that_ran_out_is_taken_by_another(postgres, plain):
     await add(postgres, "A1")
-    assert await ledger.take(postgres, many=1, event_max=1, lease_s=0)
-    assert await ledger.take(postgres, many=1, event_max=1, lease_s=60)
-    assert await ledger.take_one(postgres, "A1", lease_s=60) is None
+    assert await ledger.take(plain, many=1, event_max=1, lease_s=0)
+    assert await ledger.take(plain, many=1, event_max=1, lease_s=60)
+    assert await ledger.take_one(plain, "A1", lease_s=60) is None
 
 
-async def test_a_nudge_while_in_work_makes_the_order_due_at_once(postgres):
+async def test_a_nudge_while_in_work_makes_the_order_due_at_once(postgres, plain):
     await add(postgres, "A1")
-    [lease] = await ledger.take(postgres, many=1, event_max=1, lease_s=60)
-    seen = await ledger.read(postgres, "A1")
+    [lease] = await ledger.take(plain, many=1, event_max=1, lease_s=60)
+    seen = await ledger.read(plain, "A1")
     assert seen is not None
     async with postgres.begin() as connection:
         await ledger.nudge(connection, "A1")
-    await ledger.rest(postgres, lease, seen, due_in_s=3600)
-    assert await ledger.take_one(postgres, "A1", lease_s=60)
+    assert await write(plain, [Change(lease, seen, is_news=False, rest=Rest(due_in_s=3600))]) == [None]
+    assert await ledger.take_one(plain, "A1", lease_s=60)
 
 
-async def test_a_lost_job_costs_a_sweep(shop):
+async def test_a_lost_job_costs_a_sweep(shop, monkeypatch):
     async def lost(connection, reference):
         return None
 
-    shop.app.state.room.jobs.wake_up = lost
+    monkeypatch.setattr(shop.app.state.room.jobs, "wake_up", lost)
     await shop.settled(await shop.order(), "confirmed")
 
 

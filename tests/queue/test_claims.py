@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from services.queue import purchases as purchases_room
 from services.queue.purchases import Purchases
 from shared.clock import now_ms
 from shared.contracts.events import Event
@@ -252,3 +253,21 @@ async def test_what_happens_to_places_is_told(queue: Queue):
     assert [row[0] for row in rows] == ["place.joined", "place.called", "place.claimed", "place.left"]
     assert rows[0][1] == {"epoch": 1, "lane": 0, "join_seqs": [[1, 3]]}
     assert list(itertools.chain(*rows[3][1]["places"])) == [0, 1]
+
+
+async def test_what_is_no_purchase_is_passed_over_unread_and_its_offset_stored_in_time(queue: Queue, monkeypatch):
+    monkeypatch.setattr(purchases_room, "STORE_EVERY_S", 60)
+    purchases = Purchases(queue.engine, queue.redis, queue.running.sessions)
+    stream = log_stream(EVENT)
+    ids = []
+    for turn in range(2):
+        ids.append((await queue.redis.xadd(stream, {"event": f"not even JSON {turn}"})).decode())
+        await purchases.read()
+    stored = "SELECT last_id FROM queue.log_offset WHERE stream = :s"
+    assert await queue.sql(stored, s=stream) == [(ids[0],)], "the second could wait"
+    await admitted(queue)
+    await confirmed(queue, holder="ann")
+    await purchases.read()
+    [last] = await queue.redis.xrevrange(stream, count=1)
+    assert await queue.sql(stored, s=stream) == [(last[0].decode(),)], "with a purchase, always"
+    assert await queue.status((1, "ann")) == ["completed"]

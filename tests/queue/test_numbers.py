@@ -213,3 +213,15 @@ async def test_no_script_takes_more_than_its_limit(queue: Queue):
     for verb in (line.look, line.claim):
         with pytest.raises(ResponseError, match="too many"):
             await verb(EVENT, 1, 0, list(range(1, 1030)))
+
+
+async def test_coming_back_is_a_sign_of_life_however_one_is_recognised(queue) -> None:
+    """A holder who is found only after the insert was refused is as alive as one who was looked up before."""
+    await queue.open(max_active=0)
+    await queue.crowd(2)
+    await queue.ears_open()
+    await queue.join("fan-1")
+    await queue.join("fan-2", may_be_known=True)
+    await queue.configure(max_active=10)
+    await queue.turn()
+    assert await queue.called() == [1, 2]

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from services.queue import ledger
+from services.queue import ledger, placing
 from services.queue import line as line_room
 from services.queue.app import build
 from services.queue.ledger import Of
@@ -139,8 +139,9 @@ async def test_a_batch_numbered_before_a_filling_is_refused_and_numbered_again(
     queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ):
     if not guarded:
-        loose = str(ledger.JOIN).replace(" AND r.fill = :fill", " AND (r.fill = :fill OR true)")
-        monkeypatch.setattr(ledger, "JOIN", text(loose))
+        assert " AND r.fill = $7::bigint" in placing.PLACE
+        loose = placing.PLACE.replace(" AND r.fill = $7::bigint", " AND (r.fill = $7::bigint OR true)")
+        monkeypatch.setattr(placing, "PLACE", loose)
     await queue.open(rate_per_s=0)
     await queue.crowd(2)
     line, allocate = queue.running.line, queue.running.line.allocate

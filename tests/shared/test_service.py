@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Response
+from starlette.routing import Route
 
 from shared import problems
 from shared.auth import sign_service_call
@@ -36,6 +37,14 @@ async def ask(order: Order) -> dict[str, int]:
     return {"count": order.count}
 
 
+class Hot:
+    async def __call__(self, scope, receive, send) -> None:
+        body = (await receive())["body"]
+        if body == b"13":
+            raise problems.SoldOut("None left.", available=0)
+        await Response(body)(scope, receive, send)
+
+
 class Count(Body):
     count: int
 
@@ -52,7 +61,7 @@ def app():
 
     made = create_service(
         "queue", SETTINGS, title="test", lifespan=lifespan, routers=[outside], internal_routers=[inside],
-        checks=lambda app: {"engine": broken},
+        internal_hot_routes=[Route("/hot", Hot(), methods=["POST"])], checks=lambda app: {"engine": broken},
     )  # fmt: skip
     made.state.engine_away = False
     return made
@@ -115,17 +124,30 @@ async def test_even_a_wrong_address_is_a_problem_document(app, method, path, sta
     assert answer.status_code == status == answer.json()["status"]
 
 
-async def test_internal_is_nowhere_from_outside_and_signed_inside(app) -> None:
+@pytest.mark.parametrize("path", ["/internal/things", "/internal/hot"])
+async def test_internal_is_nowhere_from_outside_and_signed_inside(app, path: str) -> None:
     body = b'{"count": 3}'
-    signed = sign_service_call(SETTINGS.service_keys, "POST", "/internal/things", body)
+    signed = sign_service_call(SETTINGS.service_keys, "POST", path, body)
     async with client(app) as browser, client(app, internal) as neighbour:
-        assert (await browser.post("/internal/things", content=body, headers=signed)).status_code == 404
-        assert (await neighbour.post("/internal/things", content=body, headers=signed)).json() == {"count": 3}
-        assert (await neighbour.post("/internal/things", content=body)).status_code == 401
-        assert (await neighbour.post("/internal/things", content=b'{"count": 4}', headers=signed)).status_code == 401
-        old = sign_service_call(SETTINGS.service_keys, "POST", "/internal/things", body, at_s=1_000_000)
-        assert (await neighbour.post("/internal/things", content=body, headers=old)).status_code == 401
+        assert (await browser.post(path, content=body, headers=signed)).status_code == 404
+        assert (await neighbour.post(path, content=body, headers=signed)).json() == {"count": 3}
+        assert (await neighbour.post(path, content=body)).status_code == 401
+        assert (await neighbour.post(path, content=b'{"count": 4}', headers=signed)).status_code == 401
+        old = sign_service_call(SETTINGS.service_keys, "POST", path, body, at_s=1_000_000)
+        assert (await neighbour.post(path, content=body, headers=old)).status_code == 401
         assert (await neighbour.get("/livez")).status_code == 404
+
+
+async def test_a_hot_internal_route_takes_a_body_in_parts_and_answers_with_problems(app) -> None:
+    async def parts():
+        yield b"1"
+        yield b"3"
+
+    signed = sign_service_call(SETTINGS.service_keys, "POST", "/internal/hot", b"13")
+    async with client(app, internal) as neighbour:
+        answer = await neighbour.post("/internal/hot", content=parts(), headers=signed)
+        assert (answer.status_code, answer.json()["available"]) == (409, 0)
+        assert (await neighbour.get("/internal/hot")).status_code == 405
 
 
 async def test_a_neighbours_problem_comes_back_as_the_same_class(app) -> None:

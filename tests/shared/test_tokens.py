@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 
 import jwt
 import pytest
@@ -110,6 +111,87 @@ def test_a_pass_signed_with_our_public_key_as_a_secret_is_refused() -> None:
     ):
         with pytest.raises(BadCredential):
             reader().read(forged, now_s=1500)
+
+
+def signed(header: str, claims: object) -> str:
+    """Any header and claims under a true signature of ours."""
+    text = f"{b64(header.encode())}.{b64(json.dumps(claims, separators=(',', ':')).encode())}"
+    return f"{text}.{b64(PASS_KEYS.signer()[1].sign(text.encode()))}"
+
+
+HEADER = f'{{"alg":"EdDSA","kid":"{PASS_KEYS.kid}","typ":"JWT"}}'
+CLAIMS = {"iss": "onsale", "aud": "arena", "sub": "holder", "jti": "1-0-42-1", "typ": "onsale-pass", "epo": 1, "lan": 0,
+          "seq": 42, "qty_max": 6, "iat": 1000, "nbf": 995, "exp": 2000}  # fmt: skip
+
+
+def test_a_pass_is_what_pyjwt_would_have_signed() -> None:
+    """So the next two tests change exactly what they say they change."""
+    by_pyjwt = jwt.encode(CLAIMS, PASS_KEYS.signer()[1], algorithm="EdDSA", headers={"kid": PASS_KEYS.kid})
+    assert by_pyjwt == sign_pass(PASS_KEYS, PASS) == signed(HEADER, CLAIMS)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEADER.replace("EdDSA", "HS256"),
+        HEADER.replace("EdDSA", "none"),
+        HEADER.replace('"typ"', '"crit":["b64"],"b64":false,"typ"'),
+        HEADER.replace('"kid"', '"jku":"https://elsewhere.example","kid"'),
+        HEADER.replace(",", ", "),
+        HEADER.replace(f'"kid":"{PASS_KEYS.kid}",', ""),
+        "{}",
+        "",
+    ],
+)
+def test_a_header_we_do_not_write_is_refused_even_with_our_signature(header: str) -> None:
+    assert header != HEADER
+    with pytest.raises(BadCredential):
+        reader().read(signed(header, CLAIMS), now_s=1500)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({name: None} for name in CLAIMS),
+        *({name: "7"} for name in ("epo", "lan", "seq", "qty_max", "iat", "nbf", "exp")),
+        *({name: value} for name in ("seq", "exp", "nbf") for value in (True, 7.5, [7])),
+        *({name: 7} for name in ("iss", "aud", "sub", "jti", "typ")),
+        {"aud": ["arena"]},
+        {"iss": "somebody"},
+        {"typ": "onsale-queue"},
+        {"nbf": 2**33},
+    ],
+)
+def test_a_claim_of_another_kind_or_none_is_refused_even_with_our_signature(change: dict[str, object]) -> None:
+    with pytest.raises(BadCredential):
+        reader().read(signed(HEADER, {**CLAIMS, **change}), now_s=1500)
+    with pytest.raises(BadCredential):
+        reader().read(signed(HEADER, {n: v for n, v in CLAIMS.items() if n not in change}), now_s=1500)
+
+
+@pytest.mark.parametrize("claims", [None, [], "text", 7, {}])
+def test_claims_that_are_no_claims_are_refused(claims: object) -> None:
+    with pytest.raises(BadCredential):
+        reader().read(signed(HEADER, claims), now_s=1500)
+
+
+def test_a_pass_not_valid_yet_is_refused_unless_by_a_clock_a_little_behind() -> None:
+    now_s = int(time.time())
+    assert reader().read(signed(HEADER, {**CLAIMS, "nbf": now_s + 3, "exp": now_s + 60}), now_s=now_s).join_seq == 42
+    with pytest.raises(BadCredential):
+        reader().read(signed(HEADER, {**CLAIMS, "nbf": now_s + 60, "exp": now_s + 90}), now_s=now_s)
+
+
+@given(place=st.integers(0, 400), change=st.integers(1, 127))
+def test_a_pass_changed_anywhere_is_refused(place: int, change: int) -> None:
+    text = sign_pass(PASS_KEYS, PASS)
+    at = place % len(text)
+    forged = text[:at] + chr(ord(text[at]) ^ change) + text[at + 1 :]
+    try:
+        assert reader().read(forged, now_s=1500) == PASS  # the last character of base64 has bits that mean nothing
+        assert at == len(text) - 1
+    except BadCredential:
+        pass
 
 
 def test_the_reader_forgets_the_oldest_pass() -> None:

@@ -14,6 +14,7 @@ local id = ARGV[1]
 if not is_ready(keys.gate) then return 'not-ready' end
 local hold = read_hold(keys, id)
 if not hold then return 'unknown' end
-move(keys, hold.basket, 'h', 's')
+local runs, ga = lines(hold.basket)
+move(keys, runs, ga, 'h', 's')
 drop_hold(keys, id, hold)
 return 'done'

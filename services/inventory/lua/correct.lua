@@ -12,7 +12,7 @@ for i = 1, #ARGV, 4 do
   local section, position, expected, mark = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   if position == 'count' then
     redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[expected], mark)
-    redis.call('SADD', keys.dirty, section)
+    touch(keys, section)
     changed = changed + 1
   else
     local old = redis.call('GETRANGE', keys.map .. section, position, position)

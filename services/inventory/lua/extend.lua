@@ -3,22 +3,25 @@
 -- KEYS[2] holds hash live reservations
 -- KEYS[3] deadlines zset when a hold may be released
 -- ARGV[1] grace_ms int past the shown countdown
--- ARGV[2+] ids_and_untils list reservation_id, until_ms, and so on
+-- ARGV[2+] ids_and_untils list reservation_id, until_ms, and so on; at most 2,000 pairs
 -- Answers how many it knew, or not-ready.
 local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
 local grace_ms = tonumber(ARGV[1])
 if not is_ready(keys.gate) then return 'not-ready' end
-local known = 0
-for i = 2, #ARGV, 2 do
-  local id, until_ms = ARGV[i], tonumber(ARGV[i + 1])
-  local hold = read_hold(keys, id)
-  if hold then
-    known = known + 1
+local ids, deadlines = {}, {}
+for i = 2, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+local found = redis.call('HMGET', keys.holds, unpack(ids))
+for i, id in ipairs(ids) do
+  local until_ms = tonumber(ARGV[2 * i + 1])
+  if found[i] then
+    local hold = cjson.decode(found[i])
     if hold['until'] ~= until_ms then
       hold['until'] = until_ms
       write_hold(keys, id, hold)
     end
-    redis.call('ZADD', keys.deadlines, text(until_ms + grace_ms), id)
+    deadlines[#deadlines + 1] = text(until_ms + grace_ms)
+    deadlines[#deadlines + 1] = id
   end
 end
-return known
+if #deadlines > 0 then redis.call('ZADD', keys.deadlines, unpack(deadlines)) end
+return #deadlines / 2

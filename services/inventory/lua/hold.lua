@@ -19,8 +19,8 @@ local revoked = KEYS[6]
 local clock_offset_ms, due_ms = ARGV[1], tonumber(ARGV[2])
 local NAMED_MAX, DUE_MAX = 100, 20
 
-local ready = is_ready(keys.gate)
-local epoch = redis.call('HGET', keys.gate, 'epoch')
+local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch')
+local ready, epoch = gate[1] == '1', gate[2]
 local now = ready and clock(keys.gate, clock_offset_ms)
 
 local function refuse(word, detail)
@@ -44,12 +44,16 @@ local function answered(ask, live)
 end
 
 -- What stands in the way, as a refusal; nothing when all of it is free.
-local function in_the_way(ask)
-  local seats, ga = lines(ask.basket)
+local function in_the_way(runs, ga)
   local taken, short = {}, {}
-  for _, seat in ipairs(seats) do
-    if redis.call('GETRANGE', keys.map .. seat[1], seat[2], seat[2]) ~= '.' and #taken < NAMED_MAX then
-      taken[#taken + 1] = seat[1] .. ':' .. seat[2]
+  for _, run in ipairs(runs) do
+    local found = marks(keys, run)
+    if found ~= string.rep('.', run[3]) then
+      for i = 1, run[3] do
+        if string.sub(found, i, i) ~= '.' and #taken < NAMED_MAX then
+          taken[#taken + 1] = run[1] .. ':' .. text(run[2] + i - 1)
+        end
+      end
     end
   end
   if #taken > 0 then return refuse('seats-taken', table.concat(taken, ';')) end
@@ -63,24 +67,25 @@ end
 local function hold(ask)
   if not ready then return {'not-ready'} end
   if redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
-  local live = live_ids(keys, ask.holder)
+  local used = redis.call('HMGET', keys.usage, 't:' .. ask.holder, 'l:' .. ask.holder)
+  local had, live = tonumber(used[1] or 0), listed(used[2])
   local before = answered(ask, live)
   if before then return before end
-  local quantity = size(ask.basket)
+  local runs, ga, quantity = lines(ask.basket)
   if #live >= ask.live_max then return refuse('limit-exceeded', 'active_reservations_per_customer') end
-  local had = tonumber(redis.call('HGET', keys.usage, 't:' .. ask.holder) or 0)
   if ask.tickets_max > 0 and had + quantity > ask.tickets_max then
     return refuse('limit-exceeded', 'tickets_per_customer')
   end
-  local refused = in_the_way(ask)
+  local refused = in_the_way(runs, ga)
   if refused then return refused end
   local until_ms = now + ask.hold_ttl_ms
-  move(keys, ask.basket, '.', 'h')
+  move(keys, runs, ga, '.', 'h')
   write_hold(keys, ask.reservation_id, {holder = ask.holder, stock = ask.stock_print, body = ask.body_print,
                                         basket = ask.basket, ['until'] = until_ms})
   redis.call('ZADD', keys.deadlines, text(now + due_ms), ask.reservation_id)
-  add_tickets(keys, ask.holder, quantity)
-  add_live(keys, ask.holder, ask.reservation_id)
+  if #live == 0 then redis.call('HINCRBY', keys.gate, 'holding', 1) end
+  live[#live + 1] = ask.reservation_id
+  redis.call('HSET', keys.usage, 't:' .. ask.holder, had + quantity, 'l:' .. ask.holder, table.concat(live, ','))
   return {'held', epoch, text(until_ms)}
 end
 

@@ -21,22 +21,46 @@ local function is_ready(gate)
   return redis.call('HGET', gate, 'ready') == '1'
 end
 
--- The seats {section, position} and the GA tickets {section, quantity} of a basket.
+-- A section as changed, once a script.
+local touched = {}
+local function touch(keys, section)
+  if not touched[section] then redis.call('SADD', keys.dirty, section) end
+  touched[section] = true
+end
+
+-- What a basket names: its seats as runs of neighbours {section, first, count}, its GA tickets {section, quantity}, and
+-- how many tickets that is.
 local function lines(basket)
-  local seats, ga = {}, {}
-  for part in string.gmatch(basket, '[^;]+') do
-    local section, quantity = string.match(part, '^([%w_]+)%*(%d+)$')
-    if section then
-      ga[#ga + 1] = {section, tonumber(quantity)}
+  local runs, ga, size = {}, {}, 0
+  for section, kind, what in string.gmatch(basket, '([%w_]+)([:*])([%d,]+)') do
+    if kind == '*' then
+      ga[#ga + 1] = {section, tonumber(what)}
+      size = size + tonumber(what)
     else
-      local positions
-      section, positions = string.match(part, '^([%w_]+):([%d,]+)$')
-      for position in string.gmatch(positions, '%d+') do
-        seats[#seats + 1] = {section, tonumber(position)}
+      local run
+      for found in string.gmatch(what, '%d+') do
+        local position = tonumber(found)
+        if run and position == run[2] + run[3] then
+          run[3] = run[3] + 1
+        else
+          run = {section, position, 1}
+          runs[#runs + 1] = run
+        end
+        size = size + 1
       end
     end
   end
-  return seats, ga
+  return runs, ga, size
+end
+
+local function marks(keys, run)
+  return redis.call('GETRANGE', keys.map .. run[1], run[2], run[2] + run[3] - 1)
+end
+
+local function count(keys, section, from, to, n)
+  redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[from], -n)
+  redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[to], n)
+  touch(keys, section)
 end
 
 local function put(keys, section, position, mark)
@@ -44,36 +68,21 @@ local function put(keys, section, position, mark)
   local old = redis.call('GETRANGE', map, position, position)
   if NAMES[old] and old ~= mark then
     redis.call('SETRANGE', map, position, mark)
-    redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[old], -1)
-    redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[mark], 1)
+    count(keys, section, old, mark, 1)
   end
-  redis.call('SADD', keys.dirty, section)
+  touch(keys, section)
 end
 
--- Moves a basket from one mark to another; a seat that does not carry `from` is left alone. How many moved.
-local function move(keys, basket, from, to)
-  local seats, ga = lines(basket)
-  local moved = 0
-  for _, seat in ipairs(seats) do
-    if redis.call('GETRANGE', keys.map .. seat[1], seat[2], seat[2]) == from then
-      put(keys, seat[1], seat[2], to)
-      moved = moved + 1
+-- Moves a basket's lines from one mark to another; a seat that does not carry `from` is left alone.
+local function move(keys, runs, ga, from, to)
+  for _, run in ipairs(runs) do
+    local now, moved = string.gsub(marks(keys, run), '[' .. from .. ']', to)
+    if moved > 0 then
+      redis.call('SETRANGE', keys.map .. run[1], run[2], now)
+      count(keys, run[1], from, to, moved)
     end
   end
-  for _, ticket in ipairs(ga) do
-    redis.call('HINCRBY', keys.counts, ticket[1] .. ':' .. NAMES[from], -ticket[2])
-    redis.call('HINCRBY', keys.counts, ticket[1] .. ':' .. NAMES[to], ticket[2])
-    redis.call('SADD', keys.dirty, ticket[1])
-    moved = moved + ticket[2]
-  end
-  return moved
-end
-
-local function size(basket)
-  local seats, ga = lines(basket)
-  local n = #seats
-  for _, ticket in ipairs(ga) do n = n + ticket[2] end
-  return n
+  for _, ticket in ipairs(ga) do count(keys, ticket[1], from, to, ticket[2]) end
 end
 
 local function add_tickets(keys, holder, n)
@@ -81,11 +90,15 @@ local function add_tickets(keys, holder, n)
   if left <= 0 then redis.call('HDEL', keys.usage, 't:' .. holder) end
 end
 
+local function listed(ids_with_commas)
+  local ids = {}
+  for id in string.gmatch(ids_with_commas or '', '[^,]+') do ids[#ids + 1] = id end
+  return ids
+end
+
 -- The ids of a holder's live reservations.
 local function live_ids(keys, holder)
-  local ids = {}
-  for id in string.gmatch(redis.call('HGET', keys.usage, 'l:' .. holder) or '', '[^,]+') do ids[#ids + 1] = id end
-  return ids
+  return listed(redis.call('HGET', keys.usage, 'l:' .. holder))
 end
 
 local function add_live(keys, holder, id)

@@ -17,7 +17,8 @@ if not hold then
   redis.call('ZREM', keys.deadlines, id)
   return 'unknown'
 end
-move(keys, hold.basket, 'h', '.')
-add_tickets(keys, hold.holder, -size(hold.basket))
+local runs, ga, size = lines(hold.basket)
+move(keys, runs, ga, 'h', '.')
+add_tickets(keys, hold.holder, -size)
 drop_hold(keys, id, hold)
 return 'done'

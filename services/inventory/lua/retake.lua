@@ -18,16 +18,15 @@ if not is_ready(keys.gate) then return 'not-ready' end
 if redis.call('HSETNX', keys.usage, 'r:' .. id, '1') == 0 then return 'again' end
 local hold = read_hold(keys, id)
 if hold then -- its release has not come this far
-  move(keys, hold.basket, 'h', 's')
+  local runs, ga = lines(hold.basket)
+  move(keys, runs, ga, 'h', 's')
   drop_hold(keys, id, hold)
   return 'done'
 end
-local seats, ga = lines(basket)
-for _, seat in ipairs(seats) do put(keys, seat[1], seat[2], 's') end
-for _, ticket in ipairs(ga) do
-  redis.call('HINCRBY', keys.counts, ticket[1] .. ':available', -ticket[2])
-  redis.call('HINCRBY', keys.counts, ticket[1] .. ':sold', ticket[2])
-  redis.call('SADD', keys.dirty, ticket[1])
+local runs, ga, size = lines(basket)
+for _, run in ipairs(runs) do
+  for position = run[2], run[2] + run[3] - 1 do put(keys, run[1], position, 's') end
 end
-add_tickets(keys, holder, size(basket))
+for _, ticket in ipairs(ga) do count(keys, ticket[1], '.', 's', ticket[2]) end
+add_tickets(keys, holder, size)
 return 'done'

@@ -40,11 +40,14 @@ class ProviderCharge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookNote:
-    """What a verified webhook says it is about. It is a hint: the charge itself is asked for."""
+    """What a verified webhook says it is about. It is a hint: the charge itself is asked for. `succeeded` is the charge
+    of which it says no more than that it succeeded: whoever knows that already need not ask.
+    """
 
     webhook_id: str
     kind: str
     reference: str
+    succeeded: str | None = None
 
 
 class NotProcessed(Exception):

@@ -26,6 +26,7 @@ from shared.clock import from_datetime, rfc3339
 
 SIGNATURE_HEADER = "sandbox-signature"
 TOLERANCE_S = 300
+SUCCEEDED = "charge.succeeded"
 PAGE_MAX = 1000
 METHODS = frozenset({
     "ok", "decline", "slow", "timeout_after_success", "error_then_ok", "duplicate_webhooks", "reordered_webhooks",
@@ -97,9 +98,11 @@ class Sandbox:
             raise SignatureInvalid
         try:
             note = orjson.loads(body)
+            kind, charge = str(note["type"]), note["data"]["charge"]
             return WebhookNote(
-                webhook_id=str(note["id"]), kind=str(note["type"]), reference=str(note["data"]["charge"]["reference"])
-            )
+                webhook_id=str(note["id"]), kind=kind, reference=str(charge["reference"]),
+                succeeded=str(charge["id"]) if kind == SUCCEEDED and "id" in charge else None,
+            )  # fmt: skip
         except (ValueError, KeyError, TypeError) as broken:
             raise SignatureInvalid from broken
 

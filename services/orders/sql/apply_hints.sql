@@ -1,17 +1,26 @@
 -- Webhooks become hints on their orders; those without one are kept and tried again, ever less often.
+-- One that says no more than that a charge succeeded whose money is entered already teaches nothing and is no hint;
+-- whether it is, is judged once nobody works on its order.
 WITH due AS (
-    SELECT provider, webhook_id, reference FROM orders.webhook_inbox
-    WHERE applied_at IS NULL AND due_at <= now() ORDER BY due_at LIMIT 200 FOR UPDATE SKIP LOCKED
+    SELECT w.provider, w.webhook_id, w.reference, EXISTS (
+            SELECT FROM orders.money_entry m
+            WHERE m.provider = w.provider AND m.provider_ref = w.charge_ref AND m.kind = 'charge'
+                AND m.reference = w.reference) AS is_known
+    FROM orders.webhook_inbox w
+    WHERE w.applied_at IS NULL AND w.due_at <= now() AND NOT EXISTS (
+        SELECT FROM orders."order" o
+        WHERE w.charge_ref IS NOT NULL AND o.reference = w.reference AND o.lease IS NOT NULL AND o.lease_until > now())
+    ORDER BY w.due_at LIMIT 200 FOR UPDATE OF w SKIP LOCKED
 ), hinted AS (
     UPDATE orders."order" o SET hinted = true, nudge = nudge + 1, due_at = now()
     WHERE o.status <> 'tombstone' AND o.reference IN (
-        SELECT l.reference FROM orders."order" l WHERE l.reference IN (SELECT reference FROM due)
+        SELECT l.reference FROM orders."order" l WHERE l.reference IN (SELECT reference FROM due WHERE NOT is_known)
         ORDER BY l.reference FOR UPDATE
     )
     RETURNING o.reference
 )
 UPDATE orders.webhook_inbox w
-SET applied_at = CASE WHEN h.reference IS NOT NULL THEN now() END,
+SET applied_at = CASE WHEN due.is_known OR h.reference IS NOT NULL THEN now() END,
     tries = w.tries + 1,
     due_at = now() + make_interval(secs => least(3600, power(2, least(w.tries, 12))))
 FROM due LEFT JOIN hinted h ON h.reference = due.reference

@@ -1,34 +1,44 @@
--- Inserts an order with its key, lines, attempt, command and event, or nothing of it if the key is there already.
+-- Inserts orders with their keys, lines, attempts, commands and events; nothing of one whose key is there already.
 -- `keyed` says whether the key was new; `placed` whether the order was (a tombstone of its reference wins).
-WITH keyed AS (
+WITH asked AS (
+    SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
+        scope text, key_hash text, fingerprint text, reference text, event_id text, reservation_id text, principal text,
+        lane integer, join_seq bigint, total_minor bigint, currency text, customer_name text, customer_email text,
+        customer_phone text, expires_at_ms bigint, grace_s integer, lines jsonb, provider text, method text, token text,
+        return_url text, event jsonb)
+), keyed AS (
     INSERT INTO orders.idempotency (scope, key_hash, fingerprint, reference)
-    VALUES (:scope, :key_hash, :fingerprint, :reference)
+    SELECT scope, decode(key_hash, 'hex'), decode(fingerprint, 'hex'), reference FROM asked ORDER BY scope, key_hash
     ON CONFLICT DO NOTHING RETURNING reference
 ), placed AS (
     INSERT INTO orders."order" (reference, status, event_id, reservation_id, principal, lane, join_seq, total_minor,
         currency, customer_name, customer_email, customer_phone, expires_at, grace_s, version, due_at)
-    SELECT reference, 'pending', :event_id, :reservation_id, :principal, :lane, :join_seq, :total_minor,
-        :currency, :customer_name, :customer_email, :customer_phone,
-        to_timestamp(CAST(:expires_at_ms AS bigint) / 1000.0), :grace_s,
-        (extract(epoch FROM clock_timestamp()) * 1000)::bigint, now()
-    FROM keyed
+    SELECT a.reference, 'pending', a.event_id, a.reservation_id, a.principal, a.lane, a.join_seq, a.total_minor,
+        a.currency, a.customer_name, a.customer_email, a.customer_phone, to_timestamp(a.expires_at_ms / 1000.0),
+        a.grace_s, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, now()
+    FROM asked a JOIN keyed k ON k.reference = a.reference
+    ORDER BY a.reference
     ON CONFLICT DO NOTHING RETURNING reference
 ), lines AS (
     INSERT INTO orders.order_line (reference, line_no, section_id, seat_id, quantity, unit_price_minor)
-    SELECT p.reference, l.line_no, l.section_id, l.seat_id, l.quantity, l.unit_price_minor
-    FROM placed p, unnest(CAST(:section_ids AS text[]), CAST(:seat_ids AS text[]), CAST(:quantities AS integer[]),
-        CAST(:unit_prices_minor AS bigint[])) WITH ORDINALITY
-        AS l (section_id, seat_id, quantity, unit_price_minor, line_no)
+    SELECT a.reference, l.line_no, l.line ->> 'section_id', l.line ->> 'seat_id', (l.line ->> 'quantity')::integer,
+        (l.line ->> 'unit_price_minor')::bigint
+    FROM asked a JOIN placed p ON p.reference = a.reference,
+        jsonb_array_elements(a.lines) WITH ORDINALITY AS l(line, line_no)
 ), attempt AS (
     INSERT INTO orders.payment_attempt (reference, n, provider, method, token, return_url, amount_minor, currency,
         provider_key, status)
-    SELECT reference, 1, :provider, :method, :token, :return_url, :total_minor, :currency, concat_ws(chr(58), reference, '1'), 'created'
-    FROM placed WHERE CAST(:total_minor AS bigint) > 0
+    SELECT a.reference, 1, a.provider, a.method, a.token, a.return_url, a.total_minor, a.currency,
+        concat_ws(chr(58), a.reference, '1'), 'created'
+    FROM asked a JOIN placed p ON p.reference = a.reference
+    WHERE a.total_minor > 0
 ), command AS (
     INSERT INTO orders.checkout_command (reference, command_type, payload, status)
-    SELECT reference, 'checkout', jsonb_build_object('reservation_id', CAST(:reservation_id AS text)), 'processing'
-    FROM placed
+    SELECT a.reference, 'checkout', jsonb_build_object('reservation_id', a.reservation_id), 'processing'
+    FROM asked a JOIN placed p ON p.reference = a.reference
 ), told AS (
-    INSERT INTO orders.outbox (event_id, body) SELECT :event_id, CAST(:event AS jsonb) FROM placed
+    INSERT INTO orders.outbox (event_id, body)
+    SELECT a.event_id, a.event FROM asked a JOIN placed p ON p.reference = a.reference
 )
-SELECT (SELECT count(*) FROM keyed) AS keyed, (SELECT count(*) FROM placed) AS placed
+SELECT a.reference, k.reference IS NOT NULL AS keyed, p.reference IS NOT NULL AS placed
+FROM asked a LEFT JOIN keyed k ON k.reference = a.reference LEFT JOIN placed p ON p.reference = a.reference

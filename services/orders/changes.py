@@ -1,0 +1,172 @@
+"""What one step writes about a leased order, as data; and the one statement that writes the changes of many orders.
+
+A change is written whole or not at all: a worker that slept past its lease finds another's in the row, and nothing it
+still wants to write is written. Orders that are changed together do not share a fate: if their statement fails, each is
+tried by itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from services.orders.payments.provider import ProviderCharge
+from services.orders.refunds import row_of
+from services.orders.states import attempt_after, may_become
+from services.orders.steps import Attempt, Charge, Order
+from shared.contracts.events import Event
+from shared.postgres import LEDGER_AWAY, AsyncEngine, DBAPIError, statement
+
+_CHANGE = statement(__package__, "change")
+Row = dict[str, Any]
+
+
+class LeaseLost(Exception):
+    """Another worker has this order now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to change one order for a while."""
+
+    reference: str
+    owner: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """The lease goes back. Whatever nudged the order since it was seen makes it due at once."""
+
+    due_in_s: float | None
+    errors: int = 0
+
+
+@dataclass(slots=True)
+class Change:
+    """Everything that follows from one step for one order. Without `is_news` only the lease goes back."""
+
+    lease: Lease
+    seen: Order
+    is_news: bool = True
+    looked: bool = False
+    rest: Rest | None = None
+    sets: Row = field(default_factory=dict)
+    parts: dict[str, list[Row]] = field(default_factory=dict)
+
+    def order(self, *, to: str | None = None, **sets: Any) -> "Change":
+        """Sets `end_reason` and `charge_ref` to a value; `confirmed`, `ended`, `released` mean now."""
+        if to is not None:
+            assert may_become(self.seen.status, to), f"{self.seen.status} never becomes {to}"
+            self.sets["status"] = to
+        self.sets |= sets
+        return self
+
+    def attempt(self, attempt: Attempt, **sets: Any) -> "Change":
+        return self._part("attempts", n=attempt.n, sets=sets)
+
+    def charges(self, provider: str, charges: Sequence[ProviderCharge]) -> "Change":
+        """What the provider says of its charges, forward only: attempts move on, money that moved is entered once."""
+        self.looked = True
+        status = {attempt.provider_key: attempt.status for attempt in self.seen.attempts}
+        told: dict[str, ProviderCharge] = {}
+        for charge in charges:
+            if charge.reference != self.seen.reference:
+                continue
+            if charge.key in status:
+                status[charge.key] = attempt_after(status[charge.key], charge.status)
+                told[charge.key] = charge
+            if charge.status == "succeeded":
+                self.money(
+                    "charge", provider, amount_minor=charge.amount_minor, currency=charge.currency,
+                    charge_ref=charge.charge_ref, provider_ref=charge.charge_ref, occurred_at_ms=charge.occurred_at_ms,
+                )  # fmt: skip
+        for attempt in self.seen.attempts:
+            if last := told.get(attempt.provider_key):
+                self.attempt(
+                    attempt, status=status[attempt.provider_key], provider_ref=last.charge_ref,
+                    checkout_url=last.checkout_url, reason=last.reason,
+                )  # fmt: skip
+        return self
+
+    def money(self, kind: str, provider: str, **entry: Any) -> "Change":
+        """One entry for each id the provider gives, however often we hear of it."""
+        return self._part("money", kind=kind, provider=provider, **entry)
+
+    def command(self, kind: str, *, error: str | None = None) -> "Change":
+        """Closes the open command of this kind."""
+        return self._part("commands", kind=kind, error=error)
+
+    def ask_refund(self, charge: Charge, *, reason: str, asked_by: str) -> "Change":
+        return self._part("refunds_asked", **row_of(charge, reason=reason, asked_by=asked_by))
+
+    def finish_refund(self, refund_id: int, *, status: str) -> "Change":
+        return self._part("refunds_done", id=refund_id, status=status)
+
+    def tell(self, kind: str, *, status: str, **after: Any) -> "Change":
+        """Tells the suite what became of the order, in the transaction that made it so."""
+        event = order_event(self.seen, kind, status=status, **after)
+        return self._part("events", event_id=event.event_id, body=event.model_dump(mode="json"))
+
+    def _part(self, name: str, **row: Any) -> "Change":
+        self.parts.setdefault(name, []).append({"reference": self.seen.reference, **row})
+        return self
+
+    def row(self) -> Row:
+        rest = self.rest
+        return {
+            "reference": self.lease.reference, "lease": self.lease.owner, "lease_s": self.lease.seconds,
+            "status": self.seen.status, "nudge": self.seen.nudge, "is_news": self.is_news, "looked": self.looked,
+            "sets": self.sets, "rests": rest is not None, "due_in_s": rest.due_in_s if rest else None,
+            "errors": rest.errors if rest else None,
+        }  # fmt: skip
+
+
+PARTS = ("attempts", "money", "commands", "refunds_asked", "refunds_done", "events")
+
+
+async def write(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | None]:
+    """One outcome per change: nothing, or `LeaseLost`, or what its statement failed with. `engine` commits each one.
+
+    Raises when the ledger is away; then nobody knows what was written.
+    """
+    try:
+        if len({change.lease.reference for change in changes}) == len(changes):
+            return await _together(engine, changes)
+    except LEDGER_AWAY:
+        raise
+    except DBAPIError as failed:
+        if len(changes) == 1:
+            return [failed]
+    return [(await write(engine, [change]))[0] for change in changes]
+
+
+async def _together(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | None]:
+    bound = {"orders": _json([change.row() for change in changes])}
+    for part in PARTS:
+        bound[part] = _json([row for change in changes for row in change.parts.get(part, ())])
+    async with engine.connect() as connection:
+        written = set((await connection.execute(_CHANGE, bound)).scalars())
+    return [None if c.lease.reference in written else LeaseLost(c.lease.reference) for c in changes]
+
+
+def _json(rows: Sequence[Mapping[str, Any]]) -> str:
+    return orjson.dumps(rows).decode()
+
+
+def order_event(seen: Order, kind: str, *, status: str, **after: Any) -> Event:
+    """`order.<kind>` with what consumers need to act without asking."""
+    _, _, holder = seen.principal.partition(":")
+    return Event(
+        type=f"order.{kind}",
+        event_id=seen.event_id,
+        aggregate=f"order:{seen.reference}",
+        version=seen.version + 1,
+        before={"status": seen.status},
+        after={
+            "reference": seen.reference, "event_id": seen.event_id, "status": status, "holder": holder,
+            "lane": seen.lane, "join_seq": seen.join_seq, "reservation_id": seen.reservation_id,
+            "total_minor": seen.total_minor, "currency": seen.currency, **after,
+        },
+    )  # fmt: skip

@@ -1,0 +1,50 @@
+"""`GET /orders/{reference}`: what every buyer asks again and again until it says `confirmed`.
+
+An ASGI class, as crowds come here; orders that are asked for at the same moment are read by one statement.
+"""
+
+import re
+
+import orjson
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from services.orders.frames import body
+from services.orders.problems import UnknownOrder
+from services.orders.room import Room
+from services.orders.steps import Order
+from shared.problems import InvalidRequest
+from shared.routes import REFERENCE
+
+QUIET = "onsale.quiet"
+HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+_REFERENCE = re.compile(REFERENCE)
+
+
+async def owned(room: Room, request: Request, reference: str) -> Order:
+    """The caller's own order. Raises `UnknownOrder` for anybody else's, or what `Callers` raises."""
+    order = await room.book.read(reference)
+    if order is None:
+        room.callers.require_any(request)
+        raise UnknownOrder
+    room.callers.require_owner(request, order)
+    return order
+
+
+class Look:
+    """Answers with bytes; problems rise to the app's handlers."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[QUIET] = True
+        reference = scope["path_params"]["reference"]
+        if not _REFERENCE.fullmatch(reference):
+            raise InvalidRequest("reference: this cannot be one.")
+        order = await owned(scope["app"].state.room, Request(scope), reference)
+        content = orjson.dumps(body(order))
+        head = [*HEADERS, (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": content if scope["method"] != "HEAD" else b""})
+
+
+LOOK = Route("/orders/{reference}", Look(), methods=["GET"])

@@ -1,0 +1,83 @@
+-- What steps learnt or decided, for many orders at once: for each order whose lease and status are still as its step saw
+-- them all of it is written, for any other nothing. Answers the references of those it was written for.
+-- Orders are locked in the order of their key, as everybody else does who locks several.
+WITH asked AS (
+    SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
+        reference text, lease text, lease_s double precision, status text, nudge bigint, is_news boolean,
+        looked boolean, sets jsonb, rests boolean, due_in_s double precision, errors integer)
+), ours AS (
+    SELECT o.reference FROM orders."order" o JOIN asked a ON a.reference = o.reference
+    WHERE o.lease = a.lease AND o.status = a.status
+    ORDER BY o.reference FOR UPDATE OF o
+), changed AS (
+    UPDATE orders."order" o
+    SET status = coalesce(a.sets ->> 'status', o.status),
+        end_reason = CASE WHEN jsonb_exists(a.sets, 'end_reason') THEN a.sets ->> 'end_reason' ELSE o.end_reason END,
+        charge_ref = coalesce(a.sets ->> 'charge_ref', o.charge_ref),
+        confirmed_at = CASE WHEN jsonb_exists(a.sets, 'confirmed') THEN clock_timestamp() ELSE o.confirmed_at END,
+        ended_at = CASE WHEN jsonb_exists(a.sets, 'ended') THEN clock_timestamp() ELSE o.ended_at END,
+        released_at = CASE WHEN jsonb_exists(a.sets, 'released') THEN clock_timestamp() ELSE o.released_at END,
+        hinted = CASE WHEN a.looked THEN o.nudge <> a.nudge ELSE o.hinted END,
+        version = CASE
+            WHEN a.is_news THEN greatest(o.version + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+            ELSE o.version END,
+        changed_at = CASE WHEN a.is_news THEN clock_timestamp() ELSE o.changed_at END,
+        errors = coalesce(a.errors, o.errors),
+        lease = CASE WHEN NOT a.rests THEN o.lease END,
+        lease_until = CASE WHEN NOT a.rests THEN clock_timestamp() + make_interval(secs => a.lease_s) END,
+        due_at = CASE
+            WHEN NOT a.rests THEN o.due_at
+            WHEN o.nudge <> a.nudge THEN now()
+            ELSE clock_timestamp() + make_interval(secs => a.due_in_s) END
+    FROM ours JOIN asked a ON a.reference = ours.reference
+    WHERE o.reference = ours.reference
+    RETURNING o.reference
+), attempts AS (
+    UPDATE orders.payment_attempt p
+    SET status = coalesce(t.sets ->> 'status', p.status),
+        provider_ref = CASE WHEN jsonb_exists(t.sets, 'provider_ref') THEN t.sets ->> 'provider_ref' ELSE p.provider_ref END,
+        checkout_url = CASE WHEN jsonb_exists(t.sets, 'checkout_url') THEN t.sets ->> 'checkout_url' ELSE p.checkout_url END,
+        reason = CASE WHEN jsonb_exists(t.sets, 'reason') THEN t.sets ->> 'reason' ELSE p.reason END,
+        errors = coalesce((t.sets ->> 'errors')::integer, p.errors),
+        changed_at = clock_timestamp()
+    FROM jsonb_to_recordset(CAST(:attempts AS jsonb)) AS t(reference text, n integer, sets jsonb)
+    JOIN changed c ON c.reference = t.reference
+    WHERE p.reference = t.reference AND p.n = t.n
+), money AS (
+    INSERT INTO orders.money_entry (reference, kind, provider, amount_minor, currency, charge_ref, provider_ref,
+        occurred_at)
+    SELECT m.reference, m.kind, m.provider, m.amount_minor, m.currency, m.charge_ref, m.provider_ref,
+        coalesce(to_timestamp(m.occurred_at_ms / 1000.0), clock_timestamp())
+    FROM jsonb_to_recordset(CAST(:money AS jsonb)) AS m(reference text, kind text, provider text, amount_minor bigint,
+        currency text, charge_ref text, provider_ref text, occurred_at_ms bigint)
+    JOIN changed c ON c.reference = m.reference
+    ON CONFLICT DO NOTHING
+), commands AS (
+    UPDATE orders.checkout_command k
+    SET status = CASE WHEN d.error IS NULL THEN 'completed' ELSE 'failed' END, attempts = k.attempts + 1,
+        processed_at = clock_timestamp(), error_message = d.error
+    FROM jsonb_to_recordset(CAST(:commands AS jsonb)) AS d(reference text, kind text, error text)
+    JOIN changed c ON c.reference = d.reference
+    WHERE k.reference = d.reference AND k.command_type = d.kind AND k.processed_at IS NULL
+), refunds_asked AS (
+    INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, asked_by, idem_key,
+        status)
+    SELECT r.reference, r.provider, r.charge_ref, r.amount_minor, r.currency, r.reason, r.asked_by, r.idem_key,
+        'requested'
+    FROM jsonb_to_recordset(CAST(:refunds_asked AS jsonb)) AS r(reference text, provider text, charge_ref text,
+        amount_minor bigint, currency text, reason text, asked_by text, idem_key text)
+    JOIN changed c ON c.reference = r.reference
+    ON CONFLICT DO NOTHING
+), refunds_done AS (
+    UPDATE orders.refund r
+    SET status = d.status, done_at = clock_timestamp()
+    FROM jsonb_to_recordset(CAST(:refunds_done AS jsonb)) AS d(reference text, id bigint, status text)
+    JOIN changed c ON c.reference = d.reference
+    WHERE r.id = d.id
+), told AS (
+    INSERT INTO orders.outbox (event_id, body)
+    SELECT e.event_id, e.body
+    FROM jsonb_to_recordset(CAST(:events AS jsonb)) AS e(reference text, event_id text, body jsonb)
+    JOIN changed c ON c.reference = e.reference
+)
+SELECT reference FROM changed

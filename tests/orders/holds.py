@@ -1,0 +1,127 @@
+"""A neighbour that answers as inventory does, from memory."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+
+from shared.clock import now_ms
+from shared.contracts.inventory import (
+    Line,
+    PaymentStep,
+    PaymentSteps,
+    ReadReservations,
+    Reservation,
+    ReservationsAnswer,
+    StepDone,
+    StepsAnswer,
+)
+
+EVENT = "flash"
+
+
+@dataclass
+class Holds:
+    """A neighbour that answers as inventory does, from memory. Whoever is in `taken` lost its stock for good."""
+
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    customer_max: int = 100
+    customers: dict[str, str] = field(default_factory=dict)
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
+    pay_ttl_ms: int = 60_000
+    gate: Callable[[str], Any] | None = None
+
+    def hold(self, holder: str = "fan", *, total_minor: int = 6800, until_ms: int = 60_000, **fields: Any) -> str:
+        reservation_id = fields.pop("reservation_id", None) or uuid.uuid4().hex
+        lines = [Line(section_id="GA1", quantity=1, unit_price_minor=total_minor)]
+        self.reservations[reservation_id] = Reservation(
+            event_id=EVENT, reservation_id=reservation_id, holder=holder, status="pending_payment", join_seq=7,
+            total_minor=total_minor, currency="EUR", reserved_until_ms=now_ms() + until_ms, lines=lines, **fields,
+        )  # fmt: skip
+        return reservation_id
+
+    def change(self, reservation_id: str, **fields: Any) -> Reservation:
+        changed = self.reservations[reservation_id].model_copy(update=fields)
+        self.reservations[reservation_id] = changed
+        return changed
+
+    def begin(self, step: PaymentStep) -> StepDone:
+        held = self.reservations.get(step.reservation_id)
+        if held is None:
+            return StepDone(word="unknown")
+        if held.status == "paying" and held.order_reference != step.order_reference:
+            return StepDone(word="being-paid", order_reference=held.order_reference, reservation=held)
+        if held.status not in ("pending_payment", "paying"):
+            return StepDone(word="ended", reservation=held)
+        if held.status == "paying":
+            return StepDone(word="done", reservation=held)
+        if step.customer_key:
+            self.customers[step.reservation_id] = step.customer_key
+            if list(self.customers.values()).count(step.customer_key) > self.customer_max:
+                return StepDone(word="limit-exceeded")
+        until = max(held.reserved_until_ms, now_ms() + self.pay_ttl_ms) if self.pay_ttl_ms else held.reserved_until_ms
+        changed = self.change(
+            step.reservation_id, status="paying", order_reference=step.order_reference, reserved_until_ms=until
+        )
+        return StepDone(word="done", reservation=changed)
+
+    def owned(self, step: PaymentStep, *, done: str, to: str, from_: tuple[str, ...]) -> StepDone:
+        held = self.reservations.get(step.reservation_id)
+        if held is None:
+            return StepDone(word="unknown")
+        if held.order_reference != step.order_reference:
+            return StepDone(word="not-owner")
+        if held.status == done:
+            return StepDone(word="done", reservation=held)
+        if held.status not in from_:
+            return StepDone(word="ended")
+        return StepDone(word="done", reservation=self.change(step.reservation_id, status=to))
+
+    def end(self, step: PaymentStep) -> StepDone:
+        done = self.owned(step, done="pending_payment", to="pending_payment", from_=("paying",))
+        if done.word == "done":
+            self.change(step.reservation_id, order_reference=None)
+        return done
+
+    def confirm(self, step: PaymentStep) -> StepDone:
+        return self.owned(step, done="confirmed", to="confirmed", from_=("paying",))
+
+    def release(self, step: PaymentStep) -> StepDone:
+        return self.owned(step, done="cancelled", to="cancelled", from_=("paying",))
+
+    def retake(self, step: PaymentStep) -> StepDone:
+        if step.reservation_id in self.taken:
+            return StepDone(word="taken")
+        return self.owned(step, done="confirmed", to="confirmed", from_=("paying", "cancelled", "expired"))
+
+
+@dataclass
+class Street:
+    """Where the neighbour lives: it stays, while each test has holds of its own."""
+
+    holds: Holds = field(default_factory=Holds)
+
+    def app(self) -> FastAPI:
+        router = APIRouter(prefix="/internal/reservations")
+
+        @router.post("/read")
+        async def read(question: ReadReservations) -> ReservationsAnswer:
+            return ReservationsAnswer(reservations=[self.holds.reservations.get(r) for r in question.reservation_ids])
+
+        def verb(path: str, name: str) -> None:
+            @router.post(f"/{path}")
+            async def steps(question: PaymentSteps) -> StepsAnswer:
+                holds = self.holds
+                if holds.gate is not None:
+                    await holds.gate(path)
+                holds.asked += [(path, s.reservation_id, s.order_reference) for s in question.steps]
+                return StepsAnswer(steps=[getattr(holds, name)(step) for step in question.steps])
+
+        for path in ("begin-payment", "end-payment", "confirm", "release", "retake"):
+            verb(path, path.partition("-")[0])
+        app = FastAPI()
+        app.include_router(router)
+        return app
