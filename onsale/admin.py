@@ -36,12 +36,15 @@ class Admin:
         await self.call("POST", f"/admin/queue/events/{event_id}/room/{action}", values)
 
     async def audit(self, event_id: str) -> list[dict[str, Any]]:
-        """What each service says of the invariants it keeps."""
-        rows: list[dict[str, Any]] = []
-        for service in ("queue", "inventory", "orders"):
-            answer = await self.call("GET", f"/admin/{service}/events/{event_id}/audit")
-            rows += [{"service": service, **row} for row in answer["invariants"]]
-        return rows
+        """What each service says of the invariants it keeps, and whether orders and inventory sold the same.
+
+        Inventory is asked last: what orders had confirmed by then must be sold there.
+        """
+        said: dict[str, dict[str, Any]] = {}
+        for service in ("queue", "orders", "inventory"):
+            said[service] = await self.call("GET", f"/admin/{service}/events/{event_id}/audit")
+        rows = [{"service": service, **row} for service, answer in said.items() for row in answer["invariants"]]
+        return [*rows, both_sold(said["orders"]["confirmed"], said["inventory"]["confirmed"])]
 
     async def call(self, method: str, path: str, body: Any = None) -> Any:
         """Raises `Refused` with the problem's own words."""
@@ -53,6 +56,17 @@ class Admin:
         if response.is_error:
             raise Refused(_words(response))
         return response.json() if response.content else None
+
+
+def both_sold(orders: int, reservations: int) -> dict[str, Any]:
+    """The invariant no service can see alone: every confirmed order's tickets are sold to it."""
+    detail = f"{orders} orders confirmed, {reservations} reservations sold"
+    return {
+        "service": "both",
+        "invariant": "7 confirmed orders are sold",
+        "holds": orders <= reservations,
+        "detail": detail,
+    }
 
 
 def _words(response: httpx.Response) -> str:

@@ -55,7 +55,7 @@ class Fan:
         return status, answer
 
     async def _join(self) -> None:
-        key = str(uuid.UUID(int=self._dice.getrandbits(128)))
+        key = str(uuid.uuid4())  # not of the seed: the same crowd may come again
         asks = [
             self._ask("join", "POST", f"{self._path}/queue", key=key) for _ in range(1 + self._chance(SHARE_ASKS_TWICE))
         ]
@@ -121,7 +121,7 @@ class Fan:
             wish = await self._choose()
             if wish is None:
                 break
-            key = str(uuid.UUID(int=self._dice.getrandbits(128)))
+            key = str(uuid.uuid4())  # not of the seed: the same crowd may come again
             status, answer = await self._ask(
                 "hold", "POST", f"{self._path}/reservations", token=self._pass, key=key, body=wish
             )
@@ -175,7 +175,7 @@ class Fan:
             "currency": reservation["currency"],
             "customer": {
                 "name": f"Fan {self._join_seq}",
-                "email": f"fan-{self._join_seq}-{self._dice.getrandbits(32)}@example.org",
+                "email": f"fan-{self._join_seq}-{uuid.uuid4().hex[:8]}@example.org",
             },
             "payment": {"provider": "sandbox", "method": method},
         }

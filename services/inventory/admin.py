@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path
 from sqlalchemy import text
 
 from services.inventory.apply import apply
-from services.inventory.audit import audit
+from services.inventory.audit import audit, confirmed
 from services.inventory.endings import How, cancel
 from services.inventory.record import Record, read
 from services.inventory.room import Room, room
@@ -89,4 +89,5 @@ async def reconcile(operator: AnOperator, inventory: InRoom, event_id: EventIdPa
 
 @router.get("/events/{event_id}/audit", summary="The live invariants of an event's stock")
 async def get_audit(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
-    return {"invariants": await audit(inventory.engine, inventory.gate, inventory.catalogue.layout(event_id))}
+    invariants = await audit(inventory.engine, inventory.gate, inventory.catalogue.layout(event_id))
+    return {"confirmed": await confirmed(inventory.engine, event_id), "invariants": invariants}

@@ -113,3 +113,12 @@ def _unequal_gate(gate: GateStock, stock: Stock) -> list[str]:
 def _finding(invariant: str, broken: list[str]) -> Finding:
     detail = f"{len(broken)} broken: {', '.join(broken[:SHOWN_MAX])}" if broken else "nothing found"
     return {"invariant": invariant, "holds": not broken, "detail": detail}
+
+
+async def confirmed(engine: AsyncEngine, event_id: str) -> int:
+    """How many reservations were ever sold to an order."""
+    question = text(
+        "SELECT count(*) FROM inventory.reservation WHERE event_id = :event_id AND confirmed_at IS NOT NULL"
+    )
+    async with engine.connect() as connection:
+        return int(await connection.scalar(question, {"event_id": event_id}) or 0)

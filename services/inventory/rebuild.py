@@ -89,7 +89,8 @@ class Watcher:
             REBUILDS.inc()
             REBUILD_SECONDS.observe(time.monotonic() - started)
             took_ms = round((time.monotonic() - started) * 1000)
-            log.warning("gate.filled", extra=data(event=layout.event_id, epoch=epoch, took_ms=took_ms))
+            level = logging.INFO if layout.gate_epoch <= 1 else logging.WARNING  # the first filling is no news
+            log.log(level, "gate.filled", extra=data(event_id=layout.event_id, epoch=epoch, took_ms=took_ms))
             await self._catalogue.refresh()
             self.ready_since_s[layout.event_id] = time.monotonic()
 

@@ -87,4 +87,5 @@ async def _ask_refund(room: Room, seen: Order, reason: str, operator: Operator, 
 
 @router.get("/events/{event_id}/audit", summary="Are the promises about orders and money kept, by the ledger?")
 async def check(event_id: EventIdPath, request: Request, operator: Viewer) -> dict[str, Any]:
-    return {"invariants": await audit.check(_room(request).engine, event_id)}
+    engine = _room(request).engine
+    return {"confirmed": await audit.confirmed(engine, event_id), "invariants": await audit.check(engine, event_id)}

@@ -54,6 +54,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             loops.every(FRAME_REPEAT_S, repeater.turn, name="orders.frames")
             loops.keep(lambda: room.jobs.listen(room.workers.wake), name="orders.jobs")
             loops.keep(room.workers.run, name="orders.workers")
+            loops.every(settings.lease_s / 3, room.workers.renew, name="orders.leases")
             yield
 
     app = create_service(

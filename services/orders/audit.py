@@ -57,3 +57,10 @@ async def check(engine: AsyncEngine, event_id: str) -> list[dict[str, Any]]:
             detail = f"{len(broken)} broken: {', '.join(broken[:SHOWN_MAX])}" if broken else "nothing found"
             lines.append({"invariant": invariant, "holds": not broken, "detail": detail})
     return lines
+
+
+async def confirmed(engine: AsyncEngine, event_id: str) -> int:
+    """How many orders were ever confirmed; inventory must have sold at least as many reservations."""
+    question = text('SELECT count(*) FROM orders."order" WHERE event_id = :event_id AND confirmed_at IS NOT NULL')
+    async with engine.connect() as connection:
+        return int(await connection.scalar(question, {"event_id": event_id}) or 0)

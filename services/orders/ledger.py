@@ -13,6 +13,7 @@ from shared.postgres import AsyncConnection, AsyncEngine, statement
 
 _TAKE = statement(__package__, "take")
 _TAKE_ONE = statement(__package__, "take_one")
+_RENEW = statement(__package__, "renew")
 _LOAD = statement(__package__, "load")
 REFERENCES_MAX = 1000
 NOW = func.clock_timestamp()
@@ -26,6 +27,19 @@ async def take(engine: AsyncEngine, *, many: int, event_max: int, lease_s: float
             _TAKE, {"many": many, "event_max": event_max, "lease": owner, "lease_s": lease_s}
         )
         return [Lease(row.reference, owner, lease_s) for row in rows]
+
+
+async def renew(engine: AsyncEngine, leases: Sequence[Lease], *, lease_s: float) -> None:
+    """These stay ours for `lease_s` from now; one that has passed to somebody else stays theirs."""
+    async with engine.connect() as connection:
+        await connection.execute(
+            _RENEW,
+            {
+                "references": [lease.reference for lease in leases],
+                "owners": [lease.owner for lease in leases],
+                "lease_s": lease_s,
+            },
+        )
 
 
 async def take_one(engine: AsyncEngine, reference: str, *, lease_s: float) -> Lease | None:

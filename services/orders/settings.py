@@ -43,15 +43,12 @@ class Settings(ServiceSettings):
     workers: int = Field(128, ge=1, le=1024, description="Orders settled at once by this process.")
     event_workers_max: int = Field(512, ge=1, le=10_000, description="Orders of one event settled at once, everywhere.")
     sweep_s: float = Field(1.0, gt=0, le=10, description="How often due work is looked for without a wake-up call.")
-    lease_margin_s: float = Field(20.0, ge=1, le=120, description="A lease outlives the provider's timeout by this.")
+    lease_s: float = Field(
+        9.0, ge=1, le=120, description="A worker that died is replaced after this; a live one renews."
+    )
     job_accept_s: float = Field(1.0, gt=0, le=10, description="If a job is not accepted by then, the request settles.")
     inline_max: int = Field(8, ge=0, le=256, description="Requests that may settle their order themselves at once.")
     inline_wait_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
-
-    @property
-    def lease_s(self) -> float:
-        """No single step takes longer: one call to the provider or to inventory."""
-        return self.provider_timeout_s + self.lease_margin_s
 
     @property
     def sandbox_webhook_secrets(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ class Workers:
     def __init__(self, engine: AsyncEngine, cashier: Cashier, settings: Settings) -> None:
         self._engine, self._cashier, self._settings = engine, cashier, settings
         self._woken = asyncio.Event()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], Lease] = {}
         self._inline = asyncio.Semaphore(settings.inline_max)
 
     def wake(self) -> None:
@@ -55,16 +55,25 @@ class Workers:
                 self._engine, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
             )
             for lease in leases:
-                task = asyncio.create_task(self._settle(lease))
-                self._running.add(task)
-                task.add_done_callback(self._done)
+                self._start(lease)
             if len(leases) < free:
                 return
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if len(self._running) >= self._settings.workers:
             self._woken.set()
-        self._running.discard(task)
+        self._running.pop(task, None)
+
+    def _start(self, lease: Lease) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._settle(lease))
+        self._running[task] = lease
+        task.add_done_callback(self._done)
+        return task
+
+    async def renew(self) -> None:
+        """Keeps the leases of what is in work here, three times before they would run out."""
+        if self._running:
+            await ledger.renew(self._engine, list(self._running.values()), lease_s=self._settings.lease_s)
 
     async def _settle(self, lease: Lease) -> None:
         try:
@@ -82,7 +91,5 @@ class Workers:
             lease = await ledger.take_one(self._engine, reference, lease_s=self._settings.lease_s)
             if lease is None:
                 return
-            task = asyncio.create_task(self._settle(lease))
-            self._running.add(task)
-            task.add_done_callback(self._done)
+            task = self._start(lease)
             await asyncio.wait([task], timeout=self._settings.inline_wait_s)

@@ -84,7 +84,8 @@ class Recovery:
             bitmaps=[bytes(bits.get(lane, b"")) for lane in told.lanes for bits in (told.taken, told.done)],
         )
         REBUILDS.inc()
-        log.warning("engine.filled", extra=data(event_id=room.event_id, fill=room.fill, filled=filled))
+        level = logging.INFO if room.fill <= 1 else logging.WARNING  # the first filling is no news
+        log.log(level, "engine.filled", extra=data(event_id=room.event_id, fill=room.fill, filled=filled))
         return filled
 
 

@@ -46,14 +46,22 @@ async def one(browser, event_id: str, number: int) -> tuple[int, list[str]]:
             assert order["status"] == "confirmed"
             return 1, list(answer.json()["seats"])
         assert problem(answer) in {(409, "seats-taken"), (409, "sold-out")}
+        if not await anything_left(browser, event_id):
+            break
     return 0, []
+
+
+async def anything_left(browser, event_id: str) -> bool:
+    answer = (await browser.get(f"/events/{event_id}/sections")).json()
+    return any(section["available_seats"] + section["held_seats"] for section in answer["sections"])
 
 
 async def called(fan: Fan, browser) -> bool:
     """Called, or told that nothing is left."""
     while True:
-        if (await fan.status())["status"] == "ready":
+        place = await fan.status()
+        if place["status"] == "ready":
             return True
         if (await browser.get(f"{fan.path}/queue")).json()["state"] == "sold_out":
             return False
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(place["poll_after_ms"] / 1000)

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from rich.console import Console
 
 from onsale import cli
+from onsale.admin import both_sold
+from onsale.audit import print_audit
 from tests.support.suite import RunningSuite
 
 
@@ -112,6 +115,13 @@ def test_the_audit_of_a_fresh_event_is_clean(operate: Command) -> None:
     audited = operate("audit", "arena-2026")
     assert audited.returncode == 0, audited.stdout
     assert "NO" not in audited.stdout
+
+
+@pytest.mark.parametrize(("orders", "reservations", "holds"), [(2, 2, True), (2, 3, True), (3, 2, False)])
+def test_an_order_without_its_tickets_fails_the_audit(orders: int, reservations: int, holds: bool) -> None:
+    row = both_sold(orders, reservations)
+    assert row["holds"] is holds
+    assert print_audit(Console(quiet=True), [row]) is holds
 
 
 def test_applying_a_file_again_changes_nothing(operate: Command) -> None:

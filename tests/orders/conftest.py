@@ -49,7 +49,7 @@ ORDERS_QUICK: dict[str, Any] = {
     "poll_s": 0.1,
     "sweep_s": 0.1,
     "look_again_s": (0.3, 0.6),
-    "lease_margin_s": 1.0,
+    "lease_s": 3.0,
     "log_requests": False,
 }
 FOLDER = Path(__file__).parent

@@ -145,3 +145,36 @@ async def _listening(shop):
     async with shop.app.state.room.engine.connect() as connection:
         names = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name"
         return await connection.scalar(text(names), {"name": LISTENER})
+
+
+async def test_a_living_worker_keeps_its_lease_and_never_takes_one_back(postgres, plain):
+    await add(postgres, "A1")
+    [kept] = await ledger.take(plain, many=1, event_max=1, lease_s=0)
+    await ledger.renew(plain, [kept], lease_s=60)
+    assert await ledger.take(plain, many=1, event_max=1, lease_s=60) == []
+    await add(postgres, "A2")
+    [lost] = await ledger.take(plain, many=1, event_max=9, lease_s=0)
+    assert await ledger.take(plain, many=1, event_max=9, lease_s=0)
+    await ledger.renew(plain, [lost], lease_s=60)
+    assert await ledger.take_one(plain, "A2", lease_s=60)
+
+
+async def test_work_that_outlasts_a_lease_keeps_it(rooms):
+    async def never(name, reference):
+        if name == "before the provider":
+            await asyncio.Event().wait()
+
+    shop = await rooms.open(lease_s=1.0, failpoint=never)
+    await shop.order()
+
+    async def until():
+        async with shop.app.state.room.engine.connect() as connection:
+            return await connection.scalar(text('SELECT max(lease_until) FROM orders."order"'))
+
+    await wait_until(until)
+    first = await until()
+
+    async def renewed():
+        return await until() > first
+
+    await wait_until(renewed)
