@@ -108,9 +108,12 @@ class Shop:
         return attempt is not None and attempt.status == status
 
     async def expire(self, reference: str, *, ago_s: int = 0) -> None:
-        """Moves the order's deadline to now, or to a while ago, as time would."""
+        """Moves the order's deadline to now, or to a while ago, as time would. A worker who has it in hand has seen the
+        old deadline, so it is nudged as well.
+        """
         await self.run(
-            'UPDATE orders."order" SET expires_at = now() - make_interval(secs => :ago_s), due_at = now()'
+            'UPDATE orders."order" SET expires_at = now() - make_interval(secs => :ago_s), due_at = now(),'
+            " nudge = nudge + 1"
             " WHERE reference = :reference",
             reference=reference, ago_s=ago_s,
         )  # fmt: skip
