@@ -38,16 +38,14 @@ async def test_a_hold_ends_by_its_deadline_and_its_places_come_back(inventory: I
     reservation_id = await made(inventory)
     inventory.travel(HOLD_MS - 1_000)
     assert await status(inventory, reservation_id) == "pending_payment", "the grace is the fan's"
-    inventory.travel(2_000)
+    inventory.travel(1_100)  # the scan stays a second behind the deadlines
 
     async def over() -> bool:
         return await inventory.left("A") == (15, 0) and await inventory.left("GA1") == (20, 0)
 
     await wait_until(over)
     assert await status(inventory, reservation_id) == "expired"
-    log = await release_log(inventory)
-    assert [(section_id, *rest) for section_id, _, *rest in log] == [("A", [0], 0, True), ("GA1", [], 2, True)]
-    assert {how for _, how, *_ in log} < {"deadline", "scan"}, "one of the two, whichever turn came first"
+    assert await release_log(inventory) == [("A", "deadline", [0], 0, True), ("GA1", "deadline", [], 2, True)]
     assert await inventory.broken(at_rest=True) == []
 
 
