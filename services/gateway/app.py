@@ -66,7 +66,7 @@ def _room(settings: Settings, redis: Redis, queue: QueueClient) -> Room:
         joins=Joins(queue, board, waiting_max=settings.joins_waiting_max),
         places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
         life=Life(queue),
-        passes=PassReader(settings.pass_public_keys),
+        passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
     )
 
 

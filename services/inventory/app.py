@@ -70,7 +70,8 @@ def _room(settings: Settings, engine: postgres.AsyncEngine, cache: redis.Redis, 
     )
     return Room(
         settings, engine, reading, gate, catalogue, Board(reading, gate, catalogue), payments, watcher,
-        Sweeper(engine, gate, catalogue, payments, orders), reconciler, PassReader(settings.pass_public_keys),
+        Sweeper(engine, gate, catalogue, payments, orders), reconciler,
+        PassReader(settings.pass_public_keys, seal=settings.service_keys),
     )  # fmt: skip
 
 

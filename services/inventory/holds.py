@@ -128,7 +128,7 @@ class Reserver:
             gated = await self._gated(batch)
             await self._known(batch, gated)
             await self._write(batch, gated)
-        except (*ENGINE_AWAY, *LEDGER_AWAY, DBAPIError) as away:
+        except (Unavailable, *ENGINE_AWAY, *LEDGER_AWAY, DBAPIError) as away:
             unknown = Unavailable()
             unknown.__cause__ = away
             return [unknown if answer is None else answer for answer in batch.answers]

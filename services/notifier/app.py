@@ -67,7 +67,7 @@ def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neig
         turnstile=Turnstile(settings),
         life=Life(queue),
         queue_tokens=QueueTokens(settings.queue_token_keys),
-        passes=PassReader(settings.pass_public_keys),
+        passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
     )
 
 

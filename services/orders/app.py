@@ -85,7 +85,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     inbox = Inbox(engine, jobs)
     stack.push_async_callback(inbox.close)
     workers = Workers(book.engine, cashier, settings)
-    callers = Callers(PassReader(settings.pass_public_keys), settings.order_token_keys)
+    callers = Callers(PassReader(settings.pass_public_keys, seal=settings.service_keys), settings.order_token_keys)
     keys = settings.order_token_keys, settings.customer_keys
     checkout = Checkout(engine, book, stock, placing, providers, workers, *keys)
     return Room(settings, engine, book, cache, callers, checkout, workers, jobs, inbox, providers)
