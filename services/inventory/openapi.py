@@ -11,7 +11,7 @@ from services.inventory.schemas import ReservationAsk
 REFUSALS = {
     "401": "No credential, or a bad one",
     "403": "Another event's pass",
-    "409": "seats-taken, sold-out or limit-exceeded: nothing was taken",
+    "409": "seats-taken, not-together, sold-out or limit-exceeded: nothing was taken",
     "422": "A value is not acceptable, or the Idempotency-Key was used with another body",
     "503": "The stock is being counted anew, or too many wait; see Retry-After",
 }
@@ -36,8 +36,9 @@ def document_reserve(app: FastAPI) -> None:
 
 def _operation() -> dict[str, Any]:
     body = ReservationAsk.model_json_schema(ref_template="#/components/schemas/{model}")
-    ga = body.pop("$defs")["GaAsk"]
-    body["properties"]["ga"]["items"] = ga
+    parts = body.pop("$defs")
+    body["properties"]["ga"]["items"] = parts["GaAsk"]
+    body["properties"]["best_available"] = parts["BestAvailable"]
     return {
         "tags": ["reservations"],
         "summary": "Take seats and GA tickets: all of them or none",
