@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.contracts.room_options import RoomOptions
+
 FRAME_REPEAT_S = 5.0
 FRAME_STALE_S = 15.0
 
@@ -62,6 +64,7 @@ class LineFrame(Frame):
     sale_starts_at_ms: int | None = None
     liveness_window_s: int = 30
     max_line: int | None = None
+    options: RoomOptions = RoomOptions()
 
 
 class SectionCounts(BaseModel):
