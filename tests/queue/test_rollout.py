@@ -1,4 +1,4 @@
-"""Rollout: a share of fans goes through the room; who is outside it is ready at once, and nobody in line pays for it."""
+"""Rollout: a share of fans goes through the room; who is outside it is ready at once, and the line goes on as ever."""
 
 from services.queue.audit import audit
 from shared.rollout import outside
