@@ -34,7 +34,8 @@ async def shop(gateway, queue, tmp_path) -> AsyncIterator[str]:
     async with guarded_shop(tmp_path, gateway, "show") as address:
         line.options = {
             "gate": {
-                "waiting_room": f"http://127.0.0.1:{gateway}", "return_to": [address], "let_through": ["/assets/*", "/up"],
+                "waiting_room": f"http://127.0.0.1:{gateway}", "return_to": [address],
+                "let_through": ["/assets/*", "/up"],
             }
         }  # fmt: skip
         yield address

@@ -1,8 +1,8 @@
-"""A shop that knows nothing of us, and nginx in front of it with the very configuration that the documentation shows."""
+"""A shop that knows nothing of us, and nginx in front of it with the very configuration that the guide shows."""
 
+import asyncio
 import re
 import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -60,7 +60,7 @@ async def guarded_shop(folder: Path, gateway: int, event_id: str) -> AsyncIterat
     """The address of a shop behind nginx behind the gate of this event."""
     port = free_port()
     async with serving(shop()) as origin:
-        process = subprocess.Popen(_conf(folder, port, gateway, origin, event_id))
+        process = await asyncio.create_subprocess_exec(*_conf(folder, port, gateway, origin, event_id))
         try:
             async with browser() as anybody:
 
@@ -74,7 +74,7 @@ async def guarded_shop(folder: Path, gateway: int, event_id: str) -> AsyncIterat
             yield f"http://{HOST}:{port}"
         finally:
             process.terminate()
-            process.wait(timeout=10)
+            await asyncio.wait_for(process.wait(), 10)
 
 
 def browser(*, cookies: bool = True, **headers: Any) -> httpx.AsyncClient:
