@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 import httpx
@@ -18,6 +17,7 @@ import jwt
 log = logging.getLogger("onsale.middleware")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+No = tuple[int, list[tuple[bytes, bytes]], bytes]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 LEEWAY_S, KEYS_FRESH_S, ASK_AGAIN_S, PASS_MAX_CHARS, RELEASED_MAX = 5, 300, 10, 2048, 50_000
 AWAY = b'{"type":"/problems/unavailable","title":"The waiting room cannot answer right now.","status":503}'
@@ -67,30 +67,33 @@ class WaitingRoomMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-            await self._client.aclose()
+            await self.aclose()
+            return
+        admitted = await self._let_in(scope)
+        if isinstance(admitted, str):
+            await self._app(scope, receive, self._releasing(scope, admitted, send) if admitted else send)
         elif scope["type"] == "websocket":
-            if await self._let_in(scope) is None:
-                await self._app(scope, receive, send)
-            else:
-                await receive()
-                await send({"type": "websocket.close", "code": 1008})
-        elif (no := await self._let_in(scope)) is None:
-            await self._app(scope, receive, self._releasing(scope, send))
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
         else:
-            status, headers, body = no
+            status, headers, body = admitted
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 
-    async def _let_in(self, scope: Scope) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
-        """Nothing for who may come in, with their pass on the scope; else the gate's answer."""
+    async def aclose(self) -> None:
+        """Closes the connections to the room; the end of the app's lifespan does it too."""
+        await self._client.aclose()
+
+    async def _let_in(self, scope: Scope) -> str | No:
+        """The pass of who may come in, its claims on the scope; empty for who needs none; else the gate's answer."""
         fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         coded = b"onsale_handover=" in scope["query_string"]
-        scope["onsale.pass"], scope["onsale.token"] = None, ""
+        scope["onsale.pass"] = None
         for token in () if coded else _shown(fields, f"onsale_pass_{self._event_id}"):
             claims = await self._claims(token)
             if claims is not None:
-                scope["onsale.pass"], scope["onsale.token"] = claims, token
-                return None
+                scope["onsale.pass"] = claims
+                return token
         return await self._ask(scope, fields)
 
     async def _claims(self, token: str) -> dict[str, Any] | None:
@@ -107,16 +110,17 @@ class WaitingRoomMiddleware:
             return None
         return claims if claims.get("typ") == "onsale-pass" and claims["jti"] not in self._released else None
 
-    async def _ask(self, scope: Scope, fields: dict[str, str]) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
+    async def _ask(self, scope: Scope, fields: dict[str, str]) -> str | No:
+        """The gate's answer; empty for a yes."""
         raw = scope.get("raw_path") or scope["path"].encode()
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
-        scheme = {"wss": "https", "ws": "http"}.get(scope["scheme"], scope["scheme"])
+        scheme: str = scope["scheme"].replace("ws", "http", 1)
         kept = ("cookie", "authorization", "accept", "x-requested-with", "origin", "access-control-request-method")
         head = {name: value for name, value in fields.items() if name in kept or name.startswith("sec-fetch-")}
         head |= {
             "x-forwarded-method": scope.get("method", "GET"), "x-forwarded-uri": (raw + query).decode("latin-1"),
             "x-forwarded-host": fields.get("host", ""), "x-forwarded-proto": scheme,
-            "x-forwarded-for": (scope.get("client") or ("",))[0],
+            "x-forwarded-for": str((scope.get("client") or ("",))[0]),
         }  # fmt: skip
         try:
             url = f"{self._room}/gate/traefik/check"
@@ -124,11 +128,13 @@ class WaitingRoomMiddleware:
         except httpx.HTTPError as away:
             log.warning("the gate does not answer: %r", away)
             return 503, [(b"content-type", b"application/problem+json"), (b"retry-after", b"5")], AWAY
-        passed_on = (b"content-type", b"location", b"set-cookie", b"cache-control", b"retry-after", b"content-length")
+        if answer.status_code == 200:
+            return ""
+        passed_on = (b"content-type", b"location", b"set-cookie", b"cache-control", b"retry-after")
         headers = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() in passed_on]
-        return None if answer.status_code == 200 else (answer.status_code, headers, answer.content)
+        return answer.status_code, [*headers, (b"content-length", b"%d" % len(answer.content))], answer.content
 
-    def _releasing(self, scope: Scope, send: Send) -> Send:
+    def _releasing(self, scope: Scope, token: str, send: Send) -> Send:
         """`send` that takes the release header out of an answer and does what it says."""
 
         async def watched(message: MutableMapping[str, Any]) -> None:
@@ -136,14 +142,14 @@ class WaitingRoomMiddleware:
                 told = [value for name, value in message["headers"] if name.lower() == b"onsale-release"]
                 rest = [(name, value) for name, value in message["headers"] if name.lower() != b"onsale-release"]
                 message = {**message, "headers": rest}
-                if told == [b"1"] and scope["onsale.pass"]:
-                    await self._release(scope["onsale.token"], scope["onsale.pass"]["jti"])
+                if told == [b"1"]:
+                    await self._release(token, scope["onsale.pass"]["jti"])
             await send(message)
 
         return watched
 
     async def _release(self, token: str, jti: str) -> None:
-        """Gives the slot back; the pass is refused here from now on. Unheard, the slot comes back when the pass ends."""
+        """Gives the slot back; the pass is refused here from now on. Unheard, the slot comes back as the pass ends."""
         try:
             url, head = f"{self._room}/gate/release", {"authorization": f"Bearer {token}"}
             answer = await self._client.post(url, params={"event": self._event_id}, headers=head)
@@ -159,10 +165,8 @@ class WaitingRoomMiddleware:
 
 def _shown(fields: dict[str, str], cookie: str) -> list[str]:
     """Passes that the request shows: our cookie, then a Bearer token, which may be the app's own business."""
-    try:
-        morsel = SimpleCookie(fields.get("cookie", "")).get(cookie)
-    except CookieError:
-        morsel = None
+    pairs = (part.strip().partition("=") for part in fields.get("cookie", "").split(";"))
+    kept = next((value for name, _, value in pairs if name == cookie), "")
     scheme, _, bearer = fields.get("authorization", "").partition(" ")
-    shown = [morsel.value if morsel else "", bearer if scheme.lower() == "bearer" else ""]
+    shown = [kept, bearer if scheme.lower() == "bearer" else ""]
     return [token for token in shown if 0 < len(token) <= PASS_MAX_CHARS]

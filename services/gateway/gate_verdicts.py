@@ -83,7 +83,7 @@ def _without_pass(room: Room, asked: Asked, options: RoomOptions, line: Line | N
     if options.rollout_percent < 100 and (beside := _beside(room, asked, options.rollout_percent, gate_id)):
         return beside
     if not asked.is_page:
-        refused.members["waiting_room"] = _waiting_room(asked.event_id, options.gate)
+        refused.members["waiting_room"] = _waiting_room(asked, options.gate)
         return Verdict(refused.slug, problem=refused)
     return _to_the_room(asked, options.gate, gate_id)
 
@@ -122,7 +122,7 @@ async def _trade(room: Room, asked: Asked, rules: GatePart, code: str) -> Verdic
     cookies is sent to the waiting room for good, not in circles.
     """
     if asked.gate_id is None:
-        return Verdict("no-cookies", location=_waiting_room(asked.event_id, rules))
+        return Verdict("no-cookies", location=_waiting_room(asked, rules))
     grant = await room.handovers.take(code) if code != HERE else None
     fits = (asked.event_id, asked.site, gate_of(asked.gate_id))
     if grant is None or (grant.event_id, grant.site, grant.gate) != fits:
@@ -142,7 +142,7 @@ def _to_the_room(asked: Asked, rules: GatePart, gate_id: str) -> Verdict:
     """The fan page, told in the fragment (which no server sees) where to come back to and in which browser."""
     back = asked.url() if asked.method in ("GET", "HEAD") else f"{asked.site}/"
     told = {"return_to": back, "gate": gate_of(gate_id)} if site_of(back, rules) else {}
-    location = _waiting_room(asked.event_id, rules) + (f"#{urlencode(told)}" if told else "")
+    location = _waiting_room(asked, rules) + (f"#{urlencode(told)}" if told else "")
     cookie = _gate_cookie(asked, gate_id) if asked.gate_id is None else None
     return Verdict("to-the-room", location=location, cookie=cookie)
 
@@ -152,5 +152,5 @@ def _gate_cookie(asked: Asked, gate_id: str) -> str:
     return set_cookie(gate_cookie(asked.event_id), gate_id, max_age_s=7 * 86_400, secure=secure)
 
 
-def _waiting_room(event_id: str, rules: GatePart) -> str:
-    return f"{rules.waiting_room or ''}/e/{event_id}"
+def _waiting_room(asked: Asked, rules: GatePart) -> str:
+    return f"{rules.waiting_room or asked.site}/e/{asked.event_id}"
