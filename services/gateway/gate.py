@@ -91,7 +91,7 @@ class HandoverBody(Body):
 
 
 @router.post("/events/{event_id}/queue/handover", status_code=201, summary="Go back to the site one came from")
-async def hand_over(request: Request, event_id: EventIdPath, body: HandoverBody) -> dict[str, Any]:
+async def hand_over(request: Request, response: Response, event_id: EventIdPath, body: HandoverBody) -> dict[str, Any]:
     """For a fan with a pass: the address to go to, with a code that is good once, for seconds, in that browser."""
     room: Room = request.app.state.room
     text = require_credential(request, pass_cookie(event_id))
@@ -100,6 +100,7 @@ async def hand_over(request: Request, event_id: EventIdPath, body: HandoverBody)
     site = site_of(body.return_to, line.frame.options.gate)
     if site is None:
         raise ReturnNotAllowed
+    response.headers["cache-control"] = "no-store"
     code = await room.handovers.give(Grant(event_id=event_id, site=site, gate=body.gate, admission=text))
     return {"location": with_code(body.return_to.partition("#")[0], code), "good_for_s": HANDOVER_S}
 

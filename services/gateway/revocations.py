@@ -75,10 +75,10 @@ class Revocations:
         known.ask_at_s = time.monotonic() + ASK_AGAIN_S
 
     async def ask_again(self) -> None:
-        """One turn a second: the events in use whose time has come."""
+        """One turn a second: forgets events no longer in use, asks for those whose time has come."""
         now_s = time.monotonic()
-        due = [(name, known) for name, known in self._events.items()
-               if known.ask_at_s and known.ask_at_s <= now_s and now_s - known.used_s < IN_USE_S]  # fmt: skip
+        self._events = {name: known for name, known in self._events.items() if now_s - known.used_s < IN_USE_S}
+        due = [(name, known) for name, known in self._events.items() if 0 < known.ask_at_s <= now_s]
         for event_id, known in due[:16]:
             await self._ask_once(event_id, known)
 

@@ -4,6 +4,7 @@ import pytest
 
 from services.queue.revocations import revoked
 from shared.contracts.frames import Revoked, revoked_channel
+from shared.contracts.queue import PlaceState
 from shared.problems import Unavailable
 from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
@@ -16,7 +17,7 @@ async def inside(queue: Queue) -> None:
     assert [c.word for c in await queue.claim((1, "ann"))] == ["admitted"]
 
 
-async def release(queue: Queue, *refs: tuple[int, str]) -> list[str]:
+async def release(queue: Queue, *refs: tuple[int, str]) -> list[PlaceState]:
     return await queue.running.claims.release(queue.places(*refs))
 
 
