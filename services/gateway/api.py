@@ -22,6 +22,7 @@ from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
 from shared.problems import NotCalled, SoldOut, StaleEpoch
+from shared.rollout import outside
 from shared.tokens import QueueToken
 
 JSON, NO_STORE = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
@@ -56,7 +57,7 @@ class Status:
             line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         position = line.position(token.lane, token.join_seq)
-        if position > 0:
+        if position > 0 and not beside(scope, line, token):
             _by_arithmetic.inc()
             body = waiting(line, token, position)
         else:
@@ -90,12 +91,21 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
     return {
         "status": status.status,
         "join_seq": token.join_seq,
-        "position_in_queue": 0,
+        "position_in_queue": line.position(token.lane, token.join_seq) if status.status in WAITING else 0,
         "estimated_wait_time": None if status.status in WAITING else 0,
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.soon_ms() if near else line.poll_after_ms(None, token.join_seq),
         "message": line.message,
     }
+
+
+def beside(scope: Scope, line: Line, token: QueueToken) -> bool:
+    """Whether a place above the head may have been called all the same: outside the rolled-out share, or with a pass
+    from when it was.
+    """
+    if outside(token.event_id, token.holder, line.rollout_percent):
+        return True
+    return any(name == b"cookie" and b"onsale_pass_" in value for name, value in scope["headers"])
 
 
 class Join:
@@ -163,7 +173,8 @@ class Claim:
         await read_nothing(receive)
         line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
-        if line.position(token.lane, token.join_seq) > 0 and room.board.fresh(line):
+        waits = line.position(token.lane, token.join_seq) > 0 and not beside(scope, line, token)
+        if waits and room.board.fresh(line):
             CLAIMS.labels("not-called-by-frame").inc()
             raise not_called(line)
         try:

@@ -9,12 +9,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from fastapi import FastAPI
 
 from services.gateway import api, fan_pages, gate
+from services.gateway.handovers import Handovers
 from services.gateway.identity import Identities
 from services.gateway.joins import Joins
 from services.gateway.life import Life
 from services.gateway.line_board import POLL_S, LineBoard
 from services.gateway.openapi import document_hot_paths
+from services.gateway.outages import Outages
 from services.gateway.places import Places
+from services.gateway.revocations import Revocations
 from services.gateway.room import Room
 from services.gateway.settings import Settings
 from shared.contracts.queue import QueueClient
@@ -42,6 +45,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             loops = await stack.enter_async_context(Loops())
             loops.keep(room.board.listen, name="gateway.listen")
             loops.every(POLL_S, room.board.poll, name="gateway.poll")
+            loops.keep(room.revocations.listen, name="gateway.revoked")
+            loops.every(POLL_S, room.revocations.ask_again, name="gateway.revocations")
             loops.keep(room.life.run, name="gateway.life")
             yield
 
@@ -67,6 +72,9 @@ def _room(settings: Settings, redis: Redis, queue: QueueClient) -> Room:
         places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
         life=Life(queue),
         passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
+        handovers=Handovers(redis),
+        outages=Outages(),
+        revocations=Revocations(redis, queue),
     )
 
 
@@ -75,5 +83,6 @@ async def _close(room: Room) -> None:
     await room.joins.close()
     await room.places.close()
     await room.board.close()
+    await room.revocations.close()
     with suppress(Problem):
         await room.life.report(goodbye=True)

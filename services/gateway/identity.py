@@ -89,7 +89,7 @@ class Identities:
         return self.token(text, event_id)
 
     def join(self, scope: Scope, event_id: str) -> Join:
-        """Who wants to join: a fan of before, of this key, or a new one.."""
+        """Who wants to join: a fan of before, of this key, or a new one."""
         fields = head(scope)
         key = fields.get(b"idempotency-key")
         if key is not None and not _KEY.fullmatch(key):
@@ -98,8 +98,12 @@ class Identities:
         if token is not None:
             return Join(holder=token.holder, lane=token.lane, may_be_known=True)
         if key is not None:
-            return Join(holder=b64(self._keys.mac("holder", event_id, key))[:32], may_be_known=True)
+            return Join(holder=self.holder(event_id, key), may_be_known=True)
         return Join(holder=next(self._holders))
+
+    def holder(self, event_id: str, key: bytes) -> str:
+        """The holder that a key of the fan's own stands for."""
+        return b64(self._keys.mac("holder", event_id, key))[:32]
 
     def _known(self, fields: Head, event_id: str) -> QueueToken | None:
         text = bearer(fields)

@@ -45,7 +45,7 @@ class Line:
     """A frame and what follows from it. `calls_per_s` is the smoothed pace, `None` while unknown or paused."""
 
     __slots__ = ("_body", "_body_at_ms", "_per_live_s", "_poll_max_ms", "_poll_min_ms", "before_sale", "epoch",
-                 "etag", "frame", "heads", "heard_s", "message")  # fmt: skip
+                 "etag", "frame", "heads", "heard_s", "message", "rollout_percent")  # fmt: skip
 
     epoch: int
     heads: dict[int, int]
@@ -65,6 +65,7 @@ class Line:
         self.heads = {lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()}
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
+        self.rollout_percent = frame.options.rollout_percent
         self.heard_s = heard_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
         self._per_live_s = frame.live_ratio / calls_per_s if calls_per_s else None

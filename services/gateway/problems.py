@@ -16,6 +16,12 @@ class PlaceEnded(Problem):
     status = 410
 
 
+class ReturnNotAllowed(Problem):
+    """The room's gate sends nobody back to this address."""
+
+    status = 422
+
+
 class UnknownLane(Problem):
     """The line has no such lane."""
 

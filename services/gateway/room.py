@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+from services.gateway.handovers import Handovers
 from services.gateway.identity import Identities
 from services.gateway.joins import Joins
 from services.gateway.life import Life
 from services.gateway.line_board import LineBoard
+from services.gateway.outages import Outages
 from services.gateway.places import Places
+from services.gateway.revocations import Revocations
 from services.gateway.settings import Settings
 from shared.tokens import PassReader
 
@@ -22,3 +25,6 @@ class Room:
     places: Places
     life: Life
     passes: PassReader
+    handovers: Handovers
+    outages: Outages
+    revocations: Revocations

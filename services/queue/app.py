@@ -16,6 +16,7 @@ from services.queue.life import Life
 from services.queue.line import Line
 from services.queue.purchases import Purchases
 from services.queue.recovery import Recovery
+from services.queue.revocations import Revocations
 from services.queue.rooms import Rooms
 from services.queue.running import Running
 from services.queue.sessions import Sessions
@@ -84,7 +85,7 @@ def build(
     line = Line(client, clock_offset_ms=settings.clock_offset_ms)
     rooms = Rooms(engine)
     frames, life = Frames(client), Life(client, line, rooms)
-    sessions = Sessions(engine, line, inventory)
+    sessions = Sessions(engine, line, inventory, Revocations(client))
     recovery = Recovery(engine, line, rooms, ramp=settings.ramp_after_loss)
     board = StockBoard(client, inventory)
     gatekeeper = Gatekeeper(engine, line, rooms, frames, board, life, sessions, recovery)

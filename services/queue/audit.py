@@ -6,8 +6,9 @@ from sqlalchemy import text
 
 from services.queue import keys
 from services.queue.rooms import Room
-from shared.postgres import AsyncEngine
+from shared.postgres import AsyncConnection, AsyncEngine
 from shared.redis import Redis
+from shared.rollout import outside
 
 SHOWN_MAX = 5
 
@@ -18,10 +19,13 @@ LEDGER = {
     "4 every call is of a place that joined": """
         SELECT a.join_seq::text FROM queue.admission a LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
         WHERE a.event_id = :event_id AND a.epoch = :epoch AND p.holder IS NULL""",
-    "5 nobody is called beyond the head": """
-        SELECT a.join_seq::text FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
-        WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.join_seq > l.head_seq""",
 }
+BEYOND_THE_HEAD = text("""
+    SELECT a.join_seq, p.holder FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
+    LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+    WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.join_seq > l.head_seq""")
+LOWEST_ROLLOUT = text("""
+    SELECT coalesce(min((after->>'rollout_percent')::float), 100) FROM queue.room_change WHERE event_id = :event_id""")
 OPEN_CALLS = text("""
     SELECT a.lane, a.join_seq FROM queue.admission a JOIN queue.place p USING (event_id, epoch, lane, join_seq)
     WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.state IN ('called', 'claimed') AND p.ended_at IS NULL""")
@@ -34,6 +38,7 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str,
     which = {"event_id": room.event_id, "epoch": room.epoch}
     async with engine.connect() as connection:
         found = {name: list((await connection.execute(text(sql), which)).scalars()) for name, sql in LEDGER.items()}
+        found["5 nobody is called beyond the head"] = await _beyond(connection, which)
         standing = await _standing(redis, room)
         open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(OPEN_CALLS, which)}
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
@@ -50,6 +55,13 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str,
             (settled - open_calls) | (open_calls - standing.places - after.places if not after.unwritten else set())
         )
     return [_line(name, broken) for name, broken in found.items()]
+
+
+async def _beyond(connection: AsyncConnection, which: dict[str, Any]) -> list[str]:
+    """Calls above the head, but for those of fans who were outside the rolled-out share at some time."""
+    lowest = float((await connection.execute(LOWEST_ROLLOUT, which)).scalar_one())
+    rows = await connection.execute(BEYOND_THE_HEAD, which)
+    return [str(row.join_seq) for row in rows if not outside(which["event_id"], row.holder or "", lowest)]
 
 
 def _line(invariant: str, broken: list[str]) -> dict[str, Any]:

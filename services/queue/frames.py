@@ -59,6 +59,7 @@ class Frames:
             sale_starts_at_ms=room.starts_ms,
             liveness_window_s=room.liveness_window_s,
             max_line=room.max_line,
+            options=room.options,
             **measured,
         )
         last = self.last.get(room.event_id)

@@ -7,8 +7,9 @@ from pydantic import ValidationError
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from services.queue.revocations import revoked
 from services.queue.running import Running, running
-from shared.contracts.frames import LineFrame
+from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.queue import (
     ClaimAnswer,
     JoinBatch,
@@ -16,6 +17,7 @@ from shared.contracts.queue import (
     LifeAnswer,
     LifeReport,
     PlacesQuestion,
+    ReleaseAnswer,
     RoomQuestion,
     StatusAnswer,
 )
@@ -55,6 +57,16 @@ async def claim(question: PlacesQuestion, queue: Queue) -> ClaimAnswer:
 @router.post("/leaves")
 async def leave(question: PlacesQuestion, queue: Queue) -> LeaveAnswer:
     return LeaveAnswer(places=await queue.claims.leave(question))
+
+
+@router.post("/releases")
+async def release(question: PlacesQuestion, queue: Queue) -> ReleaseAnswer:
+    return ReleaseAnswer(places=await queue.claims.release(question))
+
+
+@router.post("/rooms/revoked")
+async def dead_passes(question: RoomQuestion, queue: Queue) -> Revoked:
+    return await revoked(queue.rooms, question.event_id)
 
 
 @router.post("/life")

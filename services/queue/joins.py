@@ -17,6 +17,7 @@ from services.queue.line import EngineNotReady, Line
 from services.queue.metrics import JOIN_REFUSED, JOINED
 from services.queue.placing import place
 from services.queue.replies import Numbers
+from services.queue.rollout import beside, pass_by
 from services.queue.rooms import Room, Rooms
 from services.queue.tables import lane as lane_table
 from shared.clock import now_ms
@@ -75,8 +76,11 @@ class Joins:
                 outcomes.update(work.outcomes)
                 known.update(work.known)
                 call_now = call_now or work.call_now
-        frame = await (self.turn if call_now else self.shown)(batch.event_id)
-        return await self._answer(room, batch, outcomes, known, frame)
+        placed = ((out, holder) for holder, out in outcomes.items() if isinstance(out, tuple))
+        outside = beside(room, placed)
+        passed = await pass_by(self.line, room, outside) if outside else set()
+        frame = await (self.turn if call_now or passed else self.shown)(batch.event_id)
+        return await self._answer(room, batch, outcomes, known, frame, outside)
 
     async def _known(self, room: Room, holders: list[str]) -> dict[str, Seat]:
         if not holders:
@@ -214,11 +218,12 @@ class Joins:
     # -- the answer ----------------------------------------------------------------------------------------------------
 
     async def _answer(
-        self, room: Room, batch: JoinBatch, outcomes: dict[str, Outcome], known: dict[str, Seat], frame: LineFrame
-    ) -> JoinAnswer:
+        self, room: Room, batch: JoinBatch, outcomes: dict[str, Outcome], known: dict[str, Seat], frame: LineFrame,
+        outside: set[Seat],
+    ) -> JoinAnswer:  # fmt: skip
         heads = {lane: at.head_seq for lane, at in frame.lanes.items()} if frame.ready else {}
         seats = [outcome for outcome in outcomes.values() if isinstance(outcome, tuple)]
-        states = await self._states(room, [seat for seat in seats if seat[1] <= heads.get(seat[0], 0)])
+        states = await self._states(room, [s for s in seats if s[1] <= heads.get(s[0], 0) or s in outside])
         otherwise: PlaceState = "prequeue" if frame.state == "prequeue" else "waiting"
         joined = []
         for join in batch.joins:

@@ -12,6 +12,7 @@ from services.queue.problems import RoomChanged, RoomStateConflict
 from services.queue.tables import lane, room, room_change
 from shared.clock import from_datetime
 from shared.contracts.event_file import EventFile
+from shared.contracts.room_options import RoomOptions
 from shared.postgres import AsyncConnection, AsyncEngine
 from shared.problems import UnknownEvent
 
@@ -53,6 +54,7 @@ class Room:
     max_line: int | None
     tickets_per_order: int
     stock_coupling: bool
+    options: RoomOptions
     lanes: tuple[int, ...]
     fence: int
 
@@ -86,9 +88,10 @@ class Room:
 
     def configuration(self) -> dict[str, Any]:
         """What operators see and the audit keeps."""
-        hidden = {"event_id", "fill", "engine", "lanes", "fence"}
+        hidden = {"event_id", "fill", "engine", "lanes", "fence", "options"}
         told = {name: value for name, value in asdict(self).items() if name not in hidden}
-        return {name: v.isoformat() if isinstance(v, datetime) else v for name, v in told.items()}
+        plain = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in told.items()}
+        return plain | self.options.model_dump(mode="json")
 
 
 def _ms(at: datetime | None) -> int | None:
@@ -104,7 +107,8 @@ _room = select(room, _lanes, _fence)
 def _from(row: Row[Any]) -> Room:
     named = row._asdict()
     given = {field.name: named[field.name] for field in fields(Room)}
-    return Room(**{**given, "lanes": tuple(sorted(named["lanes"]))})
+    options = RoomOptions.model_validate(named["options"])
+    return Room(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
 
 
 class Rooms:
@@ -139,7 +143,8 @@ class Rooms:
         True when it was created.
         """
         wanted = {
-            **file.room.model_dump(),
+            **file.room.model_dump(exclude=set(RoomOptions.model_fields)),
+            "options": RoomOptions.model_validate(file.room.model_dump(include=set(RoomOptions.model_fields))),
             "tickets_per_order": file.sales.tickets_per_order,
         }
         async with self.engine.begin() as connection:
@@ -151,7 +156,7 @@ class Rooms:
                 engine="",
                 state="draft",
                 stock_coupling=True,
-                **wanted,
+                **_columns(wanted),
             )
             created = bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
             if created:
@@ -166,7 +171,7 @@ class Rooms:
         self, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str, reason: str | None,
         version: int | None = None,
     ) -> Room:  # fmt: skip
-        """Sets columns of the room. Raises `RoomChanged` if `version` is given and not the room's."""
+        """Sets columns and options of the room. Raises `RoomChanged` if `version` is given and not the room's."""
         async with self.engine.begin() as connection:
             now = await _change(
                 connection, event_id, wanted, actor=actor, action=action, reason=reason, version=version
@@ -210,16 +215,28 @@ async def _change(
     reason: str | None, version: int | None = None,
 ) -> Room:  # fmt: skip
     before = await read(connection, event_id, lock=True)
+    wanted = _with_options(before, wanted)
     if version is not None and version != before.version:
         raise RoomChanged(version=before.version)
     if all(getattr(before, name) == value for name, value in wanted.items()):
         return before
     await connection.execute(
-        update(room).where(room.c.event_id == event_id).values(**wanted, version=before.version + 1)
+        update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )
     after = await read(connection, event_id)
     await _audit(connection, after, actor=actor, action=action, reason=reason, before=before)
     return after
+
+
+def _with_options(room: Room, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Options named one by one, put into their place beside those that stay."""
+    named = {name: value for name, value in wanted.items() if name in RoomOptions.model_fields}
+    others = {name: value for name, value in wanted.items() if name not in named}
+    return {**others, "options": RoomOptions(**{**dict(room.options), **named})} if named else others
+
+
+def _columns(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: v.model_dump(mode="json") if isinstance(v, RoomOptions) else v for name, v in wanted.items()}
 
 
 async def _audit(

@@ -6,6 +6,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from services.queue.rooms import State
 from shared.contracts.frames import LaneHead, RoomState
+from shared.contracts.room_options import GatePart
 from shared.inputs import Body
 
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
@@ -28,6 +29,8 @@ class RoomPatch(Body):
     queue_opens_at: AwareDatetime | None = None
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
+    rollout_percent: float | None = Field(None, ge=0, le=100)
+    gate: GatePart | None = None
     reason: Reason | None = None
 
 
@@ -77,3 +80,5 @@ class RoomView(BaseModel):
     calls_per_s: float | None
     live_ratio: float
     message: str | None
+    rollout_percent: float
+    gate: GatePart

@@ -47,6 +47,7 @@ room = Table(
     Column("max_line", Integer),
     Column("tickets_per_order", Integer, nullable=False),
     Column("stock_coupling", Boolean, nullable=False),
+    Column("options", JSONB, nullable=False, server_default=text("'{}'")),
     CheckConstraint("state IN ('draft', 'open', 'paused', 'draining', 'closed')", name="state"),
 )
 

@@ -6,21 +6,16 @@
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
-from shared.inputs import Currency, EventId, PlainText, SectionId
+from shared.contracts.room_options import RoomOptions
+from shared.inputs import Body, Currency, EventId, PlainText, SectionId
 
 SEATS_PER_EVENT_MAX = 500_000
 PRICE_MINOR_MAX = 100_000_000
 
 
-class Part(BaseModel):
-    """A part of the file: unknown fields are refused, so that a typo is an error and not a default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RoomPart(Part):
+class RoomPart(RoomOptions):
     """The waiting room. Null times mean now (opening, start) or never (end)."""
 
     queue_opens_at: AwareDatetime | None = None
@@ -45,7 +40,7 @@ class RoomPart(Part):
         return self
 
 
-class SalesPart(Part):
+class SalesPart(Body):
     """How long a hold lasts and how much one customer may have; 0 means no limit."""
 
     hold_ttl_s: int = Field(600, ge=5, le=86_400)
@@ -58,7 +53,7 @@ class SalesPart(Part):
     open_orders_per_customer: int = Field(1, ge=0, le=100)
 
 
-class PriceLevel(Part):
+class PriceLevel(Body):
     """Some rows of a section, first and last, at a price of their own."""
 
     name: PlainText
@@ -67,7 +62,7 @@ class PriceLevel(Part):
     fee_minor: int = Field(0, ge=0, le=PRICE_MINOR_MAX)
 
 
-class SeatedSection(Part):
+class SeatedSection(Body):
     """A block of numbered seats: a seat is `{section_id}-{row}-{number}`, both counted from 1."""
 
     section_id: SectionId
@@ -93,7 +88,7 @@ class SeatedSection(Part):
         return self
 
 
-class GaSection(Part):
+class GaSection(Body):
     """General admission: tickets without a seat."""
 
     section_id: SectionId
@@ -107,7 +102,7 @@ class GaSection(Part):
 Section = Annotated[SeatedSection | GaSection, Field(discriminator="kind")]
 
 
-class EventFile(Part):
+class EventFile(Body):
     """One on-sale of one show."""
 
     event_id: EventId

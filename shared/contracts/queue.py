@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from shared.contracts.frames import LineFrame
+from shared.contracts.frames import LineFrame, Revoked
 from shared.http import Neighbour
 
 BATCH_MAX = 1024
@@ -100,6 +100,12 @@ class LeaveAnswer(BaseModel):
     places: list[PlaceState]
 
 
+class ReleaseAnswer(BaseModel):
+    """One state per place, in order: `completed`, or `admitted` while a reservation lets its session stand."""
+
+    places: list[PlaceState]
+
+
 class SignsOfLife(BaseModel):
     """Places of one event heard of since the last report: lane → numbers."""
 
@@ -145,6 +151,12 @@ class QueueClient:
 
     async def leave(self, question: PlacesQuestion) -> LeaveAnswer:
         return await self._ask("/leaves", question, LeaveAnswer, deadline_s=5.0)
+
+    async def release(self, question: PlacesQuestion) -> ReleaseAnswer:
+        return await self._ask("/releases", question, ReleaseAnswer, deadline_s=5.0)
+
+    async def revoked(self, event_id: str) -> Revoked:
+        return await self._ask("/rooms/revoked", RoomQuestion(event_id=event_id), Revoked)
 
     async def report_life(self, report: LifeReport) -> LifeAnswer:
         return await self._ask("/life", report, LifeAnswer)

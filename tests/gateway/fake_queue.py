@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from shared.auth import SERVICE_HEADER, check_service_call
 from shared.clock import now_ms
-from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.frames import LaneHead, LineFrame, Revoked
 from shared.contracts.queue import (
     ClaimAnswer,
     Claimed,
@@ -25,6 +25,7 @@ from shared.contracts.queue import (
     LifeReport,
     PlacesQuestion,
     PlaceStatus,
+    ReleaseAnswer,
     RoomQuestion,
     StatusAnswer,
 )
@@ -51,13 +52,15 @@ class FakeRoom:
     refuse: str | None = None
     holders: list[str] = field(default_factory=list)
     ended: dict[int, str] = field(default_factory=dict)
+    revoked: dict[str, int] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     def frame(self) -> LineFrame:
         return LineFrame.model_validate(
             {
                 "event_id": self.event_id, "epoch": self.epoch, "version": self.version, "ready": self.ready,
                 "at_ms": now_ms(), "state": self.state, "rate_per_s": self.rate_per_s, "message": self.message,
-                "calls_per_s": self.calls_per_s,
+                "calls_per_s": self.calls_per_s, "options": self.options,
                 "lanes": {0: LaneHead(head_seq=self.head_seq, tail_seq=len(self.holders))},
             }
         )  # fmt: skip
@@ -92,6 +95,8 @@ class FakeQueue:
             "/status": (PlacesQuestion, self.status),
             "/claims": (PlacesQuestion, self.claim),
             "/leaves": (PlacesQuestion, self.leave),
+            "/releases": (PlacesQuestion, self.release),
+            "/rooms/revoked": (RoomQuestion, self.revoked),
             "/life": (LifeReport, lambda report: LifeAnswer(report_again_s=0.2)),
             "/rooms/frame": (RoomQuestion, lambda question: self.room(question.event_id).frame()),
         }
@@ -178,3 +183,13 @@ class FakeQueue:
         for place in question.places:
             room.ended.setdefault(place.join_seq, "left")
         return LeaveAnswer.model_validate({"places": [room.ended[place.join_seq] for place in question.places]})
+
+    def release(self, question: PlacesQuestion) -> ReleaseAnswer:
+        room = self.room(question.event_id, question.epoch)
+        for place in question.places:
+            room.ended.setdefault(place.join_seq, "completed")
+            room.revoked[f"{room.epoch}-0-{place.join_seq}-1"] = now_ms() + SESSION_S * 1000
+        return ReleaseAnswer.model_validate({"places": [room.ended[place.join_seq] for place in question.places]})
+
+    def revoked(self, question: RoomQuestion) -> Revoked:
+        return Revoked(event_id=question.event_id, passes=list(self.room(question.event_id).revoked.items()))

@@ -14,6 +14,7 @@ import { browser } from "./memory.js";
 import { Sections } from "./sections.js";
 import { Stock } from "./stock.js";
 import { Waiting } from "./waiting.js";
+import { goBack, noteWayBack } from "./way_back.js";
 
 const MAY_FOLLOW = {
   loading: ["lobby", "waiting", "called", "choosing", "held", "ended"],
@@ -97,6 +98,7 @@ class Journey {
     callBack("It’s your turn", this.fact.name);
     try {
       const pass = await this.line.claim();
+      if (await goBack(this.eventId)) return;
       const reservation = await this.reservation();
       if (this.step !== "called") return;
       this.pass = pass;
@@ -208,6 +210,7 @@ function introduce(fact) {
 
 byId("trouble-close").addEventListener("click", () => trouble(null));
 const eventId = decodeURIComponent(location.pathname.split("/")[2] ?? "");
+noteWayBack(eventId);
 try {
   const fact = await describe(encodeURIComponent(eventId));
   introduce(fact);

@@ -1,0 +1,34 @@
+"""What a room does beyond its numbers: parts of the event file's `room:`, kept whole in one column.
+
+The line's frame carries them, so that whoever hears of a room knows its rules.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from shared.inputs import Body
+
+SiteOrigin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?$")]
+PathPattern = Annotated[
+    str, StringConstraints(pattern=r"^/[A-Za-z0-9_.~/-]*(\*[A-Za-z0-9_.~/-]*){0,3}$", max_length=128)
+]
+
+
+class GatePart(Body):
+    """The gate in front of another site: where fans wait, where they may be sent back to, what needs no pass."""
+
+    waiting_room: SiteOrigin | None = Field(None, description="Where the fan pages are; null: on the site's own host.")
+    return_to: list[SiteOrigin] = Field([], max_length=50, description="Sites a fan may be sent back to.")
+    let_through: list[PathPattern] = Field(
+        [], max_length=50, description="Paths that need no pass; up to three `*` each, any characters."
+    )
+    on_engine_error: Literal["admit", "wait"] = Field("wait", description="While nobody can be called.")
+    admit_on_error_s: int = Field(60, ge=1, le=3600, description="`admit` lasts this long per outage.")
+
+
+class RoomOptions(Body):
+    """Every part is optional and has defaults that change nothing."""
+
+    rollout_percent: float = Field(100, ge=0, le=100, description="Share of fans who go through the room.")
+    gate: GatePart = GatePart()
