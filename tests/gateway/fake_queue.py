@@ -17,12 +17,15 @@ from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.queue import (
     ClaimAnswer,
     Claimed,
+    HoldersAnswer,
+    HoldersQuestion,
     JoinAnswer,
     JoinBatch,
     Joined,
     LeaveAnswer,
     LifeAnswer,
     LifeReport,
+    PlaceFound,
     PlacesQuestion,
     PlaceStatus,
     RoomQuestion,
@@ -49,6 +52,7 @@ class FakeRoom:
     calls_per_s: float | None = None
     message: str | None = None
     refuse: str | None = None
+    signed_in_only: bool = False
     holders: list[str] = field(default_factory=list)
     ended: dict[int, str] = field(default_factory=dict)
 
@@ -57,7 +61,7 @@ class FakeRoom:
             {
                 "event_id": self.event_id, "epoch": self.epoch, "version": self.version, "ready": self.ready,
                 "at_ms": now_ms(), "state": self.state, "rate_per_s": self.rate_per_s, "message": self.message,
-                "calls_per_s": self.calls_per_s,
+                "calls_per_s": self.calls_per_s, "options": {"entry": {"signed_in_only": self.signed_in_only}},
                 "lanes": {0: LaneHead(head_seq=self.head_seq, tail_seq=len(self.holders))},
             }
         )  # fmt: skip
@@ -89,6 +93,7 @@ class FakeQueue:
         self.may_answer.set()
         self._answers: dict[str, tuple[type[BaseModel], Callable[[Any], BaseModel]]] = {
             "/joins": (JoinBatch, self.join),
+            "/places": (HoldersQuestion, self.find),
             "/status": (PlacesQuestion, self.status),
             "/claims": (PlacesQuestion, self.claim),
             "/leaves": (PlacesQuestion, self.leave),
@@ -139,6 +144,9 @@ class FakeQueue:
         joined = []
         for fan in batch.joins:
             known = fan.holder in room.holders
+            if room.signed_in_only and fan.user_id is None and not known:
+                joined.append(Joined(word="sign-in-needed"))
+                continue
             if room.refuse and not known:
                 joined.append(Joined.model_validate({"word": room.refuse}))
                 continue
@@ -148,6 +156,14 @@ class FakeQueue:
             word = "known" if known else "joined"
             joined.append(Joined.model_validate({"word": word, "join_seq": join_seq, "status": room.status(join_seq)}))
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=room.change())
+
+    def find(self, question: HoldersQuestion) -> HoldersAnswer:
+        room = self.room(question.event_id)
+        places = [
+            PlaceFound(lane=0, join_seq=room.holders.index(holder) + 1) if holder in room.holders else None
+            for holder in question.holders
+        ]
+        return HoldersAnswer(epoch=room.epoch, places=places)
 
     def status(self, question: PlacesQuestion) -> StatusAnswer:
         room = self.room(question.event_id, question.epoch)
