@@ -6,6 +6,7 @@ public keys the one algorithm of the key that is named. `iss`, `aud`, `exp`, `nb
 """
 
 import hashlib
+import json
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
@@ -38,7 +39,7 @@ class User(NamedTuple):
     @property
     def claims(self) -> dict[str, Any]:
         """All that the provider says of this fan, verified; for rules that look at more than who it is."""
-        claims: dict[str, Any] = orjson.loads(unb64(self.text.split(".")[1]))
+        claims: dict[str, Any] = json.loads(unb64(self.text.split(".")[1]))
         return claims
 
 

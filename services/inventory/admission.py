@@ -14,7 +14,7 @@ from services.inventory.turns import Turns
 from shared.auth import SAFE_METHODS, bearer, pass_cookie, queue_cookie, require_own_origin, set_cookie
 from shared.clock import now_s
 from shared.contracts.queue import Claimed
-from shared.problems import BadCredential, NoCredential, UnknownReservation, WrongEvent
+from shared.problems import BadCredential, NoCredential, StaleEpoch, UnknownReservation, WrongEvent
 from shared.service import ANSWER_HEADERS_KEY
 from shared.tokens import Pass, PassReader, QueueToken, QueueTokens
 from shared.user_jwt import User, Users
@@ -48,12 +48,19 @@ class Admissions:
         shown = await self._shown(connection, event_id, allow_expired=False)
         if isinstance(shown, Pass):
             return shown
-        place = shown if isinstance(shown, QueueToken) else await self.user_places.place(event_id, shown.holder)
-        claimed = await self.turns.claim(place)
+        claimed = await (self.turns.claim(shown) if isinstance(shown, QueueToken) else self._claim(event_id, shown))
         assert claimed.admission is not None, "who has no pass is not admitted"
         admission = self.passes.read(claimed.admission, now_s=now_s())
         connection.scope[ANSWER_HEADERS_KEY] = self._handed_over(event_id, claimed)
         return admission
+
+    async def _claim(self, event_id: str, user: User) -> Claimed:
+        place = await self.user_places.place(event_id, user.holder)
+        try:
+            return await self.turns.claim(place)
+        except StaleEpoch:
+            place = await self.user_places.place(event_id, user.holder, epoch_min=place.epoch + 1)
+            return await self.turns.claim(place)
 
     async def caller(self, connection: HTTPConnection, event_id: str) -> Caller:
         """Who asks about a reservation; a pass may have expired."""

@@ -9,8 +9,8 @@ from services.inventory.reservations import Reserve
 from services.inventory.schemas import ReservationAsk
 
 HELD = (
-    "Held until `reserved_until`. To who came with a queue token or user JWT, `Onsale-Pass` and `Onsale-Checkout-Key` bring"
-    " the pass"
+    "Held until `reserved_until`. Whoever came with a queue token or user JWT finds the pass in `Onsale-Pass` and its"
+    " checkout key in `Onsale-Checkout-Key`"
 )
 REFUSALS = {
     "401": "No credential, or a bad one",
