@@ -3,10 +3,12 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import uvicorn
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -194,3 +196,18 @@ class FakeQueue:
         for place in question.places:
             room.ended.setdefault(place.join_seq, "left")
         return LeaveAnswer.model_validate({"places": [room.ended[place.join_seq] for place in question.places]})
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[FakeQueue]:
+    """The fake, on loopback; its `url` says where."""
+    fake = FakeQueue()
+    config = uvicorn.Config(fake, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    fake.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield fake
+    fake.may_answer.set()
+    await server.shutdown()
