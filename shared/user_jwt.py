@@ -86,7 +86,7 @@ class Users:
         if self._generation != self._keys.generation:  # a key that was withdrawn vouches for nobody
             self._generation = self._keys.generation
             self._remembered.clear()
-        name = hashlib.sha256(text.encode("latin-1", "replace")).digest()
+        name = hashlib.sha256(text.encode(errors="replace")).digest()
         known = self._remembered.get(name)
         if known is None:
             known = await self._verify(text)

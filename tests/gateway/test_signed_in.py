@@ -106,7 +106,7 @@ async def test_after_a_reset_a_users_old_place_is_forgotten(queue, fan, show) ->
     assert (await fan.post(PATH, headers=bearer(by_secret("ada")))).json()["epoch"] == 2
 
 
-async def test_what_is_remembered_of_users_ends_and_is_bounded(queue, room, fan, monkeypatch) -> None:
+async def test_what_is_remembered_of_users_ends_and_is_bounded(queue, room, fan) -> None:
     open_room = queue.open()
     room.user_places._remembered_max = 3
     holders = [holder_of(room.settings.user_holder_keys, f"user-{n}") for n in range(8)]
@@ -117,8 +117,9 @@ async def test_what_is_remembered_of_users_ends_and_is_bounded(queue, room, fan,
     asked = len(queue.told(HoldersQuestion))
     await room.user_places.place("show", holders[-1])
     assert len(queue.told(HoldersQuestion)) == asked
-    now_s = user_places.time.monotonic()
-    monkeypatch.setattr(user_places.time, "monotonic", lambda: now_s + user_places.REMEMBERED_S)
+    remembered = room.user_places._remembered
+    for name, (until_s, place) in remembered.items():
+        remembered[name] = until_s - user_places.REMEMBERED_S, place
     await room.user_places.place("show", holders[-1])
     assert len(queue.told(HoldersQuestion)) == asked + 1
 

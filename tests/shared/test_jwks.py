@@ -3,13 +3,15 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
+from jwt.algorithms import OKPAlgorithm
 
 from shared import jwks
 from shared.problems import BadCredential, Unavailable
 from shared.settings import ServiceSettings
 from shared.user_jwt import signed_in
-from tests.support.provider import AUDIENCE, ISSUER, Provider, by_key, identity_provider, public_jwk
+from tests.support.provider import AUDIENCE, ISSUER, Provider, by_key, identity_provider, private_key, public_jwk
 from tests.support.wait import wait_until
 
 WORST = ["slow", "dripping", "failing", "garbled", "empty", "huge", "moved"]
@@ -60,6 +62,9 @@ async def test_tokens_of_unknown_keys_do_not_make_us_ask_again_and_again() -> No
         forged = [users.read(by_key(kid=f"unknown-{n}")) for n in range(50)]
         outcomes = await asyncio.gather(*forged, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {BadCredential}
+        for n in range(20):
+            with pytest.raises(BadCredential):
+                await users.read(by_key(kid=f"unknown-too-{n}"))
         assert await users.read(by_key())
         assert provider.asked == 1
 
@@ -119,7 +124,8 @@ async def test_old_keys_are_asked_for_again_while_nobody_waits() -> None:
 
 
 async def test_a_private_key_or_a_secret_in_the_set_is_of_no_use() -> None:
-    private = {**public_jwk("EdDSA", "k1"), "d": "A" * 43}
-    for members in ([private], [{"kty": "oct", "k": "AAAA", "kid": "k1"}], [7, None, {}], "keys", None):
+    private = {**OKPAlgorithm.to_jwk(private_key("EdDSA", "k1"), as_dict=True), "kid": "k1"}
+    useless: list[Any] = [[private], [{"kty": "oct", "k": "AAAA", "kid": "k1"}], [7, None, {}], "keys", None]
+    for members in useless:
         with pytest.raises(ValueError, match="JWK set"):
-            jwks.parse(jwks.orjson.dumps({"keys": members}), ("EdDSA",))
+            jwks.parse(orjson.dumps({"keys": members}), ("EdDSA",))

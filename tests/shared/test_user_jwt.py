@@ -5,6 +5,7 @@ import hmac
 import json
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import jwt
 import pytest
@@ -173,16 +174,15 @@ async def test_nobody_is_signed_in_where_nothing_is_configured() -> None:
 
 
 async def test_a_token_is_verified_once_and_still_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    verified = []
-    decode = jwt.decode
-    monkeypatch.setattr(jwt, "decode", lambda *given, **named: verified.append(1) or decode(*given, **named))
+    decode = Mock(wraps=jwt.decode)
+    monkeypatch.setattr(jwt, "decode", decode)
     text = by_secret()
     async with signed_in(settings()) as users:
         for _ in range(50):
             assert await users.read(text)
-        assert len(verified) == 1
-        later_s = time.time() + 660
-        monkeypatch.setattr(user_jwt.time, "time", lambda: later_s)
+        assert decode.call_count == 1
+        ((name, (expires_at_s, user_id, holder)),) = users._remembered.items()
+        users._remembered[name] = expires_at_s - 610, user_id, holder  # as if ten minutes had passed
         with pytest.raises(BadCredential, match="expired"):
             await users.read(text)
 

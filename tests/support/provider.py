@@ -89,7 +89,7 @@ class Provider:
             await asyncio.sleep(0.02)
 
     async def _failing(self, writer: asyncio.StreamWriter) -> None:
-        await self._whole(writer, b"{}", "500 Oh")
+        await self._whole(writer, json.dumps({"keys": self.shows}).encode(), "500 Oh")
 
     async def _garbled(self, writer: asyncio.StreamWriter) -> None:
         await self._whole(writer, b'{"keys": [{"kty": "RSA", "n": 7}, 3, null')
@@ -98,7 +98,8 @@ class Provider:
         await self._whole(writer, b'{"keys": []}')
 
     async def _moved(self, writer: asyncio.StreamWriter) -> None:
-        await self._whole(writer, b"", "302 Found\r\nlocation: http://127.0.0.1:1/")
+        body = json.dumps({"keys": self.shows}).encode()
+        await self._whole(writer, body, f"302 Found\r\nlocation: {self.url}/elsewhere")
 
     async def _huge(self, writer: asyncio.StreamWriter) -> None:
         """More than anybody can take, and valid from the first byte to the last."""
