@@ -6,14 +6,17 @@ from typing import Any
 import httpx
 import pytest
 
+from services.gateway.app import create_app
 from services.gateway.settings import Settings
 from shared import user_places
 from shared.contracts.queue import HoldersQuestion, Join, JoinBatch
 from shared.problems import Unavailable
+from shared.service import public
 from shared.user_jwt import holder_of
 from tests.gateway.fake_queue import FakeQueue
-from tests.support.provider import AUDIENCE, ISSUER, SECRET, by_secret
+from tests.support.provider import AUDIENCE, ISSUER, SECRET, by_key, by_secret, identity_provider, public_jwk
 from tests.support.suite import bearer, problem
+from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
 
@@ -168,3 +171,36 @@ async def test_the_queue_away_is_told_as_such(queue, fan) -> None:
     queue.fail = [Unavailable()] * 9
     answer = await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))
     assert problem(answer) == (503, "unavailable")
+
+
+async def test_a_key_is_rotated_and_the_provider_goes_away_while_fans_wait(queue: FakeQueue, redis_url: str) -> None:
+    """A fan who waits long gets new tokens, by new keys; the place is the fan's, whichever key vouches."""
+    queue.open()
+    async with identity_provider() as provider:
+        keyed = Settings(
+            queue_url=queue.url, redis_url=redis_url, user_jwt_jwks_url=provider.url, user_jwt_issuer=ISSUER,
+            user_jwt_audience=AUDIENCE, user_jwt_refetch_s=0.05,
+        )  # fmt: skip
+        app = create_app(keyed)
+        door = httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://door")
+        async with app.router.lifespan_context(app), door as fan:
+            old, new = bearer(by_key("ada", kid="k1")), bearer(by_key("ada", kid="k2"))
+            assert (await fan.post(PATH, headers=old)).json()["join_seq"] == 1
+            provider.shows.append(public_jwk("EdDSA", "k2"))
+
+            async def seen() -> bool:
+                answer = await fan.get(f"{PATH}/status", headers=new)
+                return answer.status_code == 200 and answer.json()["join_seq"] == 1
+
+            await wait_until(seen)
+            provider.mood = "failing"
+            unknown = bearer(by_key("ada", kid="k3"))
+            await wait_until(lambda: is_away(fan, unknown))
+            for headers in (old, new):
+                assert (await fan.post(PATH, headers=headers)).status_code == 200
+                assert (await fan.get(f"{PATH}/status", headers=headers)).status_code == 200
+
+
+async def is_away(fan: httpx.AsyncClient, headers: dict[str, str]) -> bool:
+    answer = await fan.get(f"{PATH}/status", headers=headers)
+    return answer.status_code == 503 and "retry-after" in answer.headers
