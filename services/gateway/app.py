@@ -72,7 +72,7 @@ def _room(settings: Settings, redis: Redis, queue: QueueClient, users: Users) ->
             queue, name="gateway", waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max
         ),
         life=Life(queue),
-        passes=PassReader(settings.pass_public_keys),
+        passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
     )
 
 

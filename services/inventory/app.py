@@ -70,7 +70,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _admissions(settings: Settings, queue: QueueClient, users: Users) -> Admissions:
     waiting_max, remembered_max = settings.claims_waiting_max, settings.remembered_max
     return Admissions(
-        PassReader(settings.pass_public_keys), QueueTokens(settings.queue_token_keys), users,
+        PassReader(settings.pass_public_keys, seal=settings.service_keys),
+        QueueTokens(settings.queue_token_keys), users,
         UserPlaces(queue, name="inventory", waiting_max=waiting_max, remembered_max=remembered_max),
         Turns(queue, waiting_max=waiting_max, remembered_max=remembered_max), settings.secure_cookies,
     )  # fmt: skip

@@ -70,7 +70,7 @@ def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neig
         turnstile=Turnstile(settings),
         life=Life(queue),
         queue_tokens=QueueTokens(settings.queue_token_keys),
-        passes=PassReader(settings.pass_public_keys),
+        passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
         users=users,
         user_places=UserPlaces(queue, name="notifier", waiting_max=settings.streams_new_per_s),
     )

@@ -94,7 +94,7 @@ def build(
         joins=Joins(
             engine, line, rooms, gatekeeper.turn, gatekeeper.frame, Landings(line, rooms), settings.joins_at_once_max
         ),
-        claims=Claims(engine, line, rooms, sessions, settings.pass_keys, settings.checkout_keys),
+        claims=Claims(engine, line, rooms, sessions, settings.pass_keys, settings.checkout_keys, settings.service_keys),
         life=life,
         recovery=recovery,
         sessions=sessions,

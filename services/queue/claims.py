@@ -42,6 +42,7 @@ class Claims:
     sessions: Sessions
     pass_keys: Keyring
     checkout_keys: Keyring
+    seal_keys: Keyring
 
     async def _room(self, question: PlacesQuestion) -> Room:
         room = await self.rooms.get(question.event_id)
@@ -162,7 +163,7 @@ class Claims:
         )  # fmt: skip
         return Claimed(
             word="admitted",
-            admission=sign_pass(self.pass_keys, admission),
+            admission=sign_pass(self.pass_keys, admission, seal=self.seal_keys),
             jti=name,
             expires_at_ms=expires_at_ms,
             checkout_key=checkout_key(self.checkout_keys, name),

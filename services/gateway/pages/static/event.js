@@ -1,6 +1,7 @@
 // The journey of one fan through one on-sale, as a small machine: which step may follow which, and what starts each.
 import { ask } from "./api.js";
 import { Basket } from "./basket.js";
+import { Best } from "./best.js";
 import { Choosing } from "./choosing.js";
 import { announce, byId, paint, show, trouble, write } from "./dom.js";
 import { Ended } from "./ended.js";
@@ -45,6 +46,8 @@ class Journey {
     const join = () => this.join();
     const sections = new Sections({ stock, basket, open: (sectionId) => this.steps.choosing.open(sectionId) });
     this.feed = new Feed({ eventId, line, stock, noticed: (...news) => this.noticed(...news), changed: connection });
+    const held = (reservation) => this.go("held", reservation);
+    new Best({ eventId, stock, limit: basket.limit, held });
     this.steps = {
       lobby: new Lobby({ line, join }),
       waiting: new Waiting({ line, showName: fact.name }),
@@ -54,7 +57,7 @@ class Journey {
         stock,
         basket,
         sections,
-        held: (reservation) => this.go("held", reservation),
+        held,
         timeUp: () => line.nudge(),
       }),
       held: new Hold({ eventId, stock, over: (reason) => this.chooseAgain(reason) }),
