@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from shared.problems import BadCredential
 
 TOKEN_MAX_CHARS = 2048
+BEARER_MAX_CHARS = 8000  # an identity provider's may be long; with its name it fits the 8 KiB a balancer gives a field
 
 
 def b64(raw: bytes) -> str:
@@ -113,6 +114,10 @@ class QueueTokens:
         signed = f"{self._header}.{b64(orjson.dumps(claims))}"
         return f"{signed}.{b64(hmac.digest(self._keys.keys[self._keys.kid], signed.encode(), 'sha256'))}"
 
+    def is_one(self, text: str) -> bool:
+        """Whether this claims to be a queue token of ours, by its header; that it is good is for `read` to say."""
+        return text.partition(".")[0] in self._by_header
+
     def read(self, text: str) -> QueueToken:
         """Raises `BadCredential` for anything but a token we signed."""
         try:
@@ -188,6 +193,10 @@ class PassReader:
         }
         self._remembered: OrderedDict[str, Pass] = OrderedDict()
         self._remembered_max = remembered_max
+
+    def is_one(self, text: str) -> bool:
+        """Whether this claims to be a pass of ours, by its header; that it is good is for `read` to say."""
+        return text.partition(".")[0] in self._by_header
 
     def read(self, text: str, *, now_s: float, allow_expired: bool = False) -> Pass:
         """Raises `BadCredential`. With `allow_expired` an old pass is still proof of who its holder is."""

@@ -15,13 +15,12 @@ from starlette.types import Receive, Scope, Send
 from services.gateway.identity import head
 from services.gateway.line import Line
 from services.gateway.metrics import CLAIMS, POLLS
-from services.gateway.problems import PlaceEnded
 from services.gateway.room import Room
 from services.gateway.schemas import JoinBody
 from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
-from shared.problems import NotCalled, SoldOut, StaleEpoch
+from shared.problems import NotCalled, PlaceEnded, SoldOut, StaleEpoch
 from shared.rollout import outside
 from shared.tokens import QueueToken
 
@@ -51,7 +50,7 @@ class Status:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        token = room.identities.place(scope, event_id)
+        token = await room.place(scope, event_id)
         line = room.board.seen(event_id)
         if line is None or line.epoch != token.epoch:
             line = await room.board.line_of(event_id, token.epoch)
@@ -113,7 +112,7 @@ class Join:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        fan = room.identities.join(scope, event_id)
+        fan = await room.identities.join(scope, event_id)
         await read_nothing(receive)
         place = await room.joins.join(event_id, fan)
         token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
@@ -121,8 +120,10 @@ class Join:
         line = await room.board.line(event_id)
         position = line.position(token.lane, token.join_seq) if line.epoch == token.epoch else 0
         text = room.identities.sign(token)
+        if fan.user_id is not None:
+            room.user_places.took(token)
         body = {
-            "queue_token": text,
+            "queue_token": text if fan.user_id is None else None,
             "join_seq": token.join_seq,
             "lane": token.lane,
             "position_in_queue": position,
@@ -169,7 +170,7 @@ class Claim:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        token = room.identities.place(scope, event_id)
+        token = await room.place(scope, event_id)
         await read_nothing(receive)
         line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
@@ -210,7 +211,7 @@ class Leave:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        token = room.identities.place(scope, event_id)
+        token = await room.place(scope, event_id)
         await read_nothing(receive)
         with suppress(StaleEpoch):
             await room.places.leave(token)

@@ -27,6 +27,8 @@ from shared.problems import Problem
 from shared.redis import Redis, connect
 from shared.service import create_service
 from shared.tokens import PassReader
+from shared.user_jwt import Users, signed_in
+from shared.user_places import UserPlaces
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -40,7 +42,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             stack.push_async_callback(redis.aclose)
             pool = await stack.enter_async_context(client())
             queue = QueueClient(Neighbour(pool, chosen.queue_url, chosen.service_keys, name="queue"))
-            room = app.state.room = _room(chosen, redis, queue)
+            users = await stack.enter_async_context(signed_in(chosen))
+            room = app.state.room = _room(chosen, redis, queue, users)
             stack.push_async_callback(_close, room)
             loops = await stack.enter_async_context(Loops())
             loops.keep(room.board.listen, name="gateway.listen")
@@ -62,14 +65,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _room(settings: Settings, redis: Redis, queue: QueueClient) -> Room:
+def _room(settings: Settings, redis: Redis, queue: QueueClient, users: Users) -> Room:
     board = LineBoard(redis, queue, settings)
     return Room(
         settings=settings,
         board=board,
-        identities=Identities(settings.queue_token_keys, remembered_max=settings.remembered_max),
+        identities=Identities(settings.queue_token_keys, users, remembered_max=settings.remembered_max),
         joins=Joins(queue, board, waiting_max=settings.joins_waiting_max),
         places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
+        user_places=UserPlaces(
+            queue, name="gateway", waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max
+        ),
         life=Life(queue),
         passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
         handovers=Handovers(redis),
@@ -82,6 +88,7 @@ async def _close(room: Room) -> None:
     """Answers who waits, then says goodbye, so that the queue does not take our silence for deafness."""
     await room.joins.close()
     await room.places.close()
+    await room.user_places.close()
     await room.board.close()
     await room.revocations.close()
     with suppress(Problem):

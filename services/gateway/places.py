@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from typing import NamedTuple
 
-from services.gateway.batches import Batches
+from shared.batches import Batches
 from shared.contracts.queue import (
     Claimed,
     PlaceRef,

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import Receive, Scope, Send
 
-from services.inventory.admission import admitted, require_owner
+from services.inventory.admission import require_owner
 from services.inventory.basket import Basket, digest
 from services.inventory.endings import cancel
 from services.inventory.holds import Answer, Ask, Held
@@ -68,7 +68,7 @@ class Reserve:
         connection = HTTPConnection(scope)
         inventory: Room = scope["app"].state.room
         layout = inventory.catalogue.layout(scope["path_params"]["event_id"])
-        admission = admitted(connection, inventory.passes, layout.event_id)
+        admission = await inventory.admissions.admitted(connection, layout.event_id)
         body = _read_body(await _whole_body(self._receive))
         ask = make_ask(layout, admission, body, connection.headers.get("idempotency-key"))
         answer = orjson.dumps(answer_body(await inventory.reserver(layout.event_id).reserve(ask)))
@@ -151,12 +151,12 @@ def answer_body(answer: Answer) -> dict[str, Any]:
 async def _mine(request: Request, inventory: Room, event_id: str, reservation_id: str) -> Record:
     """The caller's own reservation of this event."""
     inventory.catalogue.layout(event_id)
-    admission = admitted(request, inventory.passes, event_id, allow_expired=True)
+    caller = await inventory.admissions.caller(request, event_id)
     async with inventory.reading.connect() as connection:
         record = (await read(connection, [reservation_id])).get(reservation_id)
     if record is None or record.event_id != event_id:
         raise UnknownReservation
-    require_owner(admission, record.holder, until_ms=record.release_at_ms if record.is_live else 0)
+    require_owner(caller, record.holder, until_ms=record.release_at_ms if record.is_live else 0)
     return record
 
 

@@ -15,7 +15,16 @@ from services.queue.rollout import beside, pass_by, refs
 from services.queue.rooms import Room, Rooms
 from services.queue.sessions import Session, Sessions, jti
 from shared.clock import now_ms
-from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus
+from shared.contracts.queue import (
+    Claimed,
+    HoldersAnswer,
+    HoldersQuestion,
+    PlaceFound,
+    PlaceRef,
+    PlacesQuestion,
+    PlaceState,
+    PlaceStatus,
+)
 from shared.postgres import AsyncEngine
 from shared.problems import BadCredential, StaleEpoch, Unavailable
 from shared.redis import ENGINE_AWAY
@@ -47,6 +56,17 @@ class Claims:
     async def _stands(self, room: Room, places: Iterable[PlaceRef]) -> dict[Seat, Stand]:
         async with self.engine.connect() as connection:
             return await Of(connection, room.event_id, room.epoch).stands({_seat(p) for p in places})
+
+    async def find(self, question: HoldersQuestion) -> HoldersAnswer:
+        """Where signed-in fans stand in the line as it is now."""
+        room = await self.rooms.get(question.event_id)
+        if room.epoch < question.epoch_min:
+            room = await self.rooms.read(question.event_id)
+        async with self.engine.connect() as connection:
+            found = await Of(connection, room.event_id, room.epoch).user_places(question.holders)
+        seats = (found.get(holder) for holder in question.holders)
+        places = [PlaceFound(lane=seat[0], join_seq=seat[1]) if seat else None for seat in seats]
+        return HoldersAnswer(epoch=room.epoch, places=places)
 
     # -- status --------------------------------------------------------------------------------------------------------
 

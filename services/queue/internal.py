@@ -12,6 +12,8 @@ from services.queue.running import Running, running
 from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.queue import (
     ClaimAnswer,
+    HoldersAnswer,
+    HoldersQuestion,
     JoinBatch,
     LeaveAnswer,
     LifeAnswer,
@@ -42,6 +44,11 @@ class Joins:
 
 
 HOT_ROUTES = [Route("/joins", Joins(), methods=["POST"])]
+
+
+@router.post("/places")
+async def find(question: HoldersQuestion, queue: Queue) -> HoldersAnswer:
+    return await queue.claims.find(question)
 
 
 @router.post("/status")

@@ -5,7 +5,7 @@ When the engine is away, numbers come from the ledger's own high-water mark, and
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -27,7 +27,7 @@ from shared.postgres import AsyncEngine
 from shared.problems import Overloaded, StaleEpoch, Unavailable
 from shared.redis import ENGINE_AWAY
 
-Refused = Literal["line-full", "closed", "sold-out", "unknown-lane"]
+Refused = Literal["line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"]
 Outcome = Seat | Refused
 REFUSALS: dict[str, Refused] = {"closed": "closed", "sold-out": "sold-out", "line-full": "line-full"}
 ATTEMPTS_MAX = 4
@@ -65,8 +65,7 @@ class Joins:
     async def _join(self, room: Room, batch: JoinBatch) -> JoinAnswer:
         known = await self._known(room, [join.holder for join in batch.joins if join.may_be_known])
         await self._hear(room, known.values())
-        astray = (join.holder for join in batch.joins if join.lane not in room.lanes)
-        outcomes: dict[str, Outcome] = {**dict.fromkeys(astray, "unknown-lane"), **known}
+        outcomes: dict[str, Outcome] = {**dict(_unfit(room, batch)), **known}
         call_now = False
         for lane in room.lanes:
             fresh = {join.holder: join for join in batch.joins if join.lane == lane and join.holder not in outcomes}
@@ -276,6 +275,16 @@ class Work:
         for holder in list(self.fresh):
             self.outcomes[holder] = word
             del self.fresh[holder]
+
+
+def _unfit(room: Room, batch: JoinBatch) -> Iterator[tuple[str, Refused]]:
+    """Who may not join here, whatever else; one who has a place keeps it."""
+    signed_in_only = room.options.entry.signed_in_only
+    for join in batch.joins:
+        if join.lane not in room.lanes:
+            yield join.holder, "unknown-lane"
+        elif signed_in_only and join.user_id is None:
+            yield join.holder, "sign-in-needed"
 
 
 def _refusal(word: str) -> Refused:

@@ -27,8 +27,15 @@ class GatePart(Body):
     admit_on_error_s: int = Field(60, ge=1, le=3600, description="`admit` lasts this long per outage.")
 
 
+class Entry(Body):
+    """Who may join. `signed_in_only`: nobody without a JWT of the seller's identity provider."""
+
+    signed_in_only: bool = False
+
+
 class RoomOptions(Body):
     """Every part is optional and has defaults that change nothing."""
 
     rollout_percent: float = Field(100, ge=0, le=100, description="Share of fans who go through the room.")
     gate: GatePart = GatePart()
+    entry: Entry = Entry()

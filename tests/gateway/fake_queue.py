@@ -3,10 +3,12 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import uvicorn
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,12 +19,15 @@ from shared.contracts.frames import LaneHead, LineFrame, Revoked
 from shared.contracts.queue import (
     ClaimAnswer,
     Claimed,
+    HoldersAnswer,
+    HoldersQuestion,
     JoinAnswer,
     JoinBatch,
     Joined,
     LeaveAnswer,
     LifeAnswer,
     LifeReport,
+    PlaceFound,
     PlacesQuestion,
     PlaceStatus,
     ReleaseAnswer,
@@ -50,6 +55,7 @@ class FakeRoom:
     calls_per_s: float | None = None
     message: str | None = None
     refuse: str | None = None
+    signed_in_only: bool = False
     holders: list[str] = field(default_factory=list)
     ended: dict[int, str] = field(default_factory=dict)
     revoked: dict[str, int] = field(default_factory=dict)
@@ -60,7 +66,8 @@ class FakeRoom:
             {
                 "event_id": self.event_id, "epoch": self.epoch, "version": self.version, "ready": self.ready,
                 "at_ms": now_ms(), "state": self.state, "rate_per_s": self.rate_per_s, "message": self.message,
-                "calls_per_s": self.calls_per_s, "options": self.options,
+                "calls_per_s": self.calls_per_s,
+                "options": {"entry": {"signed_in_only": self.signed_in_only}, **self.options},
                 "lanes": {0: LaneHead(head_seq=self.head_seq, tail_seq=len(self.holders))},
             }
         )  # fmt: skip
@@ -92,6 +99,7 @@ class FakeQueue:
         self.may_answer.set()
         self._answers: dict[str, tuple[type[BaseModel], Callable[[Any], BaseModel]]] = {
             "/joins": (JoinBatch, self.join),
+            "/places": (HoldersQuestion, self.find),
             "/status": (PlacesQuestion, self.status),
             "/claims": (PlacesQuestion, self.claim),
             "/leaves": (PlacesQuestion, self.leave),
@@ -144,6 +152,9 @@ class FakeQueue:
         joined = []
         for fan in batch.joins:
             known = fan.holder in room.holders
+            if room.signed_in_only and fan.user_id is None and not known:
+                joined.append(Joined(word="sign-in-needed"))
+                continue
             if room.refuse and not known:
                 joined.append(Joined.model_validate({"word": room.refuse}))
                 continue
@@ -153,6 +164,14 @@ class FakeQueue:
             word = "known" if known else "joined"
             joined.append(Joined.model_validate({"word": word, "join_seq": join_seq, "status": room.status(join_seq)}))
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=room.change())
+
+    def find(self, question: HoldersQuestion) -> HoldersAnswer:
+        room = self.room(question.event_id)
+        places = [
+            PlaceFound(lane=0, join_seq=room.holders.index(holder) + 1) if holder in room.holders else None
+            for holder in question.holders
+        ]
+        return HoldersAnswer(epoch=room.epoch, places=places)
 
     def status(self, question: PlacesQuestion) -> StatusAnswer:
         room = self.room(question.event_id, question.epoch)
@@ -193,3 +212,18 @@ class FakeQueue:
 
     def revoked(self, question: RoomQuestion) -> Revoked:
         return Revoked(event_id=question.event_id, passes=list(self.room(question.event_id).revoked.items()))
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[FakeQueue]:
+    """The fake, on loopback; its `url` says where."""
+    fake = FakeQueue()
+    config = uvicorn.Config(fake, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    fake.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield fake
+    fake.may_answer.set()
+    await server.shutdown()
