@@ -21,6 +21,7 @@ from services.gateway.schemas import JoinBody
 from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
+from shared.contracts.queue import Join as FanAtTheDoor
 from shared.problems import NotCalled, SoldOut, StaleEpoch
 from shared.tokens import QueueToken
 
@@ -51,6 +52,7 @@ class Status:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         token = room.identities.place(scope, event_id)
+        room.limits.fan(event_id, token.holder)
         line = room.board.seen(event_id)
         if line is None or line.epoch != token.epoch:
             line = await room.board.line_of(event_id, token.epoch)
@@ -103,8 +105,9 @@ class Join:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        fan = room.identities.join(scope, event_id)
+        fan = newcomer(room, scope, event_id)
         await read_nothing(receive)
+        fan = room.door.admit(scope, event_id, await room.board.line(event_id), fan)
         place = await room.joins.join(event_id, fan)
         token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
@@ -122,6 +125,28 @@ class Join:
         }
         kept = _cookie(room, queue_cookie(event_id), text, max_age_s=room.settings.queue_cookie_s)
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
+
+
+def newcomer(room: Room, scope: Scope, event_id: str) -> FanAtTheDoor:
+    """Who stands at the door, within the limits of their address and their own."""
+    room.limits.address(scope)
+    fan = room.identities.join(scope, event_id)
+    if fan.may_be_known:
+        room.limits.fan(event_id, fan.holder)
+    return fan
+
+
+class Challenge:
+    """Work to solve before joining, for who would rather not be sent for it: 204 while the room asks for none."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room, event_id = door(scope)
+        fan = newcomer(room, scope, event_id)
+        challenge = room.door.challenge(event_id, await room.board.line(event_id), fan)
+        if challenge is None:
+            await answer(send, 204, b"", NO_STORE)
+        else:
+            await answer(send, 200, orjson.dumps(challenge), JSON, NO_STORE)
 
 
 async def read_nothing(receive: Receive) -> None:
@@ -160,6 +185,7 @@ class Claim:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         token = room.identities.place(scope, event_id)
+        room.limits.fan(event_id, token.holder)
         await read_nothing(receive)
         line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
@@ -200,6 +226,7 @@ class Leave:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         token = room.identities.place(scope, event_id)
+        room.limits.fan(event_id, token.holder)
         await read_nothing(receive)
         with suppress(StaleEpoch):
             await room.places.leave(token)
@@ -216,6 +243,7 @@ PATH = "/events/{event_id}/queue"
 HOT_ROUTES: list[BaseRoute] = [
     Route(f"{PATH}/status", Status(), methods=["GET"]),
     Route(PATH, Join(), methods=["POST"]),
+    Route(f"{PATH}/challenge", Challenge(), methods=["GET"]),
     Route(PATH, LineAsSeen(), methods=["GET"]),
     Route(f"{PATH}/pass", Claim(), methods=["POST"]),
     Route(PATH, Leave(), methods=["DELETE"]),

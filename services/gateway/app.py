@@ -9,12 +9,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from fastapi import FastAPI
 
 from services.gateway import api, fan_pages, gate
+from services.gateway.challenge import Challenges, Door
 from services.gateway.identity import Identities
 from services.gateway.joins import Joins
 from services.gateway.life import Life
+from services.gateway.limits import Limits
 from services.gateway.line_board import POLL_S, LineBoard
 from services.gateway.openapi import document_hot_paths
 from services.gateway.places import Places
+from services.gateway.pressure import Arrivals
 from services.gateway.room import Room
 from services.gateway.settings import Settings
 from shared.contracts.queue import QueueClient
@@ -59,14 +62,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 def _room(settings: Settings, redis: Redis, queue: QueueClient) -> Room:
     board = LineBoard(redis, queue, settings)
+    identities = Identities(settings.queue_token_keys, remembered_max=settings.remembered_max)
     return Room(
         settings=settings,
         board=board,
-        identities=Identities(settings.queue_token_keys, remembered_max=settings.remembered_max),
+        identities=identities,
         joins=Joins(queue, board, waiting_max=settings.joins_waiting_max),
         places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
         life=Life(queue),
         passes=PassReader(settings.pass_public_keys),
+        door=Door(identities, Challenges(settings.queue_token_keys), Arrivals(events_max=settings.events_max)),
+        limits=Limits(settings),
     )
 
 

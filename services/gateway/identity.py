@@ -89,24 +89,28 @@ class Identities:
         return self.token(text, event_id)
 
     def join(self, scope: Scope, event_id: str) -> Join:
-        """Who wants to join: a fan of before, of this key, or a new one.."""
+        """Who wants to join: a fan of before, of this key, or a new one."""
         fields = head(scope)
         key = fields.get(b"idempotency-key")
         if key is not None and not _KEY.fullmatch(key):
             raise IdempotencyKeyMalformed
-        token = self._known(fields, event_id)
+        token = self._known(fields, event_id, writes=scope["method"] not in SAFE_METHODS)
         if token is not None:
             return Join(holder=token.holder, lane=token.lane, may_be_known=True)
         if key is not None:
             return Join(holder=b64(self._keys.mac("holder", event_id, key))[:32], may_be_known=True)
         return Join(holder=next(self._holders))
 
-    def _known(self, fields: Head, event_id: str) -> QueueToken | None:
+    def has_place(self, scope: Scope, event_id: str) -> bool:
+        """Whether this request shows the token of a place in this line, of now or of before."""
+        return self._known(head(scope), event_id, writes=scope["method"] not in SAFE_METHODS) is not None
+
+    def _known(self, fields: Head, event_id: str, *, writes: bool) -> QueueToken | None:
         text = bearer(fields)
         if text is not None:
             return self.token(text, event_id)
         text = cookie(fields, queue_cookie(event_id))
-        if text is not None or b"origin" in fields:
+        if writes and (text is not None or b"origin" in fields):
             require_own_origin(fields)
         try:
             return self.token(text, event_id) if text is not None else None

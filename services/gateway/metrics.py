@@ -11,3 +11,7 @@ FRAMES = Counter("gateway_frames_total", "Line frames taken in, by how they came
 SIGNS = Counter("gateway_signs_of_life_total", "Places reported alive to the queue.")
 SIGNS_DROPPED = Counter("gateway_signs_of_life_dropped_total", "Signs of life beyond what one process may collect.")
 GATE_CHECKS = Counter("gateway_gate_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"])
+PROOFS = Counter(
+    "gateway_proofs_of_work_total", "Fans asked for a proof of work, or showing one, by outcome.", ["word"]
+)
+REFUSED = Counter("gateway_refused_by_limit_total", "Requests refused by this process's own limits.", ["limit"])

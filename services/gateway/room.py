@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from services.gateway.challenge import Door
 from services.gateway.identity import Identities
 from services.gateway.joins import Joins
 from services.gateway.life import Life
+from services.gateway.limits import Limits
 from services.gateway.line_board import LineBoard
 from services.gateway.places import Places
 from services.gateway.settings import Settings
@@ -22,3 +24,5 @@ class Room:
     places: Places
     life: Life
     passes: PassReader
+    door: Door
+    limits: Limits

@@ -6,6 +6,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from services.queue.rooms import State
 from shared.contracts.frames import LaneHead, RoomState
+from shared.contracts.room_options import Friction
 from shared.inputs import Body
 
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
@@ -28,6 +29,7 @@ class RoomPatch(Body):
     queue_opens_at: AwareDatetime | None = None
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
+    friction: Friction | None = None
     reason: Reason | None = None
 
 
@@ -71,6 +73,7 @@ class RoomView(BaseModel):
     queue_opens_at: AwareDatetime | None
     sale_starts_at: AwareDatetime | None
     sale_ends_at: AwareDatetime | None
+    friction: Friction
     lanes: dict[int, LaneHead]
     called: int
     active: int

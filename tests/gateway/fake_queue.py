@@ -49,6 +49,7 @@ class FakeRoom:
     calls_per_s: float | None = None
     message: str | None = None
     refuse: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     holders: list[str] = field(default_factory=list)
     ended: dict[int, str] = field(default_factory=dict)
 
@@ -57,7 +58,7 @@ class FakeRoom:
             {
                 "event_id": self.event_id, "epoch": self.epoch, "version": self.version, "ready": self.ready,
                 "at_ms": now_ms(), "state": self.state, "rate_per_s": self.rate_per_s, "message": self.message,
-                "calls_per_s": self.calls_per_s,
+                "calls_per_s": self.calls_per_s, "options": self.options,
                 "lanes": {0: LaneHead(head_seq=self.head_seq, tail_seq=len(self.holders))},
             }
         )  # fmt: skip
