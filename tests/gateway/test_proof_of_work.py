@@ -74,6 +74,9 @@ async def test_a_proof_shown_again_is_the_same_place_at_every_process(browser, q
             answers = [await door.post(PATH, headers=proof) for door in (browser(), browser(), other, browser())]
     assert [answer.status_code for answer in answers] == [201, 200, 200, 200]
     assert {answer.json()["join_seq"] for answer in answers} == {1}
+    assert all(join.may_be_known for batch in queue.told(JoinBatch) for join in batch.joins), (
+        "looked up before numbered"
+    )
 
 
 async def test_a_proof_is_bound_to_the_key_it_was_made_for(browser, queue):
