@@ -5,6 +5,8 @@ Defaults work on a laptop; in production a development secret stops the boot wit
 """
 
 import hashlib
+import time
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -16,6 +18,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from shared.key_stages import RotatingKeys
+from shared.key_watch import FIELDS, rings_of
 from shared.tokens import Keyring
 
 DEVELOPMENT_KID = "dev"
@@ -53,6 +57,9 @@ class ServiceSettings(BaseSettings):
     inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
     orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
     service_keys: Keys = Field(default_factory=lambda: development_keys("service"), description="Sign internal calls.")
+    keys_file: Path | None = Field(
+        None, description="Rotating keys, as `onsale keys` keeps them; watched, and instead of the settings it covers."
+    )
     body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
     internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
     log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
@@ -69,6 +76,14 @@ class ServiceSettings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, EnvSettingsSource(settings_cls, env_prefix="ONSALE_"), file_secret_settings
+
+    @model_validator(mode="after")
+    def _take_keys_of_the_file(self) -> Self:
+        if self.keys_file is not None:
+            names = [name for name in FIELDS if name in type(self).model_fields]
+            for name, ring in rings_of(RotatingKeys.read(self.keys_file), names, now_s=time.time()).items():
+                object.__setattr__(self, name, ring)
+        return self
 
     @model_validator(mode="after")
     def _refuse_laptop_secrets(self) -> Self:

@@ -62,7 +62,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 def _room(settings: Settings, redis: Redis, queue: QueueClient) -> Room:
     board = LineBoard(redis, queue, settings)
-    identities = Identities(settings.queue_token_keys, remembered_max=settings.remembered_max)
+    identities = Identities(
+        settings.queue_token_keys, holder_keys=settings.holder_keys, remembered_max=settings.remembered_max
+    )
     return Room(
         settings=settings,
         board=board,

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Query, Request, Response
 from services.gateway.metrics import GATE_CHECKS
 from services.gateway.room import Room
 from shared.auth import pass_cookie, require_credential
+from shared.key_stages import JWKS_MAX_AGE_S
 from shared.problems import BadCredential, Problem, WrongEvent
 from shared.routes import EVENT_ID
 from shared.tokens import Pass, jwks
 
 Proxy = Literal["nginx", "traefik", "caddy", "envoy"]
-JWKS_MAX_AGE_S = 300
 router = APIRouter()
 
 

@@ -58,8 +58,9 @@ def require_own_origin(fields: Head) -> None:
 class Identities:
     """Reads queue tokens, remembering the most recent ones it verified, and makes holders for those who have none."""
 
-    def __init__(self, keys: Keyring, *, remembered_max: int) -> None:
-        self._keys = keys
+    def __init__(self, keys: Keyring, *, holder_keys: Keyring, remembered_max: int) -> None:
+        self._keys, self._holder_keys = keys, holder_keys
+        self._followed = keys.keys
         self._tokens = QueueTokens(keys)
         self._remembered: OrderedDict[str, QueueToken] = OrderedDict()
         self._remembered_max = remembered_max
@@ -67,6 +68,9 @@ class Identities:
 
     def token(self, text: str, event_id: str) -> QueueToken:
         """Raises `BadCredential` for what we did not sign, `WrongEvent` for another event's."""
+        if self._followed is not self._keys.keys:  # some key is gone, and with it what it signed
+            self._followed = self._keys.keys
+            self._remembered.clear()
         token = self._remembered.get(text)
         if token is None:
             token = self._remembered[text] = self._tokens.read(text)
@@ -98,7 +102,7 @@ class Identities:
         if token is not None:
             return Join(holder=token.holder, lane=token.lane, may_be_known=True)
         if key is not None:
-            return Join(holder=b64(self._keys.mac("holder", event_id, key))[:32], may_be_known=True)
+            return Join(holder=b64(self._holder_keys.mac("holder", event_id, key))[:32], may_be_known=True)
         return Join(holder=next(self._holders))
 
     def has_place(self, scope: Scope, event_id: str) -> bool:

@@ -15,6 +15,10 @@ class Settings(ServiceSettings):
     queue_token_keys: Keys = Field(
         default_factory=lambda: development_keys("queue-token"), description="Sign queue tokens, newest first."
     )
+    holder_keys: Keys = Field(
+        default_factory=lambda: development_keys("holder"),
+        description="Make a fan's name from their Idempotency-Key. Never rotated: the same key must stay the same fan.",
+    )
     pass_public_keys: Keys = Field(
         default_factory=lambda: development_keys("pass").public(), description="Public keys of passes, newest first."
     )

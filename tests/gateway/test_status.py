@@ -20,7 +20,9 @@ STATUS = f"{PATH}/status"
 
 
 def token(*, event_id="show", epoch=1, join_seq=500, holder="holder", keys=None) -> str:
-    signer = Identities(keys or development_keys("queue-token"), remembered_max=1)
+    signer = Identities(
+        keys or development_keys("queue-token"), holder_keys=development_keys("holder"), remembered_max=1
+    )
     return signer.sign(QueueToken(event_id, epoch, 0, join_seq, holder, int(time.time())))
 
 
