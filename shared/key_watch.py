@@ -29,6 +29,11 @@ FIELDS: dict[str, tuple[Purpose, Callable[[Keyring], Keyring]]] = {
 }
 
 
+def from_file(settings: BaseSettings) -> list[str]:
+    """The settings that the file decides: keyrings that nobody gave otherwise."""
+    return [name for name in FIELDS if name in type(settings).model_fields and name not in settings.model_fields_set]
+
+
 def rings_of(keys: RotatingKeys, names: list[str], *, now_s: float) -> dict[str, Keyring]:
     """The keyrings of these settings at this moment. Raises `BadKeys`."""
     wanted = {name: FIELDS[name] for name in names if FIELDS[name][0] in keys.rings}
@@ -40,7 +45,7 @@ class KeyWatch:
 
     def __init__(self, path: Path, settings: BaseSettings, *, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = path, clock
-        self._rings: dict[str, Keyring] = {name: getattr(settings, name) for name in FIELDS if hasattr(settings, name)}
+        self._rings: dict[str, Keyring] = {name: getattr(settings, name) for name in from_file(settings)}
         self._seen: tuple[int, int, int] | None = None
         self._keys: RotatingKeys | None = None
 

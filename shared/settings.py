@@ -19,7 +19,7 @@ from pydantic_settings import (
 )
 
 from shared.key_stages import RotatingKeys
-from shared.key_watch import FIELDS, rings_of
+from shared.key_watch import from_file, rings_of
 from shared.tokens import Keyring
 
 DEVELOPMENT_KID = "dev"
@@ -58,7 +58,7 @@ class ServiceSettings(BaseSettings):
     orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
     service_keys: Keys = Field(default_factory=lambda: development_keys("service"), description="Sign internal calls.")
     keys_file: Path | None = Field(
-        None, description="Rotating keys, as `onsale keys` keeps them; watched, and instead of the settings it covers."
+        None, description="Rotating keys, as `onsale keys` keeps them; watched. A keyring that is set wins over it."
     )
     body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
     internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
@@ -80,8 +80,8 @@ class ServiceSettings(BaseSettings):
     @model_validator(mode="after")
     def _take_keys_of_the_file(self) -> Self:
         if self.keys_file is not None:
-            names = [name for name in FIELDS if name in type(self).model_fields]
-            for name, ring in rings_of(RotatingKeys.read(self.keys_file), names, now_s=time.time()).items():
+            keys = RotatingKeys.read(self.keys_file)
+            for name, ring in rings_of(keys, from_file(self), now_s=time.time()).items():
                 object.__setattr__(self, name, ring)
         return self
 

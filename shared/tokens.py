@@ -120,6 +120,10 @@ class QueueTokens:
         self._header = _queue_header(self._keys.kid)
         self._by_header = {_queue_header(kid): raw for kid, raw in self._followed.items()}
 
+    def signed_lately(self, text: str) -> bool:
+        """Whether it is the present key that signed this token."""
+        return text.startswith(self._header)
+
     def sign(self, token: QueueToken) -> str:
         if self._followed is not self._keys.keys:
             self._follow()

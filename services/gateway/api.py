@@ -63,7 +63,8 @@ class Status:
             body = waiting(line, token, position)
         else:
             body = await called(room, line, token)
-        await answer(send, 200, orjson.dumps(body), JSON, NO_STORE)
+        renewed = (_keep_place(room, token),) if room.identities.outdated(token) else ()
+        await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, *renewed)
 
 
 def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
@@ -232,6 +233,12 @@ class Leave:
             await room.places.leave(token)
         gone = (_cookie(room, name(event_id), "", max_age_s=0) for name in (queue_cookie, pass_cookie))
         await answer(send, 204, b"", NO_STORE, *gone)
+
+
+def _keep_place(room: Room, token: QueueToken) -> tuple[bytes, bytes]:
+    """The cookie with this place's token; asking how it stands renews it when its key has rotated."""
+    text = room.identities.sign(token)
+    return _cookie(room, queue_cookie(token.event_id), text, max_age_s=room.settings.queue_cookie_s)
 
 
 def _cookie(room: Room, name: str, value: str, *, max_age_s: int) -> tuple[bytes, bytes]:

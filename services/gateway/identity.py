@@ -63,6 +63,7 @@ class Identities:
         self._followed = keys.keys
         self._tokens = QueueTokens(keys)
         self._remembered: OrderedDict[str, QueueToken] = OrderedDict()
+        self._outdated: set[QueueToken] = set()
         self._remembered_max = remembered_max
         self._holders = _holders()
 
@@ -71,11 +72,16 @@ class Identities:
         if self._followed is not self._keys.keys:  # some key is gone, and with it what it signed
             self._followed = self._keys.keys
             self._remembered.clear()
+            self._outdated.clear()
         token = self._remembered.get(text)
         if token is None:
             token = self._remembered[text] = self._tokens.read(text)
+            if self._tokens.signed_lately(text):
+                self._outdated.discard(token)
+            else:
+                self._outdated.add(token)
             if len(self._remembered) > self._remembered_max:
-                self._remembered.popitem(last=False)
+                self._outdated.discard(self._remembered.popitem(last=False)[1])
         if token.event_id != event_id:
             raise WrongEvent
         return token
@@ -120,6 +126,10 @@ class Identities:
             return self.token(text, event_id) if text is not None else None
         except (BadCredential, WrongEvent):
             return None  # a browser cannot drop a dead HttpOnly cookie by itself; the answer replaces it
+
+    def outdated(self, token: QueueToken) -> bool:
+        """Whether this place, read a moment ago, was shown by a token that another key signs now."""
+        return bool(self._outdated) and token in self._outdated
 
     def sign(self, token: QueueToken) -> str:
         """The token's text."""

@@ -167,3 +167,20 @@ async def test_a_change_is_told_in_the_log_with_who_made_it(tmp_path, caplog):
     assert changed["last_change"]["by"] == "ada"
     assert len(ring.history) == HISTORY_MAX
     assert "secret" not in repr(ring)
+
+
+async def test_a_keyring_that_is_set_wins_over_the_file(tmp_path):
+    path, given = tmp_path / "keys.json", Keyring({"mine": SECRETS[4]})
+    write(path, keys())
+    settings = Settings(keys_file=path, queue_token_keys=given)
+    await KeyWatch(path, settings, clock=Clock()).look()
+    assert settings.queue_token_keys.kid == "mine"
+    assert settings.pass_public_keys.kid == "k1"
+
+
+def test_a_ring_that_is_replaced_signs_with_its_new_key():
+    ring = Keyring({"k1": SECRETS[1]})
+    assert PassReader(ring.public()).read(sign_pass(ring, PASS), now_s=0) == PASS
+    ring.replace(Keyring({"k2": SECRETS[2], "k1": SECRETS[1]}))
+    fresh = sign_pass(ring, PASS)
+    assert PassReader(Keyring({"k2": SECRETS[2]}).public()).read(fresh, now_s=0) == PASS
