@@ -4,6 +4,7 @@ Secrets are never shown. Every change is kept with the keys: when, who, what.
 """
 
 import getpass
+import os
 import secrets
 import time
 from datetime import UTC, datetime
@@ -105,7 +106,15 @@ def retire(
 
 
 def _change(at_s: int, action: str, purpose: Purpose, kid: str) -> Change:
-    return Change(at_s=at_s, by=getpass.getuser(), action=action, purpose=purpose, kid=kid)
+    return Change(at_s=at_s, by=_who(), action=action, purpose=purpose, kid=kid)
+
+
+def _who() -> str:
+    """The user's name; in a container there may be none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"
 
 
 def _at(at_s: int | None) -> str:
