@@ -18,7 +18,7 @@ from shared.contracts.queue import Join, JoinBatch
 from shared.lua import Argument, Script
 
 RATE_PER_S = 200  # of simulated time: real time adds little to it
-ROOM = {"rate_per_s": RATE_PER_S, "burst": 1, "liveness_window_s": 600, "claim_window_s": 3600}
+ROOM = {"rate_per_s": RATE_PER_S, "burst": 100, "liveness_window_s": 600, "claim_window_s": 3600}
 
 
 class Ours:
