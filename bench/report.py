@@ -27,7 +27,12 @@ def show(console: Console, measurement: Measurement | Finding) -> None:
 
 
 def document(
-    measurements: Sequence[Measurement | Finding], *, machine: Mapping[str, str], engines: Mapping[str, str], date: str, how: str
+    measurements: Sequence[Measurement | Finding],
+    *,
+    machine: Mapping[str, str],
+    engines: Mapping[str, str],
+    date: str,
+    how: str,
 ) -> str:
     """The whole of `RESULTS.md`."""
     parts = [
@@ -121,7 +126,9 @@ def _all_checked(measurement: Measurement | Finding) -> list[str]:
 def _verdicts(measurement: Measurement | Finding) -> list[str]:
     if isinstance(measurement, Finding):
         return [claim.sentence() for claim in measurement.found.claims]
-    low, high = (f"{ratio:{'.2f' if ratio < 1 else '.1f'}}" for ratio in (min(measurement.ratios), max(measurement.ratios)))
+    low, high = (
+        f"{ratio:{'.2f' if ratio < 1 else '.1f'}}" for ratio in (min(measurement.ratios), max(measurement.ratios))
+    )
     return [f"RATIO {measurement.claim().ratio} (round by round {low} to {high}; {measurement.claim().aims})"]
 
 

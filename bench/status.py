@@ -139,6 +139,4 @@ class Engines:
         return cls(int(reads), int(transactions), time.perf_counter())
 
     def since(self, before: "Engines") -> "Engines":
-        return Engines(
-            self.valkey - before.valkey, self.postgres - before.postgres, self.seconds - before.seconds
-        )
+        return Engines(self.valkey - before.valkey, self.postgres - before.postgres, self.seconds - before.seconds)
