@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import httpx
 
@@ -17,13 +17,16 @@ LINE_S, POLL_S = 30.0, 0.1
 ADMIN_KEY = secrets.token_urlsafe(32)
 
 
-async def serve(turn: Turn, services: Sequence[Service]) -> dict[Service, int]:
+async def serve(
+    turn: Turn, services: Sequence[Service], settings: Mapping[str, str] | None = None
+) -> dict[Service, int]:
     """Migrate, start these services in this order, and wait until they are ready; their public ports."""
     ports: dict[Service, int] = {name: free_port() for name in services}
     environment = {
         "ONSALE_POSTGRES_URL": turn.postgres_url,
         "ONSALE_REDIS_URL": turn.redis_url,
         "ONSALE_ADMIN_KEYS": f"bench:admin:{ADMIN_KEY}",
+        **(settings or {}),
     }
     for name, port in ports.items():
         internal_port = free_port()
