@@ -1,4 +1,4 @@
-"""Processor time of a process and everything it started, as the kernel counts it: in nanoseconds, noise of others aside.
+"""Processor time of a process and everything it started, as the kernel counts it, in nanoseconds.
 
 What has ended meanwhile is no longer counted, so ask about servers that stay.
 """

@@ -25,7 +25,7 @@ class Tenfold:
 
 TENFOLDS = (
     Tenfold("line, through gateway and queue", (100_000, 1_000_000), (200, 2_000), growth_room.through_the_services),
-    Tenfold("line, the tick's script alone", (100_000, 1_000_000), (200, 2_000), growth_room.of_the_tick),
+    Tenfold("line, the tick's script alone", (100_000, 1_000_000), (2_000, 20_000), growth_room.of_the_tick),
     Tenfold("sections", (10, 100), (2, 20), growth_stock.of_a_hold),
     Tenfold("listeners", (1_000, 10_000), (10, 100), growth_stock.with_listeners),
 )

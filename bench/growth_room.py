@@ -43,8 +43,13 @@ async def cost(
 async def of_the_tick(stage: Stage, effort: Effort, size: int) -> dict[str, float]:
     """µs inside Valkey for a tick that calls fifty, and for one that calls nobody."""
     ticks = QUICK_TICKS if effort.quick else TICKS
-    room = {"rate_per_s": RATE_PER_S, "burst": CALLS_A_TICK, "claim_window_s": 3600, "liveness_window_s": 600}
-    async with stage.turn() as turn, queue(turn, **room) as line:
+    room: dict[str, float] = {
+        "rate_per_s": RATE_PER_S,
+        "burst": CALLS_A_TICK,
+        "claim_window_s": 3600,
+        "liveness_window_s": 600,
+    }
+    async with stage.turn() as turn, queue(turn, EVENT.event_id, **room) as line:
         await line.crowd(size)
         line.later(3 * 600_000)  # whoever was taken as live after the filling has to have been heard by now
         await line.all_heard(size)

@@ -13,7 +13,7 @@ import httpx
 from bench.joins import EVENT
 from bench.stage import Turn
 from services.queue.app import build
-from services.queue.line import LAND, TICK, Line
+from services.queue.line import Line
 from services.queue.replies import Stock
 from services.queue.rooms import Room
 from services.queue.running import Running
@@ -28,8 +28,6 @@ PLACES = """
 INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
 SELECT '{event_id}', 1, 0, n, 'fan-' || n FROM generate_series(1, {count}) n
 """
-Client = redis.Redis
-__all__ = ["LAND", "PLACES", "TICK", "Client", "Queue", "queue"]
 
 
 @dataclass
@@ -37,7 +35,7 @@ class Queue:
     """One queue process without its loops."""
 
     running: Running
-    redis: Client
+    redis: redis.Redis
     room: Room
 
     @property
@@ -70,7 +68,7 @@ class Queue:
 
 
 @asynccontextmanager
-async def queue(turn: Turn, event_id: str = EVENT.event_id, **room: object) -> AsyncIterator[Queue]:
+async def queue(turn: Turn, event_id: str = EVENT.event_id, **room: float) -> AsyncIterator[Queue]:
     """An open room, filled into the engine; its bucket is empty and nobody is in the line."""
     await migrate.upgrade(turn.postgres_url, "queue")
     engine = postgres.connect(turn.postgres_url, pool_max=32, name="bench")

@@ -20,7 +20,7 @@ def memory() -> Finding:
         title="memory of the engine per waiting fan",
         settings=[
             "Ours: numbers given and landed by the real scripts, then a sign of life of every fan in all "
-            f"{WINDOWS} windows, which is the most a line can hold; a tenth called before, so that every bitmap stands.",
+            f"{WINDOWS} windows, the most a line can hold; a tenth called before, so that every bitmap stands.",
             "By keys: `MEMORY USAGE` over all keys, the room included. By used_memory: its difference to the empty "
             "engine; with few fans the engine's own ups and downs show in it.",
             "Sorted set: one member of 22 characters per fan, as `textbook_joins` has it.",
@@ -31,7 +31,8 @@ def memory() -> Finding:
 
 async def find(stage: Stage, effort: Effort) -> Figures:
     """A fresh engine for each size and side, taking turns."""
-    rows, largest = [], (0.0, 0.0)
+    rows: list[tuple[str, ...]] = []
+    largest = (0.0, 0.0)
     for size in QUICK_SIZES if effort.quick else SIZES:
         async with stage.turn() as turn, queue(turn, rate_per_s=100_000, liveness_window_s=600) as line:
             ours = await ours_bytes(line, size)

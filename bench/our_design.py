@@ -1,8 +1,9 @@
 """Our line as a design among others: the engine's part by the real scripts, and joins with the ledger they wait for."""
 
+import functools
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -17,7 +18,7 @@ from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.queue import Join, JoinBatch
 from shared.lua import Argument, Script
 
-RATE_PER_S = 200  # of simulated time: real time adds little to it
+RATE_PER_S = 20  # of simulated time: real time adds little to it
 ROOM = {"rate_per_s": RATE_PER_S, "burst": 100, "liveness_window_s": 600, "claim_window_s": 3600}
 
 
@@ -65,14 +66,16 @@ class Ours:
     def _join(self, count: int) -> Operation:
         self._batches += 1
         batch, inflight = f"batch-{self._batches}", keys.inflight(self._event, self._epoch, 0)
-        [[_, first, granted, _]] = yield self._packed(
-            ALLOCATE, inflight=inflight, lane=0, batch_id=batch, count=count, clock_offset_ms=self._offset_ms
-        )
-        yield self._packed(
-            LAND, **self._of("called", "active"), inflight=inflight, **self._seen, **self._lane("taken", "done"),
-            lane=0, member=f"{first}:{granted}:{batch}", clock_offset_ms=self._offset_ms,
-            runs=[first, first + granted - 1],
-        )  # fmt: skip
+        own: dict[str, Argument] = {
+            "epoch": self._epoch,
+            "lane": 0,
+            "inflight": inflight,
+            "clock_offset_ms": self._offset_ms,
+        }
+        [[_, first, granted, _]] = yield self._packed(ALLOCATE, {**own, "batch_id": batch, "count": count})
+        member, runs = f"{first}:{granted}:{batch}", [first, first + granted - 1]
+        of_lane: dict[str, Argument] = {**self._seen, **self._lane("taken", "done")}
+        yield self._packed(LAND, {**own, **self._of("called", "active"), **of_lane, "member": member, "runs": runs})
 
     async def position(self, count: int) -> Paced:
         """What the gateway does with a frame; nothing is sent anywhere."""
@@ -104,22 +107,27 @@ class Ours:
     def _admit(self, count: int) -> Operation:
         self._offset_ms += count * 1000 // RATE_PER_S
         unwritten = keys.unwritten(self._event, self._epoch)
+        stock: dict[str, Argument] = {"stock_available": -1, "holders_holding": 0, "stock": "unknown"}
+        lanes: dict[str, Argument] = {"lane_keys": keys.of_lanes(self._event, self._epoch, [0]), "lanes": [0]}
+        own: dict[str, Argument] = {
+            "epoch": self._epoch,
+            "unwritten": unwritten,
+            "deaf": 0,
+            "clock_offset_ms": self._offset_ms,
+        }
         [[_, _, changes, _]] = yield self._packed(
-            TICK, **self._of("called", "active", "misses"), unwritten=unwritten,
-            lane_keys=keys.of_lanes(self._event, self._epoch, [0]), deaf=0, stock_available=-1, holders_holding=0,
-            stock="unknown", clock_offset_ms=self._offset_ms, lanes=[0],
-        )  # fmt: skip
+            TICK, {**own, **self._of("called", "active", "misses"), **stock, **lanes}
+        )
         if changes:
             number = changes[-1].partition(b":")[0]
             fill = self._line.room.fill
-            yield self._packed(ACKNOWLEDGE, with_epoch=False, unwritten=unwritten, fill=fill, up_to=number)
+            yield self._packed(ACKNOWLEDGE, {"unwritten": unwritten, "fill": fill, "up_to": number})
 
     async def _calls(self) -> int:
         return int(await self._line.redis.hget(keys.room(self._event), "calls") or 0)
 
-    def _packed(self, script: Script, *, with_epoch: bool = True, **named: Argument) -> tuple[bytes, int]:
-        epoch: dict[str, Argument] = {"epoch": self._epoch} if with_epoch else {}
-        names, arguments = script.bind({"room": keys.room(self._event), **epoch, **named})
+    def _packed(self, script: Script, named: Mapping[str, Argument]) -> tuple[bytes, int]:
+        names, arguments = script.bind({"room": keys.room(self._event), **named})
         return packed(("EVALSHA", script.sha, len(names), *names, *arguments))
 
     def _of(self, *names: str) -> dict[str, Argument]:
@@ -151,13 +159,12 @@ class OursDurable(Ours):
         ) for fans in portions(1, count, each)]  # fmt: skip
         self._joined += count
         joins = self._line.running.joins
-        return await run_calls(
-            (lambda batch=batch: joins.join(batch) for batch in batches), connections=self._connections, fans=count
-        )
+        calls = (functools.partial(joins.join, batch) for batch in batches)
+        return await run_calls(calls, connections=self._connections, fans=count)
 
     async def admit(self, count: int, *, each: int) -> Paced:
         before = await self._calls()
-        turns = (lambda part=part: self._turn_once(len(part)) for part in portions(0, count, each))
+        turns = (functools.partial(self._turn_once, len(part)) for part in portions(0, count, each))
         paced = await run_calls(turns, connections=1, fans=count)
         paced.fans = await self._calls() - before
         self._gone += paced.fans

@@ -41,8 +41,8 @@ class Paced:
 
 def packed(*commands: Sequence[object]) -> tuple[bytes, int]:
     """Commands as one write, and how many replies they want."""
-    plain = (tuple(part if isinstance(part, bytes) else str(part) for part in command) for command in commands)
-    return b"".join(map(hiredis.pack_command, plain)), len(commands)
+    plain = [tuple(part if isinstance(part, bytes) else str(part) for part in command) for command in commands]
+    return b"".join(hiredis.pack_command(command) for command in plain), len(commands)  # type: ignore[arg-type]
 
 
 def once(*commands: Sequence[object]) -> Operation:
@@ -119,6 +119,8 @@ class Pipes:
     @classmethod
     async def open(cls, redis_url: str, connections: int) -> "Pipes":
         at = urlsplit(redis_url)
+        assert at.hostname is not None
+        assert at.port is not None
         loop, pipes = asyncio.get_running_loop(), []
         for _ in range(connections):
             _, pipe = await loop.create_connection(Pipe, at.hostname, at.port)

@@ -165,7 +165,7 @@ async def _sorted_set(turn: Turn, sizes: Sizes) -> float:
 
 
 def _figures(sizes: Sizes, backs: list[Back], theirs_s: list[float]) -> Figures:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("ours: ready", *_spread([back.ready_s for back in backs])),
         ("ours: first call", *_spread([back.called_s for back in backs])),
         ("sorted set: filled", *_spread(theirs_s)),

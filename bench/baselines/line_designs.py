@@ -3,6 +3,7 @@
 Every design numbers fans from 1 on by their names; `join`, `position` and `admit` say how fast a run of them went.
 """
 
+import functools
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -201,5 +202,5 @@ class PostgresQueue:
         return await self._run([(self.ADMIT, len(part)) for part in portions(0, count, each)], count)
 
     async def _run(self, queries: Sequence[tuple[str, object]], fans: int) -> Paced:
-        calls = (lambda query=query, value=value: self._pool.fetch(query, value) for query, value in queries)
+        calls = (functools.partial(self._pool.fetch, query, value) for query, value in queries)
         return await run_calls(calls, connections=self._connections, fans=fans)
