@@ -161,7 +161,9 @@ def summed_up(heard: Heard, checked: list[str], *, wanted: int = 201, cpu_s: flo
     if heard.ran_out:
         raise Wrong("the prepared requests ran out before the time did")
     if not heard.latencies_ms:
-        raise Wrong(f"nothing was {wanted}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}")
+        raise Wrong(
+            f"nothing was answered {wanted}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}"
+        )
     ordered = sorted(heard.latencies_ms)
     p50, p95, p99 = (ordered[int(len(ordered) * share)] for share in (0.5, 0.95, 0.99))
     others = Counter(heard.statuses)

@@ -51,6 +51,7 @@ class Ours:
 
     async def fill(self, count: int) -> None:
         await self._line.crowd(count)
+        await self._line.tick()
         self._joined = count
 
     async def bytes_kept(self) -> int:
@@ -146,6 +147,7 @@ class OursDurable(Ours):
     async def fill(self, count: int) -> None:
         await self._turn.sql(PLACES.format(event_id=self._event, count=count), "VACUUM ANALYZE queue.place")
         await self._line.line.raise_counter(self._event, self._epoch, 0, count)
+        await self._line.tick()
         self._joined = count
 
     async def bytes_kept(self) -> int:

@@ -150,8 +150,8 @@ async def _calls_twice(turn: Turn) -> int:
 async def _sorted_set(turn: Turn, sizes: Sizes) -> float:
     """Seconds until the sorted set stands again."""
     waiting = "SELECT join_seq FROM queue.place WHERE ended_at IS NULL AND join_seq > $1 ORDER BY join_seq"
+    await turn.forget_engine()
     async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
-        await client.flushall()
         started_s = time.perf_counter()
         connection = await asyncpg.connect(with_driver(turn.postgres_url))
         async with connection.transaction():
@@ -160,7 +160,7 @@ async def _sorted_set(turn: Turn, sizes: Sizes) -> float:
                 await client.zadd("textbook:line", {fan(n): n for (n,) in rows})
         await connection.close()
         took_s = time.perf_counter() - started_s
-        await client.flushall()
+    await turn.forget_engine()
     return took_s
 
 

@@ -35,19 +35,20 @@ class Stage:
     data_dir: Path
     engines: Engines
     pids: dict[str, int] = field(default_factory=dict)
+    template: str = "template1"
     _turns: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator["Turn"]:
         """An empty Valkey and a fresh database, dropped afterwards."""
         name = f"turn_{next(self._turns)}"
-        await self._sql(f"CREATE DATABASE {name}", "CHECKPOINT")
-        async with redis.asyncio.Redis.from_url(self.engines.redis_url) as client:
-            await client.flushall()
+        await self._sql(f"CREATE DATABASE {name} TEMPLATE {self.template}", "CHECKPOINT")
         server, _ = self.engines.postgres_url.rsplit("/", 1)
         try:
             async with AsyncExitStack() as servers:
-                yield Turn(self, f"{server}/{name}", self.engines.redis_url, servers)
+                turn = Turn(self, f"{server}/{name}", self.engines.redis_url, servers)
+                await turn.forget_engine()
+                yield turn
         finally:
             await self._sql(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -112,6 +113,11 @@ class Turn:
         command = ["uvicorn", f"bench.baselines.{module}:create_app", *options]
         await self.serve(module, command, port, engines | environment)
         return port
+
+    async def forget_engine(self) -> None:
+        """Valkey loses everything."""
+        async with redis.asyncio.Redis.from_url(self.redis_url) as client:
+            await client.flushall()
 
     async def sql(self, *statements: str) -> None:
         """Statements on this turn's ledger, one by one."""
