@@ -7,8 +7,11 @@ import pytest
 
 from bench import report
 from bench.__main__ import MEASUREMENTS, parsed
+from bench.joins import joins
 from bench.load import Heard
 from bench.measurement import Claim, Figures, Finding, Measurement, Round, Wrong, summed_up
+from bench.memory import memory
+from bench.status import status
 
 
 def played(measurement: Measurement, *, ours: tuple[float, ...], theirs: tuple[float, ...]) -> Measurement:
@@ -18,7 +21,7 @@ def played(measurement: Measurement, *, ours: tuple[float, ...], theirs: tuple[f
 
 
 def test_the_ratio_is_of_the_medians() -> None:
-    measurement = played(MEASUREMENTS["joins"](), ours=(600, 900, 1000), theirs=(100, 300, 200))
+    measurement = played(joins(), ours=(600, 900, 1000), theirs=(100, 300, 200))
     assert measurement.ratio == 4.5
     assert measurement.ratios == [6, 3, 5]
     text = report.document([measurement], machine={"Memory": "8 GiB"}, engines={"fsync": "on"}, date="d", how="h")
@@ -28,7 +31,7 @@ def test_the_ratio_is_of_the_medians() -> None:
 
 
 def test_a_ratio_by_processor_time_does_not_hear_the_load_generator() -> None:
-    measurement = MEASUREMENTS["status"]()
+    measurement = status()
     for side, per_cpu_s in zip(measurement.sides, (30_000, 50_000), strict=True):
         measurement.rounds[side.name] = [Round(9_000, 1, 2, 3, 10, {}, 0, ["right"], per_cpu_s)]
     assert measurement.ratio == 0.6
@@ -40,13 +43,13 @@ def test_a_ratio_by_processor_time_does_not_hear_the_load_generator() -> None:
 
 def test_what_was_found_is_summed_up_in_one_line_a_claim() -> None:
     claims = [Claim("P8 bytes a fan", "0.5", "sorted set 100", "200 × less", "at most 2")]
-    finding = Finding("P8", "memory", ["How it was done."], MEASUREMENTS["memory"]().find)
+    finding = Finding("P8", "memory", ["How it was done."], memory().find)
     finding.figures = Figures(("fans", "bytes"), [("10", "0.5")], claims, ["nothing was lost"])
-    joins = played(MEASUREMENTS["joins"](), ours=(900,), theirs=(200,))
-    summary = report.summary([joins, finding])
+    played_joins = played(joins(), ours=(900,), theirs=(200,))
+    summary = report.summary([played_joins, finding])
     assert "| P1 durable joins | 900/s | textbook 200/s | 4.5 × | at least 3.5, aim 6 |" in summary
     assert "| P8 bytes a fan | 0.5 | sorted set 100 | 200 × less | at most 2 |" in summary
-    text = report.document([joins, finding], machine={}, engines={}, date="d", how="h")
+    text = report.document([played_joins, finding], machine={}, engines={}, date="d", how="h")
     assert summary in text
     assert "**P8 bytes a fan: 0.5, beside sorted set 100: RATIO 200 × less (at most 2)**" in text
     assert "| 10 | 0.5 |" in text

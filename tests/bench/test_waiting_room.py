@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ async def turn(stage: Stage) -> AsyncIterator[Turn]:
 
 
 @pytest.mark.parametrize("design", [SortedSet, ListAndHash, PostgresQueue, Ours, OursDurable])
-async def test_a_design_joins_tells_positions_and_admits(turn: Turn, design: type) -> None:
+async def test_a_design_joins_tells_positions_and_admits(turn: Turn, design: Any) -> None:
     async with design.on(turn, connections=2) as line:
         await line.fill(50)
         assert await line.bytes_kept() > 0
