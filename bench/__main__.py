@@ -1,13 +1,13 @@
 """`python -m bench [NAME …]`: measures what is named, prints ratios, writes `bench/RESULTS.md`."""
 
 import argparse
-import asyncio
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import uvloop
 from rich.console import Console
 
 from bench import load, machine, report
@@ -111,4 +111,4 @@ async def one_round(stage: Stage, side: Side, effort: Effort) -> Round:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(parsed()))
+    uvloop.run(main(parsed()))

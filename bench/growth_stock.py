@@ -5,6 +5,7 @@ import functools
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 from bench import ours
 from bench.cpu import cpu_s
@@ -89,9 +90,8 @@ class Listener(asyncio.Protocol):
         self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.write(self._asked)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's does not say so
+        self.transport.write(self._asked)
 
     def data_received(self, data: bytes) -> None:
         self.frames += data.count(FRAME)
