@@ -14,10 +14,10 @@ def cpu_s(*roots: int | None) -> float:
     wanted = {root for root in roots if root is not None}
     if not wanted or not PROC.is_dir():
         return 0.0
-    return sum(_own_ns(pid) for pid in _descendants(wanted)) / NS_PER_S
+    return sum(_own_ns(pid) for pid in descendants(wanted)) / NS_PER_S
 
 
-def _descendants(roots: set[int]) -> set[int]:
+def descendants(roots: set[int]) -> set[int]:
     """The processes themselves and all below them."""
     children: dict[int, list[int]] = {}
     for entry in PROC.iterdir():

@@ -1,5 +1,8 @@
 """The measurements of the room, tried at toy sizes: they run to their end and their figures are of what they name."""
 
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ import pytest
 from bench import designs, growth_room, growth_stock, memory, refill
 from bench.__main__ import MEASUREMENTS, QUICK
 from bench.baselines.line_designs import ListAndHash, PostgresQueue, SortedSet
+from bench.cpu import cpu_s, descendants
 from bench.lines import queue
 from bench.measurement import Effort, Finding, Wrong
 from bench.our_design import Ours, OursDurable
@@ -119,3 +123,15 @@ def test_every_finding_says_how_it_was_made() -> None:
         measurement = make()
         assert measurement.settings, name
         assert isinstance(measurement, Finding) or measurement.aim >= measurement.at_least
+
+
+def test_processor_time_is_that_of_the_process_and_what_it_started() -> None:
+    before_s = cpu_s(os.getpid())
+    sum(range(10**6))
+    assert cpu_s(os.getpid()) > before_s > 0
+    assert cpu_s(None) == cpu_s() == 0
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert child.pid in descendants({os.getpid()})
+    finally:
+        child.communicate(b"\n")
