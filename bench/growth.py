@@ -37,8 +37,8 @@ def growth() -> Finding:
         key="P9",
         title="cost of one operation at ten times the size",
         settings=[
-            "Cost: processor time of the servers and both engines together, background work included, divided by the "
-            "answers; of the tick, the time Valkey itself took for the script and its acknowledgement.",
+            "Cost: processor time of the servers and both engines together, less what they spend at rest, per "
+            "answer; of the tick, the time Valkey itself took for the script and its acknowledgement.",
             "Join and status: the ledger holds the line beforehand; new fans join it, fans at its end ask.",
             "Tick: calls 50, or finds that it may call nobody; signs of life as the bitmaps have them.",
             "Hold: reservations through the real inventory, half of them seats and half general admission; 200,000 "

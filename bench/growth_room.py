@@ -1,5 +1,8 @@
 """What joining, asking and ticking cost in a line of a given length."""
 
+import asyncio
+import time
+
 from bench import load, ours
 from bench.cpu import cpu_s
 from bench.joins import EVENT, JOIN
@@ -11,7 +14,7 @@ from bench.status import ROOM, asks
 from onsale.loopback import HOST
 
 US_PER_S, TICKS, QUICK_TICKS, CALLS_A_TICK, RATE_PER_S = 1_000_000, 400, 20, 50, 1000
-ASKING = 1_000
+ASKING, REST_S = 1_000, 1.5
 
 
 async def through_the_services(stage: Stage, effort: Effort, size: int) -> dict[str, float]:
@@ -31,13 +34,19 @@ async def through_the_services(stage: Stage, effort: Effort, size: int) -> dict[
 async def cost(
     turn: Turn, effort: Effort, port: int, requests: list[bytes], *, wanted: int, repeat: bool = True
 ) -> float:
-    """µs of processor time of this turn's servers and both engines for one answer."""
+    """µs of processor time of this turn's servers and both engines for one answer, less what they spend at rest."""
     pids = [*turn.pids.values(), *turn.stage.pids.values()]
-    before_s = cpu_s(*pids)
+    resting_s = cpu_s(*pids)
+    await asyncio.sleep(REST_S)
+    started_s, before_s = time.perf_counter(), cpu_s(*pids)
+    at_rest = (before_s - resting_s) / REST_S
     heard = await load.run_apart(
         Load(HOST, port, requests, effort.connections, effort.seconds, warm_up_s=0.2, repeat=repeat, wanted=wanted)
     )
-    return (cpu_s(*pids) - before_s) * US_PER_S / max(1, heard.statuses[wanted])
+    spent_s = cpu_s(*pids) - before_s - at_rest * (time.perf_counter() - started_s)
+    if not heard.statuses[wanted]:
+        raise Wrong(f"nothing was answered {wanted}: {dict(heard.statuses)}, {heard.broken} broken")
+    return max(0.0, spent_s) * US_PER_S / heard.statuses[wanted]
 
 
 async def of_the_tick(stage: Stage, effort: Effort, size: int) -> dict[str, float]:

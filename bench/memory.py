@@ -9,7 +9,7 @@ from bench.stage import Stage, Turn
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000, 2_000_000), (1_000, 5_000)
 AT_LEAST_BYTES, AIM_BYTES, WINDOWS = 2, 0.7, 3
-HEADINGS = ("waiting fans", "ours: bytes by keys", "by used_memory", "sorted set: bytes by keys", "by used_memory",
+HEADINGS = ("waiting fans", "ours: bytes by keys", "by data set", "sorted set: bytes by keys", "by data set",
             "ratio")  # fmt: skip
 
 
@@ -21,7 +21,7 @@ def memory() -> Finding:
         settings=[
             "Ours: numbers given and landed by the real scripts, then a sign of life of every fan in all "
             f"{WINDOWS} windows, the most a line can hold; a tenth called before, so that every bitmap stands.",
-            "By keys: `MEMORY USAGE` over all keys, the room included. By used_memory: its difference to the empty "
+            "By keys: `MEMORY USAGE` over all keys, the room included. By data set: the difference in `used_memory_dataset` to the empty "
             "engine; with few fans the engine's own ups and downs show in it.",
             "Sorted set: one member of 22 characters per fan, as `textbook_joins` has it.",
         ],
@@ -52,7 +52,7 @@ async def find(stage: Stage, effort: Effort) -> Figures:
 
 
 async def ours_bytes(line: Queue, size: int) -> tuple[int, int]:
-    """Bytes by keys and by used_memory of a line of `size` waiting, with everything set that can be."""
+    """Bytes by keys and by data set of a line of `size` waiting, with everything set that can be."""
     before = await used(line.redis)
     await line.crowd(size + size // 10)
     line.later(1000)
@@ -83,4 +83,4 @@ async def by_keys(client: redis.asyncio.Redis) -> int:
 
 
 async def used(client: redis.asyncio.Redis) -> int:
-    return int((await client.info("memory"))["used_memory"])
+    return int((await client.info("memory"))["used_memory_dataset"])
