@@ -21,9 +21,9 @@ def memory() -> Finding:
         settings=[
             "Ours: numbers given and landed by the real scripts, then a sign of life of every fan in all "
             f"{WINDOWS} windows, the most a line can hold; a tenth called before, so that every bitmap stands.",
-            "By keys: `MEMORY USAGE` over all keys, the room included. By data set: how much `used_memory_dataset` grew "
+            "By keys: `MEMORY USAGE` over all keys, the room included. By data set: growth of `used_memory_dataset` "
             "from the empty engine's; with few fans the engine's own ups and downs show in it.",
-            "Sorted set: one member of 22 characters per fan, as `textbook_joins` has it.",
+            "Sorted set: one member of 22 characters per fan.",
         ],
         find=find,
     )
