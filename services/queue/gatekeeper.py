@@ -163,6 +163,8 @@ class Gatekeeper:
             self.sessions.end_soon(room, ticked.due)
         if ticked.state["config_version"] < room.version:
             await self.line.configure(room)
+        elif ticked.state["config_version"] > room.version:
+            await self.rooms.read(room.event_id)  # another process was told first; it may have made a lane
         frame = self.frames.ticked(room, ticked.state)
         await self.frames.show(frame)
         WAITING.labels(room.event_id).set(sum(lane.tail_seq - lane.head_seq for lane in frame.lanes.values()))
@@ -185,7 +187,7 @@ class Gatekeeper:
             if not await of.filled_by(fill):
                 raise EngineNotReady
             written = await of.record(ticked.changes)
-            await of.heads(heads)
+            await of.heads(ticked.state["lanes"])
             await of.tell("called", written.called)
             await of.tell("expired", written.spent)
         _count(written)

@@ -1,6 +1,6 @@
 """The line on disk: set-based statements, one a verb. What is fenced says which filling of the engine it came from."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, TextClause
@@ -20,7 +20,7 @@ RECORD_CALLS, RECORD_MISSES, RECORD_HEADS, RECORD_CLAIMS, END_PLACES, END_CALLS,
     for verb in ("record_calls", "record_misses", "record_heads", "record_claims", "end_places", "end_calls", "lanes")
 )
 
-FILLED_BY = statement(__package__, "filled_by")
+FILLED_BY, TALLIES = statement(__package__, "filled_by"), statement(__package__, "tallies")
 
 Seat = tuple[int, int]  # lane, join_seq
 
@@ -46,6 +46,17 @@ class Recorded(NamedTuple):
     called: list[Seat]
     missed: int
     spent: list[Seat]
+
+
+class Tally(NamedTuple):
+    """What a lane was given: calls; those of turns in which lanes contended, its due of them by weight; how many times
+    such turns began.
+    """
+
+    calls: int
+    contested: int
+    due: float
+    contests: int
 
 
 class Of:
@@ -110,9 +121,15 @@ class Of:
             spent=list(ended),
         )
 
-    async def heads(self, heads: dict[int, int]) -> None:
-        """Writes how far each lane has come."""
-        await self._rows(RECORD_HEADS, lanes=list(heads), head_seqs=list(heads.values()))
+    async def heads(self, lanes: Sequence[Mapping[str, Any]]) -> None:
+        """Writes how far each lane has come, and its tally, as a tick told them."""
+        columns = {"lanes": "lane", "head_seqs": "head_seq", "dues": "due"}
+        columns |= {name: name for name in ("calls", "contested", "contests")}
+        await self._rows(RECORD_HEADS, **{name: [at[told] for at in lanes] for name, told in columns.items()})
+
+    async def tallies(self) -> dict[int, Tally]:
+        """What each lane was given of the calls."""
+        return {row.lane: Tally(row.calls, row.contested, row.due, row.contests) for row in await self._rows(TALLIES)}
 
     async def lock(self, seats: Iterable[Seat]) -> set[Seat]:
         """Locks those of the places that are live, in key order."""

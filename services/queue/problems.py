@@ -13,3 +13,9 @@ class RoomStateConflict(Problem):
     """The room cannot do that in its present state."""
 
     status = 409
+
+
+class LaneInUse(Problem):
+    """A lane that has places cannot be taken away."""
+
+    status = 409
