@@ -1,4 +1,4 @@
-"""Lanes as the ledger keeps them: a row each, made and removed under the line's fence, and how they shared the calls."""
+"""Lanes as the ledger keeps them: a row each, made and removed under the line's fence."""
 
 from collections.abc import Collection
 

@@ -20,7 +20,7 @@ RECORD_CALLS, RECORD_MISSES, RECORD_HEADS, RECORD_CLAIMS, END_PLACES, END_CALLS,
     for verb in ("record_calls", "record_misses", "record_heads", "record_claims", "end_places", "end_calls", "lanes")
 )
 
-FILLED_BY, TALLIES = statement(__package__, "filled_by"), statement(__package__, "tallies")
+FILLED_BY, TALLIES, LOCK_LANE = (statement(__package__, verb) for verb in ("filled_by", "tallies", "lock_lane"))
 
 Seat = tuple[int, int]  # lane, join_seq
 
@@ -77,6 +77,10 @@ class Of:
     async def filled_by(self, fill: int) -> bool:
         """Whether the engine has not been filled anew since `fill`, nor the room reset. Under the fence it stays so."""
         return bool(await self._rows(FILLED_BY, fill=fill))
+
+    async def lock_lane(self, lane: int) -> bool:
+        """Keeps the lane's row from others until the transaction ends; false when there is no such lane."""
+        return bool(await self._rows(LOCK_LANE, lane=lane))
 
     async def join_by_ledger(self, lane: int, joins: Sequence[tuple[str, str | None]]) -> dict[str, int]:
         """Inserts (holder, user_id) under the ledger's own next numbers, by holder. The caller locked the lane."""

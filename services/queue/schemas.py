@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from services.queue.rooms import State
-from shared.contracts.frames import LaneHead, RoomState
+from shared.contracts.frames import RoomState
+from shared.contracts.lanes import Lane, Lanes
 from shared.inputs import Body
 
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
@@ -28,6 +29,7 @@ class RoomPatch(Body):
     queue_opens_at: AwareDatetime | None = None
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
+    lanes: Lanes | None = None
     reason: Reason | None = None
 
 
@@ -45,6 +47,18 @@ class Notice(Body):
 
     message: Message | None = None
     reason: Reason | None = None
+
+
+class LaneView(Lane):
+    """A lane, how far it has come, and its calls. `contested` are those of turns in which every lane had somebody to
+    call: only there a share can be seen; `due` is the lane's share of them by weight.
+    """
+
+    head_seq: int
+    tail_seq: int
+    calls: int
+    contested: int
+    due: float
 
 
 class RoomView(BaseModel):
@@ -71,7 +85,7 @@ class RoomView(BaseModel):
     queue_opens_at: AwareDatetime | None
     sale_starts_at: AwareDatetime | None
     sale_ends_at: AwareDatetime | None
-    lanes: dict[int, LaneHead]
+    lanes: dict[int, LaneView]
     called: int
     active: int
     calls_per_s: float | None

@@ -1,6 +1,6 @@
 -- A batch of places under the numbers the engine gave, from $4 on, and the event that tells of them. Nothing is inserted
--- when the engine was filled anew, the room was reset or the lane taken away since; a number or a holder that is there already is left alone,
--- and then the event is the caller's to write, as it says who.
+-- when the engine was filled anew, the room was reset or the lane taken away since; a number or a holder that is there
+-- already is left alone, and then the event is the caller's to write, as it says who.
 -- $1 event_id, $2 epoch, $3 lane, $4 first number, $5 holders, $6 user ids, $7 fill, $8 the event if all are placed
 WITH placed AS (
     INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder, user_id)
