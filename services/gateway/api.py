@@ -4,11 +4,11 @@ Each reads what it needs straight from the scope and answers with bytes; problem
 """
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
@@ -17,7 +17,7 @@ from services.gateway.line import Line
 from services.gateway.metrics import CLAIMS, POLLS
 from services.gateway.problems import PlaceEnded
 from services.gateway.room import Room
-from services.gateway.schemas import JoinBody
+from services.gateway.schemas import JoinBody, NothingBody
 from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
@@ -27,6 +27,7 @@ from shared.tokens import QueueToken
 JSON, NO_STORE = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
 QUIET = "onsale.quiet"
+Said = TypeVar("Said", bound=BaseModel)
 WAITING: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
 ENDED: frozenset[PlaceState] = frozenset({"completed", "expired", "left"})
 _by_arithmetic, _from_memory, _by_asking = (POLLS.labels(how) for how in ("arithmetic", "memory", "queue"))
@@ -66,9 +67,9 @@ class Status:
 
 def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
     """The status of a place above the head."""
-    wait_s = line.estimated_wait_s(position)
+    wait_s = line.estimated_wait_s(position, token.lane)
     return {
-        "status": "prequeue" if line.before_sale else "waiting",
+        "status": "prequeue" if line.before_sale or token.lane in line.closed_lanes else "waiting",
         "join_seq": token.join_seq,
         "position_in_queue": position,
         "estimated_wait_time": wait_s,
@@ -104,7 +105,9 @@ class Join:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         fan = room.identities.join(scope, event_id)
-        await read_nothing(receive)
+        said = await read(receive, JoinBody)
+        if said is not None and said.code is not None:
+            fan = fan.model_copy(update={"code": said.code})
         place = await room.joins.join(event_id, fan)
         token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
@@ -116,7 +119,7 @@ class Join:
             "join_seq": token.join_seq,
             "lane": token.lane,
             "position_in_queue": position,
-            "estimated_wait_time": line.estimated_wait_s(position) if place.status in WAITING else 0,
+            "estimated_wait_time": line.estimated_wait_s(position, place.lane) if place.status in WAITING else 0,
             "status": place.status,
             "epoch": token.epoch,
         }
@@ -124,8 +127,8 @@ class Join:
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
-async def read_nothing(receive: Receive) -> None:
-    """Reads a body that has nothing to say: empty or `{}`. Anything else is refused, field by field."""
+async def read(receive: Receive, kind: type[Said]) -> Said | None:
+    """What the body says, or nothing if it is empty. What `kind` does not know is refused, field by field."""
     body = b""
     while True:
         message = await receive()
@@ -133,9 +136,9 @@ async def read_nothing(receive: Receive) -> None:
         if not message.get("more_body", False):
             break
     if not body.strip():
-        return
+        return None
     try:
-        JoinBody.model_validate_json(body)
+        return kind.model_validate_json(body)
     except ValidationError as refused:
         errors = [{**error, "loc": ("body", *error["loc"])} for error in refused.errors(include_input=False)]
         raise RequestValidationError(errors) from refused
@@ -160,7 +163,7 @@ class Claim:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         token = room.identities.place(scope, event_id)
-        await read_nothing(receive)
+        await read(receive, NothingBody)
         line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         if line.position(token.lane, token.join_seq) > 0 and room.board.fresh(line):
@@ -200,7 +203,7 @@ class Leave:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         token = room.identities.place(scope, event_id)
-        await read_nothing(receive)
+        await read(receive, NothingBody)
         with suppress(StaleEpoch):
             await room.places.leave(token)
         gone = (_cookie(room, name(event_id), "", max_age_s=0) for name in (queue_cookie, pass_cookie))

@@ -63,7 +63,7 @@ def _room(settings: Settings, redis: Redis, queue: QueueClient) -> Room:
         settings=settings,
         board=board,
         identities=Identities(settings.queue_token_keys, remembered_max=settings.remembered_max),
-        joins=Joins(queue, board, waiting_max=settings.joins_waiting_max),
+        joins=Joins(queue, board, waiting_max=settings.joins_waiting_max, wrong_codes_per_s=settings.wrong_codes_per_s),
         places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
         life=Life(queue),
         passes=PassReader(settings.pass_public_keys),

@@ -96,7 +96,7 @@ class Identities:
             raise IdempotencyKeyMalformed
         token = self._known(fields, event_id)
         if token is not None:
-            return Join(holder=token.holder, lane=token.lane, may_be_known=True)
+            return Join(holder=token.holder, may_be_known=True)  # a lane is earned anew, by code or claim
         if key is not None:
             return Join(holder=b64(self._keys.mac("holder", event_id, key))[:32], may_be_known=True)
         return Join(holder=next(self._holders))

@@ -26,6 +26,7 @@ def _sql(verb: str) -> str:
     return importlib.resources.files(__package__).joinpath("sql", f"{verb}.sql").read_text()
 
 
+LOCKED = "FOR UPDATE"
 CODES, CODE_USES, SPEND_CODES = _sql("codes"), _sql("code_uses"), _sql("spend_codes")
 
 
@@ -65,7 +66,7 @@ class Coded:
         if not asking:
             return {}
         which = self.room.event_id, self.room.epoch
-        rows = await self.driver.fetch(CODES + (" FOR UPDATE" if lock else ""), *which, list(set(asking.values())))
+        rows = await self.driver.fetch(CODES + (LOCKED if lock else ""), *which, list(set(asking.values())))
         codes = {row["code_hash"]: Code(row["lane"], row["uses_max"] - row["uses"]) for row in rows}
         again = await self.driver.fetch(CODE_USES, *which, list(asking.values()), list(asking))
         self._again = {row["holder"] for row in again}
