@@ -4,8 +4,8 @@ A code is 80 random bits, which no rate could guess; this keeps guessers from co
 a code never notice.
 """
 
-import time
 from collections import OrderedDict
+from time import monotonic
 
 from services.gateway.problems import TooManyWrongCodes
 
@@ -28,11 +28,11 @@ class WrongCodes:
     def note(self, event_id: str) -> None:
         """One more was wrong."""
         left = max(self._now(event_id) - 1, -self._holds)
-        self._left[event_id] = left, time.monotonic()
+        self._left[event_id] = left, monotonic()
         self._left.move_to_end(event_id)
         if len(self._left) > EVENTS_MAX:
             self._left.popitem(last=False)
 
     def _now(self, event_id: str) -> float:
         left, at_s = self._left.get(event_id, (self._holds, 0.0))
-        return min(self._holds, left + (time.monotonic() - at_s) * self._per_s)
+        return min(self._holds, left + (monotonic() - at_s) * self._per_s)
