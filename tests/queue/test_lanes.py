@@ -35,6 +35,13 @@ async def of_each(queue: Queue) -> tuple[int, int]:
     return lanes.count(0), lanes.count(1)
 
 
+async def turn_until(queue: Queue, count: int, *, after_s: float = 0.4) -> tuple[int, int]:
+    """Turns until so many were called in all; how many of each lane. It ends, because every turn is later."""
+    while sum(await of_each(queue)) < count:
+        await queue.turn(after_s)
+    return await of_each(queue)
+
+
 async def broken(queue: Queue) -> list[str]:
     room = await queue.running.rooms.read(EVENT)
     return [line["detail"] for line in await audit(queue.engine, queue.redis, room) if not line["holds"]]
@@ -44,9 +51,7 @@ async def broken(queue: Queue) -> list[str]:
 async def test_shares_are_the_weights_at_any_rate(queue: Queue, rate_per_s: float, after_s: float, enough: int):
     await open_two(queue, general=enough, presale=2 * enough, rate_per_s=0, burst=1)
     await queue.configure(rate_per_s=float(rate_per_s))
-    while sum(await of_each(queue)) < enough:
-        await queue.turn(after_s)
-    general, presale = await of_each(queue)
+    general, presale = await turn_until(queue, enough, after_s=after_s)
     assert abs(presale - 3 * general) <= 4, (general, presale)
     for lane in (0, 1):
         mine = [seq for of, seq in await calls(queue) if of == lane]
@@ -57,11 +62,9 @@ async def test_shares_are_the_weights_at_any_rate(queue: Queue, rate_per_s: floa
 async def test_an_idle_lane_leaves_its_share_to_the_others_at_once(queue: Queue):
     await open_two(queue, general=50, presale=4, rate_per_s=0, max_active=20)
     await queue.configure(rate_per_s=1000.0)
-    await queue.turn()
-    assert await of_each(queue) == (16, 4), "fifteen of twenty were the presale's"
+    assert await turn_until(queue, 20) == (16, 4), "fifteen of twenty were the presale's"
     await queue.configure(max_active=30)
-    await queue.turn()
-    assert await of_each(queue) == (26, 4)
+    assert await turn_until(queue, 30) == (26, 4)
 
 
 async def test_silent_places_of_a_lane_take_nothing_from_the_others(queue: Queue):
@@ -69,8 +72,7 @@ async def test_silent_places_of_a_lane_take_nothing_from_the_others(queue: Queue
     await queue.ears_open()
     await queue.heard(*range(1, 31), lane=0)
     await queue.configure(rate_per_s=1000.0, max_active=10)
-    await queue.turn()
-    assert await of_each(queue) == (10, 0)
+    assert await turn_until(queue, 10) == (10, 0)
 
 
 async def test_two_gatekeepers_at_once_keep_rate_order_and_share(queue: Queue, another):
@@ -98,9 +100,7 @@ async def test_losing_the_engine_keeps_lanes_order_and_share(queue: Queue):
         await queue.turn(0.4)
     before = sum(await of_each(queue))
     await queue.redis.flushall()
-    while sum(await of_each(queue)) < before + 30:
-        await queue.turn(0.4)
-    general, presale = await of_each(queue)
+    general, presale = await turn_until(queue, before + 30)
     assert abs(presale - 3 * general) <= 6
     assert len(set(await calls(queue))) == general + presale, "nobody is called twice"
     tallies = [tuple(row) for row in await queue.sql("SELECT calls FROM queue.lane ORDER BY lane")]
@@ -116,13 +116,11 @@ async def test_a_lane_waits_for_its_own_start(queue: Queue, without, guarded: bo
     await queue.open(lanes=[{**GENERAL, "opens_at": later.isoformat()}, PRESALE], rate_per_s=10, burst=10)
     await queue.join("early", lane=0)
     await queue.join("fan-1", "fan-2", lane=1)
-    await queue.turn(1)
-    assert (await of_each(queue) == (0, 2)) == guarded
+    assert (await turn_until(queue, 2) == (0, 2)) == guarded
     if guarded:
         assert [j.status for j in await queue.join("another", lane=0)] == ["prequeue"]
-        await queue.turn(60)
-        await queue.turn(1)
-        assert await of_each(queue) == (2, 2)
+        await queue.turn(62)
+        assert await turn_until(queue, 4) == (2, 2)
 
 
 async def test_a_lane_has_a_length_of_its_own(queue: Queue):
@@ -148,8 +146,7 @@ async def test_a_lane_made_while_the_room_is_open_is_called_at_once(queue: Queue
     assert list(frame.lanes) == [0], "it has not heard of the lane"
     frame = await other.turn(0.6)
     assert list(frame.lanes) == [0, 1], "the tick told it"
-    await other.turn(1)
-    assert (await of_each(queue))[1] >= 7
+    assert (await turn_until(other, 30))[1] >= 5
     assert await broken(queue) == []
 
 
@@ -198,12 +195,10 @@ async def test_a_lane_is_not_removed_under_a_batch_that_is_being_written(queue: 
 
 
 async def test_weights_change_live(queue: Queue):
-    await open_two(queue, general=100, presale=100, rate_per_s=10, burst=4)
+    await open_two(queue, general=100, presale=100, rate_per_s=0, burst=4)
     lanes = event_file(lanes=[{**GENERAL, "weight": 4}, {**PRESALE, "weight": 1}]).room.lanes
-    await queue.configure(lanes=lanes)
-    for _ in range(25):
-        await queue.turn(0.4)
-    general, presale = await of_each(queue)
+    await queue.configure(lanes=lanes, rate_per_s=10.0)
+    general, presale = await turn_until(queue, 60)
     assert abs(general - 4 * presale) <= 5
 
 
@@ -212,7 +207,6 @@ async def test_the_audit_sees_weights_that_are_not_kept(queue: Queue, without, g
     if not guarded:
         without("tick", "if lane.owed > left[first].owed + 1e-9 then first = i end")
     await open_two(queue, general=60, presale=60, rate_per_s=5, burst=1)
-    for _ in range(50):
-        await queue.turn(0.2)
+    await turn_until(queue, 40)
     assert (await broken(queue) == []) == guarded
     assert uneven({0: Tally(50, 40, 10.0, 1), 1: Tally(0, 0, 30.0, 1)})
