@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import update
 
 from services.queue import keys
-from services.queue.ledger import FENCE_ALONE, Of
+from services.queue.ledger import FENCE_ALONE, Of, Tally
 from services.queue.line import Line
 from services.queue.metrics import REBUILDS
 from services.queue.rooms import Room, Rooms, read
@@ -33,6 +33,7 @@ class Told:
     """What the ledger tells of a room's line."""
 
     lanes: dict[int, tuple[int, int]]
+    tallies: dict[int, Tally] = field(default_factory=dict)
     called: list[Pair] = field(default_factory=list)
     active: list[Pair] = field(default_factory=list)
     misses: list[Pair] = field(default_factory=list)
@@ -77,6 +78,9 @@ class Recovery:
         room_fields = [*room.fields(), "config_version", str(room.version)]
         for lane, (head, tail) in told.lanes.items():
             room_fields += [f"head_seq:{lane}", str(head), f"join_seq:{lane}", str(tail)]
+        for lane, tally in told.tallies.items():
+            room_fields += [f"calls:{lane}", str(tally.calls), f"contested:{lane}", str(tally.contested)]
+            room_fields += [f"due:{lane}", str(tally.due), "contests", str(tally.contests)]
         filled = await self._line.fill(
             room,
             ramp=ramp,
@@ -84,7 +88,7 @@ class Recovery:
             called=told.called,
             active=told.active,
             misses=told.misses,
-            bitmaps=[bytes(bits.get(lane, b"")) for lane in told.lanes for bits in (told.taken, told.done)],
+            bitmaps=[bytes(bits.get(lane, b"")) for lane in room.lanes for bits in (told.taken, told.done)],
         )
         REBUILDS.inc()
         level = logging.INFO if room.fill <= 1 else logging.WARNING  # the first filling is no news
@@ -94,7 +98,8 @@ class Recovery:
 
 async def ask(connection: AsyncConnection, event_id: str, epoch: int) -> Told:
     """Everything the engine must know of a line, read from the ledger."""
-    told = Told(await Of(connection, event_id, epoch).lanes())
+    of = Of(connection, event_id, epoch)
+    told = Told(await of.lanes(), await of.tallies())
     which = {"event_id": event_id, "epoch": epoch}
     open_calls = await connection.execute(OPEN_CALLS, which)
     for what, bitmaps in ((TAKEN_PLACES, told.taken), (ENDED_PLACES, told.done)):
