@@ -2,6 +2,7 @@
 
 from starlette.requests import HTTPConnection
 
+from services.inventory.layout import Layout
 from shared.auth import pass_cookie, require_credential
 from shared.clock import now_s
 from shared.problems import BadCredential, UnknownReservation, WrongEvent
@@ -14,6 +15,13 @@ def admitted(connection: HTTPConnection, passes: PassReader, event_id: str, *, a
     admission = passes.read(token, now_s=now_s(), allow_expired=allow_expired)
     if admission.event_id != event_id:
         raise WrongEvent
+    return admission
+
+
+def still_good(admission: Pass, layout: Layout) -> Pass:
+    """Raises `BadCredential` for a pass from before a reset: it looks at nothing and takes nothing any more."""
+    if admission.epoch < layout.pass_floor:
+        raise BadCredential("The waiting room was reset; this pass belongs to the line before.")
     return admission
 
 

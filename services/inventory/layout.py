@@ -66,6 +66,7 @@ class Layout:
     open_orders_per_customer: int
     gate_epoch: int
     version: int
+    pass_floor: int
     sections: dict[str, Section]
 
     def section(self, section_id: str, kind: str | None = None) -> Section:

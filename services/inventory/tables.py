@@ -44,6 +44,7 @@ event = Table(
     Column("open_orders_per_customer", Integer, nullable=False),
     Column("gate_epoch", BigInteger, nullable=False, server_default="0"),
     Column("version", BigInteger, nullable=False, server_default="1"),
+    Column("pass_floor", Integer, nullable=False, server_default="0"),
 )
 
 section = Table(

@@ -7,6 +7,7 @@ gets the same pass.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from services.queue.floors import Floors
 from services.queue.ledger import Of, Seat, Stand, by_lane
 from services.queue.line import EngineNotReady, Line
 from services.queue.metrics import CLAIMED
@@ -33,6 +34,7 @@ class Claims:
     sessions: Sessions
     pass_keys: Keyring
     checkout_keys: Keyring
+    floors: Floors
 
     async def _room(self, question: PlacesQuestion) -> Room:
         room = await self.rooms.get(question.event_id)
@@ -74,6 +76,7 @@ class Claims:
     async def claim(self, question: PlacesQuestion) -> list[Claimed]:
         """A pass for each place that is called, or the state that says why not."""
         room = await self._room(question)
+        await self.floors.raised(room)
         stands = await self._stands(room, question.places)
         for place in question.places:
             stand = stands.get(_seat(place))

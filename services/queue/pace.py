@@ -7,16 +7,23 @@ RATIO_WEIGHT = 0.2
 
 
 class Pace:
-    """Calls per second over the last ten seconds, and the share of places passed that were live."""
+    """Calls per second over the last ten seconds, and the share of places passed that were live.
+
+    Time in which nobody waited or nobody could be called says nothing of how fast the line moves: it is left out.
+    """
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, int]] = deque()
         self._scanned, self._live = 0, 0
         self.live_ratio = 1.0
 
-    def note(self, now_ms: int, *, calls: int, scanned: int, live: int) -> None:
-        """Running totals as of `now_ms`; smaller ones than before mean that the engine was filled anew."""
-        if self._samples and (calls < self._samples[-1][1] or scanned < self._scanned):
+    def note(self, now_ms: int, *, calls: int, scanned: int, live: int, wanted: bool = True) -> None:
+        """Running totals as of `now_ms`; smaller ones than before mean that the engine was filled anew. `wanted`:
+        somebody waits and may be called.
+        """
+        if not wanted:
+            self._samples.clear()
+        if scanned < self._scanned or (self._samples and calls < self._samples[-1][1]):
             self._samples.clear()
             self._scanned, self._live = scanned, live
         self._samples.append((now_ms, calls))

@@ -50,13 +50,13 @@ class Recovery:
             if room.engine != now:
                 await self.rebuild(room.event_id)
 
-    async def rebuild(self, event_id: str) -> bool:
-        """Fills the engine unless it already holds this filling. True if this call filled it."""
+    async def rebuild(self, event_id: str, *, by_hand: bool = False) -> bool:
+        """Fills the engine unless it already holds this filling; by hand always. True if this call filled it."""
         engine = (await identity(self._line.redis)).text()
         async with self._engine.begin() as connection:
             await connection.execute(FENCE_ALONE, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
-            if before.engine == engine and await self._holds(before):
+            if not by_hand and before.engine == engine and await self._holds(before):
                 self._rooms.known[event_id] = before
                 return False
             await connection.execute(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from services.queue.claims import Claims
+from services.queue.floors import Floors
 from services.queue.gatekeeper import Gatekeeper
 from services.queue.joins import Joins
 from services.queue.life import Life
@@ -12,6 +13,7 @@ from services.queue.line import Line
 from services.queue.recovery import Recovery
 from services.queue.rooms import Rooms
 from services.queue.sessions import Sessions
+from services.queue.steering import Steering
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Running:
     recovery: Recovery
     sessions: Sessions
     gatekeeper: Gatekeeper
+    floors: Floors
+    steering: Steering
 
 
 async def running(request: Request) -> Running:
