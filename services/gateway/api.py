@@ -59,6 +59,7 @@ class Status:
         if position > 0:
             _by_arithmetic.inc()
             body = waiting(line, token, position)
+            room.board.told(event_id, token.lane, token.join_seq, body["estimated_wait_time"])
         else:
             body = await called(room, line, token)
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE)
@@ -72,6 +73,7 @@ def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
         "join_seq": token.join_seq,
         "position_in_queue": position,
         "estimated_wait_time": wait_s,
+        "estimate_changed": line.estimate_changed(token.issued_at_s),
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq),
         "message": line.message,
@@ -92,6 +94,7 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
         "join_seq": token.join_seq,
         "position_in_queue": 0,
         "estimated_wait_time": None if status.status in WAITING else 0,
+        "estimate_changed": None,
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.soon_ms() if near else line.poll_after_ms(None, token.join_seq),
         "message": line.message,

@@ -32,7 +32,7 @@ class Frames:
         waiting = any(lane.tail_seq > lane.head_seq for lane in lanes.values())
         pace.note(
             state["now_ms"], calls=state["calls"], scanned=state["scanned"], live=state["live"],
-            wanted=waiting and state["shown"] in CALLING,
+            rate_per_s=state["rate_per_s"], wanted=waiting and state["shown"] in CALLING,
         )  # fmt: skip
         calls_per_s = pace.calls_per_s
         return self._remember(
