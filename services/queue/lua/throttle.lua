@@ -27,7 +27,7 @@ elseif share < 1 then
 end
 local text = string.format('%.4f', share)
 local factor = ARGV[3] == '1' and text or '1'
-if text ~= r[4] or factor ~= (r[6] or '1') then
+if moved ~= (tonumber(r[5]) or 0) or factor ~= (r[6] or '1') then
   redis.call('HSET', room, 'guard_share', text, 'guard_ms', string.format('%.0f', moved), 'pace_factor', factor)
 end
 return {'ok', text}
