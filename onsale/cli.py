@@ -24,6 +24,7 @@ from onsale.child import EngineTrouble
 from onsale.engines import suite_url
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
+from onsale.steering import add_steering
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
 
@@ -197,6 +198,7 @@ def _room_action(action: str, sentence: str) -> None:
 _room_action("open", "Open the room: fans can join, and calls begin when the sale starts.")
 _room_action("pause", "Call nobody for now; fans keep their places.")
 _room_action("resume", "Go on calling, without a flood.")
+_room_action("drain", "Nobody new may join; whoever is in line is still called.")
 _room_action("close", "Nobody joins, nobody is called.")
 
 
@@ -213,3 +215,6 @@ def _admin(url: str | None, data_dir: Path, ask: Any) -> Any:
             return await ask(Admin(client, url or suite_url(data_dir), key_file.admin_key(data_dir)))
 
     return _run(work())
+
+
+add_steering(room, out, _admin)
