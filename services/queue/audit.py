@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy import text
 
 from services.queue import keys
+from services.queue.pledge import overcalled
 from services.queue.rooms import Room
 from shared.postgres import AsyncEngine
 from shared.redis import Redis
@@ -29,7 +30,7 @@ TAILS = text("""
     SELECT lane, max(join_seq) AS tail FROM queue.place WHERE event_id = :event_id AND epoch = :epoch GROUP BY lane""")
 
 
-async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str, Any]]:
+async def audit(engine: AsyncEngine, redis: Redis, room: Room, *, clock_offset_ms: int = 0) -> list[dict[str, Any]]:
     """One line per promise: `{invariant, holds, detail}`; `detail` names the first few that break it."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
     async with engine.connect() as connection:
@@ -38,6 +39,9 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str,
         open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(OPEN_CALLS, which)}
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
         after = await _standing(redis, room)
+        found["4 no more calls than bursts, rate and admits allow"] = await overcalled(
+            connection, room, clock_offset_ms=clock_offset_ms
+        )
     if standing is None or after is None:
         found["3 the engine is filled"] = [room.event_id]
     else:
