@@ -21,7 +21,7 @@ from services.gateway.schemas import JoinBody
 from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
-from shared.problems import NotCalled, SoldOut, StaleEpoch
+from shared.problems import NotCalled, Problem, RoomClosed, SoldOut, StaleEpoch
 from shared.tokens import QueueToken
 
 JSON, NO_STORE = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
@@ -192,8 +192,12 @@ class Claim:
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
-def not_called(line: Line) -> NotCalled:
-    """Not yet: ask again as a waiting fan would."""
+def not_called(line: Line) -> Problem:
+    """Not yet: ask again as a waiting fan would. Or never: the sale is over."""
+    if line.frame.state == "closed":
+        return RoomClosed()
+    if line.frame.state == "sold_out":
+        return SoldOut("Every ticket has found an owner.", status=410)
     return NotCalled(status=409, retry_after_s=max(1, line.soon_ms() // 1000))
 
 

@@ -14,7 +14,7 @@ from services.queue.metrics import CLAIMED
 from services.queue.replies import Claim, Seen
 from services.queue.rooms import Room, Rooms
 from services.queue.sessions import Session, Sessions, jti
-from shared.clock import now_ms
+from shared.clock import from_datetime, now_ms
 from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus
 from shared.postgres import AsyncEngine
 from shared.problems import BadCredential, StaleEpoch, Unavailable
@@ -84,9 +84,16 @@ class Claims:
                 raise BadCredential("This place belongs to somebody else.")
         fixed = {seat: (s.jti, s.expires_at_ms) for seat, s in stands.items() if s.state == "claimed" and s.how is None}
         asking = [p for p in question.places if _seat(p) not in fixed and not _how(stands, p)]
+        if self._is_closed(room):
+            asking = []  # who has a pass keeps it, nobody gets another
         words, new = await self._decide(room, asking)
         fixed.update(new)
         return [self._answer(room, place, stands, fixed, words) for place in question.places]
+
+    def _is_closed(self, room: Room) -> bool:
+        ended_ms = from_datetime(room.sale_ends_at) if room.sale_ends_at else None
+        over = ended_ms is not None and ended_ms <= now_ms() + self.line.clock_offset_ms
+        return over or room.state == "closed"
 
     async def _decide(
         self, room: Room, places: list[PlaceRef]

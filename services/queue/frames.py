@@ -43,7 +43,7 @@ class Frames:
             ready=True,
             state=state["shown"],
             rate_per_s=round(state["rate_per_s"], 3),
-            live_ratio=round(pace.live_ratio, 2),
+            live_ratio=max(0.01, round(pace.live_ratio, 2)),  # none at all would promise a wait of nothing
             calls_per_s=None if calls_per_s is None else round(calls_per_s, 1 if calls_per_s >= 10 else 3),
             throttled=self._throttled(room, state),
             full=state["called"] + state["active"] >= room.max_active,

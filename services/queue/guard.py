@@ -44,6 +44,11 @@ class Guard:
             self._note(room, share, overload)
         return overload
 
+    def forget(self, event_id: str) -> None:
+        """The room calls nobody: there is nothing to guard."""
+        self.seen.pop(event_id, None)
+        self.applied.pop(event_id, None)
+
     async def _share(self, room: Room, overload: Overload | None) -> float | None:
         """The room's share after this move; nothing while the engine is being filled."""
         pace = room.options.pace
@@ -64,8 +69,8 @@ class Guard:
     def _note(self, room: Room, share: float, overload: Overload | None) -> None:
         name, mode = room.event_id, room.options.pace.guard
         THROTTLED.labels(name).set(share if mode == "on" else 1)
-        before = self.seen.pop(name, None)
-        self.applied.pop(name, None)
+        before = self.seen.get(name)
+        self.forget(name)
         if share < 1:
             self.seen[name] = Throttled(factor=round(share, 2), reason=overload or "easing")
             if mode == "on":

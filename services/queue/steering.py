@@ -27,11 +27,13 @@ class Steering:
     async def turn(self) -> None:
         """One turn of all rooms; an engine that is away is the gatekeeper's business."""
         for room in list(self.rooms.known.values()):
-            if room.state in STEERED:
-                try:
-                    await self._steer(room)
-                except (*ENGINE_AWAY, *LEDGER_AWAY) as away:
-                    log.info("steering.away", extra=data(event_id=room.event_id, error=type(away).__name__))
+            if room.state not in STEERED:
+                self.guard.forget(room.event_id)
+                continue
+            try:
+                await self._steer(room)
+            except (*ENGINE_AWAY, *LEDGER_AWAY) as away:
+                log.info("steering.away", extra=data(event_id=room.event_id, error=type(away).__name__))
 
     async def _steer(self, room: Room) -> None:
         overload = await self.guard.turn(room)

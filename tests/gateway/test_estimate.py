@@ -185,6 +185,15 @@ async def test_a_waiting_fan_is_told_why_and_everybody_that_the_line_is_throttle
     assert (answer["estimated_wait_time"], answer["estimate_changed"]["reason"]) == (None, "paused")
 
 
+@pytest.mark.parametrize(("state", "slug"), [("closed", "room-closed"), ("sold_out", "sold-out")])
+async def test_a_claim_when_all_is_over_says_so(fan, queue, show, state: str, slug: str) -> None:
+    await show(queue.open(head_seq=100, state=state).frame())
+    for join_seq in (50, 500):
+        queue.rooms["show"].ended[50] = "waiting"
+        answer = await fan.post(f"{PATH}/pass", headers=bearing(token(join_seq=join_seq)))
+        assert (answer.status_code, answer.json()["type"]) == (410, f"/problems/{slug}")
+
+
 def test_who_joined_after_a_change_is_not_told_of_it() -> None:
     shown = line(frame(), Promise(0.1, 0, "rate-lowered", START_MS))
     assert shown.estimate_changed(START_MS // 1000 - 1) is not None

@@ -4,7 +4,9 @@ import time
 
 import pytest
 
+from shared import postgres
 from shared.load import KEPT_MAX, LoadMeter
+from tests.support.wait import wait_until
 
 
 def write(meter: LoadMeter, seconds: float, *, status: int = 200) -> None:
@@ -48,3 +50,13 @@ def test_a_crowd_is_kept_as_a_sample() -> None:
         write(meter, 1.0 if n % 10 == 0 else 0.01)
     assert len(meter._slots[-1].seconds) == KEPT_MAX
     assert (meter.frame().writes, meter._open) == (5000, {})
+
+
+async def test_a_pool_without_a_free_connection_is_told(postgres_url: str) -> None:
+    engine = postgres.connect(postgres_url, pool_max=1, name="test")
+    meter = LoadMeter("orders")
+    async with engine.connect():
+        meter._pool_full_s(engine)
+        await wait_until(lambda: meter._pool_full_s(engine) > 0.02)
+    assert meter._pool_full_s(engine) == 0
+    await engine.dispose()
