@@ -108,7 +108,7 @@ def build(
         sessions=sessions,
         gatekeeper=gatekeeper,
         floors=floors,
-        steering=Steering(rooms, gatekeeper, guard, Autotune(rooms, settings.autotune_interval_s)),
+        steering=Steering(rooms, gatekeeper, guard, Autotune(rooms, settings.autotune_interval_s), floors),
     )
 
 

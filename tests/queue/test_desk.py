@@ -163,6 +163,18 @@ async def test_no_pass_of_the_new_line_before_inventory_has_killed_the_old_ones(
     assert inventory.floors == [2], "asked once, remembered"
 
 
+async def test_a_reset_that_inventory_did_not_hear_of_is_told_again(queue: Queue, inventory) -> None:
+    await queue.open()
+    await queue.running.rooms.reset(EVENT, actor="test", reason=None)
+    inventory.away = True
+    await queue.running.steering.turn()
+    assert inventory.floors == []
+    inventory.away = False
+    for _ in range(3):
+        await queue.running.steering.turn()
+    assert inventory.floors == [2]
+
+
 # -- the dry run -------------------------------------------------------------------------------------------------------
 
 
