@@ -11,6 +11,7 @@ from bench.baselines.line_designs import fan, portions
 from bench.lines import PLACES, Queue, queue
 from bench.pipes import Operation, Paced, Pipes, packed, run_calls
 from bench.stage import Turn
+from services.gateway.estimate import Promise
 from services.gateway.line import Line as Seen
 from services.queue import keys
 from services.queue.line import ACKNOWLEDGE, ALLOCATE, LAND, TICK
@@ -95,7 +96,7 @@ class Ours:
         frame = LineFrame(
             event_id=self._event, epoch=1, version=1, ready=True, at_ms=0, state="open", lanes=lanes, rate_per_s=50
         )
-        return Seen(frame, calls_per_s=50, heard_s=0, poll_ms=(1000, 30_000))
+        return Seen(frame, promise=Promise(per_place_s=0.02), heard_s=0, poll_ms=(1000, 30_000))
 
     async def admit(self, count: int, *, each: int) -> Paced:
         before = await self._calls()

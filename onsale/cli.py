@@ -24,6 +24,7 @@ from onsale.child import EngineTrouble
 from onsale.lanes import codes, lanes_table
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
+from onsale.steering import add_steering
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
 
@@ -198,6 +199,7 @@ def _room_action(action: str, sentence: str) -> None:
 _room_action("open", "Open the room: fans can join, and calls begin when the sale starts.")
 _room_action("pause", "Call nobody for now; fans keep their places.")
 _room_action("resume", "Go on calling, without a flood.")
+_room_action("drain", "Nobody new may join; whoever is in line is still called.")
 _room_action("close", "Nobody joins, nobody is called.")
 
 
@@ -210,3 +212,6 @@ def audit(event_id: EventId, url: Url = None, data_dir: DataDir = DATA_DIR) -> N
 
 def _admin(url: str | None, data_dir: Path, question: Any) -> Any:
     return ask(url, data_dir, question)
+
+
+add_steering(room, out, _admin)

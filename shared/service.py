@@ -30,6 +30,7 @@ from shared import problems
 from shared.auth import neighbours_only
 from shared.hot_lane import STARTED_KEY, HotLane, internal_hot_route
 from shared.key_watch import with_keys
+from shared.load import LoadMeter
 from shared.logs import data
 from shared.problems import Problem
 from shared.settings import ServiceSettings
@@ -59,6 +60,7 @@ def create_service(
     internal_routers: Sequence[APIRouter] = (),
     internal_hot_routes: Sequence[Route] = (),
     checks: Callable[[FastAPI], Checks] = lambda app: {},
+    meter: LoadMeter | None = None,
 ) -> FastAPI:
     """One service's app. `checks` are the engines `/readyz` asks; what is internal gets `/internal` and a lock."""
     watched = with_keys(lifespan, settings.keys_file, settings)
@@ -75,9 +77,9 @@ def create_service(
         app.include_router(router, prefix="/internal", dependencies=locked, include_in_schema=False)
     app.include_router(_probes(name, checks))
     _answer_with_problems(app)
-    app.add_middleware(RequestShell, service=name, settings=settings)
+    app.add_middleware(RequestShell, service=name, settings=settings, meter=meter)
     lane = HotLane(app, hot)
-    app.state.hot_lane = lane.takes, RequestShell(lane, service=name, settings=settings)
+    app.state.hot_lane = lane.takes, RequestShell(lane, service=name, settings=settings, meter=meter)
     return app
 
 
@@ -114,8 +116,8 @@ def _face(app: FastAPI, *, inside: bool) -> ASGIApp:
 class RequestShell:
     """Outermost layer: names the request, bounds its body, measures it, and keeps a bug from leaking its words."""
 
-    def __init__(self, app: ASGIApp, *, service: str, settings: ServiceSettings) -> None:
-        self._app, self._service, self._settings = app, service, settings
+    def __init__(self, app: ASGIApp, *, service: str, settings: ServiceSettings, meter: LoadMeter | None) -> None:
+        self._app, self._service, self._settings, self._meter = app, service, settings, meter
         self._timers: dict[tuple[str, str, int], Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,6 +129,7 @@ class RequestShell:
         scope[REQUEST_ID_KEY] = request_id = named or f"{_PROCESS}{next(_requests):x}"
         scope[RECEIVE_KEY] = receive
         tag = (b"x-request-id", request_id.encode())
+        weighed = self._meter.begins(scope, started) if self._meter else 0
 
         async def tagged(message: Message) -> None:
             nonlocal status
@@ -147,7 +150,10 @@ class RequestShell:
             if not status:
                 await _send_problem(problems.InternalFault(), request_id, tagged)
         finally:
-            self._measure(scope, status, time.perf_counter() - started, request_id)
+            seconds = time.perf_counter() - started
+            self._measure(scope, status, seconds, request_id)
+            if self._meter:
+                self._meter.ends(weighed, status, seconds)
 
     def _measure(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", "none")

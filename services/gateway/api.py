@@ -21,7 +21,7 @@ from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
 from shared.contracts.queue import Join as FanAtTheDoor
-from shared.problems import NotCalled, PlaceEnded, SoldOut, StaleEpoch
+from shared.problems import NotCalled, PlaceEnded, Problem, RoomClosed, SoldOut, StaleEpoch
 from shared.rollout import outside
 from shared.tokens import QueueToken
 
@@ -62,6 +62,7 @@ class Status:
         if position > 0 and not beside(scope, line, token):
             _by_arithmetic.inc()
             body = waiting(line, token, position)
+            room.board.told(event_id, token.lane, token.join_seq, body["estimated_wait_time"])
         else:
             body = await called(room, line, token)
         renewed = (_keep_place(room, token),) if room.identities.outdated(token) else ()
@@ -76,6 +77,7 @@ def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
         "join_seq": token.join_seq,
         "position_in_queue": position,
         "estimated_wait_time": wait_s,
+        "estimate_changed": line.estimate_changed(token.issued_at_s, token.lane),
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq),
         "message": line.message,
@@ -96,6 +98,7 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
         "join_seq": token.join_seq,
         "position_in_queue": line.position(token.lane, token.join_seq) if status.status in WAITING else 0,
         "estimated_wait_time": None if status.status in WAITING else 0,
+        "estimate_changed": None,
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.soon_ms() if near else line.poll_after_ms(None, token.join_seq),
         "message": line.message,
@@ -231,8 +234,12 @@ class Claim:
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
-def not_called(line: Line) -> NotCalled:
-    """Not yet: ask again as a waiting fan would."""
+def not_called(line: Line) -> Problem:
+    """Not yet: ask again as a waiting fan would. Or never: the sale is over."""
+    if line.frame.state == "closed":
+        return RoomClosed()
+    if line.frame.state == "sold_out":
+        return SoldOut("Every ticket has found an owner.", status=410)
     return NotCalled(status=409, retry_after_s=max(1, line.soon_ms() // 1000))
 
 

@@ -8,56 +8,32 @@ from typing import Any
 
 import orjson
 
+from services.gateway.estimate import BEFORE_SALE, Promise
+from services.gateway.lane_shares import Shares
 from shared.clock import now_ms, rfc3339
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lanes import Lane
 
 BODY_FRESH_MS = 1_000
-CALLING = frozenset({"open", "draining"})
-BEFORE_SALE = frozenset({"draft", "prequeue"})
 JITTER_STEPS = 64
 
 
-class Pace:
-    """Calls per second, smoothed over about ten seconds, so that estimates do not jump with every tick."""
-
-    SMOOTH_S = 10.0
-
-    def __init__(self) -> None:
-        self._per_s: float | None = None
-        self._learned_s = 0.0
-
-    def learn(self, frame: LineFrame, *, now_s: float) -> float | None:
-        """The pace after this frame; without somebody waiting the measured rate says nothing, so the set one counts."""
-        if frame.state not in CALLING or not frame.ready:
-            self._per_s = None
-            return None
-        waiting = any(lane.tail_seq > lane.head_seq for lane in frame.lanes.values())
-        if self._per_s is None or frame.calls_per_s is None or not waiting:
-            self._per_s = frame.rate_per_s
-        else:
-            weight = 1 - math.exp(-(now_s - self._learned_s) / self.SMOOTH_S)
-            self._per_s += (frame.calls_per_s - self._per_s) * weight
-        self._learned_s = now_s
-        return self._per_s if self._per_s > 0 else None
-
-
 class Line:
-    """A frame and what follows from it. `calls_per_s` is the smoothed pace, `None` while unknown or paused."""
+    """A frame and what follows from it; `promise` is what estimates rest on."""
 
-    __slots__ = ("_body", "_body_at_ms", "_per_live_s", "_poll_max_ms", "_poll_min_ms", "_shares", "before_sale",
-                 "closed_lanes", "epoch", "etag", "frame", "heads", "heard_s", "message",
-                 "rollout_percent")  # fmt: skip
+    __slots__ = ("_body", "_body_at_ms", "_poll_max_ms", "_poll_min_ms", "before_sale", "closed_lanes", "epoch", "etag",
+                 "frame", "heads", "heard_s", "message", "promise", "rollout_percent", "shares")  # fmt: skip
 
     epoch: int
     heads: dict[int, int]
+    shares: Shares
 
     def __init__(
         self,
         frame: LineFrame,
         previous: "Line | None" = None,
         *,
-        calls_per_s: float | None,
+        promise: Promise,
         heard_s: float,
         poll_ms: tuple[int, int],
     ) -> None:
@@ -66,13 +42,14 @@ class Line:
         self.epoch = frame.epoch
         self.heads = {**kept, **{lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()}}
         self.closed_lanes = frozenset(lane.lane for lane in frame.options.lanes if lane.opens_ms > frame.at_ms)
-        self._shares = shares(frame, self.closed_lanes)
+        before = previous.shares if previous is not None and previous.epoch == frame.epoch else Shares()
+        self.shares = before.after(frame, self.closed_lanes)
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
         self.rollout_percent = frame.options.rollout_percent
         self.heard_s = heard_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
-        self._per_live_s = frame.live_ratio / calls_per_s if calls_per_s else None
+        self.promise = promise
         self._poll_max_ms = min(poll_ms[1], frame.liveness_window_s * 1000)
         self._poll_min_ms = min(poll_ms[0], self._poll_max_ms)
         self._body, self._body_at_ms = b"", 0
@@ -82,11 +59,27 @@ class Line:
         return max(0, join_seq - self.heads.get(lane, 0))
 
     def estimated_wait_s(self, position: int, lane: int = 0) -> int | None:
-        """Seconds until this position is called at the lane's present pace; `None` while nobody can know."""
-        share = self._shares.get(lane, 0)
-        if self._per_live_s is None or position == 0 or share == 0:
+        """Seconds until this position of its lane is called as promised; before the sale, counted from its start.
+        `None` while nobody can know.
+        """
+        per_place_s, share = self.promise.per_place_s, self.shares.of.get(lane, 0)
+        if per_place_s is None or position == 0 or share == 0:
             return None
-        return max(1, math.ceil(position * self._per_live_s / share))
+        wait_s = position * per_place_s / share
+        if self.before_sale:
+            if not self.promise.starts_at_ms:
+                return None
+            wait_s += max(0.0, (self.promise.starts_at_ms - now_ms()) / 1000)
+        return max(1, math.ceil(wait_s))
+
+    def estimate_changed(self, since_s: int, lane: int = 0) -> dict[str, Any] | None:
+        """Why the estimate grew or went, if that was after `since_s`, when the fan joined."""
+        promise, shrank_ms = self.promise, self.shares.shrank_ms.get(lane, 0)
+        if promise.per_place_s is not None and shrank_ms > max(promise.at_ms, since_s * 1000):
+            return {"reason": "other-lanes", "at": rfc3339(shrank_ms)}
+        if promise.reason is None or (promise.per_place_s is not None and promise.at_ms < since_s * 1000):
+            return None
+        return {"reason": promise.reason, "at": rfc3339(promise.at_ms)}
 
     def poll_after_ms(self, wait_s: int | None, join_seq: int) -> int:
         """When to ask again: half the wait, within limits and never past one liveness window, spread by place."""
@@ -97,7 +90,7 @@ class Line:
     @property
     def promises(self) -> bool:
         """Whether estimates are given at all."""
-        return self._per_live_s is not None
+        return self.promise.per_place_s is not None
 
     def soon_ms(self) -> int:
         """When to ask again for a fan whose turn is near."""
@@ -116,7 +109,7 @@ class Line:
         lanes = {lane: self._lane(lane, at) | told(rules.get(lane)) for lane, at in frame.lanes.items()}
         general = lanes.pop(0, {"head_seq": 0, "tail_seq": 0})
         starts_ms = frame.sale_starts_at_ms
-        public = {
+        public: dict[str, Any] = {
             "state": frame.state,
             "epoch": frame.epoch,
             **general,
@@ -126,18 +119,13 @@ class Line:
             "sale_starts_at": rfc3339(starts_ms) if starts_ms is not None else None,
             "server_time": rfc3339(at_ms),
         }
+        if frame.throttled is not None:
+            public["throttled"] = frame.throttled.model_dump()
         return {**public, "lanes": lanes} if lanes else public
 
     def _lane(self, lane: int, at: LaneHead) -> dict[str, Any]:
         head_seq = self.heads[lane]
         return {"head_seq": head_seq, "tail_seq": max(at.tail_seq, head_seq)}
-
-
-def shares(frame: LineFrame, closed_lanes: frozenset[int]) -> dict[int, float]:
-    """The part of all calls each lane gets while those others have somebody waiting; 0 before its start."""
-    weights = {lane.lane: lane.weight for lane in frame.options.lanes if lane.lane not in closed_lanes}
-    waiting = {lane: weights.get(lane, 0) for lane, at in frame.lanes.items() if at.tail_seq > at.head_seq}
-    return {lane: weight / sum({**waiting, lane: weight}.values()) for lane, weight in weights.items()}
 
 
 def told(lane: Lane | None) -> dict[str, Any]:

@@ -11,9 +11,12 @@ from collections import OrderedDict
 
 from pydantic import ValidationError
 
-from services.gateway.line import Line, Pace
+from services.gateway.estimate import Estimate, Promise
+from services.gateway.line import Line
 from services.gateway.metrics import FRAMES
+from services.gateway.promises import Promises
 from services.gateway.settings import Settings
+from shared.clock import now_ms
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
 from shared.contracts.queue import QueueClient
 from shared.problems import Overloaded, Problem, StaleEpoch, Unavailable, UnknownEvent
@@ -30,10 +33,10 @@ _event_id = re.compile(EVENT_ID)
 class _Entry:
     """One event's latest line, when it was last shown on Pub/Sub, and when somebody last needed it."""
 
-    __slots__ = ("line", "pace", "shown_s", "used_s")
+    __slots__ = ("estimate", "line", "promises", "shown_s", "used_s")
 
-    def __init__(self, line: Line, pace: Pace) -> None:
-        self.line, self.pace = line, pace
+    def __init__(self, line: Line, estimate: Estimate) -> None:
+        self.line, self.estimate, self.promises = line, estimate, Promises()
         self.shown_s = self.used_s = float("-inf")
 
 
@@ -57,6 +60,10 @@ class LineBoard:
             return None
         entry.used_s = self._now_s
         return entry.line
+
+    def told(self, event_id: str, lane: int, join_seq: int, wait_s: int | None) -> None:
+        """A fan is being told this wait; whether it was true is looked at when the line gets there."""
+        self._entries[event_id].promises.tell(lane, join_seq, wait_s, now_s=self._now_s)
 
     async def line(self, event_id: str) -> Line:
         """The line, asked for on first use. Raises `UnknownEvent`, or `Unavailable` while nobody can tell."""
@@ -91,20 +98,22 @@ class LineBoard:
         if entry is None:
             entry = self._make_room(frame, now_s)
         elif (frame.epoch, frame.version) >= (entry.line.epoch, entry.line.frame.version):
-            entry.line = self._line(frame, entry.line, entry.pace.learn(frame, now_s=now_s), now_s)
+            entry.line = self._line(frame, entry.line, entry.estimate.learn(frame), now_s)
+            entry.promises.changed_ms = entry.line.promise.at_ms
+            entry.promises.reach(frame.epoch, entry.line.heads, now_s=now_s)
         if came_by == "shown":
             entry.shown_s = now_s
 
     def _make_room(self, frame: LineFrame, now_s: float) -> _Entry:
-        pace = Pace()
-        entry = _Entry(self._line(frame, None, pace.learn(frame, now_s=now_s), now_s), pace)
+        estimate = Estimate()
+        entry = _Entry(self._line(frame, None, estimate.learn(frame), now_s), estimate)
         self._entries[frame.event_id] = entry
         if len(self._entries) > self._events_max:
             self._entries.popitem(last=False)
         return entry
 
-    def _line(self, frame: LineFrame, previous: Line | None, calls_per_s: float | None, now_s: float) -> Line:
-        return Line(frame, previous, calls_per_s=calls_per_s, heard_s=now_s, poll_ms=self._poll_ms)
+    def _line(self, frame: LineFrame, previous: Line | None, promise: Promise, now_s: float) -> Line:
+        return Line(frame, previous, promise=promise, heard_s=now_s, poll_ms=self._poll_ms)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -152,7 +161,7 @@ class LineBoard:
         for entry in self._entries.values():
             line = entry.line
             if line.promises and not self.fresh(line):
-                entry.line = self._line(line.frame, line, None, line.heard_s)
+                entry.line = self._line(line.frame, line, entry.estimate.doubt(now_ms()), line.heard_s)
 
     # -- listening -------------------------------------------------------------------------------------------------
 

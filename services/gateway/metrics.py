@@ -1,6 +1,6 @@
 """Metrics of the gateway."""
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 
 JOINS = Counter("gateway_joins_total", "Fans at the door, by the queue's word.", ["word"])
 POLLS = Counter(
@@ -22,3 +22,15 @@ PROOFS = Counter(
     "gateway_proofs_of_work_total", "Fans asked for a proof of work, or showing one, by outcome.", ["word"]
 )
 REFUSED = Counter("gateway_refused_by_limit_total", "Requests refused by this process's own limits.", ["limit"])
+ESTIMATE_ERROR = Histogram(
+    "gateway_estimate_error_seconds",
+    "Promised wait against the wait until the call, of a sample; whether the promise was changed with a reason.",
+    ["promise"],
+    buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800),
+)
+ESTIMATE_RATIO = Histogram(
+    "gateway_estimate_ratio",
+    "Actual wait as a multiple of the promised one, of a sample.",
+    ["promise"],
+    buckets=(0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0),
+)

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from shared.contracts.frames import LaneHead, RoomState
+from services.gateway.estimate import Reason
+from shared.contracts.frames import LaneHead, RoomState, Throttled
 from shared.contracts.queue import PlaceState
 from shared.inputs import Body
 
@@ -33,13 +34,23 @@ class JoinedAnswer(BaseModel):
     epoch: int
 
 
+class EstimateChanged(BaseModel):
+    """Why the estimate grew or went, and when."""
+
+    reason: Reason
+    at: AwareDatetime
+
+
 class StatusAnswer(BaseModel):
     """How a place stands. Asking is also a sign of life."""
 
     status: PlaceState
     join_seq: int
     position_in_queue: int = Field(description="Never rises; an upper bound, as silent places are skipped.")
-    estimated_wait_time: int | None = Field(description="Seconds; null while unknown or paused.")
+    estimated_wait_time: int | None = Field(
+        description="Seconds; null while unknown or paused. Never grows without `estimate_changed`."
+    )
+    estimate_changed: EstimateChanged | None = None
     head_seq: int
     poll_after_ms: int
     message: str | None
@@ -63,6 +74,7 @@ class LineAnswer(BaseModel):
     rate_per_s: float
     live_ratio: float
     message: str | None
+    throttled: Throttled | None = Field(None, description="Only while the rate is below what was set.")
     sale_starts_at: AwareDatetime | None
     server_time: AwareDatetime
     opens_at: AwareDatetime | None = Field(None, description="When the general lane is called, if later than others.")

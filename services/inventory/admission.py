@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 
+from services.inventory.layout import Layout
 from services.inventory.turns import Turns
 from shared.auth import SAFE_METHODS, bearer, pass_cookie, queue_cookie, require_own_origin, set_cookie
 from shared.clock import now_s
@@ -106,6 +107,13 @@ class Admissions:
             (CHECKOUT_KEY_HEADER, (claimed.checkout_key or "").encode()),
             (b"set-cookie", kept.encode()),
         ]
+
+
+def still_good(admission: Pass, layout: Layout) -> Pass:
+    """Raises `BadCredential` for a pass from before a reset: it looks at nothing and takes nothing any more."""
+    if admission.epoch < layout.pass_floor:
+        raise BadCredential("The waiting room was reset; this pass belongs to the line before.")
+    return admission
 
 
 def require_owner(caller: Caller, holder: str, *, until_ms: int) -> None:

@@ -7,6 +7,7 @@ import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import text
 
+from services.inventory.admission import still_good
 from services.inventory.keys import Keys
 from services.inventory.layout import Layout, Section
 from services.inventory.room import Room, room
@@ -76,7 +77,7 @@ async def seats(
     page_size: Annotated[PAGE_SIZE, Query()] = 50,
 ) -> dict[str, Any]:
     layout = inventory.catalogue.layout(event_id)
-    await inventory.admissions.admitted(request, event_id)
+    still_good(await inventory.admissions.admitted(request, event_id), layout)
     section = layout.section(section_id)
     response.headers["cache-control"] = "no-store"
     total = section.capacity if section.kind == "seated" else 0

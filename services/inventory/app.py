@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from sqlalchemy import text
@@ -25,6 +26,7 @@ from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.http import Neighbour
 from shared.lifecycle import Loops
+from shared.load import LoadMeter
 from shared.outbox import Relay
 from shared.service import Checks, create_service
 from shared.tokens import PassReader, QueueTokens
@@ -35,12 +37,14 @@ from shared.user_places import UserPlaces
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The app; whoever runs it enters its lifespan."""
     settings = settings or Settings()
+    meter = LoadMeter("inventory")
     reserve = Route(reservations.Reserve.path, reservations.Reserve, methods=["POST"])
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan, hot_routes=[reserve],
         routers=[api.router, reservations.router, admin.router], internal_routers=[internal.router], checks=_checks,
+        meter=meter,
     )  # fmt: skip
-    app.state.admin_keys = settings.admin_keys
+    app.state.admin_keys, app.state.meter = settings.admin_keys, meter
     document_reserve(app)
     return app
 
@@ -57,6 +61,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             async with signed_in(settings) as users, Loops() as loops:
                 app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
                 _start(loops, room, Relay(engine, cache, tables.outbox, tables.outbox_lease))
+                show_load = partial(app.state.meter.show, cache, engine)
+                loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load")
                 yield
                 for reserver in room.reservers.values():
                     await reserver.close()

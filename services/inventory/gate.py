@@ -59,7 +59,7 @@ class Gate:
         self.redis = redis
         self.clock_offset_ms = clock_offset_ms
         verbs = ("hold", "extend", "begin_payment", "end_payment", "confirm", "release", "retake", "correct", "cap",
-                 "due", "revoke", "fill_holds", "fill_usage")  # fmt: skip
+                 "due", "revoke", "raise_floor", "fill_holds", "fill_usage")  # fmt: skip
         self.scripts = {verb: load(verb) for verb in verbs}
 
     async def hold(self, event_id: str, asks: Sequence[dict[str, Any]]) -> list[Gated | Refusal]:
@@ -147,6 +147,10 @@ class Gate:
         ]
         replies = await self._many("revoke", event_id, ("gate", "holds", "usage", "revoked"), calls)
         return [(word(reply), int(reply[1]) if len(reply) > 1 else None) for reply in replies]
+
+    async def raise_floor(self, event_id: str, floor: int) -> None:
+        """Passes of epochs below the floor take nothing any more."""
+        await self.scripts["raise_floor"](self.redis, gate=Keys.of(event_id).gate, floor=floor)
 
     async def _many(self, verb: str, event_id: str, keys: Sequence[str], calls: Sequence[dict[str, Any]]) -> list[Any]:
         named = Keys.of(event_id).only(*keys)

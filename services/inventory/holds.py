@@ -65,6 +65,7 @@ class Ask:
     lane: int = 0
     join_seq: int = 0
     email: str | None = None
+    pass_epoch: int = 0
 
 
 @dataclass(slots=True)
@@ -240,8 +241,9 @@ class Reserver:
 def _call(ask: Ask) -> dict[str, Any]:
     layout = ask.layout
     return {
-        "reservation_id": ask.reservation_id, "holder": ask.holder, "jti": ask.jti, "stock_print": ask.stock_print,
-        "body_print": ask.body_print, **ask.wanted, "hold_ttl_ms": layout.hold_ttl_s * 1000,
+        "reservation_id": ask.reservation_id, "holder": ask.holder, "jti": ask.jti, "pass_epoch": ask.pass_epoch,
+        "stock_print": ask.stock_print, "body_print": ask.body_print,
+        **ask.wanted, "hold_ttl_ms": layout.hold_ttl_s * 1000,
         "tickets_max": layout.tickets_per_customer,
         "live_max": layout.active_reservations_per_customer or LIVE_UNLIMITED_MAX,
     }  # fmt: skip

@@ -7,10 +7,11 @@ from fastapi import APIRouter, Depends
 
 from services.inventory.record import read
 from services.inventory.room import Room, room
-from services.inventory.sessions import end_sessions
+from services.inventory.sessions import end_sessions, raise_floor
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import (
     EndSessions,
+    PassFloor,
     PaymentSteps,
     ReadReservations,
     ReservationsAnswer,
@@ -28,6 +29,13 @@ InRoom = Annotated[Room, Depends(room)]
 async def end(question: EndSessions, inventory: InRoom) -> SessionsAnswer:
     inventory.catalogue.layout(question.event_id)
     return SessionsAnswer(sessions=await end_sessions(inventory.engine, inventory.gate, question))
+
+
+@router.post("/passes/floor")
+async def pass_floor(floor: PassFloor, inventory: InRoom) -> PassFloor:
+    raised = await raise_floor(inventory.engine, inventory.gate, floor)
+    await inventory.catalogue.refresh()
+    return raised
 
 
 @router.post("/reservations/read")

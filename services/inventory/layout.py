@@ -109,6 +109,7 @@ class Layout:
     avoid_single_seats: bool
     gate_epoch: int
     version: int
+    pass_floor: int
     sections: dict[str, Section]
 
     def section(self, section_id: str, kind: str | None = None) -> Section:

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import Receive, Scope, Send
 
-from services.inventory.admission import require_owner
+from services.inventory.admission import require_owner, still_good
 from services.inventory.basket import Basket, digest
 from services.inventory.endings import cancel
 from services.inventory.holds import Answer, Ask, Held
@@ -68,7 +68,7 @@ class Reserve:
         connection = HTTPConnection(scope)
         inventory: Room = scope["app"].state.room
         layout = inventory.catalogue.layout(scope["path_params"]["event_id"])
-        admission = await inventory.admissions.admitted(connection, layout.event_id)
+        admission = still_good(await inventory.admissions.admitted(connection, layout.event_id), layout)
         body = _read_body(await _whole_body(self._receive))
         ask = make_ask(layout, admission, body, connection.headers.get("idempotency-key"))
         answer = orjson.dumps(answer_body(await inventory.reserver(layout.event_id).reserve(ask)))
@@ -115,6 +115,7 @@ def make_ask(layout: Layout, admission: Pass, body: ReservationAsk, key: str | N
     return Ask(
         layout, named, admission.holder, admission.jti, basket, wanted, stock_print,
         digest(body.email or "", str(body.reminders)), key is not None, admission.lane, admission.join_seq, body.email,
+        admission.epoch,
     )  # fmt: skip
 
 

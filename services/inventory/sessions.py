@@ -14,13 +14,18 @@ from services.inventory import tables
 from services.inventory.endings import cancel
 from services.inventory.gate import Gate
 from shared.clock import now_ms
-from shared.contracts.inventory import EndSessions, SessionEnd, SessionRef
+from shared.contracts.inventory import EndSessions, PassFloor, SessionEnd, SessionRef
+from shared.problems import UnknownEvent
 from shared.redis import ENGINE_AWAY
 
 LIVE = text(
     "SELECT r.holder, r.reservation_id, r.status, r.reserved_until_ms + 1000 * e.grace_s AS until_ms "
     "FROM inventory.reservation r JOIN inventory.event e USING (event_id) WHERE r.event_id = :event_id "
     "AND r.holder = ANY(CAST(:holders AS text[])) AND r.status IN ('pending_payment', 'paying')"
+)
+RAISE_FLOOR = text(
+    "UPDATE inventory.event SET pass_floor = greatest(pass_floor, :epoch), version = version + 1 "
+    "WHERE event_id = :event_id RETURNING pass_floor"
 )
 
 
@@ -76,3 +81,16 @@ async def _revoke(engine: AsyncEngine, gate: Gate, event_id: str, sessions: Sequ
         SessionEnd(word="until", until_ms=until_ms) if word == "live" else SessionEnd(word="gone")
         for word, until_ms in words
     ]
+
+
+async def raise_floor(engine: AsyncEngine, gate: Gate, floor: PassFloor) -> PassFloor:
+    """Kills every pass of an epoch below the floor: in the ledger first, so that a gate filled meanwhile knows.
+
+    Who holds something keeps it until its deadline and may pay for it; nothing new is taken with such a pass.
+    """
+    async with engine.begin() as connection:
+        raised = (await connection.execute(RAISE_FLOOR, floor.model_dump())).scalar_one_or_none()
+    if raised is None:
+        raise UnknownEvent
+    await gate.raise_floor(floor.event_id, raised)
+    return PassFloor(event_id=floor.event_id, epoch=raised)

@@ -35,3 +35,4 @@ class Settings(ServiceSettings):
     scan_interval_ms: int = Field(2000, ge=100, le=60_000, description="How often the ledger is scanned for due holds.")
     show_interval_ms: int = Field(250, ge=50, le=5000, description="At most one stock frame per event in this time.")
     reconcile_interval_s: float = Field(60, ge=1, le=3600, description="How often gate and ledger are compared.")
+    load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")

@@ -16,7 +16,7 @@ from shared.postgres import statement
 
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
 SECTION_COUNTS = statement(__package__, "section_counts")
-EVENT = text("SELECT gate_epoch FROM inventory.event WHERE event_id = :event_id")
+EVENT = text("SELECT gate_epoch, pass_floor FROM inventory.event WHERE event_id = :event_id")
 SHAPES = text("SELECT section_id, kind, rows, seats_per_row FROM inventory.section WHERE event_id = :event_id")
 GONE_SEATS = text(
     "SELECT section_id, position, status FROM inventory.seat WHERE event_id = :event_id AND status <> 'available'"
@@ -63,6 +63,7 @@ class Stock:
     live: list[Record]
     usage: dict[str, int]
     revoked: list[tuple[str, int]]
+    pass_floor: int
 
 
 async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
@@ -71,7 +72,7 @@ async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
     async with engine.connect() as plain:
         connection = await plain.execution_options(isolation_level="REPEATABLE READ")
         async with connection.begin():
-            epoch = (await connection.execute(EVENT, which)).scalar_one()
+            epoch, floor = (await connection.execute(EVENT, which)).one()
             counts = await count_sections(connection, event_id)
             maps = await _maps(connection, event_id)
             ids = list((await connection.execute(LIVE, which)).scalars())
@@ -79,7 +80,7 @@ async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
             usage = {row.holder: int(row.tickets) for row in await connection.execute(USAGE, which)}
             revoked = [(row.jti, row.expires_at_ms) for row in await connection.execute(REVOKED, which)]
     sections = {s: _section(row, maps.get(s, "")) for s, row in counts.items()}
-    return Stock(epoch, sections, live, usage, revoked)
+    return Stock(epoch, sections, live, usage, revoked, floor)
 
 
 async def count_sections(connection: AsyncConnection, event_id: str) -> dict[str, RowMapping]:

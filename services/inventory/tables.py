@@ -45,6 +45,7 @@ event = Table(
     Column("avoid_single_seats", Boolean, nullable=False, server_default=text("true")),
     Column("gate_epoch", BigInteger, nullable=False, server_default="0"),
     Column("version", BigInteger, nullable=False, server_default="1"),
+    Column("pass_floor", Integer, nullable=False, server_default="0"),
 )
 
 section = Table(

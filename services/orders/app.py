@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import httpx
 from fastapi import FastAPI
@@ -31,6 +32,7 @@ from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.http import Neighbour
 from shared.lifecycle import Loops
+from shared.load import LoadMeter
 from shared.outbox import Relay
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
@@ -42,6 +44,7 @@ LOCK_TIMEOUT_MS = 2000  # a request with the same key waits no longer for the fi
 def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_failpoint) -> FastAPI:
     """The orders service. `failpoint` lets a test stop the cashier between two steps."""
     settings = settings or Settings()
+    meter = LoadMeter("orders")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -53,6 +56,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             loops.keep(relay.run, name="orders.relay")
             loops.every(3600, relay.forget, name="orders.relay_forget")
             loops.every(FRAME_REPEAT_S, repeater.turn, name="orders.frames")
+            show_load = partial(meter.show, room.redis, room.engine)
+            loops.every(settings.load_interval_ms / 1000, show_load, name="orders.load")
             loops.keep(lambda: room.jobs.listen(room.workers.wake), name="orders.jobs")
             loops.keep(room.workers.run, name="orders.workers")
             loops.every(settings.lease_s / 3, room.workers.renew, name="orders.leases")
@@ -60,7 +65,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
 
     app = create_service(
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
-        routers=[api.router, admin.router], internal_routers=[internal.router],
+        routers=[api.router, admin.router], internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
     document_hot_calls(app)

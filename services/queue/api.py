@@ -1,5 +1,6 @@
 """The operators' door: event files, the room's configuration and life. Every change is audited."""
 
+import logging
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Response
@@ -15,9 +16,11 @@ from shared.auth import Operator, operators
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.inputs import EventIdPath
-from shared.problems import InvalidRequest
+from shared.logs import data
+from shared.problems import InvalidRequest, Problem
 from shared.redis import ENGINE_AWAY
 
+log = logging.getLogger("onsale.queue")
 router = APIRouter(prefix="/admin/queue/events/{event_id}", tags=["admin"])
 Queue = Annotated[Running, Depends(running)]
 Viewer = Annotated[Operator, operators("viewer")]
@@ -36,12 +39,12 @@ async def apply(
         raise InvalidRequest("event_id: the file is about another event than the address.")
     room, created = await queue.rooms.apply(file, actor=operator.name)
     response.status_code = 201 if created else 200
-    return await _obey(queue, room, response)
+    return await obey(queue, room, response)
 
 
 @router.get("/room", summary="See the room")
 async def show(event_id: EventIdPath, _operator: Viewer, queue: Queue, response: Response) -> RoomView:
-    return await _view(queue, await queue.rooms.read(event_id), response)
+    return await view(queue, await queue.rooms.read(event_id), response)
 
 
 @router.patch("/room", summary="Change the room's configuration")
@@ -58,46 +61,58 @@ async def change(
         raise InvalidRequest("Say what to change.")
     _in_order(await queue.rooms.read(event_id), wanted)
     room = await queue.rooms.change(
-        event_id, wanted, actor=operator.name, action="change", reason=patch.reason, version=_version(if_match)
+        event_id, wanted, actor=operator.name, action="change", reason=patch.reason, version=wanted_version(if_match)
     )
-    return await _obey(queue, room, response)
+    return await obey(queue, room, response)
 
 
 @router.post("/room/message", summary="Say something to everybody in the line")
 async def message(
-    event_id: EventIdPath, notice: Notice, operator: Changer, queue: Queue, response: Response
-) -> RoomView:
+    event_id: EventIdPath, notice: Notice, operator: Changer, queue: Queue, response: Response,
+    if_match: IfMatch = None,
+) -> RoomView:  # fmt: skip
     room = await queue.rooms.change(
-        event_id, {"message": notice.message}, actor=operator.name, action="message", reason=notice.reason
-    )
-    return await _obey(queue, room, response)
+        event_id, {"message": notice.message}, actor=operator.name, action="message", reason=notice.reason,
+        version=wanted_version(if_match),
+    )  # fmt: skip
+    return await obey(queue, room, response)
 
 
 @router.post("/room/reset", summary="Start the line anew")
 async def reset(
     event_id: EventIdPath, operator: Annotated[Operator, operators("admin")], queue: Queue, response: Response,
-    step: Step = NO_REASON,
+    step: Step = NO_REASON, if_match: IfMatch = None,
 ) -> RoomView:  # fmt: skip
-    """Raises the epoch: every place and token of the old line is dead."""
-    room = await queue.rooms.reset(event_id, actor=operator.name, reason=step.reason)
-    return await _obey(queue, room, response)
+    """Raises the epoch: every place, token and pass of the old line is dead. Who holds seats may still pay for them."""
+    room = await queue.rooms.reset(event_id, actor=operator.name, reason=step.reason, version=wanted_version(if_match))
+    try:
+        await queue.floors.raised(room)
+    except Problem as silent:  # the first claim of the new line asks again, and waits for the answer
+        log.warning("reset.passes_not_killed", extra=data(event_id=event_id, error=silent.slug))
+    return await obey(queue, room, response)
 
 
-@router.post("/room/{action}", summary="Open, pause, resume or close the room")
+@router.post("/room/{action}", summary="Open, pause, resume, drain or close the room")
 async def move(
-    event_id: EventIdPath, action: Action, operator: Changer, queue: Queue, response: Response, step: Step = NO_REASON
-) -> RoomView:
-    room = await queue.rooms.move(event_id, action, actor=operator.name, reason=step.reason)
-    return await _obey(queue, room, response)
+    event_id: EventIdPath, action: Action, operator: Changer, queue: Queue, response: Response,
+    step: Step = NO_REASON, if_match: IfMatch = None,
+) -> RoomView:  # fmt: skip
+    """Draining: nobody new may join, whoever is in line is still called."""
+    room = await queue.rooms.move(
+        event_id, action, actor=operator.name, reason=step.reason, version=wanted_version(if_match)
+    )
+    return await obey(queue, room, response)
 
 
 @router.get("/audit", summary="Look whether the promises about the line hold")
 async def look(event_id: EventIdPath, _operator: Viewer, queue: Queue) -> dict[str, Any]:
     room = await queue.rooms.read(event_id)
-    return {"invariants": await audit(queue.rooms.engine, queue.line.redis, room)}
+    line = queue.line
+    found = await audit(queue.rooms.engine, line.redis, room, clock_offset_ms=line.clock_offset_ms)
+    return {"invariants": found}
 
 
-def _version(if_match: str | None) -> int | None:
+def wanted_version(if_match: str | None) -> int | None:
     """The version an `If-Match` names; `*` is any."""
     if if_match is None or if_match == "*":
         return None
@@ -114,15 +129,16 @@ def _in_order(room: Room, wanted: dict[str, Any]) -> None:
         raise InvalidRequest("queue_opens_at, sale_starts_at and sale_ends_at must be in that order.")
 
 
-async def _obey(queue: Running, room: Room, response: Response) -> RoomView:
+async def obey(queue: Running, room: Room, response: Response) -> RoomView:
     """Gives the engine the new configuration and runs one turn; when the engine is away, it learns it later."""
     await queue.gatekeeper.obey(room)
-    return await _view(queue, room, response)
+    return await view(queue, room, response)
 
 
-async def _view(queue: Running, room: Room, response: Response) -> RoomView:
+async def view(queue: Running, room: Room, response: Response) -> RoomView:
     response.headers["ETag"] = f'"{room.version}"'
     frame = await queue.gatekeeper.frame(room.event_id)
+    steering, name = queue.steering, room.event_id
     try:
         called = await queue.line.redis.zcard(keys.called(room.event_id, room.epoch))
         active = await queue.line.redis.zcard(keys.active(room.event_id, room.epoch))
@@ -132,6 +148,8 @@ async def _view(queue: Running, room: Room, response: Response) -> RoomView:
         **room.configuration(), "event_id": room.event_id, "shown_state": frame.state, "ready": frame.ready,
         "lanes": await _lanes(queue, room, frame), "called": called, "active": active,
         "calls_per_s": frame.calls_per_s, "live_ratio": frame.live_ratio,
+        "effective_rate_per_s": frame.rate_per_s, "throttled": frame.throttled,
+        "guard_sees": steering.guard.seen.get(name), "autotune_rate_per_s": steering.autotune.wishes.get(name),
     })  # fmt: skip
 
 

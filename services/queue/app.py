@@ -6,15 +6,19 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from services.queue import api, codes_api, internal
+from services.queue import api, codes_api, desk, internal
+from services.queue.autotune import Autotune
 from services.queue.claims import Claims
 from services.queue.code_book import CodeBook
+from services.queue.floors import Floors
 from services.queue.frames import Frames
 from services.queue.gatekeeper import Gatekeeper
+from services.queue.guard import Guard
 from services.queue.joins import RENEW_S, Joins
 from services.queue.landings import Landings
 from services.queue.life import Life
 from services.queue.line import Line
+from services.queue.overload import LoadBoard
 from services.queue.purchases import Purchases
 from services.queue.recovery import Recovery
 from services.queue.revocations import Revocations
@@ -22,6 +26,7 @@ from services.queue.rooms import Rooms
 from services.queue.running import Running
 from services.queue.sessions import Sessions
 from services.queue.settings import QueueSettings
+from services.queue.steering import Steering
 from services.queue.stock import StockBoard
 from services.queue.tables import outbox, outbox_lease
 from shared import http, postgres, redis
@@ -42,7 +47,7 @@ def create_app(settings: QueueSettings | None = None) -> FastAPI:
         settings,
         title="queue",
         lifespan=_lifespan,
-        routers=[api.router, codes_api.router],
+        routers=[desk.router, api.router, codes_api.router],
         internal_routers=[internal.router],
         internal_hot_routes=internal.HOT_ROUTES,
         checks=_checks,
@@ -90,18 +95,25 @@ def build(
     recovery = Recovery(engine, line, rooms, ramp=settings.ramp_after_loss)
     board = StockBoard(client, inventory)
     gatekeeper = Gatekeeper(engine, line, rooms, frames, board, life, sessions, recovery)
+    floors = Floors(inventory)
+    guard = Guard(line, LoadBoard(client), round(settings.guard_step_s * 1000), round(settings.guard_recover_s * 1000))
+    frames.throttles = guard.applied
     return Running(
         line=line,
         rooms=rooms,
         joins=Joins(
             engine, line, rooms, gatekeeper.turn, gatekeeper.frame, Landings(line, rooms), settings.joins_at_once_max
         ),
-        claims=Claims(engine, line, rooms, sessions, settings.pass_keys, settings.checkout_keys, settings.service_keys),
+        claims=Claims(
+            engine, line, rooms, sessions, settings.pass_keys, settings.checkout_keys, settings.service_keys, floors
+        ),
         life=life,
         recovery=recovery,
         sessions=sessions,
         gatekeeper=gatekeeper,
         codes=CodeBook(engine),
+        floors=floors,
+        steering=Steering(rooms, gatekeeper, guard, Autotune(rooms, settings.autotune_interval_s), floors),
     )
 
 
@@ -116,7 +128,9 @@ def _start(
     loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")
     loops.every(WATCH_S, queue.recovery.watch, name="queue watch")
     loops.every(RAISE_S, gatekeeper.raise_counters, name="queue counters")
+    loops.every(settings.guard_interval_s, queue.steering.turn, name="queue steering")
     loops.keep(gatekeeper.board.listen, name="queue stock")
+    loops.keep(queue.steering.guard.board.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
     loops.keep(relay.run, name="queue relay")
     loops.every(FORGET_S, relay.forget, name="queue forget")

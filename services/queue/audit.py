@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from services.queue import keys
 from services.queue.ledger import Of, Tally
+from services.queue.pledge import overcalled
 from services.queue.rooms import Room
 from shared.postgres import AsyncConnection, AsyncEngine
 from shared.redis import Redis
@@ -35,7 +36,7 @@ TAILS = text("""
     SELECT lane, max(join_seq) AS tail FROM queue.place WHERE event_id = :event_id AND epoch = :epoch GROUP BY lane""")
 
 
-async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str, Any]]:
+async def audit(engine: AsyncEngine, redis: Redis, room: Room, *, clock_offset_ms: int = 0) -> list[dict[str, Any]]:
     """One line per promise: `{invariant, holds, detail}`; `detail` names the first few that break it."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
     async with engine.connect() as connection:
@@ -46,6 +47,9 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str,
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
         after = await _standing(redis, room)
         tallies = await Of(connection, room.event_id, room.epoch).tallies()
+        found["4 no more calls than bursts, rate and admits allow"] = await overcalled(
+            connection, room, lowest_rollout=await _lowest_rollout(connection, which), clock_offset_ms=clock_offset_ms
+        )
     found["4 lanes share contested calls by weight"] = uneven(tallies)
     if standing is None or after is None:
         found["3 the engine is filled"] = [room.event_id]
@@ -63,9 +67,13 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str,
 
 async def _beyond(connection: AsyncConnection, which: dict[str, Any]) -> list[str]:
     """Calls above the head, but for those of fans who were outside the rolled-out share at some time."""
-    lowest = float((await connection.execute(LOWEST_ROLLOUT, which)).scalar_one())
+    lowest = await _lowest_rollout(connection, which)
     rows = await connection.execute(BEYOND_THE_HEAD, which)
     return [str(row.join_seq) for row in rows if not outside(which["event_id"], row.holder or "", lowest)]
+
+
+async def _lowest_rollout(connection: AsyncConnection, which: dict[str, Any]) -> float:
+    return float((await connection.execute(LOWEST_ROLLOUT, which)).scalar_one())
 
 
 def uneven(tallies: Mapping[int, Tally]) -> list[str]:

@@ -7,6 +7,7 @@ gets the same pass.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from services.queue.floors import Floors
 from services.queue.ledger import Of, Seat, Stand, by_lane
 from services.queue.line import EngineNotReady, Line
 from services.queue.metrics import CLAIMED
@@ -14,7 +15,7 @@ from services.queue.replies import Claim, Seen
 from services.queue.rollout import beside, pass_by, refs
 from services.queue.rooms import Room, Rooms
 from services.queue.sessions import Session, Sessions, jti
-from shared.clock import now_ms
+from shared.clock import from_datetime, now_ms
 from shared.contracts.queue import (
     Claimed,
     HoldersAnswer,
@@ -44,6 +45,7 @@ class Claims:
     pass_keys: Keyring
     checkout_keys: Keyring
     seal_keys: Keyring
+    floors: Floors
 
     async def _room(self, question: PlacesQuestion) -> Room:
         room = await self.rooms.get(question.event_id)
@@ -103,6 +105,7 @@ class Claims:
     async def claim(self, question: PlacesQuestion) -> list[Claimed]:
         """A pass for each place that is called, or the state that says why not."""
         room = await self._room(question)
+        await self.floors.raised(room)
         stands = await self._stands(room, question.places)
         for place in question.places:
             stand = stands.get(_seat(place))
@@ -110,9 +113,16 @@ class Claims:
                 raise BadCredential("This place belongs to somebody else.")
         fixed = {seat: (s.jti, s.expires_at_ms) for seat, s in stands.items() if s.state == "claimed" and s.how is None}
         asking = [p for p in question.places if _seat(p) not in fixed and not _how(stands, p)]
+        if self._is_closed(room):
+            asking = []  # who has a pass keeps it, nobody gets another
         words, new = await self._decide(room, asking)
         fixed.update(new)
         return [self._answer(room, place, stands, fixed, words) for place in question.places]
+
+    def _is_closed(self, room: Room) -> bool:
+        ended_ms = from_datetime(room.sale_ends_at) if room.sale_ends_at else None
+        over = ended_ms is not None and ended_ms <= now_ms() + self.line.clock_offset_ms
+        return over or room.state == "closed"
 
     async def _decide(
         self, room: Room, places: list[PlaceRef]

@@ -7,8 +7,10 @@ from typing import Any
 from services.queue.pace import Pace
 from services.queue.rooms import Room
 from shared.clock import now_ms
-from shared.contracts.frames import FRAME_REPEAT_S, LaneHead, LineFrame, line_channel
+from shared.contracts.frames import FRAME_REPEAT_S, LaneHead, LineFrame, Throttled, line_channel
 from shared.redis import Redis
+
+CALLING = frozenset({"open", "draining"})
 
 
 class Frames:
@@ -18,15 +20,20 @@ class Frames:
         self._redis = redis
         self._shown: dict[str, tuple[float, LineFrame]] = {}
         self._paces: dict[str, Pace] = {}
+        self.throttles: Mapping[str, Throttled] = {}
         self.last: dict[str, LineFrame] = {}
 
     def ticked(self, room: Room, state: Mapping[str, Any]) -> LineFrame:
         """The frame after a turn whose changes are written."""
         pace = self._paces.setdefault(room.event_id, Pace())
-        pace.note(state["now_ms"], calls=state["calls"], scanned=state["scanned"], live=state["live"])
         lanes = {
             entry["lane"]: LaneHead(head_seq=entry["head_seq"], tail_seq=entry["tail_seq"]) for entry in state["lanes"]
         }
+        waiting = any(lane.tail_seq > lane.head_seq for lane in lanes.values())
+        pace.note(
+            state["now_ms"], calls=state["calls"], scanned=state["scanned"], live=state["live"],
+            rate_per_s=state["rate_per_s"], wanted=waiting and state["shown"] in CALLING,
+        )  # fmt: skip
         calls_per_s = pace.calls_per_s
         return self._remember(
             room,
@@ -36,9 +43,19 @@ class Frames:
             ready=True,
             state=state["shown"],
             rate_per_s=round(state["rate_per_s"], 3),
-            live_ratio=round(pace.live_ratio, 2),
-            calls_per_s=None if calls_per_s is None else round(calls_per_s, 1),
+            live_ratio=max(0.01, round(pace.live_ratio, 2)),  # none at all would promise a wait of nothing
+            calls_per_s=None if calls_per_s is None else round(calls_per_s, 1 if calls_per_s >= 10 else 3),
+            throttled=self._throttled(room, state),
+            full=state["called"] + state["active"] >= room.max_active,
         )
+
+    def _throttled(self, room: Room, state: Mapping[str, Any]) -> Throttled | None:
+        """The guard's word, or else that the rate still ramps up after a loss of the engine."""
+        said = self.throttles.get(room.event_id)
+        if said is not None or state["config_version"] != room.version or room.rate_per_s == 0:
+            return said
+        factor = round(state["rate_per_s"] / room.rate_per_s, 2)
+        return Throttled(factor=factor, reason="recovering") if factor < 1 else None
 
     def unready(self, room: Room, lanes: Mapping[int, tuple[int, int]]) -> LineFrame:
         """The frame while the engine is away: heads and tails from the ledger, nobody is called."""

@@ -24,3 +24,9 @@ WAITING = Gauge("queue_waiting", "Places above the head, an upper bound.", ["eve
 ACTIVE = Gauge("queue_active", "Sessions and standing calls.", ["event_id"])
 REBUILDS = Counter("queue_rebuilds_total", "Fillings of the engine from the ledger.")
 DEAF = Counter("queue_deaf_turns_total", "Turns in which signs of life may have been lost.")
+THROTTLED = Gauge(
+    "queue_throttle_share", "Share of the rate that the guard lets through; 1 is all of it.", ["event_id"]
+)
+THROTTLES = Counter("queue_throttles_total", "Times the guard began to throttle a room, by reason.", ["reason"])
+AUTOTUNE = Gauge("queue_autotune_rate_per_s", "The rate autotune would set, or has set.", ["event_id"])
+HANDED = Counter("queue_admitted_by_hand_total", "Calls an operator made beyond the rate.")

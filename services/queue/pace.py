@@ -2,31 +2,49 @@
 
 from collections import deque
 
-SPAN_MS = 10_000
+SPAN_MS, SPAN_MAX_MS = 10_000, 120_000
+ENOUGH_CALLS = 30  # below this a share of the calls is chance: look back further
 RATIO_WEIGHT = 0.2
 
 
 class Pace:
-    """Calls per second over the last ten seconds, and the share of places passed that were live."""
+    """Calls per second over the last ten seconds, or as far back as it takes to see some; and the share of places
+    passed that were live.
+
+    Time in which nobody waited, nobody could be called or another rate held says nothing of how fast the line moves.
+    """
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, int]] = deque()
         self._scanned, self._live = 0, 0
+        self._rate_per_s = 0.0
         self.live_ratio = 1.0
 
-    def note(self, now_ms: int, *, calls: int, scanned: int, live: int) -> None:
-        """Running totals as of `now_ms`; smaller ones than before mean that the engine was filled anew."""
-        if self._samples and (calls < self._samples[-1][1] or scanned < self._scanned):
+    def note(
+        self, now_ms: int, *, calls: int, scanned: int, live: int, rate_per_s: float = 0.0, wanted: bool = True
+    ) -> None:
+        """Running totals as of `now_ms`; smaller ones than before mean that the engine was filled anew. `wanted`:
+        somebody waits and may be called.
+        """
+        if not wanted or rate_per_s != self._rate_per_s:
+            self._samples.clear()
+            self._rate_per_s = rate_per_s
+        if scanned < self._scanned or (self._samples and calls < self._samples[-1][1]):
             self._samples.clear()
             self._scanned, self._live = scanned, live
         self._samples.append((now_ms, calls))
-        while len(self._samples) > 2 and self._samples[1][0] <= now_ms - SPAN_MS:
+        while len(self._samples) > 2 and self._enough(*self._samples[1], now_ms, calls):
             self._samples.popleft()
         passed = scanned - self._scanned
         if passed > 0:
             weight = min(1.0, RATIO_WEIGHT + passed / 1000)
             self.live_ratio += weight * (max(0, live - self._live) / passed - self.live_ratio)
             self._scanned, self._live = scanned, live
+
+    def _enough(self, from_ms: int, from_calls: int, now_ms: int, calls: int) -> bool:
+        """Whether looking back to there would do."""
+        far = now_ms - from_ms
+        return far >= SPAN_MAX_MS or (far >= SPAN_MS and calls - from_calls >= ENOUGH_CALLS)
 
     @property
     def calls_per_s(self) -> float | None:

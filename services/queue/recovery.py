@@ -4,6 +4,7 @@ The fence comes first: the filling's number rises in the ledger while nobody wri
 claimed by an older filling is refused from then on; only then is the ledger read.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,7 @@ class Recovery:
 
     def __init__(self, engine: AsyncEngine, line: Line, rooms: Rooms, *, ramp: bool) -> None:
         self._engine, self._line, self._rooms, self._ramp = engine, line, rooms, ramp
+        self._filling: dict[str, asyncio.Lock] = {}
 
     async def watch(self) -> None:
         """Fills every room that another engine process filled."""
@@ -54,13 +56,20 @@ class Recovery:
             if room.engine != now:
                 await self.rebuild(room.event_id)
 
-    async def rebuild(self, event_id: str) -> bool:
-        """Fills the engine unless it already holds this filling. True if this call filled it."""
+    async def rebuild(self, event_id: str, *, by_hand: bool = False) -> bool:
+        """Fills the engine unless it already holds this filling; by hand always. True if this call filled it.
+
+        One at a time in this process: who finds a filling under way would take it for a loss, and ramp the rate.
+        """
+        async with self._filling.setdefault(event_id, asyncio.Lock()):
+            return await self._rebuild(event_id, by_hand=by_hand)
+
+    async def _rebuild(self, event_id: str, *, by_hand: bool) -> bool:
         engine = (await identity(self._line.redis)).text()
         async with self._engine.begin() as connection:
             await connection.execute(FENCE_ALONE, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
-            if before.engine == engine and await self._holds(before):
+            if not by_hand and before.engine == engine and await self._holds(before):
                 self._rooms.known[event_id] = before
                 return False
             await connection.execute(

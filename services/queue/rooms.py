@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Literal
 
 from sqlalchemy import Row, func, select, update
@@ -18,11 +19,12 @@ from shared.postgres import AsyncConnection, AsyncEngine
 from shared.problems import UnknownEvent
 
 State = Literal["draft", "open", "paused", "draining", "closed"]
-Action = Literal["open", "pause", "resume", "close"]
+Action = Literal["open", "pause", "resume", "drain", "close"]
 TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
-    "open": (frozenset({"draft", "closed", "open"}), "open"),
+    "open": (frozenset({"draft", "closed", "draining", "open"}), "open"),
     "pause": (frozenset({"open", "paused"}), "paused"),
     "resume": (frozenset({"paused", "open"}), "open"),
+    "drain": (frozenset({"open", "paused", "draining"}), "draining"),
     "close": (frozenset({"draft", "open", "paused", "draining", "closed"}), "closed"),
 }
 
@@ -158,7 +160,6 @@ class Rooms:
                 fill=0,
                 engine="",
                 state="draft",
-                stock_coupling=True,
                 **_columns(wanted),
             )
             created = bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
@@ -183,21 +184,39 @@ class Rooms:
             )
         return self._remember(now)
 
-    async def move(self, event_id: str, action: Action, *, actor: str, reason: str | None) -> Room:
+    async def move(
+        self, event_id: str, action: Action, *, actor: str, reason: str | None, version: int | None = None
+    ) -> Room:
         """One step of the room's life; a step already taken changes nothing. Raises `RoomStateConflict`."""
         possible, target = TRANSITIONS[action]
         async with self.engine.begin() as connection:
             before = await read(connection, event_id, lock=True)
             if before.state not in possible:
                 raise RoomStateConflict(f"A room that is {before.state} cannot {action}.", state=before.state)
-            now = await _change(connection, event_id, {"state": target}, actor=actor, action=action, reason=reason)
+            now = await _change(
+                connection, event_id, {"state": target}, actor=actor, action=action, reason=reason, version=version
+            )
         return self._remember(now)
 
-    async def reset(self, event_id: str, *, actor: str, reason: str | None) -> Room:
+    async def note(
+        self, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None, **facts: Any
+    ) -> Room:
+        """Something done that leaves the configuration as it is: in the audit trail, and the version rises."""
+        async with self.engine.begin() as connection:
+            before = await read(connection, event_id, lock=True)
+            _require(before, version)
+            raised = update(room).where(room.c.event_id == event_id).values(version=before.version + 1)
+            await connection.execute(raised)
+            now = await read(connection, event_id)
+            await _audit(connection, now, actor=actor, action=action, reason=reason, before=before, facts=facts)
+        return self._remember(now)
+
+    async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None = None) -> Room:
         """Raises the epoch: the line starts anew and old tokens die."""
         async with self.engine.begin() as connection:
             await _fence_alone(connection, event_id)
             before = await read(connection, event_id, lock=True)
+            _require(before, version)
             epoch = before.epoch + 1
             await add_lanes(connection, event_id, epoch, before.lanes)
             now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
@@ -224,8 +243,7 @@ async def _change(
 ) -> Room:  # fmt: skip
     before = await read(connection, event_id, lock=True)
     wanted = _with_options(before, wanted)
-    if version is not None and version != before.version:
-        raise RoomChanged(version=before.version)
+    _require(before, version)
     if all(getattr(before, name) == value for name, value in wanted.items()):
         return before
     lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)
@@ -237,6 +255,11 @@ async def _change(
     after = await read(connection, event_id)
     await _audit(connection, after, actor=actor, action=action, reason=reason, before=before)
     return after
+
+
+def _require(room: Room, version: int | None) -> None:
+    if version is not None and version != room.version:
+        raise RoomChanged(version=room.version)
 
 
 def _with_options(room: Room, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,11 +274,12 @@ def _columns(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _audit(
-    connection: AsyncConnection, after: Room, *, actor: str, action: str, reason: str | None, before: Room | None
-) -> None:
+    connection: AsyncConnection, after: Room, *, actor: str, action: str, reason: str | None, before: Room | None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> None:  # fmt: skip
     await connection.execute(
         insert(room_change).values(
             event_id=after.event_id, actor=actor, action=action, reason=reason, version=after.version,
-            before=before.configuration() if before else None, after=after.configuration(),
+            before=before.configuration() if before else None, after=after.configuration() | dict(facts),
         )
     )  # fmt: skip

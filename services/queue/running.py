@@ -6,6 +6,7 @@ from fastapi import Request
 
 from services.queue.claims import Claims
 from services.queue.code_book import CodeBook
+from services.queue.floors import Floors
 from services.queue.gatekeeper import Gatekeeper
 from services.queue.joins import Joins
 from services.queue.life import Life
@@ -13,6 +14,7 @@ from services.queue.line import Line
 from services.queue.recovery import Recovery
 from services.queue.rooms import Rooms
 from services.queue.sessions import Sessions
+from services.queue.steering import Steering
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Running:
     sessions: Sessions
     gatekeeper: Gatekeeper
     codes: CodeBook
+    floors: Floors
+    steering: Steering
 
 
 async def running(request: Request) -> Running:

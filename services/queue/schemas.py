@@ -1,13 +1,13 @@
 """What operators send and read."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from services.queue.rooms import State
-from shared.contracts.frames import RoomState
+from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
-from shared.contracts.room_options import Entry, Friction, GatePart
+from shared.contracts.room_options import Entry, Friction, GatePart, PacePart
 from shared.inputs import Body
 
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
@@ -35,6 +35,7 @@ class RoomPatch(Body):
     entry: Entry | None = None
     friction: Friction | None = None
     lanes: Lanes | None = None
+    pace: PacePart | None = None
     reason: Reason | None = None
 
 
@@ -64,6 +65,63 @@ class LaneView(Lane):
     calls: int
     contested: int
     due: float
+
+
+class Admit(Body):
+    """Calls beyond the rate, now; what cannot be called now is forgotten."""
+
+    count: int = Field(ge=1, le=2000)
+    reason: Reason | None = None
+
+
+class Admitted(BaseModel):
+    """How many were called, of how many asked for."""
+
+    called: int
+    asked: int
+
+
+class PlanWish(Body):
+    """What to try out; what is not said is taken as it is."""
+
+    rate_per_s: float | None = Field(None, gt=0, le=100_000)
+    max_active: int | None = Field(None, ge=1, le=1_000_000)
+
+
+class PlanView(BaseModel):
+    """When the line as it is now would be drained, and what holds it up. Nothing is changed by asking."""
+
+    sentence: str
+    waiting: int
+    expected_calls: int
+    rate_per_s: float
+    calls_per_s: float
+    bound_by: Literal["rate", "max_active", "nobody waits", "nothing moves"]
+    max_active: int
+    slot_s: float | None
+    claimed_share: float | None
+    drains_in_s: int | None
+    drains_at: AwareDatetime | None
+
+
+class Change(BaseModel):
+    """Who changed what, when and why."""
+
+    id: int
+    at: AwareDatetime
+    actor: str
+    action: str
+    reason: str | None
+    version: int
+    before: dict[str, Any] | None
+    after: dict[str, Any]
+
+
+class Changes(BaseModel):
+    """Newest first; `next` is the address of the older ones."""
+
+    changes: list[Change]
+    next: str | None
 
 
 class RoomView(BaseModel):
@@ -100,3 +158,8 @@ class RoomView(BaseModel):
     message: str | None
     rollout_percent: float
     gate: GatePart
+    pace: PacePart
+    effective_rate_per_s: float
+    throttled: Throttled | None
+    guard_sees: Throttled | None
+    autotune_rate_per_s: float | None

@@ -31,6 +31,7 @@ class RoomPart(RoomOptions):
     max_misses: int = Field(2, ge=1, le=100)
     returning_share: float = Field(0.2, ge=0, le=1)
     max_line: int | None = Field(None, ge=1, le=100_000_000)
+    stock_coupling: bool = True
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -32,10 +32,15 @@ def revoked_channel(event_id: str) -> str:
     return f"show:{{{event_id}}}:revoked"
 
 
+def load_channel(service: str) -> str:
+    return f"show:load:{service}"
+
+
 LINE_CHANNELS = "show:*:line"
 REVOKED_CHANNELS = "show:*:revoked"
 REVOKED_MAX = 50_000
 STOCK_CHANNELS = "show:*:sections"
+LOAD_CHANNELS = "show:load:*"
 
 
 class Frame(BaseModel):
@@ -57,8 +62,20 @@ class LaneHead(BaseModel):
     tail_seq: int
 
 
+class Throttled(BaseModel):
+    """The rate is below what the operator set: which share of it is left, and why."""
+
+    model_config = ConfigDict(frozen=True)
+
+    factor: float
+    reason: Literal["inventory-refuses", "inventory-slow", "inventory-full", "orders-refuses", "orders-slow",
+                    "orders-full", "easing", "recovering"]  # fmt: skip
+
+
 class LineFrame(Frame):
-    """The line as everybody sees it; `lanes` holds lane 0 as well. `calls_per_s` is measured, `live_ratio` too."""
+    """The line as everybody sees it; `lanes` holds lane 0 as well. `rate_per_s` is what is in force, `calls_per_s` and
+    `live_ratio` are measured. `full`: every slot is taken, so it is not the rate that holds the line up.
+    """
 
     state: RoomState
     lanes: dict[int, LaneHead]
@@ -71,6 +88,8 @@ class LineFrame(Frame):
     liveness_window_s: int = 30
     max_line: int | None = None
     options: RoomOptions = RoomOptions()
+    throttled: Throttled | None = None
+    full: bool = False
 
 
 class Revoked(BaseModel):
@@ -111,3 +130,21 @@ class OrderFrame(Frame):
     reference: str
     status: str
     body: dict[str, Any]
+
+
+class LoadFrame(BaseModel):
+    """How one process of a service bears its load, over the last few seconds: shown every second, missed by nobody.
+
+    `writes` are public POSTs answered (holds, orders), `p95_ms` how long they took, those on their way included;
+    `refused` are answers 503 to anybody; `pool_full_s` is for how long every connection to the ledger has been in use.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    service: str = Field(max_length=16)
+    process: str = Field(max_length=64)
+    at_ms: int
+    writes: int
+    refused: int
+    p95_ms: float
+    pool_full_s: float

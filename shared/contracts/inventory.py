@@ -43,6 +43,13 @@ class SessionsAnswer(BaseModel):
     sessions: list[SessionEnd]
 
 
+class PassFloor(BaseModel):
+    """Passes of epochs below this take nothing any more: the room was reset. It only rises. Raises `UnknownEvent`."""
+
+    event_id: str
+    epoch: int
+
+
 class Line(BaseModel):
     """One seat, or some tickets of a GA section, at the price shown when it was reserved (fee included)."""
 
@@ -127,6 +134,9 @@ class InventoryClient:
 
     async def end_sessions(self, question: EndSessions) -> SessionsAnswer:
         return await self._ask("/sessions/end", question, SessionsAnswer, deadline_s=5.0)
+
+    async def raise_pass_floor(self, floor: PassFloor) -> PassFloor:
+        return await self._ask("/passes/floor", floor, PassFloor)
 
     async def read(self, reservation_ids: list[str]) -> ReservationsAnswer:
         return await self._ask(

@@ -54,6 +54,8 @@ class FakeRoom:
     rate_per_s: float = 10.0
     calls_per_s: float | None = None
     message: str | None = None
+    sale_starts_at_ms: int | None = None
+    throttled: dict[str, Any] | None = None
     refuse: str | None = None
     signed_in_only: bool = False
     holders: list[str] = field(default_factory=list)
@@ -66,7 +68,8 @@ class FakeRoom:
             {
                 "event_id": self.event_id, "epoch": self.epoch, "version": self.version, "ready": self.ready,
                 "at_ms": now_ms(), "state": self.state, "rate_per_s": self.rate_per_s, "message": self.message,
-                "calls_per_s": self.calls_per_s,
+                "calls_per_s": self.calls_per_s, "sale_starts_at_ms": self.sale_starts_at_ms,
+                "throttled": self.throttled,
                 "options": {"entry": {"signed_in_only": self.signed_in_only}, **self.options},
                 "lanes": {0: LaneHead(head_seq=self.head_seq, tail_seq=len(self.holders))},
             }

@@ -7,6 +7,7 @@ import time
 import pytest
 from pydantic import ValidationError
 
+from services.gateway.estimate import Promise
 from services.gateway.line import Line
 from services.gateway.room import Room
 from services.gateway.wrong_codes import WrongCodes
@@ -31,7 +32,7 @@ def frame(*, options: RoomOptions = OPTIONS, version: int = 9, **lanes: tuple[in
 
 
 def line(heard: LineFrame, previous: Line | None = None) -> Line:
-    return Line(heard, previous, calls_per_s=10.0, heard_s=time.monotonic(), poll_ms=(2000, 10_000))
+    return Line(heard, previous, promise=Promise(per_place_s=0.1), heard_s=time.monotonic(), poll_ms=(2000, 10_000))
 
 
 async def test_a_code_goes_to_the_queue_in_the_body(fan, queue):

@@ -12,6 +12,7 @@ import pytest
 from services.gateway import challenge as challenges
 from services.gateway.app import create_app
 from services.gateway.challenge import Challenges
+from services.gateway.estimate import Promise
 from services.gateway.line import Line
 from services.gateway.pressure import Arrivals, hashes_needed, pressure
 from shared.contracts.frames import LaneHead, LineFrame
@@ -150,7 +151,7 @@ def line(waiting: int, **rules: object) -> Line:
         "event_id": "show", "epoch": 1, "version": 1, "ready": True, "at_ms": 0, "state": "open", "rate_per_s": 1,
         "lanes": {0: LaneHead(head_seq=10, tail_seq=10 + waiting)}, "options": {"friction": rules},
     })  # fmt: skip
-    return Line(frame, calls_per_s=None, heard_s=0, poll_ms=(1, 2))
+    return Line(frame, promise=Promise(), heard_s=0, poll_ms=(1, 2))
 
 
 def test_the_work_grows_with_pressure_and_is_bounded():

@@ -151,12 +151,39 @@ def test_an_order_without_its_tickets_fails_the_audit(orders: int, reservations:
 
 def test_applying_a_file_again_changes_nothing(operate: Command) -> None:
     arena = Path(__file__).parents[2] / "deploy" / "events" / "arena.yaml"
-    before = operate("room", "show", "arena-2026").stdout
+    assert operate("events", "apply", str(arena)).returncode == 0
+    before = operate("room", "history", "arena-2026").stdout
     applied = operate("events", "apply", str(arena))
     assert applied.returncode == 0, applied.stderr
-    assert operate("room", "show", "arena-2026").stdout == before
+    assert operate("room", "history", "arena-2026").stdout == before
 
 
 def test_secrets_are_their_owners_alone(suite: RunningSuite) -> None:
     for name in ("admin.key", "keys.json", "engines.json"):
         assert (suite.data_dir / name).stat().st_mode & 0o077 == 0
+
+
+def test_an_operator_steers_further(operate: Command, suite: RunningSuite) -> None:
+    event_id = asyncio.run(suite.open_event())
+    assert "Nobody waits" in operate("room", "plan", event_id, "--rate", "100").stdout
+    assert operate("room", "admit", event_id, "3").stdout == f"{event_id}: 0 of 3 called\n"
+    assert operate("room", "message", event_id, "Doors at eight.").returncode == 0
+    assert operate("room", "rebuild", event_id).returncode == 0
+    assert operate("room", "drain", event_id, "--reason", "nearly over").returncode == 0
+    assert operate("room", "open", event_id).returncode == 0
+    assert operate("room", "message", event_id, "").returncode == 0
+    paced = operate("room", "pace", event_id, "--autotune", "observe", "--rate-min", "5", "--rate-max", "90")
+    assert paced.returncode == 0, paced.stderr
+    assert operate("room", "pace", event_id, "--guard", "perhaps").returncode == 2
+    assert operate("room", "pace", event_id).returncode == 2
+    assert operate("room", "pace", event_id, "--autotune", "off").returncode == 0
+    assert operate("room", "reset", event_id, "--yes").returncode == 0
+    told = operate("room", "history", event_id, "--count", "12").stdout
+    for words in (
+        "nearly over",
+        "state: open → draining",
+        "message: None → Doors at eight.",
+        "epoch: 1 → 2",
+        "admit: - → 3",
+    ):
+        assert words in told, told

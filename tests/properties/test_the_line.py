@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from services.queue import by_hand
 from services.queue.app import build
 from services.queue.rooms import Action
 from services.queue.settings import QueueSettings
@@ -149,6 +150,14 @@ class TheLine(RuleBasedStateMachine):
         self.model.rate_per_s = max(rate_per_s, self.model.rate_per_s)
         self.passes()
         self.model.rate_per_s = rate_per_s
+        self.run(self.look())
+
+    @rule(count=st.integers(1, 6))
+    def admit_by_hand(self, count: int) -> None:
+        self.passes()
+        running = self.queue.running
+        room = self.run(running.rooms.get(EVENT))
+        self.model.tokens += self.run(by_hand.admit(running.line, running.gatekeeper, room, count))
         self.run(self.look())
 
     @rule(mishap=st.sampled_from(["pause", "loss"]), then_s=LATER_S)

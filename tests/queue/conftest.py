@@ -17,7 +17,7 @@ from services.queue.settings import QueueSettings
 from shared.clock import now_ms
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import StockFrame
-from shared.contracts.inventory import EndSessions, InventoryClient, SessionEnd, SessionsAnswer
+from shared.contracts.inventory import EndSessions, InventoryClient, PassFloor, SessionEnd, SessionsAnswer
 from shared.contracts.queue import Join, JoinBatch, Joined, PlaceRef, PlacesQuestion, PlaceState
 from shared.http import Neighbour
 from shared.lua import Script
@@ -44,6 +44,7 @@ class Inventory:
     away: bool = False
     stock: StockFrame | None = None
     asked_for_stock: int = 0
+    floors: list[int] = field(default_factory=list)
 
     def client(self) -> InventoryClient:
         pool = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
@@ -56,6 +57,9 @@ class Inventory:
             assert self.stock is not None
             self.asked_for_stock += 1
             return httpx.Response(200, json=self.stock.model_dump())
+        if request.url.path.endswith("/floor"):
+            self.floors.append(PassFloor.model_validate_json(request.content).epoch)
+            return httpx.Response(200, content=request.content)
         question = EndSessions.model_validate_json(request.content)
         self.ended.append(question)
         ends = [

@@ -50,7 +50,7 @@ async def test_a_thousand_calls_per_second_are_never_exceeded(queue: Queue, burs
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_pause_saves_no_calls_up(queue: Queue, without, guarded: bool):
     if not guarded:
-        without("tick", "if shown == 'open' and went_on then", "if true then")
+        without("tick", "if calling and went_on then", "if true then")
         without("configure", "  tokens = 0\n", "")
     await queue.open(rate_per_s=10, burst=50)
     await queue.crowd(100)

@@ -9,8 +9,8 @@
 -- KEYS[8] map prefix of the sections' maps
 -- ARGV[1] clock_offset_ms int moves the clock
 -- ARGV[2] due_ms int until the ledger must have written it
--- ARGV[3+] asks list JSON each: reservation_id, holder, jti, stock_print, body_print, hold_ttl_ms, tickets_max (per holder,
---   0 is unlimited), live_max (reservations per holder), and basket or best {quantity, zones, split, tidy}
+-- ARGV[3+] asks list JSON each: reservation_id, holder, jti, pass_epoch, stock_print, body_print, hold_ttl_ms, tickets_max
+--   (per holder, 0 is unlimited), live_max (reservations per holder), and basket or best {quantity, zones, split, tidy}
 -- Answers per ask: held epoch until_ms basket | again id epoch until_ms basket | reused | revoked | not-ready
 --        | seats-taken/not-together/sold-out/limit-exceeded now_ms detail due_id…
 local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[7],
@@ -19,8 +19,8 @@ local revoked = KEYS[6]
 local clock_offset_ms, due_ms = ARGV[1], tonumber(ARGV[2])
 local NAMED_MAX, DUE_MAX = 100, 20
 
-local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch')
-local ready, epoch = gate[1] == '1', gate[2]
+local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch', 'pass_floor')
+local ready, epoch, pass_floor = gate[1] == '1', gate[2], tonumber(gate[3] or 0)
 local now = ready and clock(keys.gate, clock_offset_ms)
 
 local function refuse(word, detail)
@@ -83,7 +83,7 @@ end
 
 local function hold(ask)
   if not ready then return {'not-ready'} end
-  if redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
+  if (ask.pass_epoch or 0) < pass_floor or redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
   local used = redis.call('HMGET', keys.usage, 't:' .. ask.holder, 'l:' .. ask.holder)
   local had, live = tonumber(used[1] or 0), listed(used[2])
   local before = answered(ask, live)

@@ -8,7 +8,7 @@
 -- ARGV[4+] fields list names and values
 local room = KEYS[1]
 local r = redis.call('HMGET', room, 'ready', 'epoch', 'config_version', 'last_ms', 'tokens', 'bucket_ms', 'rate_per_s',
-  'shown', 'token_cap', 'state', 'liveness_window_ms')
+  'shown', 'token_cap', 'state', 'liveness_window_ms', 'pace_factor')
 if r[1] ~= '1' then return 'not-ready' end
 if r[2] ~= ARGV[1] then return 'stale-epoch' end
 if tonumber(r[3] or 0) >= tonumber(ARGV[2]) then return 'older' end
@@ -16,8 +16,9 @@ local time = redis.call('TIME')
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[4]) or 0)
 
 local tokens = tonumber(r[5]) or 0
-if r[8] == 'open' then
-  local due = tokens + (tonumber(r[7]) or 0) * math.max(0, now - (tonumber(r[6]) or now)) / 1000
+local runs = {open = true, draining = true}
+if runs[r[8]] then
+  local due = tokens + (tonumber(r[7]) or 0) * (tonumber(r[12]) or 1) * math.max(0, now - (tonumber(r[6]) or now)) / 1000
   tokens = math.max(tokens, math.min(tonumber(r[9]) or 1, due))
 end
 redis.call('HSET', room, 'config_version', ARGV[2], unpack(ARGV, 4))
@@ -27,7 +28,7 @@ if window_ms ~= r[11] then  -- windows are counted anew; bits stay until their s
     if string.find(name, '^window:') then redis.call('HSET', room, name, math.floor(now / window_ms)) end
   end
 end
-if state == 'open' and r[10] ~= 'open' then
+if runs[state] and not runs[r[10]] then
   redis.call('HSET', room, 'assume_live_until_ms', now + 3 * window_ms)
   tokens = 0
 end

@@ -98,12 +98,12 @@ if available >= 0 and r.stock_seen ~= '1' then
   r.stock_seen = '1'
   set.stock_seen = 1
 end
-local shown = r.state
-if shown == 'open' then
+local shown, runs = r.state, r.state == 'open' or r.state == 'draining'
+if (runs or shown == 'paused') and number('ends_ms') > 0 and now >= number('ends_ms') then
+  shown = 'closed'
+elseif runs then
   if now < number('opens_ms') then
     shown = 'draft'
-  elseif number('ends_ms') > 0 and now >= number('ends_ms') then
-    shown = 'closed'
   elseif now < number('starts_ms') then
     shown = 'prequeue'
   elseif coupled and (r.stock == 'sold_out' or r.stock == 'last_chance') then
@@ -114,15 +114,16 @@ set.shown = shown
 
 -- The bucket only moves forward and starts empty. What it may hold covers a late tick, so `burst: 1` is a plain fixed
 -- rate.
-local rate = number('rate_per_s')
+local rate = number('rate_per_s') * (tonumber(r.pace_factor) or 1)
 local since = math.max(0, now - (tonumber(r.bucket_ms) or now))
 if number('ramp_ms') > 0 then
   rate = rate * math.min(1, 0.2 + 0.8 * math.max(0, now - since - number('ramp_ms')) / RAMP_MS)
 end
 local cap = math.max(number('burst'), number('rate_per_s') * LATE_TICK_MS / 1000)
 local tokens = 0
-local went_on = r.shown == 'open' or r.shown == 'last_chance'
-if shown == 'open' and went_on then
+local calling = shown == 'open' or shown == 'draining'
+local went_on = r.shown == 'open' or r.shown == 'draining' or r.shown == 'last_chance'
+if calling and went_on then
   tokens = math.min(cap, number('tokens') + rate * since / 1000)
 elseif shown == 'last_chance' and went_on then
   tokens = number('tokens')
@@ -130,15 +131,15 @@ end
 set.token_cap = cap
 set.bucket_ms = now
 
-local called_n, active_n = redis.call('ZCARD', called), redis.call('ZCARD', active)
-local free = math.min(tokens + 1e-6, number('max_active') - active_n - called_n)
+local called_n, active_n, by_hand = redis.call('ZCARD', called), redis.call('ZCARD', active), number('by_hand')
+local free = math.min(tokens + by_hand + 1e-6, number('max_active') - active_n - called_n)
 if coupled and available >= 0 then
   free = math.min(free, available - called_n - math.max(0, active_n - tonumber(ARGV[4])))
 elseif coupled and r.stock_seen == '1' then
   free = 0
 end
 local backlog = redis.call('ZCARD', unwritten)
-if shown ~= 'open' or backlog > BACKLOG_MAX then free = 0 end
+if not calling or backlog > BACKLOG_MAX then free = shown == 'paused' and math.min(free, by_hand) or 0 end
 local n = math.max(0, math.floor(math.min(free, CALLS_MAX)))
 
 local deadline = now + number('claim_window_s') * 1000
@@ -200,7 +201,9 @@ if n > 0 then
   set.is_contested = contested and 1 or 0
   set.contests = number('contests') + (contested and r.is_contested ~= '1' and 1 or 0)
 end
-set.tokens = string.format('%.6f', math.max(0, tokens - calls))
+local handed = math.min(by_hand, calls)  -- what was admitted by hand costs no tokens; what was not is forgotten
+set.by_hand, set.handed = 0, number('handed') + handed
+set.tokens = string.format('%.6f', math.max(0, tokens - (calls - handed)))
 set.calls = number('calls') + calls
 set.change_n = string.format('%.0f', change_n)
 set.version = math.max(number('version') + 1, now)
@@ -213,7 +216,7 @@ end
 redis.call('HSET', room, unpack(writes))
 
 local state = {now_ms = now, version = set.version, shown = shown, config_version = number('config_version'),
-  fill = number('fill'), rate_per_s = rate, called = called_n + calls, active = active_n, calls = set.calls,
+  fill = number('fill'), rate_per_s = rate, called = called_n + calls, active = active_n, calls = set.calls, handed = set.handed,
   scanned = set.scanned or number('scanned'), live = set.live or number('live'), tokens = tonumber(set.tokens),
   backlog = backlog, assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
   stock = r.stock or 'unknown', lanes = {}}

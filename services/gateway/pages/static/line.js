@@ -14,6 +14,7 @@ export class Line extends EventTarget {
   #dueMs = null;
   #heads = new Map();
   #anchor = null;
+  #changedAt = null;
   place = null;
   frame = null;
 
@@ -137,12 +138,22 @@ export class Line extends EventTarget {
   #take(answer) {
     const laneKey = `lane:${this.eventId}`;
     const lane = answer.lane ?? browser(laneKey) ?? 0;
+    if (this.place?.join_seq !== answer.join_seq) this.#anchor = null;
     if (answer.lane !== undefined) browser(laneKey, answer.lane);
     this.place = { ...answer, lane };
     const ahead = answer.position_in_queue ?? NaN;
     this.#head(lane, answer.head_seq ?? answer.join_seq - ahead);
-    this.#anchor = { seconds: answer.estimated_wait_time, position: this.position };
+    this.#anchor = { seconds: this.#promised(answer), position: this.position };
     this.#changed();
+  }
+
+  /** Never more than was said before, unless the answer says why: processes may differ by a little. */
+  #promised({ estimated_wait_time: seconds, estimate_changed: changed }) {
+    const said = this.estimateS;
+    const why = changed?.at ?? null;
+    const same = why === this.#changedAt;
+    this.#changedAt = why;
+    return same && said !== null && Number.isFinite(seconds) ? Math.min(seconds, said) : seconds;
   }
 
   #head(lane, headSeq) {

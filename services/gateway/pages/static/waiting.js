@@ -9,6 +9,18 @@ const STANDSTILL = {
   last_chance: "Every ticket is in somebody's basket. The line moves when some come back.",
 };
 
+const CHANGED = {
+  "rate-lowered": "It takes longer than we said: the organisers let fewer fans in per minute now.",
+  throttled: "It takes longer than we said: the checkout is busy, so fewer fans are let in for a while.",
+  recovering: "It takes longer than we said: after an interruption the line picks up speed again.",
+  "other-lanes": "It takes longer than we said: fans in another line are let in beside yours.",
+  "room-full": "It takes longer than we said: those inside take their time.",
+  "fans-returned": "It takes longer than we said: fans ahead of you have come back.",
+  slower: "It takes longer than we said: the line moves more slowly than before.",
+  "start-moved": "The start of the sale was moved.",
+};
+const CHANGE_TOLD_MS = 10 * 60_000;
+
 export class Waiting {
   #spokenMs = 0;
   #stop = () => {};
@@ -45,6 +57,7 @@ export class Waiting {
     write("position", position > 0 ? count(position) : "Next");
     byId("position").style.setProperty("--characters", byId("position").textContent.length);
     write("estimate", this.#estimate(position));
+    write("estimate-changed", this.#changed());
     byId("progress").value = this.line.progress;
     document.title = position > 0 ? `${count(position)} in line · ${this.showName}` : `You are next · ${this.showName}`;
     if (Date.now() - this.#spokenMs < SPEAK_EVERY_MS) return;
@@ -58,6 +71,13 @@ export class Waiting {
     if (position === 0) return "You will be called in a moment.";
     const seconds = this.line.estimateS;
     return seconds === null ? "We will tell you how long as soon as we know." : `Your turn in ${wait(seconds)}`;
+  }
+
+  /** Why it takes longer than it was said, for some minutes after. */
+  #changed() {
+    const changed = this.line.place.estimate_changed;
+    if (!changed || Date.now() - Date.parse(changed.at) > CHANGE_TOLD_MS) return "";
+    return CHANGED[changed.reason] ?? "";
   }
 
   #beforeStart(startsAt) {

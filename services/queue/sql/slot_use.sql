@@ -1,0 +1,16 @@
+-- How long a slot is taken by one call, and how many calls are claimed, over the last calls of the line. Slots still
+-- taken count with the time so far: without them the patient would be left out.
+SELECT count(*) AS calls,
+    count(*) FILTER (WHERE state IN ('claimed', 'ended')) AS claimed,
+    count(*) FILTER (WHERE over) AS over,
+    coalesce(sum(greatest(0, until_ms - called_ms)), 0)::double precision / 1000 AS taken_s
+FROM (
+    SELECT a.state, a.deadline_ms - :claim_window_ms AS called_ms,
+        a.state = 'missed' OR p.ended_at IS NOT NULL AS over,
+        CASE WHEN a.state = 'missed' THEN a.deadline_ms
+            ELSE coalesce(extract(epoch FROM p.ended_at) * 1000, CAST(:now_ms AS bigint)) END AS until_ms
+    FROM queue.admission a JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+    WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.deadline_ms IS NOT NULL
+    ORDER BY a.lane, a.join_seq DESC, a.call DESC
+    LIMIT 2000
+) AS recent
