@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from services.inventory import app as app_room
 from services.inventory.app import create_app
 from services.inventory.room import Room
 from services.inventory.settings import Settings
@@ -156,6 +157,16 @@ def settings(redis_url: str, postgres_url: str) -> Settings:
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(ADMIN), log_requests=False,
         watch_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
     )  # fmt: skip
+
+
+@pytest.fixture
+async def still(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Inventory]:
+    """On sale, but without its loops: a test makes every turn by hand."""
+    monkeypatch.setattr(app_room, "_start", lambda *_: None)
+    async for running in start(settings):
+        assert (await running.put(event_file())).status_code == 200
+        await running.room.watcher.look()
+        yield running
 
 
 @pytest.fixture
