@@ -186,8 +186,10 @@ async def _released(inventory: Inventory) -> bool:
 
 
 async def test_a_hold_being_paid_is_never_reaped_until_its_order_is_dead(inventory: Inventory) -> None:
+    """Nor when the gate never heard of the payment and calls the hold due."""
     reservation_id = await made(inventory)
     await inventory.step("begin-payment", reservation_id, "order-1")
+    await inventory.room.gate.redis.zadd(KEYS.deadlines, {reservation_id: 1})
     inventory.travel(3_600_000)
     room = inventory.room
     now_ms, _ = await room.gate.due(EVENT, count_max=1)

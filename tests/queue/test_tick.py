@@ -268,6 +268,26 @@ async def test_the_scan_is_bounded_and_goes_on_where_it_stopped(queue: Queue, wi
 
 
 @pytest.mark.parametrize("guarded", [True, False])
+async def test_the_search_for_returners_is_bounded_and_wraps(queue: Queue, without, guarded: bool):
+    if not guarded:
+        without("tick", "RETURNERS_BYTES = 1024, 32768, 8192", "RETURNERS_BYTES = 1024, 32768, 1e9")
+    await queue.open(rate_per_s=0)
+    await queue.ears_open()
+    far = 1_000_000
+    await queue.sql(
+        "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, 'far')", e=EVENT, n=far
+    )
+    await queue.running.line.land(await queue.running.rooms.get(EVENT), 0, "", [far])
+    await queue.redis.hset(f"queue:{{{EVENT}}}:room", "head_seq:0", far)
+    await queue.configure(rate_per_s=50.0)
+    turns = 0
+    while not await queue.called():
+        await queue.turn()
+        turns += 1
+    assert (turns > 5) == guarded, "at most 16 KiB a turn: by their share, and in what the main line leaves"
+
+
+@pytest.mark.parametrize("guarded", [True, False])
 async def test_nobody_is_called_for_what_is_gone(queue: Queue, without, guarded: bool):
     if not guarded:
         without("tick", "available - called_n - math.max(0, active_n - tonumber(ARGV[4]))", "available")
