@@ -56,7 +56,8 @@ class Notebook:
     entries: dict[str, Entry] = field(default_factory=dict)
     unwritten: dict[str, Entry] = field(default_factory=dict)
     astray: set[str] = field(default_factory=set)
-    lost: bool = False
+    lost: bool = False  # the engine has forgotten, and nobody has filled it yet
+    believes_the_past: bool = False  # what it remembers instead is from before
 
     def of(self, holder: str) -> list[Entry]:
         return [e for e in (*self.entries.values(), *self.unwritten.values()) if e.holder == holder]
@@ -67,6 +68,8 @@ class Notebook:
 
     def is_sure(self, holder: str, wish: Wish, now_ms: int) -> bool:
         """Whether nothing unsettled, in ledger or gate, has to do with this wish."""
+        if self.believes_the_past:
+            return False
         unsettled = [e for e in self.entries.values() if e.reservation_id in self.astray or e.overdue(now_ms)]
         return not any(
             e.holder == holder or e.wish.seats & wish.seats or (e.wish.floor and wish.floor)
