@@ -131,7 +131,7 @@ class Reconciler:
         corrected = await self._correct(layout, stock, old) if old else 0
         if old:
             DRIFT.labels("reconcile").inc(len(old))
-            log.warning("drift.corrected", extra=data(event=layout.event_id, old=len(old), corrected=corrected))
+            log.warning("drift.corrected", extra=data(event_id=layout.event_id, old=len(old), corrected=corrected))
         if last is None or not found or self._clock() - last.at_s >= AGE_S:
             self._last[layout.event_id] = _Look(self._clock(), found - old)
         return {"differences": len(found), "old": len(old), "corrected": corrected}

@@ -1,5 +1,6 @@
 """The five services, each a process of its own, on engines of their own: every one of them can be killed alone."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -24,7 +25,9 @@ UP_WITHIN_S = 60.0
 
 
 class Program:
-    """A process that can be killed, frozen and started again; it dies with the tests."""
+    """A process that can be killed, frozen and started again; it dies with the thread that started it, so that is the
+    tests' own.
+    """
 
     def __init__(self, command: list[str], log_path: Path, *, env: dict[str, str] | None = None) -> None:
         self._command, self._log_path, self._env = command, log_path, env
@@ -62,8 +65,8 @@ class Valkey(Program):
         flat = [part for name, value in options.items() for part in (f"--{name}", value)]
         super().__init__([str(find_redis(os.environ)), *flat], home / "valkey.log")
 
-    def start(self) -> None:
-        super().start()
+    def wait(self) -> None:
+        """Returns when it answers."""
         client = redis.Redis.from_url(self.url)
         until(client.ping, what="Valkey")
         client.close()
@@ -139,14 +142,23 @@ class Fleet(RunningSuite):
             self.programs[service] = Program(command, self.data_dir / f"{service}.log", env=env)
 
     def start(self) -> "Fleet":
-        for program in self.programs.values():
-            program.start()
+        self.valkey.start()
+        self.valkey.wait()
+        for name, program in self.programs.items():
+            if name != "valkey":
+                program.start()
         return self
 
     def wait_until_ready(self) -> "Fleet":
         for service in SERVICES:
             self.wait_for(service)
         return self
+
+    async def restart(self, service: Service, number: signal.Signals) -> None:
+        """Ends it so and starts it again; returns when it is ready."""
+        await asyncio.to_thread(self.programs[service].end, number)
+        self.programs[service].start()
+        await asyncio.to_thread(self.wait_for, service)
 
     def wait_for(self, service: Service) -> None:
         url = f"http://{HOST}:{self.ports[service]}/readyz"

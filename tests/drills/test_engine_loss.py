@@ -30,14 +30,16 @@ async def flushed(fleet: Fleet, folder: Path) -> None:
 
 async def killed(fleet: Fleet, folder: Path) -> None:
     fleet.valkey.end(signal.SIGKILL)
-    await asyncio.to_thread(fleet.valkey.start)
+    fleet.valkey.start()
+    await asyncio.to_thread(fleet.valkey.wait)
 
 
 async def back_in_time(fleet: Fleet, folder: Path) -> None:
     """What was copied when the room had just opened is all that the engine finds when it starts again."""
     fleet.valkey.end(signal.SIGKILL)
     fleet.valkey.put_back(folder / "older")
-    await asyncio.to_thread(fleet.valkey.start)
+    fleet.valkey.start()
+    await asyncio.to_thread(fleet.valkey.wait)
 
 
 async def frozen(fleet: Fleet, folder: Path) -> None:

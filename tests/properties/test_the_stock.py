@@ -403,8 +403,6 @@ class TheStock(RuleBasedStateMachine):
         await self.app.aclose()
 
 
-def test_the_stock_keeps_what_it_promises(
-    redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_stock_keeps_what_it_promises(redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_room, "_start", lambda *_: None)
     run_machine(TheStock, redis_url, postgres_url, settings=bounded(examples=10, steps=30))
