@@ -11,7 +11,7 @@ import httpx
 from tests.support.suite import Fan, bearer
 
 T = TypeVar("T")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # a service may take long to start on a busy machine
 
 
 async def insist(act: Callable[[], Awaitable[T]], *, within_s: float = PATIENCE_S) -> T:

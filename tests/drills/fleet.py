@@ -37,7 +37,7 @@ class Program:
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, env=self._env, stdout=log, stderr=log,
-                preexec_fn=dies_with_this_process(signal.SIGTERM),  # noqa: PLW1509 - it only calls the kernel
+                preexec_fn=dies_with_this_process(signal.SIGTERM),
             )  # fmt: skip
 
     def send(self, number: signal.Signals) -> None:

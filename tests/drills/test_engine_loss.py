@@ -1,12 +1,13 @@
-"""The engine is lost in every way there is, in the middle of an on-sale: places, order and passes stay, nobody is called
-twice, and calling goes on by itself.
+"""The engine is lost in every way there is, in the middle of an on-sale: places, order and passes stay, nobody is
+called twice, and calling goes on by itself.
 """
 
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -20,7 +21,7 @@ FANS, INSIDE = 40, 3
 AWAY_S = 4.0
 ROOM = {"rate_per_s": 4, "burst": 3, "max_active": 100, "claim_window_s": 120}
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 200, "price_minor": 3000}]
-Mishap = Callable[[Fleet, Path], Awaitable[None]]
+Mishap = Callable[[Fleet, Path], Coroutine[Any, Any, None]]
 
 
 async def flushed(fleet: Fleet, folder: Path) -> None:

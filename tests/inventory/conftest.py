@@ -1,7 +1,7 @@
 """A running inventory over real engines, with fans, operators and neighbours to ask it."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +136,7 @@ class Inventory:
         await wait_until(is_ready)
 
 
-async def start(settings: Settings) -> AsyncIterator[Inventory]:
+async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         room: Room = app.state.room

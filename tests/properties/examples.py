@@ -1,4 +1,4 @@
-"""How long the state machines run: a few fixed examples in `make test`, many random ones with `ONSALE_EXAMPLES=2000`."""
+"""How long the state machines run: a few fixed examples in `make test`, random ones with `ONSALE_EXAMPLES=2000`."""
 
 import os
 from typing import Any

@@ -338,7 +338,7 @@ class TheStock(RuleBasedStateMachine):
             yield
 
     async def _read(self, *, astray: bool = False) -> None:
-        """The ledger is as the notebook says; what was due may have ended, what was never written may be a tombstone."""
+        """The ledger is as the notebook says; what was due may have ended, what was never written be a tombstone."""
         async with self.room.engine.connect() as connection:
             rows = (await connection.execute(ROWS)).all()
         assert {row.reservation_id for row in rows if not row.tombstone} == set(self.notes.entries)
@@ -405,4 +405,4 @@ class TheStock(RuleBasedStateMachine):
 
 def test_the_stock_keeps_what_it_promises(redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_room, "_start", lambda *_: None)
-    run_machine(TheStock, redis_url, postgres_url, settings=bounded(examples=10, steps=30))
+    run_machine(TheStock, redis_url, postgres_url, settings=bounded(examples=6, steps=30))
