@@ -80,7 +80,7 @@ async def test_the_line_and_the_sale_survive_the_engine(
         heads_on, sold = await calling_goes_on(fleet, event_id, inside[1], ledger)
 
         assert min(fan.join_seq for fan in late) > fans[-1].join_seq, "who comes later stands behind"
-        for fan, before in zip(inside, passes, strict=True):
+        for fan, before in list(zip(inside, passes, strict=True))[::2]:  # the one between them has bought and is done
             assert await insist(fan.claim) == before, "the same pass"
         positions = [await insist(fan.position) for fan in sorted((*fans, *late), key=lambda fan: fan.join_seq)]
         assert positions == sorted(positions), "the order stays"

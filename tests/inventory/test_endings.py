@@ -11,8 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory import audit as audit_room
 from services.inventory import endings, holds, sweeper
 from services.inventory.endings import scan
-from services.inventory.gate import Gate
+from services.inventory.gate import Gate, Gated
 from services.inventory.keys import Keys
+from services.inventory.reservations import make_ask
+from services.inventory.schemas import ReservationAsk
+from shared.tokens import Pass
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.wait import wait_until
 
@@ -232,3 +235,15 @@ async def test_due_holds_in_the_way_are_settled_and_the_hold_is_tried_once_more(
     still.travel(HOLD_MS + 60)
     answer = await still.reserve("second", ga_section="GA1", ga_quantity=6)
     assert answer.status_code == (201 if guarded else 409)
+
+
+async def test_who_asks_again_after_a_crash_is_told_the_reservation_that_is_written(still: Inventory) -> None:
+    """A process died between gate and ledger; the fan's next request, under another key, completes its hold."""
+    room = still.room
+    layout = room.catalogue.layout(EVENT)
+    lost = make_ask(layout, Pass(EVENT, "fan", "jti-fan", 1, 0, 7, 6, 1, 2), ReservationAsk(seats=["A-1-1"]), "first")
+    assert isinstance((await room.gate.hold(EVENT, [holds._call(lost)]))[0], Gated)
+    answer = await still.reserve("fan", key="second", seats=["A-1-1"])
+    assert (answer.status_code, answer.json()["reservation_id"]) == (201, lost.reservation_id)
+    assert (await still.mine("GET", answer.json()["reservation_id"])).status_code == 200
+    assert await still.broken() == []

@@ -109,8 +109,8 @@ class TheStock(RuleBasedStateMachine):
     def _note(self, holder: str, wish: Wish, answer: Any) -> str:
         """Takes down what somebody was answered; the word for it."""
         if isinstance(answer, Held):
-            entry = self.notes.unwritten.pop(answer.ask.reservation_id, None)
-            known = entry or Entry(answer.ask.reservation_id, holder, wish, answer.until_ms)
+            entry = self.notes.unwritten.pop(answer.reservation_id, None)
+            known = entry or Entry(answer.reservation_id, holder, wish, answer.until_ms)
             self.notes.write(known)
             return "held"
         if isinstance(answer, Record):
@@ -143,7 +143,7 @@ class TheStock(RuleBasedStateMachine):
         first = self.run(self._reserve(holder, wish, key))
         if self._note(holder, wish, first) != "held":
             return
-        entry = self.notes.entries[first.ask.reservation_id]
+        entry = self.notes.entries[first.reservation_id]
         again = self.run(self._reserve(holder, wish, key))
         assert isinstance(again, Record)
         assert again.reservation_id == entry.reservation_id
