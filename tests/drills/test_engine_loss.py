@@ -18,7 +18,7 @@ from tests.drills.fleet import Fleet
 from tests.support.wait import wait_until
 
 FANS, INSIDE = 40, 3
-AWAY_S = 4.0
+AWAY_S = 7.0
 ROOM = {"rate_per_s": 4, "burst": 3, "max_active": 100, "claim_window_s": 120}
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 200, "price_minor": 3000}]
 Mishap = Callable[[Fleet, Path], Coroutine[Any, Any, None]]

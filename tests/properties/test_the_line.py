@@ -256,4 +256,4 @@ class TheLine(RuleBasedStateMachine):
 
 
 def test_the_line_keeps_what_it_promises(redis_url: str, postgres_url: str) -> None:
-    run_machine(TheLine, redis_url, postgres_url, settings=bounded(examples=5, steps=22))
+    run_machine(TheLine, redis_url, postgres_url, settings=bounded(examples=12, steps=25))

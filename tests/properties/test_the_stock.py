@@ -405,4 +405,4 @@ class TheStock(RuleBasedStateMachine):
 
 def test_the_stock_keeps_what_it_promises(redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_room, "_start", lambda *_: None)
-    run_machine(TheStock, redis_url, postgres_url, settings=bounded(examples=6, steps=30))
+    run_machine(TheStock, redis_url, postgres_url, settings=bounded(examples=12, steps=30))
