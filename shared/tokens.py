@@ -1,7 +1,7 @@
 """Tokens that carry what a check needs, so that checking asks nobody.
 
-Queue token: a compact JWS HS256 with a fixed header. Pass: a JWT EdDSA any origin can verify with our JWKS.
-Order token: an HMAC over the reference, good for ever. The algorithm is fixed by us, never read from the token.
+Queue token: a compact JWS HS256 with a fixed header. Pass: a JWT EdDSA any origin can verify with our JWKS. The algorithm
+is fixed by us, never read from the token.
 """
 
 import base64
@@ -288,24 +288,3 @@ def jwks(public_keys: Keyring) -> dict[str, list[dict[str, str]]]:
             for kid, raw in public_keys.keys.items()
         ]
     }
-
-
-def sign_order_token(keys: Keyring, reference: str) -> str:
-    """`reference.kid.mac`: opens the order for good."""
-    return f"{reference}.{keys.kid}.{b64(keys.mac('order', reference))}"
-
-
-def read_order_token(keys: Keyring, text: str) -> str:
-    """The reference the token opens; raises `BadCredential`."""
-    try:
-        reference, kid, mac = text[:TOKEN_MAX_CHARS].split(".")
-        if hmac.compare_digest(unb64(mac), keys.mac("order", reference, kid=kid)):
-            return reference
-    except (ValueError, KeyError) as broken:
-        raise BadCredential from broken
-    raise BadCredential
-
-
-def checkout_key(keys: Keyring, jti: str) -> str:
-    """The key a fan's page builds its `Idempotency-Key` from: stable for one admission, unguessable for others."""
-    return b64(keys.mac("checkout", jti))[:32]

@@ -38,7 +38,7 @@ async def put_event(operator: Admin, inventory: InRoom, event_id: EventIdPath, f
         raise InvalidRequest("event_id in the file and in the address differ.")
     changed = await apply(inventory.engine, file)
     await inventory.watcher.look()
-    log.info("layout.applied", extra=data(event=event_id, by=operator.name, changed=changed))
+    log.info("layout.applied", extra=data(event_id=event_id, by=operator.name, changed=changed))
     capacity = sum(section.capacity for section in file.sections)
     return {"event_id": event_id, "changed": changed, "sections": len(file.sections), "capacity": capacity}
 

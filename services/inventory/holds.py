@@ -70,9 +70,10 @@ class Ask:
 
 @dataclass(slots=True)
 class Held:
-    """A reservation just made."""
+    """A reservation just made; under an earlier request's id when that one was gated and its process died."""
 
     ask: Ask
+    reservation_id: str
     until_ms: int
 
 
@@ -189,7 +190,8 @@ class Reserver:
             for take, outcome in zip(takes.values(), outcomes, strict=True):
                 if outcome == "written":
                     written.append(take)
-                    answer: Answer | BaseException = Held(batch.asks[by_id[take.reservation_id][0]], take.until_ms)
+                    ask = batch.asks[by_id[take.reservation_id][0]]
+                    answer: Answer | BaseException = Held(ask, take.reservation_id, take.until_ms)
                 else:
                     answer = await self._undone(batch.asks[by_id[take.reservation_id][0]], take, outcome)
                 for i in by_id[take.reservation_id]:

@@ -145,7 +145,9 @@ def digest_id(event_id: str, holder: str, key: str) -> str:
 def answer_body(answer: Answer) -> dict[str, Any]:
     if isinstance(answer, Held):
         ask = answer.ask
-        return reservation_body(ask.reservation_id, "pending_payment", answer.until_ms, ask.layout.currency, ask.basket)
+        return reservation_body(
+            answer.reservation_id, "pending_payment", answer.until_ms, ask.layout.currency, ask.basket
+        )
     return record_body(answer)
 
 

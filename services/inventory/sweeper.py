@@ -50,7 +50,7 @@ class Sweeper:
                         await settle(self._engine, self._gate, layout.event_id, due, now_ms=now_ms)
                     due = due if len(due) == DUE_MAX else []
             except (*ENGINE_AWAY, *LEDGER_AWAY) as away:
-                log.warning("sweep.skipped", extra=data(event=layout.event_id, error=type(away).__name__))
+                log.warning("sweep.skipped", extra=data(event_id=layout.event_id, error=type(away).__name__))
 
     async def scan(self) -> None:
         """By the ledger, whatever the gates remember; a deadline is always the engine's."""
@@ -72,7 +72,7 @@ class Sweeper:
         try:
             words = (await self._orders.payments(refs)).payments
         except Problem as problem:
-            log.warning("orders.silent", extra=data(event=event_id, problem=problem.slug, waiting=len(refs)))
+            log.warning("orders.silent", extra=data(event_id=event_id, problem=problem.slug, waiting=len(refs)))
             return
         gone = [ref for ref, word in zip(refs, words, strict=True) if word in ("dead", "absent")]
         if gone:

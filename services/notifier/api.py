@@ -12,9 +12,10 @@ from services.notifier.room import Room
 from services.notifier.stream import Listener, Stream
 from shared.auth import bearer, order_cookie, pass_cookie, queue_cookie, require_credential
 from shared.clock import now_s
+from shared.order_tokens import read_order_token
 from shared.problems import BadCredential, NoCredential, NotAllowed, NotFound, Problem, WrongEvent
 from shared.routes import EVENT_ID, REFERENCE, SECTION_ID
-from shared.tokens import QueueToken, read_order_token
+from shared.tokens import QueueToken
 from shared.user_jwt import User
 
 EVENT_PATH = "/events/{event_id}/sections/updates"

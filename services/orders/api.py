@@ -20,7 +20,7 @@ from services.orders.tables import order as order_table
 from shared.auth import order_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.inputs import ReferencePath
-from shared.tokens import sign_order_token
+from shared.order_tokens import sign_order_token
 
 router = APIRouter(tags=["orders"])
 COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any

@@ -13,9 +13,10 @@ from services.orders.problems import UnknownOrder
 from services.orders.steps import Order
 from shared.auth import SAFE_METHODS, bearer, order_cookie, require_own_origin
 from shared.clock import now_s
+from shared.order_tokens import read_order_token
 from shared.problems import BadCredential, NoCredential
 from shared.routes import EVENT_ID
-from shared.tokens import Keyring, PassReader, read_order_token
+from shared.tokens import Keyring, PassReader
 from shared.user_jwt import Users
 
 PASSES_MAX = 16

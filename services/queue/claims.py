@@ -26,10 +26,11 @@ from shared.contracts.queue import (
     PlaceState,
     PlaceStatus,
 )
+from shared.order_tokens import checkout_key
 from shared.postgres import AsyncEngine
 from shared.problems import BadCredential, StaleEpoch, Unavailable
 from shared.redis import ENGINE_AWAY
-from shared.tokens import Keyring, Pass, checkout_key, sign_pass
+from shared.tokens import Keyring, Pass, sign_pass
 
 ENDED: dict[str, PlaceState] = {"completed": "completed", "expired": "expired", "left": "left"}
 

@@ -34,9 +34,10 @@ from shared.contracts.queue import (
     RoomQuestion,
     StatusAnswer,
 )
+from shared.order_tokens import checkout_key
 from shared.problems import Problem, StaleEpoch, Unavailable, UnknownEvent
 from shared.settings import development_keys
-from shared.tokens import Pass, checkout_key, sign_pass
+from shared.tokens import Pass, sign_pass
 
 SESSION_S = 600
 

@@ -1,14 +1,21 @@
 """How holds end: by deadline, by scan, by hand; and what is being paid is never reaped."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory import endings, sweeper
-from services.inventory.endings import scan, settle
+from services.inventory import audit as audit_room
+from services.inventory import endings, holds, sweeper
+from services.inventory.endings import scan
+from services.inventory.gate import Gate, Gated
 from services.inventory.keys import Keys
+from services.inventory.reservations import make_ask
+from services.inventory.schemas import ReservationAsk
+from shared.tokens import Pass
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.wait import wait_until
 
@@ -75,17 +82,52 @@ async def test_two_scanners_share_the_work(inventory: Inventory) -> None:
     assert await inventory.left("A") == (15, 0)
 
 
-async def test_the_ledger_is_asked_before_a_due_hold_is_freed(inventory: Inventory) -> None:
-    """The gate thinks a hold is due; the ledger knows it was extended, or is being paid, and the gate takes that."""
-    room, redis = inventory.room, inventory.room.gate.redis
-    extended, paying = await made(inventory, "one", seats=["A-1-1"]), await made(inventory, "two", seats=["A-1-2"])
-    await inventory.step("begin-payment", paying, "order-1")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_the_ledger_is_asked_before_a_due_hold_is_freed(
+    still: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """The gate thinks a hold is due; the ledger knows it was extended, or is being paid, and the gate takes that. A
+    sweeper that believes the gate offers seats that are somebody's.
+    """
+    room, redis = still.room, still.room.gate.redis
+    extended, paying = await made(still, "one", seats=["A-1-1"]), await made(still, "two", seats=["A-1-2"])
+    await still.step("begin-payment", paying, "order-1")
     await redis.zadd(KEYS.deadlines, {extended: 1, paying: 1})
     now_ms, due = await room.gate.due(EVENT, count_max=10)
-    await settle(room.engine, room.gate, EVENT, due or [extended, paying], now_ms=now_ms)
-    assert await inventory.left("A") == (13, 2)
-    assert await redis.zscore(KEYS.deadlines, extended) > now_ms
-    assert await redis.zscore(KEYS.deadlines, paying) is None
+    assert set(due) == {extended, paying}
+    if not guarded:
+        monkeypatch.setattr(sweeper, "settle", _freed_unasked)
+    await room.sweeper.sweep()
+    assert await still.left("A") == ((13, 2) if guarded else (15, 0))
+    assert (await still.broken() == []) == guarded
+    if guarded:
+        assert await redis.zscore(KEYS.deadlines, extended) > now_ms
+        assert await redis.zscore(KEYS.deadlines, paying) is None
+
+
+async def _freed_unasked(engine: AsyncEngine, gate: Gate, event_id: str, due: Sequence[str], *, now_ms: int) -> None:
+    await gate.release(event_id, due)
+
+
+@pytest.mark.parametrize("by", ["deadline", "scan", "nobody"])
+async def test_deadlines_and_scan_each_end_a_hold_alone(still: Inventory, by: str) -> None:
+    reservation_id = await made(still)
+    still.travel(HOLD_MS + sweeper.SCAN_BEHIND_MS + overdue_ms())
+    if by == "deadline":
+        await still.room.sweeper.sweep()
+    elif by == "scan":
+        await still.room.gate.redis.delete(KEYS.deadlines)
+        await still.room.sweeper.scan()
+    ended = by != "nobody"
+    assert (await status(still, reservation_id) == "expired") == ended
+    assert {row[1] for row in await release_log(still)} == ({by} if ended else set())
+    assert (await still.broken(at_rest=True) == []) == ended
+    assert ended or any("past its time" in finding["invariant"] for finding in await still.broken())
+
+
+def overdue_ms() -> int:
+    """So much later the audit calls a hold overdue."""
+    return audit_room.SWEEP_SLACK_MS + 100
 
 
 async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_freed(
@@ -147,8 +189,10 @@ async def _released(inventory: Inventory) -> bool:
 
 
 async def test_a_hold_being_paid_is_never_reaped_until_its_order_is_dead(inventory: Inventory) -> None:
+    """Nor when the gate never heard of the payment and calls the hold due."""
     reservation_id = await made(inventory)
     await inventory.step("begin-payment", reservation_id, "order-1")
+    await inventory.room.gate.redis.zadd(KEYS.deadlines, {reservation_id: 1})
     inventory.travel(3_600_000)
     room = inventory.room
     now_ms, _ = await room.gate.due(EVENT, count_max=1)
@@ -177,9 +221,29 @@ async def test_silent_orders_release_nothing(inventory: Inventory, monkeypatch: 
     assert sweeper.ASK_MAX <= 256
 
 
-async def test_due_holds_in_the_way_are_settled_and_the_hold_is_tried_once_more(inventory: Inventory) -> None:
-    inventory.room.sweeper.sweep = inventory.room.sweeper.scan = None  # type: ignore[assignment, method-assign]
-    await made(inventory, "first", ga_section="GA1", ga_quantity=6)
-    await inventory.room.gate.correct(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
-    inventory.travel(HOLD_MS + 60)
-    assert (await inventory.reserve("second", ga_section="GA1", ga_quantity=6)).status_code == 201
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_due_holds_in_the_way_are_settled_and_the_hold_is_tried_once_more(
+    still: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    async def unsettled(*_: Any, **__: Any) -> None:
+        return None
+
+    if not guarded:
+        monkeypatch.setattr(holds, "settle", unsettled)
+    await made(still, "first", ga_section="GA1", ga_quantity=6)
+    await still.room.gate.correct(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
+    still.travel(HOLD_MS + 60)
+    answer = await still.reserve("second", ga_section="GA1", ga_quantity=6)
+    assert answer.status_code == (201 if guarded else 409)
+
+
+async def test_who_asks_again_after_a_crash_is_told_the_reservation_that_is_written(still: Inventory) -> None:
+    """A process died between gate and ledger; the fan's next request, under another key, completes its hold."""
+    room = still.room
+    layout = room.catalogue.layout(EVENT)
+    lost = make_ask(layout, Pass(EVENT, "fan", "jti-fan", 1, 0, 7, 6, 1, 2), ReservationAsk(seats=["A-1-1"]), "first")
+    assert isinstance((await room.gate.hold(EVENT, [holds._call(lost)]))[0], Gated)
+    answer = await still.reserve("fan", key="second", seats=["A-1-1"])
+    assert (answer.status_code, answer.json()["reservation_id"]) == (201, lost.reservation_id)
+    assert (await still.mine("GET", answer.json()["reservation_id"])).status_code == 200
+    assert await still.broken() == []

@@ -12,9 +12,10 @@ from services.inventory import turns
 from services.inventory.settings import Settings
 from shared.clock import now_s
 from shared.contracts.queue import HoldersQuestion, PlacesQuestion
+from shared.order_tokens import checkout_key
 from shared.problems import Unavailable
 from shared.settings import development_keys
-from shared.tokens import Keyring, PassReader, QueueToken, QueueTokens, checkout_key
+from shared.tokens import Keyring, PassReader, QueueToken, QueueTokens
 from shared.user_jwt import holder_of
 from tests.gateway.fake_queue import FakeQueue, FakeRoom, listening
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass, start

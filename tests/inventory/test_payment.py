@@ -1,11 +1,13 @@
 """Payment owns a hold by name: every step, every wrong order, every repetition."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from services.inventory import payment
+from shared.contracts.inventory import PaymentStep
 from tests.inventory.conftest import EVENT, Inventory, event_file
 
 UNLOCKED = "SELECT CAST(:event_ids AS text[]), CAST(:customer_keys AS text[])"
@@ -36,6 +38,44 @@ async def test_only_the_order_that_began_may_go_on(inventory: Inventory) -> None
     assert (await inventory.step("begin-payment", reservation_id, "order-2"))["word"] == "ended"
     assert (await inventory.step("release", reservation_id, "order-1"))["word"] == "ended"
     assert await inventory.broken(at_rest=True) == []
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("verb", ["begin-payment", "end-payment", "confirm", "release"])
+async def test_another_order_cannot_touch_a_payment_under_way(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, verb: str, guarded: bool
+) -> None:
+    """The first order's card may be charged at this moment. Whoever takes its hold, takes what will have been paid."""
+    reservation_id = await hold(inventory)
+    await inventory.step("begin-payment", reservation_id, "order-1")
+    with monkeypatch.context() as unguarded:
+        if not guarded:
+            _believe_every_order(unguarded)
+        word = (await inventory.step(verb, reservation_id, "order-2"))["word"]
+    assert word == ("done" if not guarded else "being-paid" if verb == "begin-payment" else "not-owner")
+    first = await inventory.step("confirm", reservation_id, "order-1")
+    paid = (first["word"], first["order_reference"], first["reservation"]["status"])
+    assert (paid == ("done", "order-1", "confirmed")) == guarded
+
+
+def _believe_every_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step looks at whose payment it is: each is done as if the asking order had begun it."""
+    begin = payment.Payments._begin
+
+    def believing(decide: Any) -> Any:
+        def step_of_anybody(turn: Any, step: PaymentStep) -> str:
+            turn.records[step.reservation_id].order_reference = step.order_reference
+            return str(decide(turn, step))
+
+        return step_of_anybody
+
+    def begin_of_anybody(self: payment.Payments, turn: Any, step: PaymentStep, usage: Any) -> str:
+        turn.records[step.reservation_id].status = "pending_payment"
+        return begin(self, turn, step, usage)
+
+    for name in ("_end", "_confirm", "_release"):
+        monkeypatch.setattr(payment, name, believing(getattr(payment, name)))
+    monkeypatch.setattr(payment.Payments, "_begin", begin_of_anybody)
 
 
 async def test_time_to_pay_is_given_once(inventory: Inventory) -> None:

@@ -135,3 +135,23 @@ async def test_reconcile_corrects_only_what_stays_wrong(inventory: Inventory) ->
     assert (await reconciler.look(layout))["corrected"] >= 4
     assert (await reconciler.look(layout))["differences"] == 0
     assert await inventory.broken() == []
+
+
+async def test_reconcile_corrects_a_section_once_though_its_hold_goes_too(still: Inventory) -> None:
+    """The gate holds floor tickets that the ledger has not: freeing that hold and correcting the counts are one and the
+    same correction.
+    """
+    room = still.room
+    layout, reconciler = room.catalogue.layout(EVENT), room.reconciler
+    at_s = 1_000.0
+    reconciler._clock = lambda: at_s
+    await room.gate.hold(EVENT, [
+        {"reservation_id": "r1", "holder": "ghost", "jti": "j", "stock_print": "a", "body_print": "b",
+         "basket": "A:0;GA1*2", "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5}
+    ])  # fmt: skip
+    await reconciler.look(layout)
+    at_s += 6
+    await reconciler.look(layout)
+    counts = await room.gate.redis.hgetall(KEYS.counts)
+    assert (counts[b"GA1:available"], counts[b"GA1:held"]) == (b"20", b"0")
+    assert (await reconciler.look(layout))["differences"] == 0

@@ -29,10 +29,11 @@ from shared.contracts.frames import (
 from shared.contracts.inventory import StockQuestion
 from shared.contracts.orders import OrdersAnswer, OrdersQuestion
 from shared.contracts.queue import HoldersAnswer, HoldersQuestion, LifeAnswer, LifeReport, PlaceFound, RoomQuestion
+from shared.order_tokens import sign_order_token
 from shared.problems import Unavailable, UnknownEvent
 from shared.service import create_service, drain, internal, public
 from shared.settings import ServiceSettings, development_keys
-from shared.tokens import Pass, QueueToken, QueueTokens, sign_order_token, sign_pass
+from shared.tokens import Pass, QueueToken, QueueTokens, sign_pass
 from tests.notifier.ear import Ear
 from tests.support.wait import wait_until
 

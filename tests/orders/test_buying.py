@@ -3,8 +3,8 @@
 from shared.auth import order_cookie
 from shared.contracts.events import Event
 from shared.contracts.frames import OrderFrame, order_channel
+from shared.order_tokens import read_order_token
 from shared.outbox import log_stream, read_log
-from shared.tokens import read_order_token
 from tests.orders.holds import EVENT
 from tests.orders.shop import ADMIN_SECRET, pass_of
 from tests.support.wait import wait_until

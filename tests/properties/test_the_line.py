@@ -1,20 +1,28 @@
-"""Whatever fans, operators and engines do, in any order: the line keeps what it promises (invariants 3, 4 and 5)."""
+"""Whatever fans, operators, dying processes and engines do, in any order: the line keeps what it promises (invariants
+3, 4, 5 and 10).
+"""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from services.queue import by_hand
 from services.queue.app import build
+from services.queue.audit import audit
+from services.queue.line import EngineNotReady
+from services.queue.placing import place
 from services.queue.rooms import Action
 from services.queue.settings import QueueSettings
 from shared.clock import now_ms
+from shared.problems import StaleEpoch
+from tests.properties.examples import bounded, run_machine
 from tests.queue.conftest import EVENT, Inventory, Queue
 
 MAX_ACTIVE, BURST, WINDOW_S, CLAIM_S = 9, 3, 30, 20
@@ -39,6 +47,7 @@ class Model:
     calls: int = 0
     at_ms: int = 0
     head: int = 0
+    highest: int = 0  # number given out
 
 
 class TheLine(RuleBasedStateMachine):
@@ -86,9 +95,13 @@ class TheLine(RuleBasedStateMachine):
 
     async def look(self) -> None:
         """Takes down what the ledger says was called and has ended."""
-        rows = await self.queue.sql("SELECT join_seq, holder, ended_at IS NULL AS live FROM queue.place")
+        places = "SELECT join_seq, holder, ended_at IS NULL AS live FROM queue.place WHERE epoch = :epoch"
+        rows = await self.queue.sql(places, epoch=self.queue.epoch)
         self.model.places = {row.holder: row.join_seq for row in rows if row.live}
-        called = await self.queue.sql("SELECT join_seq FROM queue.admission")
+        self.model.highest = max([self.model.highest, *(row.join_seq for row in rows)])
+        called = await self.queue.sql(
+            "SELECT join_seq FROM queue.admission WHERE epoch = :epoch", epoch=self.queue.epoch
+        )
         self.model.called = {row.join_seq for row in called}
         self.model.tokens -= len(called) - self.model.calls
         self.model.calls = len(called)
@@ -99,6 +112,7 @@ class TheLine(RuleBasedStateMachine):
         for fan, answer in zip(fans, answers, strict=True):
             assert answer.word in ("joined", "known")
             assert self.model.places.get(fan, answer.join_seq) == answer.join_seq, "one live place"
+            assert fan in self.model.places or answer.join_seq > self.model.highest, "a number is never given again"
             self.model.heard_ms[answer.join_seq] = self.now_ms()
         self.passes()
         self.run(self.look())
@@ -173,6 +187,46 @@ class TheLine(RuleBasedStateMachine):
             self.run(self.queue.running.recovery.rebuild(EVENT))
             self.tick(then_s)
 
+    @rule(count=st.integers(1, 4), lands=st.booleans(), then_s=LATER_S)
+    def a_slow_batch(self, count: int, lands: bool, then_s: float) -> None:
+        """Its process took numbers and then slept, or died: whoever came behind it waits a moment, and no longer."""
+        at_once, room = self.now_ms(), self.run(self.queue.running.rooms.get(EVENT))
+        numbers = self.run(self.queue.running.line.allocate(room, 0, f"slow-{at_once}", count=count))
+        if isinstance(numbers, str):
+            return
+        self.model.highest = max(self.model.highest, numbers.first + numbers.granted - 1)
+        self.tick(then_s)
+        if lands:
+            rows = [(f"slow-{n}-{at_once}", None) for n in range(numbers.granted)]
+            placed = self.run(place(self.engine, room, 0, numbers.first, rows, fill=numbers.fill, hashes={}))
+            self.run(self.queue.running.line.land(room, 0, numbers.member, set(placed.given.values())))
+            self.run(self.look())
+
+    @rule()
+    def a_gatekeeper_dies(self) -> None:
+        """It has called in the engine, and not yet written: whoever turns next writes it, also after a loss."""
+        self.passes(0.5)
+        room = self.run(self.queue.running.rooms.get(EVENT))
+        stock = self.run(self.queue.running.gatekeeper.board.of(EVENT))
+        with contextlib.suppress(EngineNotReady):
+            self.run(self.queue.running.line.tick(room, deaf=False, stock=stock))
+
+    @rule(then_s=SOON_S)
+    def reset(self, then_s: float) -> None:
+        """The line starts anew; whoever comes with a token of the old one is told so."""
+        old = self.queue.places((1, "fan-1"))
+        room = self.run(self.queue.running.rooms.reset(EVENT, actor="test", reason=None))
+        self.run(self.queue.running.gatekeeper.obey(room))
+        self.passes()
+        self.queue.epoch = room.epoch
+        self.model.heard_ms, self.model.called, self.model.calls = {}, set(), 0
+        self.model.head = self.model.highest = 0
+        self.run(self.look())
+        assert self.model.places == {}
+        with pytest.raises(StaleEpoch):
+            self.run(self.queue.running.claims.claim(old))
+        self.tick(then_s)
+
     def _move(self, action: Action) -> None:
         self.passes()
         room = self.run(self.queue.running.rooms.move(EVENT, action, actor="test", reason=None))
@@ -183,7 +237,9 @@ class TheLine(RuleBasedStateMachine):
     @invariant()
     def a_holder_has_one_live_place(self) -> None:
         rows = self.run(
-            self.queue.sql("SELECT 1 FROM queue.place WHERE ended_at IS NULL GROUP BY holder HAVING count(*) > 1")
+            self.queue.sql(
+                "SELECT 1 FROM queue.place WHERE ended_at IS NULL GROUP BY epoch, holder HAVING count(*) > 1"
+            )
         )
         assert not rows
 
@@ -193,8 +249,14 @@ class TheLine(RuleBasedStateMachine):
 
     @invariant()
     def not_more_inside_than_may_be(self) -> None:
-        keys = f"queue:{{{EVENT}}}:1:called", f"queue:{{{EVENT}}}:1:active"
+        keys = (f"queue:{{{EVENT}}}:{self.queue.epoch}:{what}" for what in ("called", "active"))
         assert sum(self.run(self.redis.zcard(key)) for key in keys) <= MAX_ACTIVE
+
+    @invariant()
+    def engine_and_ledger_agree(self) -> None:
+        """The live audit finds nothing, also right after a loss."""
+        room = self.run(self.queue.running.rooms.get(EVENT))
+        assert [line for line in self.run(audit(self.engine, self.redis, room)) if not line["holds"]] == []
 
     def teardown(self) -> None:
         self.run(self.redis.aclose())
@@ -203,14 +265,4 @@ class TheLine(RuleBasedStateMachine):
 
 
 def test_the_line_keeps_what_it_promises(redis_url: str, postgres_url: str) -> None:
-    machine = type("TheLineHere", (TheLine,), {"redis_url": redis_url, "postgres_url": postgres_url})
-    bounded = settings(
-        max_examples=8,
-        stateful_step_count=25,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(machine, settings=bounded)
+    run_machine(TheLine, redis_url, postgres_url, settings=bounded(examples=12, steps=25))

@@ -80,6 +80,7 @@ class Queue:
     redis: Redis
     inventory: Inventory
     time_ms: int = field(default_factory=now_ms)
+    epoch: int = 1
 
     async def open(self, **room) -> None:
         """An open room whose bucket is full: nobody has to wait for tokens."""
@@ -112,9 +113,9 @@ class Queue:
         self.later(after_s)
         return await self.running.gatekeeper.turn(EVENT)
 
-    def places(self, *refs: tuple[int, str], epoch: int = 1, lane: int = 0) -> PlacesQuestion:
+    def places(self, *refs: tuple[int, str], lane: int = 0, epoch: int | None = None) -> PlacesQuestion:
         places = [PlaceRef(lane=lane, join_seq=seq, holder=holder) for seq, holder in refs]
-        return PlacesQuestion(event_id=EVENT, epoch=epoch, places=places)
+        return PlacesQuestion(event_id=EVENT, epoch=epoch or self.epoch, places=places)
 
     async def status(self, *refs: tuple[int, str]) -> list[PlaceState]:
         return [place.status for place in await self.running.claims.status(self.places(*refs))]
@@ -131,11 +132,11 @@ class Queue:
             return result.fetchall() if result.returns_rows else []
 
     async def called(self) -> list[int]:
-        rows = await self.redis.zrange(f"queue:{{{EVENT}}}:1:called", 0, -1)
+        rows = await self.redis.zrange(f"queue:{{{EVENT}}}:{self.epoch}:called", 0, -1)
         return sorted(int(row.split(b":")[1]) for row in rows)
 
     async def heard(self, *join_seqs: int, lane: int = 0) -> None:
-        await self.running.line.hear(EVENT, 1, lane, join_seqs)
+        await self.running.line.hear(EVENT, self.epoch, lane, join_seqs)
 
     async def ears_open(self) -> None:
         """Lets the time pass in which everybody is taken as live."""

@@ -1,11 +1,14 @@
 """The app as it is served: loops running, operators and neighbours at their doors."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 from redis.asyncio import Redis
 
+from services.queue import joins as joins_room
+from services.queue import placing
 from services.queue.app import create_app
 from services.queue.settings import QueueSettings
 from shared.auth import AdminKeys
@@ -83,6 +86,37 @@ async def test_from_the_event_file_to_a_pass(admin, queue_client: QueueClient, r
     assert (room["called"], room["active"]) == (1, 1)
     general = room["lanes"]["0"]
     assert (general["name"], general["head_seq"], general["tail_seq"], general["calls"]) == ("General", 2, 2, 2)
+
+
+async def test_a_running_queue_renews_the_batch_it_is_writing(
+    app, admin, queue_client: QueueClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
+):
+    """While the insert is pending its batch shows a sign of life each second, from a loop that nobody calls."""
+    await put(admin)
+    await admin.post(f"/admin/queue/events/{EVENT}/room/open", json={"reason": "test"})
+    begun, disk = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*args, **named):
+        begun.set()
+        await disk.wait()
+        return await placing.place(*args, **named)
+
+    monkeypatch.setattr(joins_room, "place", slowly)
+    joining = asyncio.create_task(queue_client.join(batch("ann")))
+    await begun.wait()
+
+    async def noted_ms() -> float:
+        [(_, at_ms)] = await redis.zrange(f"queue:{{{EVENT}}}:1:0:inflight", 0, -1, withscores=True)
+        return float(at_ms)
+
+    first_ms = await noted_ms()
+
+    async def renewed() -> bool:
+        return await noted_ms() > first_ms
+
+    await wait_until(renewed)
+    disk.set()
+    assert [joined.join_seq for joined in (await joining).joined] == [1]
 
 
 async def test_an_operator_changes_the_rate_and_the_next_tick_obeys(admin, queue_client: QueueClient):

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -127,12 +128,38 @@ async def test_leaving_ends_the_place_and_the_holder_may_join_again(queue: Queue
     assert await queue.called() == [2]
 
 
-async def test_leaving_with_a_pass_revokes_it_before_the_slot_is_free(queue: Queue, inventory):
+@pytest.fixture
+def freed_first(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """The other way round: the slot is given back, and then inventory is asked to revoke the pass."""
+
+    def turn_round() -> None:
+        sessions, end = queue.running.sessions, queue.running.sessions.end
+
+        async def close_then_end(event_id, epoch, ending, *, how, leaving=False):
+            seats = [(one.lane, one.join_seq) for one in ending]
+            await sessions.close(event_id, epoch, seats, how=how, unclaimed=False)
+            return await end(event_id, epoch, ending, how=how, leaving=leaving)
+
+        monkeypatch.setattr(sessions, "end", close_then_end)
+
+    return turn_round
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_leaving_with_a_pass_revokes_it_before_the_slot_is_free(
+    queue: Queue, inventory, freed_first, guarded: bool
+):
     await admitted(queue)
+    if not guarded:
+        freed_first()
     inventory.away = True
     with pytest.raises(Exception, match="inventory"):
         await queue.leave((1, "ann"))
-    assert await queue.redis.zcard(f"{KEY}:active") == 2, "a working pass keeps its slot"
+    await queue.turn()
+    assert (await queue.redis.zcard(f"{KEY}:active") == 2) == guarded, "a working pass keeps its slot"
+    assert (await queue.called() == []) == guarded, "nobody is called into it"
+    if not guarded:
+        return
     inventory.away = False
     assert await queue.leave((1, "ann")) == ["left"]
     [asked] = inventory.ended
@@ -179,12 +206,17 @@ async def test_a_fan_who_is_paying_cannot_leave_the_session(queue: Queue, invent
     assert await queue.redis.zcard(f"{KEY}:active") == 2
 
 
-async def test_a_session_past_its_end_is_revoked_then_freed(queue: Queue, inventory):
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_session_past_its_end_is_revoked_then_freed(queue: Queue, inventory, freed_first, guarded: bool):
     await admitted(queue, session_s=100)
+    if not guarded:
+        freed_first()
     inventory.away = True
     await queue.turn(101)
     await queue.sessions_ended()
-    assert await queue.redis.zcard(f"{KEY}:active") == 2
+    assert (await queue.redis.zcard(f"{KEY}:active") == 2) == guarded
+    if not guarded:
+        return
     inventory.away = False
     await queue.turn()
     await queue.sessions_ended()

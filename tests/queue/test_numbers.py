@@ -1,7 +1,11 @@
 """Numbers: unique, in order, and nobody overtakes a batch that is still on its way to the ledger."""
 
+import asyncio
+
 import pytest
 
+from services.queue import joins as joins_room
+from services.queue import placing
 from services.queue.line import Line
 from services.queue.replies import Numbers
 from tests.queue.conftest import EVENT, Queue
@@ -73,28 +77,37 @@ async def test_a_batch_whose_process_died_holds_nobody_up_for_long(queue: Queue,
     assert (await queue.called() == [3, 4]) == guarded
 
 
-async def test_a_slow_batch_that_is_renewed_is_waited_for(queue: Queue):
+@pytest.mark.parametrize("missing", ["", "script", "process"])
+async def test_a_slow_batch_is_waited_for_while_its_process_renews_it(
+    queue: Queue, another, without, missing: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Its insert takes twelve seconds; without its signs of life those who came after it overtake."""
+    if missing == "script":
+        without("renew", "redis.call('ZADD', KEYS[2], 'XX', 'CH', now, ARGV[i])", "0")
     await queue.open()
-    slow = await allocate(queue, "slow")
-    await land(queue, await allocate(queue, "quick"))
+    await queue.ears_open()
+    begun, disk = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*args, **named):
+        begun.set()
+        await disk.wait()
+        return await placing.place(*args, **named)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(joins_room, "place", slowly)
+        joining = asyncio.create_task(queue.join("slow-1", "slow-2"))
+        await begun.wait()
+    other = another()
+    await other.join("quick-1", "quick-2")
     for _ in range(4):
         await queue.turn(3.0)
-        await queue.running.line.renew(EVENT, 1, 0, [slow.member])
-    assert await queue.called() == []
-    await land(queue, slow)
+        if missing != "process":
+            await queue.running.joins.renew()
+    assert (await queue.called() == []) == (not missing)
+    disk.set()
+    await joining
     await queue.turn()
     assert await queue.called() == [1, 2, 3, 4]
-
-
-async def test_a_process_renews_the_batches_it_is_writing(queue: Queue):
-    await queue.open()
-    numbers = await allocate(queue, "mine")
-    queue.running.joins._pending[numbers.member] = (EVENT, 1, 0)
-    key = f"queue:{{{EVENT}}}:1:0:inflight"
-    before = await queue.redis.zscore(key, numbers.member)
-    queue.later(2)
-    await queue.running.joins.renew()
-    assert await queue.redis.zscore(key, numbers.member) >= before + 1000
 
 
 async def test_numbers_that_never_landed_are_gaps_and_cost_no_call(queue: Queue):
@@ -173,8 +186,6 @@ async def test_one_holder_twice_in_a_batch_has_one_place(queue: Queue):
 
 
 async def test_one_fan_from_twenty_connections_has_one_place(queue: Queue, another):
-    import asyncio
-
     await queue.open(rate_per_s=0)
     others = [another() for _ in range(4)]
     joined = await asyncio.gather(*(others[i % 4].join("ann") for i in range(20)))

@@ -1,0 +1,64 @@
+"""A process that stops in the middle of taking a hold: after the gate, or after the ledger. It may wake up, or die."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory.gate import Gate, Gated, Refusal
+from services.inventory.holds import Answer, Ask, Reserver
+
+
+class SleepyGate(Gate):
+    """Stops once, where it was told to."""
+
+    def __init__(self, gate: Gate, stop: str) -> None:
+        super().__init__(gate.redis, clock_offset_ms=gate.clock_offset_ms)
+        self.stop, self.asleep, self.awake = stop, asyncio.Event(), asyncio.Event()
+        self.gated: Gated | None = None
+
+    async def hold(self, event_id: str, asks: Sequence[dict[str, Any]]) -> list[Gated | Refusal]:
+        words = await super().hold(event_id, asks)
+        if self.stop == "after the gate" and isinstance(words[0], Gated) and words[0].word == "held":
+            self.gated = words[0]
+            await self._sleep()
+        return words
+
+    async def written(self, event_id: str, release_at_ms: Mapping[str, int]) -> None:
+        if self.stop == "after the ledger":
+            await self._sleep()
+        await super().written(event_id, release_at_ms)
+
+    async def _sleep(self) -> None:
+        self.asleep.set()
+        await self.awake.wait()
+
+
+class Sleeper:
+    """One inventory process with one request in it."""
+
+    def __init__(self, engine: AsyncEngine, gate: Gate, ask: Ask, stop: str) -> None:
+        self.ask, self.gate = ask, SleepyGate(gate, stop)
+        self._reserver = Reserver(engine, self.gate, ask.layout.event_id, batch_max=8, waiting_max=8)
+        self.answer: asyncio.Task[Answer] = asyncio.create_task(self._reserver.reserve(ask))
+
+    async def settles(self) -> bool:
+        """Returns when it has fallen asleep (true) or got through."""
+        asleep = asyncio.create_task(self.gate.asleep.wait())
+        wanted = {asleep} if self.gate.stop == "after the ledger" else {asleep, self.answer}
+        await asyncio.wait({asleep, self.answer}, return_when=asyncio.FIRST_COMPLETED)
+        if self.answer.done() and not self.answer.exception():
+            await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED, timeout=1)
+        asleep.cancel()
+        return self.gate.asleep.is_set()
+
+    async def wake(self) -> None:
+        self.gate.awake.set()
+        await asyncio.gather(self.answer, return_exceptions=True)
+        await self._reserver.close()
+
+    async def die(self) -> None:
+        for task in (*self._reserver._commit._running, *self._reserver._following):
+            task.cancel()
+        await asyncio.gather(self.answer, *self._reserver._following, return_exceptions=True)
