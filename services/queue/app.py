@@ -81,8 +81,8 @@ def build(
     settings: QueueSettings, engine: postgres.AsyncEngine, client: redis.Redis, inventory: InventoryClient
 ) -> Running:
     """Ties everything to its handles; starts nothing."""
-    line = Line(client, clock_offset_ms=settings.clock_offset_ms)
     rooms = Rooms(engine)
+    line = Line(client, rooms.draw, clock_offset_ms=settings.clock_offset_ms)
     frames, life = Frames(client), Life(client, line, rooms)
     sessions = Sessions(engine, line, inventory)
     recovery = Recovery(engine, line, rooms, ramp=settings.ramp_after_loss)

@@ -218,7 +218,7 @@ class Joins:
     ) -> JoinAnswer:
         heads = {lane: at.head_seq for lane, at in frame.lanes.items()} if frame.ready else {}
         seats = [outcome for outcome in outcomes.values() if isinstance(outcome, tuple)]
-        states = await self._states(room, [seat for seat in seats if seat[1] <= heads.get(seat[0], 0)])
+        states = await self._states(room, [seat for seat in seats if room.draw.rank(*seat) <= heads.get(seat[0], 0)])
         otherwise: PlaceState = "prequeue" if frame.state == "prequeue" else "waiting"
         joined = []
         for join in batch.joins:

@@ -4,6 +4,7 @@ The fence comes first: the filling's number rises in the ledger while nobody wri
 claimed by an older filling is refused from then on; only then is the ledger read.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from sqlalchemy import update
 
 from services.queue import keys
+from services.queue.draws import Draw
 from services.queue.ledger import FENCE_ALONE, Of
 from services.queue.line import Line
 from services.queue.metrics import REBUILDS
@@ -22,6 +24,7 @@ from shared.redis import identity
 
 log = logging.getLogger("onsale.queue")
 Pair = str | int
+BREATHE_EVERY = 4096
 CALLED_PLACES, ENDED_RUNS = (statement(__package__, verb) for verb in ("called_places", "ended_runs"))
 
 
@@ -62,15 +65,15 @@ class Recovery:
             await connection.execute(
                 update(room_table).where(room_table.c.event_id == event_id).values(fill=before.fill + 1, engine=engine)
             )
-        return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and before.fill > 0)
+        return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and bool(before.engine))
 
     async def _holds(self, room: Room) -> bool:
         fields = await self._line.redis.hmget(keys.room(room.event_id), "ready", "fill", "epoch")
-        return bool(fields == [b"1", str(room.fill).encode(), str(room.epoch).encode()])
+        return bool(fields == [b"1", str(room.fill).encode(), room.draw.generation.encode()])
 
     async def _fill(self, room: Room, *, ramp: bool) -> bool:
         async with self._engine.connect() as connection:
-            told = await ask(connection, room.event_id, room.epoch)
+            told = await ask(connection, room.event_id, room.draw)
         room_fields = [*room.fields(), "config_version", str(room.version)]
         for lane, (head, tail) in told.lanes.items():
             room_fields += [f"head_seq:{lane}", str(head), f"join_seq:{lane}", str(tail)]
@@ -89,21 +92,24 @@ class Recovery:
         return filled
 
 
-async def ask(connection: AsyncConnection, event_id: str, epoch: int) -> Told:
-    """Everything the engine must know of a line, read from the ledger."""
-    told = Told(await Of(connection, event_id, epoch).lanes())
-    which = {"event_id": event_id, "epoch": epoch}
+async def ask(connection: AsyncConnection, event_id: str, draw: Draw) -> Told:
+    """Everything the engine must know of a line, read from the ledger; in ranks, once they are drawn."""
+    told = Told(await Of(connection, event_id, draw.epoch).lanes())
+    which = {"event_id": event_id, "epoch": draw.epoch}
     for row in await connection.execute(CALLED_PLACES, which):
-        _take_call(told, row)
+        _take_call(told, row, draw.rank(row.lane, row.join_seq))
     for lane, first, last in await connection.execute(ENDED_RUNS, which):
-        _set(told.done, lane, first, last)
+        for n, (from_rank, to_rank) in enumerate(draw.runs(lane, first, last)):
+            _set(told.done, lane, from_rank, to_rank)
+            if n % BREATHE_EVERY == BREATHE_EVERY - 1:
+                await asyncio.sleep(0)
     return told
 
 
-def _take_call(told: Told, row: Any) -> None:
-    place = f"{row.lane}:{row.join_seq}"
+def _take_call(told: Told, row: Any, rank: int) -> None:
+    place = f"{row.lane}:{rank}"
     if row.state != "missed":
-        _set(told.taken, row.lane, row.join_seq, row.join_seq)
+        _set(told.taken, row.lane, rank, rank)
     if row.over:
         return
     misses = row.call if row.state == "missed" else row.call - 1

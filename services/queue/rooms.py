@@ -1,15 +1,17 @@
 """Rooms as the ledger keeps them: configuration, state and audit. The engine is given a copy; the ledger decides."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from services.queue.draws import COLUMNS, OF_ROOM, Draw, commit, draw_of
+from services.queue.ledger import FENCE_ALONE
 from services.queue.problems import RoomChanged, RoomStateConflict
-from services.queue.tables import lane, room, room_change
+from services.queue.tables import lane, lottery, place, room, room_change
 from shared.clock import from_datetime
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
@@ -17,6 +19,8 @@ from shared.postgres import AsyncConnection, AsyncEngine
 from shared.problems import UnknownEvent
 
 State = Literal["draft", "open", "paused", "draining", "closed"]
+NEVER_MS = 2**52
+LOTTERY_TOLD = "The sale begins as soon as the lottery is drawn."
 Action = Literal["open", "pause", "resume", "close"]
 TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
     "open": (frozenset({"draft", "closed", "open"}), "open"),
@@ -57,13 +61,14 @@ class Room:
     options: RoomOptions
     lanes: tuple[int, ...]
     fence: int
+    draw: Draw
 
     def fields(self) -> list[str]:
         """Names and values of the engine's copy, flat."""
         named: dict[str, Any] = {
             "state": self.state,
             "opens_ms": _ms(self.queue_opens_at) or 0,
-            "starts_ms": _ms(self.sale_starts_at) or 0,
+            "starts_ms": NEVER_MS if self.draw.pending else self.starts_ms or 0,
             "ends_ms": _ms(self.sale_ends_at) or 0,
             "rate_per_s": self.rate_per_s,
             "burst": self.burst,
@@ -86,10 +91,15 @@ class Room:
     def starts_ms(self) -> int | None:
         return _ms(self.sale_starts_at)
 
+    def told(self, at_ms: int) -> str | None:
+        """What everybody in the line reads: the operator's words, or why the sale has not begun."""
+        waits = self.draw.pending and self.starts_ms is not None and at_ms >= self.starts_ms
+        return self.message or (LOTTERY_TOLD if waits else None)
+
     def configuration(self) -> dict[str, Any]:
         """What operators see and the audit keeps."""
-        hidden = {"event_id", "fill", "engine", "lanes", "fence", "options"}
-        told = {name: value for name, value in asdict(self).items() if name not in hidden}
+        hidden = {"event_id", "fill", "engine", "lanes", "fence", "options", "draw"}
+        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
         plain = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in told.items()}
         return plain | self.options.model_dump(mode="json")
 
@@ -101,11 +111,12 @@ def _ms(at: datetime | None) -> int | None:
 _of_room = select(lane.c.lane).where(lane.c.event_id == room.c.event_id, lane.c.epoch == room.c.epoch)
 _lanes = func.array(_of_room.scalar_subquery()).label("lanes")
 _fence = func.hashtextextended("queue " + room.c.event_id, 0).label("fence")
-_room = select(room, _lanes, _fence)
+_room = select(room, _lanes, _fence, *COLUMNS).join_from(room, lottery, OF_ROOM, isouter=True)
 
 
 def _from(row: Row[Any]) -> Room:
     named = row._asdict()
+    named["draw"] = draw_of(named)
     given = {field.name: named[field.name] for field in fields(Room)}
     options = RoomOptions.model_validate(named["options"])
     return Room(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
@@ -127,6 +138,11 @@ class Rooms:
     async def get(self, event_id: str) -> Room:
         """As remembered, or else from the ledger. Raises `UnknownEvent`."""
         return self.known.get(event_id) or await self.read(event_id)
+
+    def draw(self, event_id: str, epoch: int) -> Draw:
+        """In which order this epoch's line is called, as far as we have heard."""
+        room = self.known.get(event_id)
+        return room.draw if room is not None and room.epoch == epoch else Draw(epoch)
 
     async def read(self, event_id: str) -> Room:
         """From the ledger. Raises `UnknownEvent`."""
@@ -161,9 +177,12 @@ class Rooms:
             created = bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
             if created:
                 await connection.execute(insert(lane).values(event_id=file.event_id, epoch=1, lane=0, head_seq=0))
+                if file.room.ordering == "lottery":
+                    await commit(connection, file.event_id, 1)
                 now = await read(connection, file.event_id)
                 await _audit(connection, now, actor=actor, action="create", reason=None, before=None)
             else:
+                await connection.execute(FENCE_ALONE, {"event_id": file.event_id})  # joins wait: they obey one order
                 now = await _change(connection, file.event_id, wanted, actor=actor, action="apply", reason=None)
         return self._remember(now), created
 
@@ -191,12 +210,14 @@ class Rooms:
     async def reset(self, event_id: str, *, actor: str, reason: str | None) -> Room:
         """Raises the epoch: the line starts anew and old tokens die."""
         async with self.engine.begin() as connection:
-            await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("queue " + event_id, 0))))
+            await connection.execute(FENCE_ALONE, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
             epoch = before.epoch + 1
             await connection.execute(
                 insert(lane), [{"event_id": event_id, "epoch": epoch, "lane": n, "head_seq": 0} for n in before.lanes]
             )
+            if before.ordering == "lottery":
+                await commit(connection, event_id, epoch)
             now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
         return self._remember(now)
 
@@ -220,12 +241,28 @@ async def _change(
         raise RoomChanged(version=before.version)
     if all(getattr(before, name) == value for name, value in wanted.items()):
         return before
+    if _changes_order(before, wanted):
+        await _change_order(connection, before, wanted)
     await connection.execute(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )
     after = await read(connection, event_id)
     await _audit(connection, after, actor=actor, action=action, reason=reason, before=before)
     return after
+
+
+def _changes_order(before: Room, wanted: Mapping[str, Any]) -> bool:
+    options: RoomOptions = wanted.get("options", before.options)
+    return bool(wanted.get("ordering", before.ordering) != before.ordering or options.lottery != before.options.lottery)
+
+
+async def _change_order(connection: AsyncConnection, before: Room, wanted: Mapping[str, Any]) -> None:
+    """The rules of an order bind from the first place on; new rules get a new commitment."""
+    entered = select(place.c.join_seq).where(place.c.event_id == before.event_id, place.c.epoch == before.epoch)
+    if (await connection.execute(entered.limit(1))).first():
+        raise RoomStateConflict("Fans have joined under the present order; a reset would start the line anew.")
+    if wanted.get("ordering", before.ordering) == "lottery":
+        await commit(connection, before.event_id, before.epoch)
 
 
 def _with_options(room: Room, wanted: Mapping[str, Any]) -> dict[str, Any]:

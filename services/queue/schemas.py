@@ -6,6 +6,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from services.queue.rooms import State
 from shared.contracts.frames import LaneHead, RoomState
+from shared.contracts.room_options import LotteryRules
 from shared.inputs import Body
 
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
@@ -68,6 +69,7 @@ class RoomView(BaseModel):
     tickets_per_order: int
     stock_coupling: bool
     ordering: str
+    lottery: LotteryRules | None
     queue_opens_at: AwareDatetime | None
     sale_starts_at: AwareDatetime | None
     sale_ends_at: AwareDatetime | None

@@ -51,6 +51,20 @@ class LaneHead(BaseModel):
     tail_seq: int
 
 
+class LaneDraw(BaseModel):
+    """What the ranks of one lane are computed with (`shared/lottery.py`)."""
+
+    entrants_n: int
+    key: str
+
+
+class LotteryFrame(BaseModel):
+    """How far the lottery is; `lanes` is empty until it is drawn, and from then on public."""
+
+    stage: Literal["open", "closed", "drawn"]
+    lanes: dict[int, LaneDraw] = {}
+
+
 class LineFrame(Frame):
     """The line as everybody sees it; `lanes` holds lane 0 as well. `calls_per_s` is measured, `live_ratio` too."""
 
@@ -65,6 +79,7 @@ class LineFrame(Frame):
     liveness_window_s: int = 30
     max_line: int | None = None
     options: RoomOptions = RoomOptions()
+    lottery: LotteryFrame | None = None
 
 
 class SectionCounts(BaseModel):
