@@ -22,6 +22,7 @@ from onsale.admin import Admin, Refused
 from onsale.audit import print_audit
 from onsale.child import EngineTrouble
 from onsale.engines import suite_url
+from onsale.lottery import lottery
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from shared.logs import write_json_lines
@@ -41,6 +42,7 @@ events = typer.Typer(no_args_is_help=True, help="Describe on-sales to a running 
 room = typer.Typer(no_args_is_help=True, help="Steer a waiting room while fans are in it.")
 app.add_typer(events, name="events")
 app.add_typer(room, name="room")
+app.add_typer(lottery, name="lottery")
 app.command("simulate")(simulate)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

@@ -70,7 +70,7 @@ def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
     return {
         "status": "prequeue" if line.before_sale else "waiting",
         "join_seq": token.join_seq,
-        "position_in_queue": position,
+        **line.shown(token.lane, token.join_seq),
         "estimated_wait_time": wait_s,
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq),
@@ -90,7 +90,7 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
     return {
         "status": status.status,
         "join_seq": token.join_seq,
-        "position_in_queue": 0,
+        **line.shown(token.lane, token.join_seq),
         "estimated_wait_time": None if status.status in WAITING else 0,
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.soon_ms() if near else line.poll_after_ms(None, token.join_seq),
@@ -115,7 +115,7 @@ class Join:
             "queue_token": text,
             "join_seq": token.join_seq,
             "lane": token.lane,
-            "position_in_queue": position,
+            **(line.shown(token.lane, token.join_seq) if line.epoch == token.epoch else {"position_in_queue": 0}),
             "estimated_wait_time": line.estimated_wait_s(position) if place.status in WAITING else 0,
             "status": place.status,
             "epoch": token.epoch,

@@ -8,15 +8,17 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from fastapi import FastAPI
 
-from services.gateway import api, fan_pages, gate
+from services.gateway import api, fan_pages, gate, lottery_doors
 from services.gateway.identity import Identities
 from services.gateway.joins import Joins
 from services.gateway.life import Life
 from services.gateway.line_board import POLL_S, LineBoard
+from services.gateway.lottery import Lotteries
 from services.gateway.openapi import document_hot_paths
 from services.gateway.places import Places
 from services.gateway.room import Room
 from services.gateway.settings import Settings
+from shared.contracts.lottery import LotteryClient
 from shared.contracts.queue import QueueClient
 from shared.http import Neighbour, client
 from shared.lifecycle import Loops
@@ -36,8 +38,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             redis = connect(chosen.redis_url)
             stack.push_async_callback(redis.aclose)
             pool = await stack.enter_async_context(client())
-            queue = QueueClient(Neighbour(pool, chosen.queue_url, chosen.service_keys, name="queue"))
-            room = app.state.room = _room(chosen, redis, queue)
+            neighbour = Neighbour(pool, chosen.queue_url, chosen.service_keys, name="queue")
+            room = app.state.room = _room(chosen, redis, neighbour)
             stack.push_async_callback(_close, room)
             loops = await stack.enter_async_context(Loops())
             loops.keep(room.board.listen, name="gateway.listen")
@@ -50,14 +52,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         chosen,
         title="gateway",
         lifespan=lifespan,
-        routers=[gate.router, fan_pages.router],
+        routers=[gate.router, lottery_doors.router, fan_pages.router],
         hot_routes=[*api.HOT_ROUTES, *fan_pages.MOUNTS],
     )
     document_hot_paths(app)
     return app
 
 
-def _room(settings: Settings, redis: Redis, queue: QueueClient) -> Room:
+def _room(settings: Settings, redis: Redis, neighbour: Neighbour) -> Room:
+    queue = QueueClient(neighbour)
     board = LineBoard(redis, queue, settings)
     return Room(
         settings=settings,
@@ -67,6 +70,7 @@ def _room(settings: Settings, redis: Redis, queue: QueueClient) -> Room:
         places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
         life=Life(queue),
         passes=PassReader(settings.pass_public_keys),
+        lotteries=Lotteries(LotteryClient(neighbour)),
     )
 
 
@@ -75,5 +79,6 @@ async def _close(room: Room) -> None:
     await room.joins.close()
     await room.places.close()
     await room.board.close()
+    await room.lotteries.close()
     with suppress(Problem):
         await room.life.report(goodbye=True)

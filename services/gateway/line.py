@@ -10,6 +10,7 @@ import orjson
 
 from shared.clock import now_ms, rfc3339
 from shared.contracts.frames import LaneHead, LineFrame
+from shared.lottery import order
 
 BODY_FRESH_MS = 1_000
 CALLING = frozenset({"open", "draining"})
@@ -45,7 +46,7 @@ class Line:
     """A frame and what follows from it. `calls_per_s` is the smoothed pace, `None` while unknown or paused."""
 
     __slots__ = ("_body", "_body_at_ms", "_per_live_s", "_poll_max_ms", "_poll_min_ms", "before_sale", "epoch",
-                 "etag", "frame", "heads", "heard_s", "message")  # fmt: skip
+                 "etag", "frame", "heads", "heard_s", "lottery", "message")  # fmt: skip
 
     epoch: int
     heads: dict[int, int]
@@ -65,6 +66,7 @@ class Line:
         self.heads = {lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()}
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
+        self.lottery = frame.lottery
         self.heard_s = heard_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
         self._per_live_s = frame.live_ratio / calls_per_s if calls_per_s else None
@@ -72,9 +74,28 @@ class Line:
         self._poll_min_ms = min(poll_ms[0], self._poll_max_ms)
         self._body, self._body_at_ms = b"", 0
 
+    def rank(self, lane: int, join_seq: int) -> int | None:
+        """Where a number stands in the line: where it joined, or where its lottery put it; `None` before the draw."""
+        if self.lottery is None:
+            return join_seq
+        if self.lottery.stage != "drawn":
+            return None
+        drawn = self.lottery.lanes.get(lane)
+        return order(drawn.entrants_n, bytes.fromhex(drawn.key)).rank(join_seq) if drawn else join_seq
+
     def position(self, lane: int, join_seq: int) -> int:
-        """How many places stand between this one and the head: an upper bound of how many fans."""
-        return max(0, join_seq - self.heads.get(lane, 0))
+        """How many places stand between this one and the head: an upper bound of how many fans. Before a lottery is
+        drawn the head stands still, and this says no more than that nobody was called.
+        """
+        return max(0, (self.rank(lane, join_seq) or join_seq) - self.heads.get(lane, 0))
+
+    def shown(self, lane: int, join_seq: int) -> dict[str, int | None]:
+        """The position as a fan is told it: unknown before the draw, and with the rank after it."""
+        if self.lottery is None:
+            return {"position_in_queue": self.position(lane, join_seq)}
+        rank = self.rank(lane, join_seq)
+        known = None if rank is None else self.position(lane, join_seq)
+        return {"position_in_queue": known, "rank": rank}
 
     def estimated_wait_s(self, position: int) -> int | None:
         """Seconds until this position is called at the present pace; `None` while nobody can know."""
@@ -119,6 +140,8 @@ class Line:
             "sale_starts_at": rfc3339(starts_ms) if starts_ms is not None else None,
             "server_time": rfc3339(at_ms),
         }
+        if frame.lottery is not None:
+            public["lottery"] = frame.lottery.stage
         return {**public, "lanes": lanes} if lanes else public
 
     def _lane(self, lane: int, at: LaneHead) -> dict[str, int]:

@@ -6,6 +6,7 @@ from services.gateway.identity import Identities
 from services.gateway.joins import Joins
 from services.gateway.life import Life
 from services.gateway.line_board import LineBoard
+from services.gateway.lottery import Lotteries
 from services.gateway.places import Places
 from services.gateway.settings import Settings
 from shared.tokens import PassReader
@@ -22,3 +23,4 @@ class Room:
     places: Places
     life: Life
     passes: PassReader
+    lotteries: Lotteries

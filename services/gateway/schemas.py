@@ -19,7 +19,8 @@ class JoinedAnswer(BaseModel):
     queue_token: str | None
     join_seq: int
     lane: int
-    position_in_queue: int
+    position_in_queue: int | None = Field(description="Null before a lottery is drawn.")
+    rank: int | None = Field(None, description="Only in a lottery: the place that was drawn; null before the draw.")
     estimated_wait_time: int | None = Field(description="Seconds; null while unknown or paused.")
     status: PlaceState
     epoch: int
@@ -30,7 +31,10 @@ class StatusAnswer(BaseModel):
 
     status: PlaceState
     join_seq: int
-    position_in_queue: int = Field(description="Never rises; an upper bound, as silent places are skipped.")
+    position_in_queue: int | None = Field(
+        description="Never rises; an upper bound, as silent places are skipped. Null before a lottery is drawn."
+    )
+    rank: int | None = Field(None, description="Only in a lottery: the place that was drawn; null before the draw.")
     estimated_wait_time: int | None = Field(description="Seconds; null while unknown or paused.")
     head_seq: int
     poll_after_ms: int
@@ -49,6 +53,7 @@ class LineAnswer(BaseModel):
     message: str | None
     sale_starts_at: AwareDatetime | None
     server_time: AwareDatetime
+    lottery: Literal["open", "closed", "drawn"] | None = Field(None, description="How far the lottery is, if any.")
     lanes: dict[int, LaneHead] | None = Field(None, description="Further lanes, if there are any.")
 
 

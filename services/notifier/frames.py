@@ -22,7 +22,7 @@ def line_fact(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
     """Body of `line`: lane 0 at the top, further lanes beside it."""
     lanes = {str(lane): {"head_seq": at.head_seq, "tail_seq": at.tail_seq} for lane, at in frame.lanes.items()}
     general = lanes.pop("0", {"head_seq": 0, "tail_seq": 0})
-    fact = {
+    fact: dict[str, Any] = {
         "state": frame.state,
         **general,
         "rate_per_s": frame.rate_per_s,
@@ -30,6 +30,8 @@ def line_fact(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
         "message": frame.message,
         "epoch": frame.epoch,
     }
+    if frame.lottery is not None:
+        fact["lottery"] = frame.lottery.stage
     return fact | ({"lanes": lanes} if lanes else {}) | ({"degraded": True} if degraded else {})
 
 

@@ -9,9 +9,10 @@ from services.queue.audit import audit
 from services.queue.problems import RoomChanged
 from services.queue.rooms import Action, Room
 from services.queue.running import Running, running
-from services.queue.schemas import NULLABLE, Notice, RoomPatch, RoomView, Step
+from services.queue.schemas import NULLABLE, LotteryDraw, Notice, RoomPatch, RoomView, Step
 from shared.auth import Operator, operators
 from shared.contracts.event_file import EventFile
+from shared.contracts.lottery import PublishedLottery
 from shared.inputs import EventIdPath
 from shared.problems import InvalidRequest
 from shared.redis import ENGINE_AWAY
@@ -86,6 +87,14 @@ async def move(
 ) -> RoomView:
     room = await queue.rooms.move(event_id, action, actor=operator.name, reason=step.reason)
     return await _obey(queue, room, response)
+
+
+@router.post("/lottery/draw", summary="Draw the lottery with the public value")
+async def draw(event_id: EventIdPath, value: LotteryDraw, operator: Changer, queue: Queue) -> PublishedLottery:
+    """Once entry has closed and the value is known: reveals the seed and gives everybody their rank. Drawn once."""
+    drawn = await queue.lottery.draw(event_id, value.public_value, actor=operator.name, reason=value.reason)
+    await queue.gatekeeper.obey(await queue.rooms.get(event_id))
+    return drawn
 
 
 @router.get("/audit", summary="Look whether the promises about the line hold")

@@ -14,6 +14,7 @@ from services.queue.joins import RENEW_S, Joins
 from services.queue.landings import Landings
 from services.queue.life import Life
 from services.queue.line import Line
+from services.queue.lottery import Lottery
 from services.queue.purchases import Purchases
 from services.queue.recovery import Recovery
 from services.queue.rooms import Rooms
@@ -29,7 +30,7 @@ from shared.lifecycle import Loops
 from shared.outbox import Relay
 from shared.service import create_service
 
-RAISE_S, WATCH_S, LAND_S, FORGET_S = 5.0, 0.2, 0.5, 3600.0
+RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S = 5.0, 0.2, 0.5, 3600.0, 1.0
 
 
 def create_app(settings: QueueSettings | None = None) -> FastAPI:
@@ -99,6 +100,7 @@ def build(
         recovery=recovery,
         sessions=sessions,
         gatekeeper=gatekeeper,
+        lottery=Lottery(engine, rooms, line, recovery),
     )
 
 
@@ -112,6 +114,7 @@ def _start(
     loops.every(RENEW_S, queue.joins.renew, name="queue renew")
     loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")
     loops.every(WATCH_S, queue.recovery.watch, name="queue watch")
+    loops.every(LOTTERY_S, queue.lottery.keep, name="queue lottery")
     loops.every(RAISE_S, gatekeeper.raise_counters, name="queue counters")
     loops.keep(gatekeeper.board.listen, name="queue stock")
     loops.keep(purchases.read, name="queue purchases")

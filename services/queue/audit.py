@@ -18,10 +18,10 @@ LEDGER = {
     "4 every call is of a place that joined": """
         SELECT a.join_seq::text FROM queue.admission a LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
         WHERE a.event_id = :event_id AND a.epoch = :epoch AND p.holder IS NULL""",
-    "5 nobody is called beyond the head": """
-        SELECT a.join_seq::text FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
-        WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.join_seq > l.head_seq""",
 }
+CALLED = text("""
+    SELECT a.lane, a.join_seq, l.head_seq FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
+    WHERE a.event_id = :event_id AND a.epoch = :epoch AND (a.join_seq > l.head_seq OR :drawn)""")
 OPEN_CALLS = text("""
     SELECT a.lane, a.join_seq FROM queue.admission a JOIN queue.place p USING (event_id, epoch, lane, join_seq)
     WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.state IN ('called', 'claimed') AND p.ended_at IS NULL""")
@@ -34,6 +34,10 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str,
     which = {"event_id": room.event_id, "epoch": room.epoch}
     async with engine.connect() as connection:
         found = {name: list((await connection.execute(text(sql), which)).scalars()) for name, sql in LEDGER.items()}
+        calls = await connection.execute(CALLED, {**which, "drawn": bool(room.draw.lanes)})
+        found["5 nobody is called beyond the head"] = [
+            f"{lane}:{seq}" for lane, seq, head_seq in calls if room.draw.rank(lane, seq) > head_seq
+        ]
         standing = await _standing(redis, room)
         open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(OPEN_CALLS, which)}
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
@@ -74,6 +78,12 @@ async def _standing(redis: Redis, room: Room) -> _Standing | None:
     fields, called, active, changes = await pipe.execute()
     if fields.get(b"ready") != b"1":
         return None
-    unwritten = {":".join(change.decode().split(":")[2:4]) for change in changes}
+    unwritten = {_entry(room, ":".join(change.decode().split(":")[2:4])) for change in changes}
     counters = {lane: int(fields.get(f"join_seq:{lane}".encode(), 0)) for lane in room.lanes}
-    return _Standing({place.decode() for place in (*called, *active)}, unwritten, counters)
+    return _Standing({_entry(room, place.decode()) for place in (*called, *active)}, unwritten, counters)
+
+
+def _entry(room: Room, place: str) -> str:
+    """The engine's `lane:rank` as the ledger names it."""
+    lane, rank = map(int, place.split(":"))
+    return f"{lane}:{room.draw.entry(lane, rank)}"

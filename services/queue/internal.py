@@ -7,8 +7,10 @@ from pydantic import ValidationError
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from services.queue.entrants import prove
 from services.queue.running import Running, running
 from shared.contracts.frames import LineFrame
+from shared.contracts.lottery import EntryProof, ProofQuestion, PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
     JoinBatch,
@@ -60,6 +62,16 @@ async def leave(question: PlacesQuestion, queue: Queue) -> LeaveAnswer:
 @router.post("/life")
 async def life(report: LifeReport, queue: Queue) -> LifeAnswer:
     return LifeAnswer(report_again_s=await queue.life.report(report))
+
+
+@router.post("/lottery")
+async def lottery(question: RoomQuestion, queue: Queue) -> PublishedLottery:
+    return await queue.lottery.published(question.event_id)
+
+
+@router.post("/lottery/proof")
+async def lottery_proof(question: ProofQuestion, queue: Queue) -> EntryProof:
+    return await prove(queue.rooms.engine, queue.rooms, question)
 
 
 @router.post("/rooms/frame")

@@ -276,6 +276,11 @@ def _columns(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {name: v.model_dump(mode="json") if isinstance(v, RoomOptions) else v for name, v in wanted.items()}
 
 
+async def note(connection: AsyncConnection, now: Room, *, actor: str, action: str, reason: str | None) -> None:
+    """Puts into the audit trail what changed no configuration."""
+    await _audit(connection, now, actor=actor, action=action, reason=reason, before=now)
+
+
 async def _audit(
     connection: AsyncConnection, after: Room, *, actor: str, action: str, reason: str | None, before: Room | None
 ) -> None:

@@ -9,6 +9,7 @@ from services.queue.gatekeeper import Gatekeeper
 from services.queue.joins import Joins
 from services.queue.life import Life
 from services.queue.line import Line
+from services.queue.lottery import Lottery
 from services.queue.recovery import Recovery
 from services.queue.rooms import Rooms
 from services.queue.sessions import Sessions
@@ -26,6 +27,7 @@ class Running:
     recovery: Recovery
     sessions: Sessions
     gatekeeper: Gatekeeper
+    lottery: Lottery
 
 
 async def running(request: Request) -> Running:

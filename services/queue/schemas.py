@@ -35,6 +35,15 @@ class RoomPatch(Body):
 NULLABLE = frozenset({"max_line", "queue_opens_at", "sale_starts_at", "sale_ends_at"})
 
 
+class LotteryDraw(Body):
+    """The public value as it was published, spaces around it aside; the lottery is drawn with these very characters."""
+
+    public_value: Annotated[
+        str, StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f]*$", min_length=1, max_length=500)
+    ]
+    reason: Reason | None = None
+
+
 class Step(Body):
     """Why the operator does it."""
 

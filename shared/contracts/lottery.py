@@ -2,8 +2,9 @@
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from shared.contracts.queue import PlaceRef
+from shared.contracts.queue import PlaceRef, RoomQuestion
 from shared.contracts.room_options import LotteryRules
+from shared.http import Neighbour
 from shared.lottery import ALGORITHM
 
 HEX_32 = r"^[0-9a-f]{64}$"
@@ -60,3 +61,16 @@ class EntryProof(BaseModel):
     entrants_n: int = Field(ge=1)
     receipt: str = Field(pattern=HEX_32)
     path: list[str] = Field(max_length=64)
+
+
+class LotteryClient:
+    """The queue's lotteries, asked over the wire."""
+
+    def __init__(self, neighbour: Neighbour) -> None:
+        self._ask = neighbour.ask
+
+    async def published(self, event_id: str) -> PublishedLottery:
+        return await self._ask("/lottery", RoomQuestion(event_id=event_id), PublishedLottery)
+
+    async def prove(self, question: ProofQuestion) -> EntryProof:
+        return await self._ask("/lottery/proof", question, EntryProof)
