@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     proof: EntryProof | None = None
 
 
-def check(told: PublishedLottery, asked: Asked = Asked()) -> list[Check]:
+def check(told: PublishedLottery, asked: Asked) -> list[Check]:
     """Everything that can be checked at the lottery's stage."""
     checks = [*_times(told), *_draw(told, asked)]
     if asked.earlier is not None:

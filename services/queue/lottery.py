@@ -27,6 +27,7 @@ from shared.postgres import AsyncConnection, AsyncEngine
 from shared.problems import NoLottery
 from shared.redis import ENGINE_AWAY
 
+LANES = select(lane_table.c.lane).with_for_update()
 log = logging.getLogger("onsale.queue")
 
 
@@ -51,8 +52,8 @@ class Lottery:
             at = await self._now(connection)
             if room.draw.stage != "open" or at < _rules(room).entry_closes_at:
                 return
-            lanes = select(lane_table.c.lane).where(lane_table.c.event_id == event_id, lane_table.c.epoch == room.epoch)
-            await connection.execute(lanes.with_for_update())  # whoever is numbered by the ledger takes turns with us
+            here = (lane_table.c.event_id == event_id, lane_table.c.epoch == room.epoch)
+            await connection.execute(LANES.where(*here))  # whoever is numbered by the ledger takes turns with us
             tails = await Of(connection, event_id, room.epoch).lanes()
             entrants = {str(lane): {"n": tail} for lane, (_, tail) in tails.items()}
             await _set(connection, room, closed_at=at, entrants=entrants)
