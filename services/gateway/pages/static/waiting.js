@@ -33,11 +33,12 @@ export class Waiting {
     const { place, frame, position } = this.line;
     if (byId("waiting").hidden || !place) return;
     const early = place.status === "prequeue";
+    const drawing = position === null;
     show("before-start", early);
-    show("in-line", !early);
+    show("in-line", !early && !drawing);
     write("join-seq", count(place.join_seq));
     if (early) this.#beforeStart(frame?.sale_starts_at);
-    else this.#inLine(position);
+    else if (!drawing) this.#inLine(position);
   }
 
   #inLine(position) {
