@@ -61,9 +61,9 @@ def orders(told: PublishedLottery) -> dict[int, Order]:
 def _times(told: PublishedLottery) -> Iterator[Check]:
     known_at = told.rules.public_value.known_at
     yield Check("it is drawn by the rules we know", told.algorithm == ALGORITHM, told.algorithm)
-    begin = told.queue_opens_at or told.closed_at
-    early = None if begin is None else told.committed_at <= begin
-    yield Check("the seed was committed to before anybody could enter", early, f"{told.committed_at:%F %T}")
+    opened, by = ("opened", told.queue_opens_at) if told.queue_opens_at else ("closed", told.closed_at)
+    early = None if by is None else told.committed_at <= by
+    yield Check(f"the seed was committed to before entry {opened}", early, _at(told.committed_at))
     closed = None if told.closed_at is None else told.closed_at >= told.rules.entry_closes_at
     yield Check("entry closed when it was to close, not before", closed, _at(told.closed_at))
     counted = None if told.counted_at is None else told.counted_at < known_at
