@@ -45,8 +45,8 @@ class Pace:
 class Line:
     """A frame and what follows from it. `calls_per_s` is the smoothed pace, `None` while unknown or paused."""
 
-    __slots__ = ("_body", "_body_at_ms", "_per_live_s", "_poll_max_ms", "_poll_min_ms", "before_sale", "epoch",
-                 "etag", "frame", "heads", "heard_s", "lottery", "message")  # fmt: skip
+    __slots__ = ("_body", "_body_at_ms", "_orders", "_per_live_s", "_poll_max_ms", "_poll_min_ms", "before_sale",
+                 "epoch", "etag", "frame", "heads", "heard_s", "lottery", "message")  # fmt: skip
 
     epoch: int
     heads: dict[int, int]
@@ -67,6 +67,8 @@ class Line:
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
         self.lottery = frame.lottery
+        drawn = frame.lottery.lanes if frame.lottery else {}
+        self._orders = {lane: order(draw.entrants_n, bytes.fromhex(draw.key)) for lane, draw in drawn.items()}
         self.heard_s = heard_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
         self._per_live_s = frame.live_ratio / calls_per_s if calls_per_s else None
@@ -76,12 +78,10 @@ class Line:
 
     def rank(self, lane: int, join_seq: int) -> int | None:
         """Where a number stands in the line: where it joined, or where its lottery put it; `None` before the draw."""
-        if self.lottery is None:
-            return join_seq
-        if self.lottery.stage != "drawn":
+        if self.lottery is not None and self.lottery.stage != "drawn":
             return None
-        drawn = self.lottery.lanes.get(lane)
-        return order(drawn.entrants_n, bytes.fromhex(drawn.key)).rank(join_seq) if drawn else join_seq
+        drawn = self._orders.get(lane)
+        return drawn.rank(join_seq) if drawn else join_seq
 
     def position(self, lane: int, join_seq: int) -> int:
         """How many places stand between this one and the head: an upper bound of how many fans. Before a lottery is

@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from shared.auth import SERVICE_HEADER, check_service_call
 from shared.clock import now_ms
-from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.frames import LaneHead, LineFrame, LotteryFrame
+from shared.contracts.lottery import PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
     Claimed,
@@ -28,7 +29,7 @@ from shared.contracts.queue import (
     RoomQuestion,
     StatusAnswer,
 )
-from shared.problems import Problem, StaleEpoch, Unavailable, UnknownEvent
+from shared.problems import NoLottery, Problem, StaleEpoch, Unavailable, UnknownEvent
 from shared.settings import development_keys
 from shared.tokens import Pass, checkout_key, sign_pass
 
@@ -48,6 +49,8 @@ class FakeRoom:
     rate_per_s: float = 10.0
     calls_per_s: float | None = None
     message: str | None = None
+    lottery: PublishedLottery | None = None
+    draw: LotteryFrame | None = None
     refuse: str | None = None
     holders: list[str] = field(default_factory=list)
     ended: dict[int, str] = field(default_factory=dict)
@@ -57,7 +60,7 @@ class FakeRoom:
             {
                 "event_id": self.event_id, "epoch": self.epoch, "version": self.version, "ready": self.ready,
                 "at_ms": now_ms(), "state": self.state, "rate_per_s": self.rate_per_s, "message": self.message,
-                "calls_per_s": self.calls_per_s,
+                "calls_per_s": self.calls_per_s, "lottery": self.draw,
                 "lanes": {0: LaneHead(head_seq=self.head_seq, tail_seq=len(self.holders))},
             }
         )  # fmt: skip
@@ -93,6 +96,7 @@ class FakeQueue:
             "/claims": (PlacesQuestion, self.claim),
             "/leaves": (PlacesQuestion, self.leave),
             "/life": (LifeReport, lambda report: LifeAnswer(report_again_s=0.2)),
+            "/lottery": (RoomQuestion, self.lottery),
             "/rooms/frame": (RoomQuestion, lambda question: self.room(question.event_id).frame()),
         }
 
@@ -133,6 +137,12 @@ class FakeQueue:
         if epoch not in (None, room.epoch):
             raise StaleEpoch
         return room
+
+    def lottery(self, question: RoomQuestion) -> BaseModel:
+        told = self.room(question.event_id).lottery
+        if told is None:
+            raise NoLottery
+        return told
 
     def join(self, batch: JoinBatch) -> JoinAnswer:
         room = self.room(batch.event_id)

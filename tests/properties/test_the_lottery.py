@@ -22,8 +22,8 @@ def key(number: int) -> bytes:
 
 
 def drawn(seed: bytes, value: str, entrants_n: int, entrants_hash: str = "00") -> Order:
-    facts = {"event_id": "show", "epoch": 1, "lane": 0, "entrants_n": entrants_n, "entrants_hash": entrants_hash}
-    return Order(entrants_n, draw_key(seed, value, **facts))
+    secret = draw_key(seed, value, event_id="show", epoch=1, lane=0, entrants_n=entrants_n, entrants_hash=entrants_hash)
+    return Order(entrants_n, secret)
 
 
 # -- a permutation -----------------------------------------------------------------------------------------------------
