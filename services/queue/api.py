@@ -6,11 +6,12 @@ from fastapi import APIRouter, Depends, Header, Response
 
 from services.queue import keys
 from services.queue.audit import audit
-from services.queue.problems import RoomChanged
+from services.queue.problems import RoomChanged, RoomStateConflict
 from services.queue.rooms import Action, Room
 from services.queue.running import Running, running
 from services.queue.schemas import NULLABLE, LotteryDraw, Notice, RoomPatch, RoomView, Step
 from shared.auth import Operator, operators
+from shared.clock import from_datetime, now_ms
 from shared.contracts.event_file import EventFile
 from shared.contracts.lottery import PublishedLottery
 from shared.inputs import EventIdPath
@@ -85,6 +86,8 @@ async def reset(
 async def move(
     event_id: EventIdPath, action: Action, operator: Changer, queue: Queue, response: Response, step: Step = NO_REASON
 ) -> RoomView:
+    if action == "open":
+        _may_still_enter(await queue.rooms.read(event_id))
     room = await queue.rooms.move(event_id, action, actor=operator.name, reason=step.reason)
     return await _obey(queue, room, response)
 
@@ -118,6 +121,13 @@ def _in_order(room: Room, wanted: dict[str, Any]) -> None:
     times = [at for name in names if (at := wanted.get(name, getattr(room, name)))]
     if times != sorted(times):
         raise InvalidRequest("queue_opens_at, sale_starts_at and sale_ends_at must be in that order.")
+
+
+def _may_still_enter(room: Room) -> None:
+    """A lottery that opens after its entry was to close would have no entrants."""
+    rules = room.options.lottery
+    if rules is not None and room.state == "draft" and now_ms() >= from_datetime(rules.entry_closes_at):
+        raise RoomStateConflict("Entry to the lottery was to close before now: apply an event file with new times.")
 
 
 async def _obey(queue: Running, room: Room, response: Response) -> RoomView:

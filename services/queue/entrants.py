@@ -30,9 +30,9 @@ async def count(connection: AsyncConnection, room: Room, blind: bytes, lane: int
     """Reads every entry number of the lane, a chunk at a time."""
     branches, taken = [], 0
     for first in range(1, entrants_n + 1, CHUNK):
-        leaves, holders = await _chunk(connection, room, blind, lane, first, min(entrants_n, first + CHUNK - 1))
-        branches.append(await asyncio.to_thread(root, leaves))
-        taken += len(holders)
+        leaves, receipts = await _chunk(connection, room, blind, lane, first, min(entrants_n, first + CHUNK - 1))
+        branches.append(root(leaves))
+        taken += len(receipts)
     entrants = Entrants(n=entrants_n, taken=taken, hash=root(branches).hex())
     return Count(entrants, b"".join(branches).hex())
 
@@ -55,7 +55,7 @@ async def prove(engine: AsyncEngine, rooms: Rooms, question: ProofQuestion) -> E
             raise BadCredential("This place belongs to somebody else.")
         chunk, at = divmod(place.join_seq - 1, CHUNK)
         first = chunk * CHUNK + 1
-        leaves, holders = await _chunk(
+        leaves, receipts = await _chunk(
             connection, room, row.blind, place.lane, first, min(entrants_n, first + CHUNK - 1)
         )
     branches = _split(row.branches[str(place.lane)])
@@ -65,7 +65,7 @@ async def prove(engine: AsyncEngine, rooms: Rooms, question: ProofQuestion) -> E
         lane=place.lane,
         entry=place.join_seq,
         entrants_n=entrants_n,
-        receipt=holders[place.join_seq],
+        receipt=receipts[place.join_seq],
         path=[*path(leaves, at), *path(branches, chunk)],
     )
 
@@ -75,9 +75,13 @@ async def _chunk(
 ) -> tuple[Sequence[bytes], dict[int, str]]:
     """The leaves of these entry numbers, and the receipts of those that somebody has."""
     which = {"event_id": room.event_id, "epoch": room.epoch, "lane": lane, "first": first, "last": last}
-    rows = await connection.execute(ENTRANTS, which)
-    receipts = {entry: receipt(blind, lane, entry, holder) for entry, holder in rows}
-    return [leaf(lane, entry, receipts.get(entry)) for entry in range(first, last + 1)], receipts
+    holders = {row.join_seq: row.holder for row in await connection.execute(ENTRANTS, which)}
+    return await asyncio.to_thread(_leaves, blind, lane, range(first, last + 1), holders)
+
+
+def _leaves(blind: bytes, lane: int, entries: range, holders: dict[int, str]) -> tuple[Sequence[bytes], dict[int, str]]:
+    receipts = {entry: receipt(blind, lane, entry, holder) for entry, holder in holders.items()}
+    return [leaf(lane, entry, receipts.get(entry)) for entry in entries], receipts
 
 
 def _split(branches: str) -> list[bytes]:

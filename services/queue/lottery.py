@@ -39,8 +39,13 @@ class Lottery:
 
     async def keep(self) -> None:
         """Every second: closes what is due, counts who entered. A room still in draft waits for its operator."""
-        for room in list(self._rooms.known.values()):
-            if room.draw.stage == "open" and room.state != "draft":
+        pending = [room for room in self._rooms.known.values() if room.draw.pending and room.state != "draft"]
+        if not pending:
+            return
+        async with self._engine.connect() as connection:
+            at = await self._now(connection)
+        for room in pending:
+            if room.draw.stage == "open" and at >= _rules(room).entry_closes_at:
                 await self.close(room.event_id)
             elif room.draw.stage == "closed" and not room.draw.counted:
                 await self.count(room.event_id)

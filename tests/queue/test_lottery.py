@@ -198,6 +198,26 @@ async def test_a_gatekeeper_that_has_not_heard_of_the_draw_calls_nobody_by_its_n
     assert ((await one_by_one(other, 16)) == [order.entry(0, rank) for rank in range(1, 13)]) == guarded
 
 
+async def test_each_lane_is_drawn_for_itself(queue: Queue):
+    await open_lottery(queue)
+    await queue.sql("INSERT INTO queue.lane VALUES (:event_id, 1, 1, 0)", event_id=EVENT)
+    await queue.running.rooms.read(EVENT)
+    await queue.crowd(40)
+    await queue.crowd(40, name="vip", lane=1)
+    await close_entry(queue)
+    queue.later(100)
+    told = await draw(queue)
+    assert {lane: of.n for lane, of in told.entrants.items()} == {0: 40, 1: 40}
+    order = (await queue.running.rooms.get(EVENT)).draw
+    lanes = [[order.rank(lane, entry) for entry in range(1, 41)] for lane in (0, 1)]
+    assert sorted(lanes[0]) == sorted(lanes[1]) == list(range(1, 41))
+    assert lanes[0] != lanes[1]
+    await queue.turn(41)
+    await queue.turn()
+    assert await queue.claim((7, "fan-7"))
+    assert len(await queue.sql("SELECT 1 FROM queue.admission")) == 80
+
+
 async def test_who_left_before_the_draw_stays_away_under_any_rank(queue: Queue):
     await open_lottery(queue)
     await queue.crowd(6)
