@@ -41,7 +41,10 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return run
 
 
-@pytest.mark.parametrize("command", ["up", "serve", "migrate", "simulate", "audit", "events", "room", "room set"])
+@pytest.mark.parametrize(
+    "command",
+    ["up", "serve", "migrate", "simulate", "audit", "events", "room", "room set", "lottery", "lottery verify"],
+)
 def test_every_command_explains_itself(onsale: Command, command: str) -> None:
     helped = onsale(*command.split(), "--help")
     assert helped.returncode == 0

@@ -231,6 +231,28 @@ async def test_who_left_before_the_draw_stays_away_under_any_rank(queue: Queue):
     assert await queue.status((2, "fan-2"), (5, "fan-5")) == ["left", "left"]
 
 
+async def test_entrants_that_nobody_finished_counting_are_counted_by_the_next(
+    queue: Queue, another, monkeypatch: pytest.MonkeyPatch
+):
+    await open_lottery(queue)
+    await queue.crowd(3)
+
+    async def dies(_event_id):
+        raise SystemError
+
+    monkeypatch.setattr(queue.running.lottery, "count", dies)
+    with pytest.raises(SystemError):
+        await close_entry(queue)
+    other = another()
+    await other.running.rooms.refresh()
+    assert (await other.running.lottery.published(EVENT)).entrants == {}
+    await other.running.lottery.keep()
+    first = await other.running.lottery.published(EVENT)
+    assert (first.entrants[0].n, first.stage) == (3, "closed")
+    await other.running.lottery.count(EVENT)
+    assert await other.running.lottery.published(EVENT) == first
+
+
 async def test_it_is_drawn_once(queue: Queue):
     await drawn(queue)
     once = await queue.running.lottery.published(EVENT)

@@ -29,7 +29,8 @@ export class Lottery {
     const late = place && this.#told?.entrants?.[place.lane] && place.join_seq > this.#told.entrants[place.lane].n;
     if (late) return "Entry to the lottery had closed when you joined: you come after everybody who took part.";
     if (stage === "drawn") {
-      const drawn = `The order was drawn with “${this.#told?.public_value ?? "…"}”.`;
+      const value = this.#told?.public_value;
+      const drawn = value ? `The order was drawn with “${value}”.` : "The order was drawn.";
       return place?.rank ? `${drawn} Your number ${count(place.join_seq)} got place ${count(place.rank)}.` : drawn;
     }
     const what = this.#told?.rules.public_value;
