@@ -2,14 +2,16 @@
 
 import asyncio
 import json
-import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from onsale import cli
+from onsale.lottery_check import orders
 from shared.clock import now_ms, rfc3339
+from shared.contracts.lottery import PublishedLottery
 from tests.support.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
@@ -17,8 +19,8 @@ VALUE = "24,331.09"
 
 
 async def open_lottery(suite: RunningSuite) -> str:
-    """Entry closes in 1.5 s, the value is known in 4 s, the sale starts then, one fan a second."""
-    closes, known = (rfc3339(now_ms() + after_ms) for after_ms in (1_500, 4_000))
+    """Entry closes in 4 s, the value is known in 6 s, the sale starts then, four fans a second."""
+    closes, known = (rfc3339(now_ms() + after_ms) for after_ms in (4_000, 6_000))
     rules = {"entry_closes_at": closes, "public_value": {"what": "closing number of an index", "known_at": known}}
     room = {"ordering": "lottery", "lottery": rules, "sale_starts_at": known, "rate_per_s": 4, "burst": 1}
     return await suite.open_event(room=room)
@@ -39,7 +41,7 @@ async def test_a_line_is_drawn_and_called_as_anybody_can_check(
     event_id = await open_lottery(suite)
     async with suite.browser() as browser:
         fans = [Fan(browser, event_id) for _ in range(8)]
-        places = [await fan.join() for fan in fans]
+        places = await asyncio.gather(*(fan.join() for fan in fans))
         assert {place["status"] for place in places} == {"prequeue"}
         assert {place["position_in_queue"] for place in places} == {None}
         before = (await browser.get(f"/events/{event_id}/queue/lottery")).json()
@@ -48,7 +50,7 @@ async def test_a_line_is_drawn_and_called_as_anybody_can_check(
         async def closed() -> bool:
             return await stage(browser, event_id) == "closed"
 
-        await wait_until(closed, timeout_s=10)
+        await wait_until(closed, timeout_s=20)
         late = Fan(browser, event_id)
         assert (await late.join())["join_seq"] == 9
         assert (await draw(suite, event_id)).json()["type"] == "/problems/room-state-conflict"
@@ -56,16 +58,16 @@ async def test_a_line_is_drawn_and_called_as_anybody_can_check(
         async def drawn() -> bool:
             return (await draw(suite, event_id)).status_code == 200
 
-        await wait_until(drawn, timeout_s=15)
+        await wait_until(drawn, timeout_s=20)
         told = (await browser.get(f"/events/{event_id}/queue/lottery")).json()
         assert (told["public_value"], told["commitment"], told["entrants"]["0"]["n"]) == (
             VALUE, before["commitment"], 8,
         )  # fmt: skip
-        await called_by_rank(suite, [*fans, late])
+        await called_by_rank(told, [*fans, late])
         proof = (await browser.get(f"/events/{event_id}/queue/lottery/proof", headers=bearer(fans[3].token))).json()
     assert await suite.audit(event_id) == []
 
-    ranks = {fan.join_seq: await rank_of(suite, event_id, fan) for fan in fans}
+    ranks = {fan.join_seq: rank_of(told, fan) for fan in fans}
     (tmp_path / "proof.json").write_text(json.dumps(proof))
     (tmp_path / "before.json").write_text(json.dumps(before))
     options = ["--url", suite.url, "--public-value", VALUE, "--proof", str(tmp_path / "proof.json")]
@@ -81,31 +83,29 @@ async def test_a_line_is_drawn_and_called_as_anybody_can_check(
     assert "entry 4 got place" in capsys.readouterr().out
 
 
-async def rank_of(suite: RunningSuite, event_id: str, fan: Fan) -> int:
+def rank_of(told: dict[str, Any], fan: Fan) -> int:
     """As anybody computes it from the published document."""
-    from onsale.lottery_check import orders
-    from shared.contracts.lottery import PublishedLottery
-
-    async with suite.browser() as browser:
-        told = PublishedLottery.model_validate((await browser.get(f"/events/{event_id}/queue/lottery")).json())
-    return orders(told)[0].rank(fan.join_seq)
+    return orders(PublishedLottery.model_validate(told))[0].rank(fan.join_seq)
 
 
-async def called_by_rank(suite: RunningSuite, fans: list[Fan]) -> None:
-    """Polls until everybody is called; who was called first stands first in the published order."""
-    seen: dict[int, None] = {}
-    deadline = time.monotonic() + 20
-    while len(seen) < len(fans):
-        assert time.monotonic() < deadline, seen
-        for fan in fans:
+async def called_by_rank(told: dict[str, Any], fans: list[Fan]) -> None:
+    """Until everybody is called: nobody before their rank is reached, and everybody sees how far away it is."""
+    waiting = {fan.join_seq: fan for fan in fans}
+    ranks = {fan.join_seq: rank_of(told, fan) for fan in fans}
+    assert sorted(ranks.values()) == list(range(1, len(fans) + 1))
+    assert ranks[len(fans)] == len(fans), "the late comer comes last"
+    heads: list[int] = []
+
+    async def all_called() -> bool:
+        for join_seq, fan in list(waiting.items()):
             status = await fan.status()
+            rank, head_seq = ranks[join_seq], status["head_seq"]
+            assert (status["rank"], status["position_in_queue"]) == (rank, max(0, rank - head_seq))
             if status["status"] == "ready":
-                seen.setdefault(fan.join_seq)
-            else:
-                assert fan.join_seq in seen or status["position_in_queue"] is not None
-        await asyncio.sleep(0.05)
-    ranks = [
-        await rank_of(suite, fans[0].event_id, fan) for fan in sorted(fans, key=lambda f: list(seen).index(f.join_seq))
-    ]
-    assert ranks == sorted(ranks)
-    assert list(seen)[-1] == 9, "the late comer comes last"
+                assert rank <= head_seq
+                heads.append(head_seq)
+                del waiting[join_seq]
+        return not waiting
+
+    await wait_until(all_called, timeout_s=30)
+    assert heads == sorted(heads)

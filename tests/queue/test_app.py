@@ -180,8 +180,8 @@ async def test_a_lottery_that_nobody_could_enter_is_not_opened(admin):
     refused = await admin.post(f"/admin/queue/events/{EVENT}/room/open")
     assert (refused.status_code, refused.json()["type"]) == (409, "/problems/room-state-conflict")
     assert (await admin.get(f"/admin/queue/events/{EVENT}/room")).json()["state"] == "draft"
-    for value in ("", "  ", "x" * 501, "a\u0000b"):
-        body = {"public_value": value}
+    for text in ("", "  ", "x" * 501, "a\u0000b"):
+        body = {"public_value": text}
         assert (await admin.post(f"/admin/queue/events/{EVENT}/lottery/draw", json=body)).status_code == 422
     early = await admin.post(f"/admin/queue/events/{EVENT}/lottery/draw", json={"public_value": "1"}, headers=VIEWER)
     assert early.status_code == 403

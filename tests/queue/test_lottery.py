@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from sqlalchemy import text
 
 from onsale.lottery_check import Asked, check
 from services.queue import lottery, recovery
@@ -19,6 +20,8 @@ from shared.contracts.queue import PlaceRef
 from shared.contracts.room_options import LotteryRules
 from shared.problems import BadCredential, NoLottery, NotEntered
 from tests.queue.conftest import EVENT, Queue
+from tests.queue.test_placing import TELLER, waiting_in_the_ledger
+from tests.support.wait import wait_until
 
 VALUE = "closing number 24,331.09"
 
@@ -132,6 +135,29 @@ async def test_a_batch_numbered_before_the_close_comes_after_all_entrants(
 
 
 @pytest.mark.parametrize("guarded", [True, False])
+async def test_closing_waits_for_a_batch_that_is_being_written_and_counts_it(
+    queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if not guarded:
+        monkeypatch.setattr(lottery, "FENCE_ALONE", text("SELECT CAST(:event_id AS text)"))
+    monkeypatch.setattr(queue.running.lottery, "_follow", queue.running.rooms.read)  # a filling would wait as well
+    await open_lottery(queue)
+    async with queue.engine.connect() as blocker:
+        await blocker.exec_driver_sql(TELLER.replace(":e", f"'{EVENT}'"))
+        slow = asyncio.create_task(queue.join("ann"))
+        await wait_until(lambda: waiting_in_the_ledger(queue))
+        await queue.join("quick")
+        closing = asyncio.create_task(close_entry(queue))
+        done, _ = await asyncio.wait([closing], timeout=0.3 if guarded else 10)
+        assert (not done) == guarded
+        await blocker.rollback()
+    assert [place.join_seq for place in await slow] == [1]
+    await closing
+    [entrants] = (await queue.running.lottery.published(EVENT)).entrants.values()
+    assert (entrants.n, entrants.taken == 2) == (2, guarded)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
 async def test_closing_waits_for_whoever_is_numbered_by_the_ledger(
     queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ):
@@ -143,7 +169,7 @@ async def test_closing_waits_for_whoever_is_numbered_by_the_ledger(
         await connection.exec_driver_sql("SELECT 1 FROM queue.lane FOR UPDATE")
         await Of(connection, EVENT, 1).join_by_ledger(0, [("ann", None)])
         closing = asyncio.create_task(close_entry(queue))
-        done, _ = await asyncio.wait([closing], timeout=0.3)
+        done, _ = await asyncio.wait([closing], timeout=0.3 if guarded else 10)
         assert (not done) == guarded
     await closing
     [entrants] = (await queue.running.lottery.published(EVENT)).entrants.values()
