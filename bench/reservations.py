@@ -43,7 +43,7 @@ EVENT = EventFile(
         ),
     ],
 )  # fmt: skip
-PASS_KEYS = development_keys("pass")
+PASS_KEYS, SEAL_KEYS = development_keys("pass"), development_keys("service")
 
 
 def reservations() -> Measurement:
@@ -91,7 +91,9 @@ def wish(number: int, body: object) -> bytes:
     now_s = int(time.time())
     admission = Pass(EVENT.event_id, f"fan-{number:08}", f"1-0-{number}-1", 1, 0, number, 6, now_s, now_s + 3600)
     path = f"/events/{EVENT.event_id}/reservations"
-    return request("POST", path, orjson.dumps(body), authorization=f"Bearer {sign_pass(PASS_KEYS, admission)}")
+    return request(
+        "POST", path, orjson.dumps(body), authorization=f"Bearer {sign_pass(PASS_KEYS, admission, seal=SEAL_KEYS)}"
+    )
 
 
 @asynccontextmanager

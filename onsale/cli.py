@@ -174,15 +174,18 @@ def set_room(
     rate: Annotated[float | None, typer.Option(min=0, help="Admissions per second; 0 calls nobody.")] = None,
     burst: Annotated[int | None, typer.Option(min=1, help="Calls that may come at once.")] = None,
     max_active: Annotated[int | None, typer.Option(min=0, help="Fans inside at most, called ones included.")] = None,
+    rollout: Annotated[
+        float | None, typer.Option(min=0, max=100, help="Percent of fans who go through the room.")
+    ] = None,
     reason: Annotated[str, typer.Option(help="Kept in the audit trail.")] = "onsale room set",
     url: Url = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
     """Change the admission rate and its bounds; the next tick (0.2 s) obeys."""
-    asked = {"rate_per_s": rate, "burst": burst, "max_active": max_active}
+    asked = {"rate_per_s": rate, "burst": burst, "max_active": max_active, "rollout_percent": rollout}
     values = {name: value for name, value in asked.items() if value is not None}
     if not values:
-        raise Refused("Say what to set: --rate, --burst or --max-active.")
+        raise Refused("Say what to set: --rate, --burst, --max-active or --rollout.")
     _admin(url, data_dir, lambda admin: admin.change_room(event_id, **values, reason=reason))
     out.print(f"{event_id}: {', '.join(f'{name} = {value:g}' for name, value in values.items())}")
 

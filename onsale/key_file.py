@@ -10,7 +10,7 @@ from onsale.secret_file import write_secret
 from shared.tokens import Keyring
 
 KEY_FILE, ADMIN_KEY_FILE = "keys.json", "admin.key"
-PURPOSES = ("service", "queue_token", "pass", "order_token", "checkout", "customer", "sandbox_webhook")
+PURPOSES = ("service", "queue_token", "pass", "order_token", "checkout", "customer", "sandbox_webhook", "user_holder")
 
 
 def service_secrets(data_dir: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pydantic_settings import NoDecode
 from starlette.requests import HTTPConnection
 
 from shared.problems import BadCredential, ForeignOrigin, NoCredential, NotAllowed
-from shared.tokens import TOKEN_MAX_CHARS, Keyring, b64, unb64
+from shared.tokens import BEARER_MAX_CHARS, Keyring, b64, unb64
 
 SERVICE_HEADER = "onsale-service"
 SERVICE_SKEW_MAX_S = 30
@@ -43,7 +43,7 @@ def bearer(connection: HTTPConnection) -> str | None:
     if header is None:
         return None
     scheme, _, token = header.partition(" ")
-    if scheme.lower() != "bearer" or not 0 < len(token) <= TOKEN_MAX_CHARS:
+    if scheme.lower() != "bearer" or not 0 < len(token) <= BEARER_MAX_CHARS:
         raise BadCredential("The Authorization header must be a Bearer token.")
     return token
 

@@ -11,8 +11,22 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from redis.asyncio import Redis
-from sqlalchemy import BigInteger, Column, DateTime, Index, MetaData, Table, Text, cast, func, select, text, update
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Index,
+    MetaData,
+    Table,
+    Text,
+    any_,
+    cast,
+    func,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from shared.contracts.events import Event
@@ -104,9 +118,8 @@ class Relay:
 
     async def _mark(self, ids: list[int]) -> None:
         async with self._engine.begin() as connection:
-            await connection.execute(
-                update(self._outbox).where(self._outbox.c.id.in_(ids)).values(published_at=func.clock_timestamp())
-            )
+            some = self._outbox.c.id == any_(cast(ids, ARRAY(BigInteger)))
+            await connection.execute(update(self._outbox).where(some).values(published_at=func.clock_timestamp()))
 
     async def forget(self) -> int:
         """Deletes rows published more than a day ago; how many."""

@@ -173,6 +173,18 @@ class NotCalled(Problem):
     status = 403
 
 
+class NoPlace(Problem):
+    """You have no place in this line; join it first."""
+
+    status = 404
+
+
+class PlaceEnded(Problem):
+    """This place in the line has ended; you may join again at its end."""
+
+    status = 410
+
+
 class RoomClosed(Problem):
     """The waiting room of this event is closed."""
 

@@ -40,6 +40,7 @@ Checks = Mapping[str, Callable[[], Awaitable[object]]]
 VERSION = "0.1.0"
 READY_DEADLINE_S = 2.0
 REQUEST_ID_KEY = "onsale.request_id"
+ANSWER_HEADERS_KEY = "onsale.answer_headers"  # what a door adds to whatever is answered, a problem included
 RECEIVE_KEY = "onsale.receive"  # the server's own, beneath all layers: a long stream finds its transport behind it
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
@@ -130,7 +131,7 @@ class RequestShell:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 scope[STARTED_KEY] = True
-                message["headers"] = [*message["headers"], tag]
+                message["headers"] = [*message["headers"], tag, *scope.get(ANSWER_HEADERS_KEY, ())]
             await send(message)
 
         try:

@@ -17,6 +17,7 @@ from pydantic_settings import (
 )
 
 from shared.tokens import Keyring
+from shared.user_settings import UserSettings
 
 DEVELOPMENT_KID = "dev"
 
@@ -33,7 +34,7 @@ def _keyring(value: Any) -> Any:
 Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
-class ServiceSettings(BaseSettings):
+class ServiceSettings(UserSettings):
     """Common to all five services."""
 
     model_config = SettingsConfigDict(frozen=True, arbitrary_types_allowed=True, extra="ignore")
@@ -53,6 +54,10 @@ class ServiceSettings(BaseSettings):
     inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
     orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
     service_keys: Keys = Field(default_factory=lambda: development_keys("service"), description="Sign internal calls.")
+    user_holder_keys: Keys = Field(
+        default_factory=lambda: development_keys("user-holder"),
+        description="Name signed-in fans in the line without telling who they are; long-lived.",
+    )
     body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
     internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
     log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
@@ -73,9 +78,10 @@ class ServiceSettings(BaseSettings):
     @model_validator(mode="after")
     def _refuse_laptop_secrets(self) -> Self:
         if self.environment == "production":
+            needless = set() if self.users_sign_in else {"user_holder_keys"}
             weak = [
                 n
-                for n in type(self).model_fields
+                for n in type(self).model_fields.keys() - needless
                 if isinstance(k := getattr(self, n), Keyring) and DEVELOPMENT_KID in k.keys
             ]
             if weak:

@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 from services.gateway.identity import head
 from services.gateway.line import Line
 from services.gateway.metrics import CLAIMS, POLLS
-from services.gateway.problems import PlaceEnded
 from services.gateway.room import Room
 from services.gateway.schemas import JoinBody
 from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
-from shared.problems import NotCalled, SoldOut, StaleEpoch
+from shared.problems import NotCalled, PlaceEnded, SoldOut, StaleEpoch
+from shared.rollout import outside
 from shared.tokens import QueueToken
 
 JSON, NO_STORE = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
@@ -50,13 +50,13 @@ class Status:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        token = room.identities.place(scope, event_id)
+        token = await room.place(scope, event_id)
         line = room.board.seen(event_id)
         if line is None or line.epoch != token.epoch:
             line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         position = line.position(token.lane, token.join_seq)
-        if position > 0:
+        if position > 0 and not beside(scope, line, token):
             _by_arithmetic.inc()
             body = waiting(line, token, position)
         else:
@@ -91,6 +91,7 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
         "status": status.status,
         "join_seq": token.join_seq,
         **line.shown(token.lane, token.join_seq),
+        **({} if status.status in WAITING else {"position_in_queue": 0}),
         "estimated_wait_time": None if status.status in WAITING else 0,
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.soon_ms() if near else line.poll_after_ms(None, token.join_seq),
@@ -98,12 +99,21 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
     }
 
 
+def beside(scope: Scope, line: Line, token: QueueToken) -> bool:
+    """Whether a place above the head may have been called all the same: outside the rolled-out share, or with a pass
+    from when it was.
+    """
+    if outside(token.event_id, token.holder, line.rollout_percent):
+        return True
+    return any(name == b"cookie" and b"onsale_pass_" in value for name, value in scope["headers"])
+
+
 class Join:
     """Takes a fan into the line; the same fan again gets the same place."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        fan = room.identities.join(scope, event_id)
+        fan = await room.identities.join(scope, event_id)
         await read_nothing(receive)
         place = await room.joins.join(event_id, fan)
         token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
@@ -111,8 +121,10 @@ class Join:
         line = await room.board.line(event_id)
         position = line.position(token.lane, token.join_seq) if line.epoch == token.epoch else 0
         text = room.identities.sign(token)
+        if fan.user_id is not None:
+            room.user_places.took(token)
         body = {
-            "queue_token": text,
+            "queue_token": text if fan.user_id is None else None,
             "join_seq": token.join_seq,
             "lane": token.lane,
             **(line.shown(token.lane, token.join_seq) if line.epoch == token.epoch else {"position_in_queue": 0}),
@@ -159,11 +171,12 @@ class Claim:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        token = room.identities.place(scope, event_id)
+        token = await room.place(scope, event_id)
         await read_nothing(receive)
         line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
-        if line.position(token.lane, token.join_seq) > 0 and room.board.fresh(line):
+        waits = line.position(token.lane, token.join_seq) > 0 and not beside(scope, line, token)
+        if waits and room.board.fresh(line):
             CLAIMS.labels("not-called-by-frame").inc()
             raise not_called(line)
         try:
@@ -199,7 +212,7 @@ class Leave:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        token = room.identities.place(scope, event_id)
+        token = await room.place(scope, event_id)
         await read_nothing(receive)
         with suppress(StaleEpoch):
             await room.places.leave(token)

@@ -9,13 +9,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from fastapi import FastAPI
 
 from services.gateway import api, fan_pages, gate, lottery_doors
+from services.gateway.handovers import Handovers
 from services.gateway.identity import Identities
 from services.gateway.joins import Joins
 from services.gateway.life import Life
 from services.gateway.line_board import POLL_S, LineBoard
 from services.gateway.lottery import Lotteries
 from services.gateway.openapi import document_hot_paths
+from services.gateway.outages import Outages
 from services.gateway.places import Places
+from services.gateway.revocations import Revocations
 from services.gateway.room import Room
 from services.gateway.settings import Settings
 from shared.contracts.lottery import LotteryClient
@@ -26,6 +29,8 @@ from shared.problems import Problem
 from shared.redis import Redis, connect
 from shared.service import create_service
 from shared.tokens import PassReader
+from shared.user_jwt import Users, signed_in
+from shared.user_places import UserPlaces
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -39,11 +44,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             stack.push_async_callback(redis.aclose)
             pool = await stack.enter_async_context(client())
             neighbour = Neighbour(pool, chosen.queue_url, chosen.service_keys, name="queue")
-            room = app.state.room = _room(chosen, redis, neighbour)
+            users = await stack.enter_async_context(signed_in(chosen))
+            room = app.state.room = _room(chosen, redis, neighbour, users)
             stack.push_async_callback(_close, room)
             loops = await stack.enter_async_context(Loops())
             loops.keep(room.board.listen, name="gateway.listen")
             loops.every(POLL_S, room.board.poll, name="gateway.poll")
+            loops.keep(room.revocations.listen, name="gateway.revoked")
+            loops.every(POLL_S, room.revocations.ask_again, name="gateway.revocations")
             loops.keep(room.life.run, name="gateway.life")
             yield
 
@@ -59,17 +67,23 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _room(settings: Settings, redis: Redis, neighbour: Neighbour) -> Room:
+def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) -> Room:
     queue = QueueClient(neighbour)
     board = LineBoard(redis, queue, settings)
     return Room(
         settings=settings,
         board=board,
-        identities=Identities(settings.queue_token_keys, remembered_max=settings.remembered_max),
+        identities=Identities(settings.queue_token_keys, users, remembered_max=settings.remembered_max),
         joins=Joins(queue, board, waiting_max=settings.joins_waiting_max),
         places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
+        user_places=UserPlaces(
+            queue, name="gateway", waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max
+        ),
         life=Life(queue),
-        passes=PassReader(settings.pass_public_keys),
+        passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
+        handovers=Handovers(redis),
+        outages=Outages(),
+        revocations=Revocations(redis, queue),
         lotteries=Lotteries(LotteryClient(neighbour)),
     )
 
@@ -78,7 +92,9 @@ async def _close(room: Room) -> None:
     """Answers who waits, then says goodbye, so that the queue does not take our silence for deafness."""
     await room.joins.close()
     await room.places.close()
+    await room.user_places.close()
     await room.board.close()
     await room.lotteries.close()
+    await room.revocations.close()
     with suppress(Problem):
         await room.life.report(goodbye=True)

@@ -1,4 +1,4 @@
-"""Who stands at the door, read straight from the request's head: a queue token, a key of the fan's own, or nobody yet.
+"""Who stands at the door, read straight from the request's head: a queue token, a signed-in user, a key, or nobody yet.
 
 A Bearer header, if present, is the only credential looked at. A cookie counts for a write only from our own pages,
 and so that no other site can trade a fan's place for a new one, neither does a join without a credential.
@@ -15,7 +15,8 @@ from starlette.types import Scope
 from shared.auth import SAFE_METHODS, queue_cookie
 from shared.contracts.queue import Join
 from shared.problems import BadCredential, ForeignOrigin, IdempotencyKeyMalformed, NoCredential, WrongEvent
-from shared.tokens import TOKEN_MAX_CHARS, Keyring, QueueToken, QueueTokens, b64
+from shared.tokens import BEARER_MAX_CHARS, Keyring, QueueToken, QueueTokens, b64
+from shared.user_jwt import User, Users
 
 Head = Mapping[bytes, bytes]
 HOLDER_BYTES, HOLDERS_AT_ONCE = 18, 256
@@ -33,7 +34,7 @@ def bearer(fields: Head) -> str | None:
     if value is None:
         return None
     scheme, _, token = value.partition(b" ")
-    if scheme.lower() != b"bearer" or not 0 < len(token) <= TOKEN_MAX_CHARS:
+    if scheme.lower() != b"bearer" or not 0 < len(token) <= BEARER_MAX_CHARS:
         raise BadCredential("The Authorization header must be a Bearer token.")
     return token.decode("latin-1")
 
@@ -58,8 +59,8 @@ def require_own_origin(fields: Head) -> None:
 class Identities:
     """Reads queue tokens, remembering the most recent ones it verified, and makes holders for those who have none."""
 
-    def __init__(self, keys: Keyring, *, remembered_max: int) -> None:
-        self._keys = keys
+    def __init__(self, keys: Keyring, users: Users, *, remembered_max: int) -> None:
+        self._keys, self._users = keys, users
         self._tokens = QueueTokens(keys)
         self._remembered: OrderedDict[str, QueueToken] = OrderedDict()
         self._remembered_max = remembered_max
@@ -76,10 +77,12 @@ class Identities:
             raise WrongEvent
         return token
 
-    def place(self, scope: Scope, event_id: str) -> QueueToken:
-        """The place this request speaks for. Raises `NoCredential` if it shows none."""
+    async def who(self, scope: Scope, event_id: str) -> QueueToken | User:
+        """The place this request speaks for, or the user whose place it is. Raises `NoCredential` if it shows none."""
         fields = head(scope)
         text = bearer(fields)
+        if text is not None and not self._tokens.is_one(text):
+            return await self._users.read(text)
         if text is None:
             text = cookie(fields, queue_cookie(event_id))
             if text is None:
@@ -88,23 +91,28 @@ class Identities:
                 require_own_origin(fields)
         return self.token(text, event_id)
 
-    def join(self, scope: Scope, event_id: str) -> Join:
-        """Who wants to join: a fan of before, of this key, or a new one.."""
+    async def join(self, scope: Scope, event_id: str) -> Join:
+        """Who wants to join: a user, a fan of before, of this key, or a new one."""
         fields = head(scope)
         key = fields.get(b"idempotency-key")
         if key is not None and not _KEY.fullmatch(key):
             raise IdempotencyKeyMalformed
-        token = self._known(fields, event_id)
+        text = bearer(fields)
+        if text is not None and not self._tokens.is_one(text):
+            user = await self._users.read(text)
+            return Join(holder=user.holder, user_id=user.user_id, may_be_known=True)
+        token = self.token(text, event_id) if text is not None else self._by_cookie(fields, event_id)
         if token is not None:
             return Join(holder=token.holder, lane=token.lane, may_be_known=True)
         if key is not None:
-            return Join(holder=b64(self._keys.mac("holder", event_id, key))[:32], may_be_known=True)
+            return Join(holder=self.holder(event_id, key), may_be_known=True)
         return Join(holder=next(self._holders))
 
-    def _known(self, fields: Head, event_id: str) -> QueueToken | None:
-        text = bearer(fields)
-        if text is not None:
-            return self.token(text, event_id)
+    def holder(self, event_id: str, key: bytes) -> str:
+        """The holder that a key of the fan's own stands for."""
+        return b64(self._keys.mac("holder", event_id, key))[:32]
+
+    def _by_cookie(self, fields: Head, event_id: str) -> QueueToken | None:
         text = cookie(fields, queue_cookie(event_id))
         if text is not None or b"origin" in fields:
             require_own_origin(fields)

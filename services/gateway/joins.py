@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from services.gateway.batches import Batches
 from services.gateway.line_board import LineBoard
 from services.gateway.metrics import JOINS
-from services.gateway.problems import LineFull, UnknownLane
+from services.gateway.problems import LineFull, SignInNeeded, UnknownLane
+from shared.batches import Batches
 from shared.contracts.queue import Join, JoinAnswer, JoinBatch, Joined, PlaceState, QueueClient
 from shared.problems import Problem, RoomClosed, SoldOut, Unavailable
 
@@ -40,8 +40,12 @@ class Joins:
         )
 
     async def join(self, event_id: str, fan: Join) -> Place:
-        """The fan's place. Raises `UnknownEvent`, `LineFull`, `RoomClosed`, `SoldOut`, `Overloaded`, `Unavailable`."""
+        """The fan's place. Raises `UnknownEvent`, `LineFull`, `RoomClosed`, `SoldOut`, `SignInNeeded`, `Overloaded`,
+        `Unavailable`.
+        """
         line = await self._board.line(event_id)
+        if line.frame.options.entry.signed_in_only and fan.user_id is None and not fan.may_be_known:
+            raise SignInNeeded  # the queue would say the same, and of the others only it knows who has a place
         if fan.lane not in line.heads:  # a token from before a reset must not spoil a batch
             fan = fan.model_copy(update={"lane": 0})
         return await self._batches.submit(event_id, fan)
@@ -77,6 +81,8 @@ def _place(epoch: int, joined: Joined, *, known: bool) -> Place | Problem:
         return RoomClosed()
     if joined.word == "sold-out":
         return SoldOut("Every ticket has found an owner.", status=410)
+    if joined.word == "sign-in-needed":
+        return SignInNeeded()
     if joined.word == "unknown-lane":
         return UnknownLane()
     return Place(epoch, joined.lane, joined.join_seq, joined.status, known)

@@ -46,7 +46,8 @@ class Line:
     """A frame and what follows from it. `calls_per_s` is the smoothed pace, `None` while unknown or paused."""
 
     __slots__ = ("_body", "_body_at_ms", "_orders", "_per_live_s", "_poll_max_ms", "_poll_min_ms", "before_sale",
-                 "epoch", "etag", "frame", "heads", "heard_s", "lottery", "message")  # fmt: skip
+                 "epoch", "etag", "frame", "heads", "heard_s", "lottery", "message",
+                 "rollout_percent")  # fmt: skip
 
     epoch: int
     heads: dict[int, int]
@@ -69,6 +70,7 @@ class Line:
         self.lottery = frame.lottery
         drawn = frame.lottery.lanes if frame.lottery else {}
         self._orders = {lane: order(draw.entrants_n, bytes.fromhex(draw.key)) for lane, draw in drawn.items()}
+        self.rollout_percent = frame.options.rollout_percent
         self.heard_s = heard_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
         self._per_live_s = frame.live_ratio / calls_per_s if calls_per_s else None

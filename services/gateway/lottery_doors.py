@@ -24,7 +24,7 @@ async def published(event_id: EventIdPath, request: Request, response: Response)
 async def proof(event_id: EventIdPath, request: Request, response: Response) -> EntryProof:
     """For the holder of a queue token whose place was entered when entry closed."""
     room: Room = request.app.state.room
-    token = room.identities.place(request.scope, event_id)
+    token = await room.place(request.scope, event_id)
     proved = await room.lotteries.prove(token)
     response.headers["cache-control"] = "no-store"
     return proved

@@ -10,4 +10,11 @@ CLAIMS = Counter("gateway_claims_total", "Attempts to fetch a pass, by outcome."
 FRAMES = Counter("gateway_frames_total", "Line frames taken in, by how they came.", ["came_by"])
 SIGNS = Counter("gateway_signs_of_life_total", "Places reported alive to the queue.")
 SIGNS_DROPPED = Counter("gateway_signs_of_life_dropped_total", "Signs of life beyond what one process may collect.")
+GATE_ENGINE = Counter(
+    "gateway_gate_engine_errors_total", "Requests without a pass while nobody can be called, by what became of them.",
+    ["verdict"],
+)  # fmt: skip
+GATE_RELEASES = Counter(
+    "gateway_gate_releases_total", "Slots given back by sites, by the place's state after.", ["state"]
+)
 GATE_CHECKS = Counter("gateway_gate_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"])

@@ -18,7 +18,7 @@ KEY = {
     "schema": {"type": "string", "minLength": 22, "maxLength": 128},
     "description": "A UUID or at least 22 random characters, secret; asking again with it gives the same place.",
 }
-CREDENTIAL: list[dict[str, list[str]]] = [{"queueToken": []}, {"queueCookie": []}]
+CREDENTIAL: list[dict[str, list[str]]] = [{"queueToken": []}, {"queueCookie": []}, {"userJwt": []}]
 
 
 def document_hot_paths(app: FastAPI) -> None:
@@ -32,6 +32,7 @@ def document_hot_paths(app: FastAPI) -> None:
             components.setdefault("schemas", {}).update(_schemas())
             components["securitySchemes"] = {
                 "queueToken": {"type": "http", "scheme": "bearer"},
+                "userJwt": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
                 "queueCookie": {"type": "apiKey", "in": "cookie", "name": "onsale_queue_{event_id}"},
             }
             document["paths"].update(_paths())
@@ -49,7 +50,8 @@ def _schemas() -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     join = _call("Join the line", {201: "A new place", 200: "The place this fan has already"}, JoinedAnswer,
-                 refusals={400: "Malformed key", 410: "Closed or sold out", 429: "The line is full"})  # fmt: skip
+                 refusals={400: "Malformed key", 401: "Only signed-in fans may join", 410: "Closed or sold out",
+                           429: "The line is full"})  # fmt: skip
     join["parameters"] = [KEY]
     join["requestBody"] = {"required": False, "content": _json(JoinBody)}
     join["security"] = [{}, *CREDENTIAL]

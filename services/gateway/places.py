@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from typing import NamedTuple
 
-from services.gateway.batches import Batches
+from shared.batches import Batches
 from shared.contracts.queue import (
     Claimed,
     PlaceRef,
@@ -16,7 +16,7 @@ from shared.contracts.queue import (
     PlaceStatus,
     QueueClient,
 )
-from shared.tokens import QueueToken
+from shared.tokens import Pass, QueueToken
 
 REMEMBERED_S = 1.0
 
@@ -41,6 +41,9 @@ class Places:
         )
         self._leaves: Batches[Epoch, PlaceRef, PlaceState] = Batches(
             self._ask_leave, name="gateway.leaves", waiting_max=waiting_max
+        )
+        self._releases: Batches[Epoch, PlaceRef, PlaceState] = Batches(
+            self._ask_release, name="gateway.releases", waiting_max=waiting_max
         )
         self._remembered: OrderedDict[tuple[Epoch, int, int], tuple[float, PlaceStatus]] = OrderedDict()
         self._remembered_max = remembered_max
@@ -67,6 +70,11 @@ class Places:
         state = await self._leaves.submit(_epoch(token), _ref(token))
         self._remember(token, PlaceStatus(status=state))
 
+    async def release(self, admission: Pass) -> PlaceState:
+        """Gives the slot of a pass back. Raises `StaleEpoch`, `Unavailable`. Twice is once."""
+        place = PlaceRef(lane=admission.lane, join_seq=admission.join_seq, holder=admission.holder)
+        return await self._releases.submit(Epoch(admission.event_id, admission.epoch), place)
+
     def _remember(self, token: QueueToken, status: PlaceStatus) -> None:
         key = _key(token)
         self._remembered[key] = time.monotonic() + REMEMBERED_S, status
@@ -83,8 +91,11 @@ class Places:
     async def _ask_leave(self, key: Epoch, places: list[PlaceRef]) -> list[PlaceState]:
         return (await self._queue.leave(_question(key, places))).places
 
+    async def _ask_release(self, key: Epoch, places: list[PlaceRef]) -> list[PlaceState]:
+        return (await self._queue.release(_question(key, places))).places
+
     async def close(self) -> None:
-        for batches in (self._statuses, self._claims, self._leaves):
+        for batches in (self._statuses, self._claims, self._leaves, self._releases):
             await batches.close()
 
 

@@ -10,10 +10,16 @@ class LineFull(Problem):
     retry_after_default_s = 30
 
 
-class PlaceEnded(Problem):
-    """This place in the line has ended; you may join again at its end."""
+class SignInNeeded(Problem):
+    """Only signed-in fans may join this line; sign in and send your token."""
 
-    status = 410
+    status = 401
+
+
+class ReturnNotAllowed(Problem):
+    """The room's gate sends nobody back to this address."""
+
+    status = 422
 
 
 class UnknownLane(Problem):

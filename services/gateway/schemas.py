@@ -16,7 +16,7 @@ class JoinBody(Body):
 class JoinedAnswer(BaseModel):
     """A place in the line. The same token also comes as an HttpOnly cookie."""
 
-    queue_token: str | None
+    queue_token: str | None = Field(description="Null for signed-in fans, whose JWT is enough.")
     join_seq: int
     lane: int
     position_in_queue: int | None = Field(description="Null before a lottery is drawn.")

@@ -7,7 +7,6 @@ import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import text
 
-from services.inventory.admission import admitted
 from services.inventory.keys import Keys
 from services.inventory.layout import Layout, Section
 from services.inventory.room import Room, room
@@ -51,7 +50,7 @@ async def sections(request: Request, inventory: InRoom, event_id: EventIdPath) -
         {
             "section_id": s.section_id, "name": s.name, "kind": s.kind, "type": s.type, "total_seats": s.capacity,
             "available_seats": counts[s.section_id].available, "held_seats": counts[s.section_id].held,
-            "price_minor": s.price_minor, "currency": layout.currency,
+            "price_minor": s.price_from_minor, "currency": layout.currency,
         }
         for s in layout.sections.values() if s.section_id in counts
     ]  # fmt: skip
@@ -77,7 +76,7 @@ async def seats(
     page_size: Annotated[PAGE_SIZE, Query()] = 50,
 ) -> dict[str, Any]:
     layout = inventory.catalogue.layout(event_id)
-    admitted(request, inventory.passes, event_id)
+    await inventory.admissions.admitted(request, event_id)
     section = layout.section(section_id)
     response.headers["cache-control"] = "no-store"
     total = section.capacity if section.kind == "seated" else 0
@@ -87,7 +86,7 @@ async def seats(
         {
             "seat_id": section.seat_id(position), "row": str(rank // section.seats_per_row + 1),
             "number": rank % section.seats_per_row + 1, "status": words.get(position, "blocked"),
-            "price_minor": section.price_minor,
+            "price_minor": section.price_of(position),
         }
         for rank in ranks for position in [rank + rank // section.seats_per_row]
     ]  # fmt: skip

@@ -8,6 +8,7 @@ from sqlalchemy import text
 from starlette.routing import Route
 
 from services.inventory import admin, api, internal, reservations, tables
+from services.inventory.admission import Admissions
 from services.inventory.availability import Board
 from services.inventory.gate import Gate
 from services.inventory.layout import Catalogue
@@ -18,13 +19,17 @@ from services.inventory.reconcile import Reconciler
 from services.inventory.room import Room
 from services.inventory.settings import Settings
 from services.inventory.sweeper import Sweeper
+from services.inventory.turns import Turns
 from shared import http, postgres, redis
 from shared.contracts.orders import OrdersClient
+from shared.contracts.queue import QueueClient
 from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.outbox import Relay
 from shared.service import Checks, create_service
-from shared.tokens import PassReader
+from shared.tokens import PassReader, QueueTokens
+from shared.user_jwt import Users, signed_in
+from shared.user_places import UserPlaces
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -48,18 +53,33 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         async with http.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
-            app.state.room = room = _room(settings, engine, cache, orders)
-            async with Loops() as loops:
+            queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
+            async with signed_in(settings) as users, Loops() as loops:
+                app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
                 _start(loops, room, Relay(engine, cache, tables.outbox, tables.outbox_lease))
                 yield
                 for reserver in room.reservers.values():
                     await reserver.close()
+                await room.admissions.turns.close()
+                await room.admissions.user_places.close()
     finally:
         await cache.aclose()
         await engine.dispose()
 
 
-def _room(settings: Settings, engine: postgres.AsyncEngine, cache: redis.Redis, orders: OrdersClient) -> Room:
+def _admissions(settings: Settings, queue: QueueClient, users: Users) -> Admissions:
+    waiting_max, remembered_max = settings.claims_waiting_max, settings.remembered_max
+    return Admissions(
+        PassReader(settings.pass_public_keys, seal=settings.service_keys),
+        QueueTokens(settings.queue_token_keys), users,
+        UserPlaces(queue, name="inventory", waiting_max=waiting_max, remembered_max=remembered_max),
+        Turns(queue, waiting_max=waiting_max, remembered_max=remembered_max), settings.secure_cookies,
+    )  # fmt: skip
+
+
+def _room(
+    settings: Settings, engine: postgres.AsyncEngine, cache: redis.Redis, orders: OrdersClient, admissions: Admissions
+) -> Room:
     gate = Gate(cache, clock_offset_ms=settings.clock_offset_ms)
     reading = engine.execution_options(isolation_level="AUTOCOMMIT")
     catalogue = Catalogue(reading)
@@ -70,7 +90,7 @@ def _room(settings: Settings, engine: postgres.AsyncEngine, cache: redis.Redis, 
     )
     return Room(
         settings, engine, reading, gate, catalogue, Board(reading, gate, catalogue), payments, watcher,
-        Sweeper(engine, gate, catalogue, payments, orders), reconciler, PassReader(settings.pass_public_keys),
+        Sweeper(engine, gate, catalogue, payments, orders), reconciler, admissions,
     )  # fmt: skip
 
 

@@ -48,11 +48,13 @@ def _event_row(file: EventFile) -> dict[str, Any]:
 
 
 def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, Any]:
+    levels = [level.model_dump(mode="json") for level in getattr(section, "price_levels", [])]
     shape = (section.rows, section.seats_per_row) if isinstance(section, SeatedSection) else (0, 0)
     return {
         "section_id": section.section_id, "ordinal": ordinal, "name": section.name, "kind": section.kind,
         "rows": shape[0], "seats_per_row": shape[1],
         "capacity": section.capacity, "price_minor": section.price_minor, "fee_minor": section.fee_minor,
+        "price_levels": levels,
     }  # fmt: skip
 
 

@@ -35,6 +35,20 @@ def basket_text(seats: Iterable[tuple[str, int]], ga: Iterable[tuple[str, int]])
     return ";".join([*parts, *(f"{section_id}*{quantity}" for section_id, quantity in ga)])
 
 
+def read_basket(basket: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
+    """Seats as (section_id, position) and GA tickets by section, from a basket's text."""
+    seats: list[tuple[str, int]] = []
+    ga: dict[str, int] = {}
+    for part in basket.split(";"):
+        section_id, is_seats, positions = part.partition(":")
+        if is_seats:
+            seats += [(section_id, int(position)) for position in positions.split(",")]
+        else:
+            section_id, _, quantity = part.partition("*")
+            ga[section_id] = ga.get(section_id, 0) + int(quantity)
+    return seats, ga
+
+
 def digest(*parts: str) -> str:
     """A short print of some texts; no two different lists share one in practice."""
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()

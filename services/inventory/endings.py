@@ -10,7 +10,7 @@ from typing import Literal
 from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.facts import Fact, tell
+from services.inventory.facts import Fact, What, tell
 from services.inventory.gate import Gate
 from services.inventory.metrics import ENDED, ENDED_LATE
 from services.inventory.record import Record, read
@@ -36,16 +36,15 @@ async def give_back(
     await connection.execute(GIVE_BACK, {"event_id": event_id, "ids": ids, "how": how, "now_ms": now_ms})
     await connection.execute(MARK_SEATS, {"event_id": event_id, "ids": ids, "mark": "available"})
     records = await read(connection, ids)
-    facts = [_fact(record, actor) for record in records.values()]
-    await tell(connection, event_id, facts)
+    await tell(connection, event_id, [_fact(record) for record in records.values()], actor=actor)
     for record in records.values():
         ENDED.labels(how).inc()
         ENDED_LATE.observe(max(0, now_ms - record.release_at_ms) / 1000)
 
 
-def _fact(record: Record, actor: str) -> Fact:
-    what = "expired" if record.status == "expired" else "cancelled"
-    return Fact(what, record.reservation_id, record.version, actor, {"status": record.status, **record.places()})
+def _fact(record: Record) -> Fact:
+    what: What = "expired" if record.status == "expired" else "cancelled"
+    return Fact(what, record.reservation_id, record.version, {"status": record.status, **record.places()})
 
 
 async def _end(

@@ -1,46 +1,44 @@
-"""What inventory tells: one event per change of a reservation, with all its places in `after`.
+"""What inventory tells: one event for all reservations that changed together, each with its places.
 
-`seat.reserved|released|sold` of a reservation travel inside it, not one by one: a basket changes as a whole.
+`seat.reserved|released|sold` travel inside it, not one by one: a basket changes as a whole, and an event a fan would
+cost more than the hold itself.
 """
 
-import uuid
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import orjson
-from sqlalchemy.ext.asyncio import AsyncConnection
+from shared.contracts.events import Event
+from shared.postgres import AsyncConnection, statement
 
-from shared.clock import now_ms
-from shared.postgres import statement
-
+What = Literal["created", "expired", "cancelled", "confirmed"]
 TELL = statement(__package__, "tell")
-SEATS = {"created": "seat.reserved", "expired": "seat.released", "cancelled": "seat.released", "confirmed": "seat.sold"}
+SEATS: dict[What, str] = {
+    "created": "seat.reserved", "expired": "seat.released", "cancelled": "seat.released", "confirmed": "seat.sold",
+}  # fmt: skip
 
 
 class Fact(NamedTuple):
-    """`created`, `expired`, `cancelled` or `confirmed`, of which reservation, in its new version."""
+    """What happened to which reservation, in its new version; `after` names its places."""
 
-    what: str
+    what: What
     reservation_id: str
     version: int
-    actor: str
     after: dict[str, Any]
 
 
-def bodies(event_id: str, facts: Sequence[Fact]) -> list[str]:
-    """The facts as the outbox keeps them."""
-    at_ms = now_ms()
-    return [
-        orjson.dumps({
-            "id": uuid.uuid4().hex, "type": f"reservation.{fact.what}", "event_id": event_id, "occurred_at_ms": at_ms,
-            "actor": fact.actor, "aggregate": fact.reservation_id, "version": fact.version, "before": None,
-            "after": {**fact.after, "seats_are": SEATS[fact.what]},
-        }).decode()
-        for fact in facts
-    ]  # fmt: skip
+def event(event_id: str, what: What, facts: Sequence[Fact], *, actor: str) -> str:
+    """One event for facts of one kind, as the outbox keeps it."""
+    changed = [{"reservation_id": fact.reservation_id, "version": fact.version, **fact.after} for fact in facts]
+    after = {"seats_are": SEATS[what], "reservations": changed}
+    told = Event(type=f"reservation.{what}", event_id=event_id, actor=actor, aggregate="stock", after=after)
+    return told.model_dump_json()
 
 
-async def tell(connection: AsyncConnection, event_id: str, facts: Sequence[Fact]) -> None:
-    """Writes the facts into the outbox, in the caller's transaction."""
-    if facts:
-        await connection.execute(TELL, {"event_id": event_id, "bodies": bodies(event_id, facts)})
+async def tell(connection: AsyncConnection, event_id: str, facts: Sequence[Fact], *, actor: str) -> None:
+    """Writes the facts into the outbox, in the caller's transaction: one event for each kind."""
+    kinds: dict[What, list[Fact]] = {}
+    for fact in facts:
+        kinds.setdefault(fact.what, []).append(fact)
+    if kinds:
+        bodies = [event(event_id, what, some, actor=actor) for what, some in kinds.items()]
+        await connection.execute(TELL, {"event_id": event_id, "bodies": bodies})

@@ -22,11 +22,10 @@ HOLDS_AT_ONCE = 64  # the engine answers nobody else meanwhile: about a millisec
 
 
 def load(verb: str) -> Script:
-    """`lua/<verb>.lua` with `lua/prelude.lua` in front of it."""
+    """`lua/<verb>.lua` with what it stands on in front of it."""
     room = importlib.resources.files(__package__).joinpath("lua")
-    return Script(
-        f"{__package__}:{verb}", room.joinpath("prelude.lua").read_text() + room.joinpath(f"{verb}.lua").read_text()
-    )
+    parts = ("prelude", "best", verb) if verb == "hold" else ("prelude", verb)
+    return Script(f"{__package__}:{verb}", "".join(room.joinpath(f"{part}.lua").read_text() for part in parts))
 
 
 _ALL = ("gate", "counts", "holds", "deadlines", "usage", "dirty", "map")
@@ -44,12 +43,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """The gate said yes (`held`), or already had (`again`): under this id and epoch, until then."""
+    """The gate said yes (`held`), or already had (`again`): under this id and epoch, until then, these places."""
 
     word: str
     reservation_id: str
     epoch: int
     until_ms: int
+    basket: str
 
 
 class Gate:
@@ -167,9 +167,9 @@ def as_hold(record: Record) -> tuple[str | int, ...]:
 def _gated(reply: Any, reservation_id: str) -> Gated | Refusal:
     match word(reply):
         case "held":
-            return Gated("held", reservation_id, int(reply[1]), int(reply[2]))
+            return Gated("held", reservation_id, int(reply[1]), int(reply[2]), reply[3].decode())
         case "again":
-            return Gated("again", reply[1].decode(), int(reply[2]), int(reply[3]))
+            return Gated("again", reply[1].decode(), int(reply[2]), int(reply[3]), reply[4].decode())
         case "reused" | "revoked" | "not-ready" as why:
             return Refusal(why, "", 0, ())
         case why:

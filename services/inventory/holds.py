@@ -7,6 +7,7 @@ connection broke) is left to the deadline: 5 s after it was gated the ledger is 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -17,7 +18,7 @@ from services.inventory.gate import LIVE_UNLIMITED_MAX, Gate, Gated, Refusal
 from services.inventory.layout import Layout
 from services.inventory.ledger import Take, write
 from services.inventory.metrics import DRIFT, HOLDS
-from services.inventory.problems import SeatsTaken
+from services.inventory.problems import NotTogether, SeatsTaken
 from services.inventory.record import Record, read
 from services.inventory.stocktake import MARKS
 from shared.group_commit import GroupCommit
@@ -48,14 +49,16 @@ LEFT = text(
 
 @dataclass(slots=True)
 class Ask:
-    """One fan's request, ready for the gate. `named`: it came with an Idempotency-Key."""
+    """One fan's request, ready for the gate, which reads `wanted`: a basket, or what to look for; in that case `basket`
+    is empty until the gate has picked. `named`: it came with an Idempotency-Key.
+    """
 
     layout: Layout
     reservation_id: str
     holder: str
     jti: str
     basket: Basket
-    basket_text: str
+    wanted: dict[str, Any]
     stock_print: str
     body_print: str
     named: bool
@@ -128,7 +131,7 @@ class Reserver:
             gated = await self._gated(batch)
             await self._known(batch, gated)
             await self._write(batch, gated)
-        except (*ENGINE_AWAY, *LEDGER_AWAY, DBAPIError) as away:
+        except (Unavailable, *ENGINE_AWAY, *LEDGER_AWAY, DBAPIError) as away:
             unknown = Unavailable()
             unknown.__cause__ = away
             return [unknown if answer is None else answer for answer in batch.answers]
@@ -175,6 +178,8 @@ class Reserver:
         for i in batch.open():
             word, ask = words[i], batch.asks[i]
             assert isinstance(word, Gated)
+            if not ask.basket.quantity:
+                ask.basket = ask.layout.picked(word.basket)
             by_id.setdefault(word.reservation_id, []).append(i)
             epochs.setdefault(word.epoch, {}).setdefault(word.reservation_id, _take(ask, word))
         for epoch, takes in epochs.items():
@@ -232,11 +237,11 @@ class Reserver:
         return SoldOut(available={row.section_id: row.seats_remaining for row in left})
 
 
-def _call(ask: Ask) -> dict[str, str | int]:
+def _call(ask: Ask) -> dict[str, Any]:
     layout = ask.layout
     return {
         "reservation_id": ask.reservation_id, "holder": ask.holder, "jti": ask.jti, "stock_print": ask.stock_print,
-        "body_print": ask.body_print, "basket": ask.basket_text, "hold_ttl_ms": layout.hold_ttl_s * 1000,
+        "body_print": ask.body_print, **ask.wanted, "hold_ttl_ms": layout.hold_ttl_s * 1000,
         "tickets_max": layout.tickets_per_customer,
         "live_max": layout.active_reservations_per_customer or LIVE_UNLIMITED_MAX,
     }  # fmt: skip
@@ -265,6 +270,8 @@ def _problem(ask: Ask, refusal: Refusal) -> Problem:
             taken = {tuple(part.split(":")) for part in refusal.detail.split(";")}
             seats = [seat_id for s, p, seat_id, _ in ask.basket.seats if (s, str(p)) in taken]
             return SeatsTaken(f"Taken meanwhile: {', '.join(seats)}.", seats=seats)
+        case "not-together":
+            return NotTogether(f"At most {refusal.detail} seats are together.", together=int(refusal.detail))
         case "sold-out":
             pairs = [part.split("*") for part in refusal.detail.split(";")]
             return SoldOut(available={section_id: int(n) for section_id, n in pairs})

@@ -5,13 +5,13 @@ The ledger has it; `Catalogue.refresh` is called several times a second and read
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from services.inventory.basket import Basket
+from services.inventory.basket import Basket, read_basket
 from services.inventory.problems import UnknownSeat, UnknownSection
 from shared.problems import Unavailable, UnknownEvent
 
@@ -19,9 +19,28 @@ ROW_END = "|"
 ROWS_SHOWN_AS = {"seated": "Reserved seating", "ga": "General Admission"}
 
 
+class Level(NamedTuple):
+    """Rows of a section, first and last, that have a price of their own, fee included."""
+
+    name: str
+    first: int
+    last: int
+    price_minor: int
+
+
+class Zone(NamedTuple):
+    """Places of one price: from `first` to `last` in the section's map, whose rows are `width` apart; GA has none."""
+
+    section_id: str
+    price_minor: int
+    first: int = 0
+    last: int = 0
+    width: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of the venue. `price_minor` includes the fee."""
+    """One part of the venue. `price_minor` includes the fee; some rows may have another."""
 
     section_id: str
     name: str
@@ -30,10 +49,33 @@ class Section:
     seats_per_row: int
     capacity: int
     price_minor: int
+    levels: tuple[Level, ...] = ()
 
     @property
     def type(self) -> str:
         return ROWS_SHOWN_AS[self.kind]
+
+    @property
+    def price_from_minor(self) -> int:
+        return min(zone.price_minor for zone in self.zones())
+
+    def price_of(self, position: int) -> int:
+        """What the seat at this place of the map costs."""
+        row = position // (self.seats_per_row + 1) + 1
+        return next((level.price_minor for level in self.levels if level.first <= row <= level.last), self.price_minor)
+
+    def zones(self) -> list[Zone]:
+        """The section as neighbouring rows of one price, from the front; a GA section is one zone."""
+        if self.kind == "ga":
+            return [Zone(self.section_id, self.price_minor)]
+        width, zones = self.seats_per_row + 1, list[Zone]()
+        for row in range(self.rows):
+            price_minor, last = self.price_of(row * width), (row + 1) * width - 2
+            if zones and zones[-1].price_minor == price_minor:
+                zones[-1] = zones[-1]._replace(last=last)
+            else:
+                zones.append(Zone(self.section_id, price_minor, row * width, last, width))
+        return zones
 
     def position(self, row: str, number: str) -> int:
         """Where the seat lies in the map; raises `UnknownSeat`."""
@@ -64,6 +106,7 @@ class Layout:
     tickets_per_customer: int
     active_reservations_per_customer: int
     open_orders_per_customer: int
+    avoid_single_seats: bool
     gate_epoch: int
     version: int
     sections: dict[str, Section]
@@ -81,7 +124,26 @@ class Layout:
         for seat_id in set(seat_ids):
             section_id, row, number = seat_id.split("-")
             section = self.section(section_id, "seated")
-            seats.append((section_id, section.position(row, number), seat_id, section.price_minor))
+            position = section.position(row, number)
+            seats.append((section_id, position, seat_id, section.price_of(position)))
+        return self._priced(seats, ga)
+
+    def picked(self, basket: str) -> Basket:
+        """What the gate picked, from its text."""
+        places, tickets = read_basket(basket)
+        seats = [(s, p, self.sections[s].seat_id(p), self.sections[s].price_of(p)) for s, p in places]
+        return self._priced(seats, tickets)
+
+    def best(self, *, section_id: str | None, max_price_minor: int | None) -> list[Zone]:
+        """Where best available looks, the dearest first; of the same price, in the order of the event file. Raises
+        `UnknownSection`.
+        """
+        sections = [self.section(section_id)] if section_id else list(self.sections.values())
+        zones = [zone for section in sections for zone in section.zones()]
+        fit = [zone for zone in zones if max_price_minor is None or zone.price_minor <= max_price_minor]
+        return sorted(fit, key=lambda zone: -zone.price_minor)
+
+    def _priced(self, seats: list[tuple[str, int, str, int]], ga: dict[str, int]) -> Basket:
         tickets = [(s, quantity, self.section(s, "ga").price_minor) for s, quantity in ga.items()]
         quantity = len(seats) + sum(ga.values())
         total_minor = sum(seat[3] for seat in seats) + sum(n * price for _, n, price in tickets)
@@ -137,8 +199,13 @@ def _layout(event: dict[str, Any], sections: list[dict[str, Any]]) -> Layout:
     made = [
         Section(
             row["section_id"], row["name"], row["kind"], row["rows"], row["seats_per_row"], row["capacity"],
-            row["price_minor"] + row["fee_minor"],
+            row["price_minor"] + row["fee_minor"], tuple(_level(level) for level in row["price_levels"]),
         )
         for row in sections
     ]  # fmt: skip
     return Layout(**event, sections={section.section_id: section for section in made})
+
+
+def _level(level: dict[str, Any]) -> Level:
+    first, last = level["rows"]
+    return Level(level["name"], first, last, level["price_minor"] + level["fee_minor"])

@@ -4,27 +4,25 @@ The second guard against overselling: nothing here believes the gate. A batch th
 rolled back and replayed member by member, so that no member fails another.
 """
 
+import importlib.resources
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import CursorResult
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+import asyncpg
 
 from services.inventory.basket import Basket
-from services.inventory.facts import Fact, bodies
-from shared.postgres import DBAPIError, statement
+from services.inventory.facts import Fact, event
+from shared.fence import fenced, is_away
+from shared.postgres import AsyncEngine
 
 No = Literal["exists", "refused", "stale"]
-Outcome = Literal["written"] | No | DBAPIError
+BROKEN = (asyncpg.PostgresError, ValueError)
+Outcome = Literal["written"] | No | Exception
 
-FENCE = statement(__package__, "fence")
-INSERT_RESERVATIONS = statement(__package__, "insert_reservations")
-TAKE_SECTIONS = statement(__package__, "take_sections")
-TAKE_SEATS = statement(__package__, "take_seats")
-RESERVATION = ("ids", "holders", "user_ids", "emails", "lanes", "join_seqs", "totals", "untils", "fingerprints")
-TICKET = ("ga_ids", "ga_sections", "ga_quantities", "ga_prices")
+OPEN = "BEGIN; SELECT pg_advisory_xact_lock_shared(hashtextextended('inventory gate {event_id}', 0))"
+TAKE = importlib.resources.files(__package__).joinpath("sql", "take.sql").read_text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +50,15 @@ class Short(Exception):
 
 
 async def write(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[Take]) -> list[Outcome]:
-    """One outcome per take; ids must differ. Raises when the ledger is away; then nobody knows what was written."""
+    """One outcome per take; ids must differ. Raises `Unavailable` when nobody knows what was written."""
     try:
-        async with engine.begin() as connection:
-            await connection.execute(FENCE, {"event_id": event_id})
-            await take(connection, event_id, epoch, takes)
+        async with fenced(engine, OPEN.format(event_id=event_id)) as driver:
+            await take(driver, event_id, epoch, takes)
         return ["written"] * len(takes)
     except Short as short:
         if len(takes) == 1 or short.outcome == "stale":
             return [short.outcome] * len(takes)
-    except DBAPIError as broken:
-        if broken.connection_invalidated:
-            raise
+    except BROKEN as broken:
         if len(takes) == 1:
             return [broken]
     return await _replay(engine, event_id, epoch, takes)
@@ -72,71 +67,72 @@ async def write(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[
 async def _replay(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[Take]) -> list[Outcome]:
     """Each under its own savepoint, in the order of their ids."""
     outcomes: dict[str, Outcome] = {}
-    async with engine.begin() as connection:
-        await connection.execute(FENCE, {"event_id": event_id})
+    async with fenced(engine, OPEN.format(event_id=event_id)) as driver:
         for member in sorted(takes, key=lambda t: t.reservation_id):
-            outcomes[member.reservation_id] = await _alone(connection, event_id, epoch, member)
+            outcomes[member.reservation_id] = await _alone(driver, event_id, epoch, member)
     return [outcomes[member.reservation_id] for member in takes]
 
 
-async def _alone(connection: AsyncConnection, event_id: str, epoch: int, member: Take) -> Outcome:
+async def _alone(driver: Any, event_id: str, epoch: int, member: Take) -> Outcome:
+    outcome: Outcome = "written"
+    await driver.execute("SAVEPOINT member")
     try:
-        async with connection.begin_nested():
-            await take(connection, event_id, epoch, [member])
+        await take(driver, event_id, epoch, [member])
     except Short as short:
-        return short.outcome
-    except DBAPIError as broken:
-        if broken.connection_invalidated:
+        outcome = short.outcome
+    except BROKEN as broken:
+        if is_away(broken):
             raise
-        return broken
-    return "written"
+        outcome = broken
+    await driver.execute("RELEASE SAVEPOINT member" if outcome == "written" else "ROLLBACK TO SAVEPOINT member")
+    return outcome
 
 
-async def take(connection: AsyncConnection, event_id: str, epoch: int, takes: Sequence[Take]) -> None:
+async def take(driver: Any, event_id: str, epoch: int, takes: Sequence[Take]) -> None:
     """Reservations, then sections, then seats: every writer of the ledger locks in this order. Raises `Short`.
 
-    The fence must have been taken in a statement before: the first one here reads the gate's epoch, and one statement
-    for both would read what was before the lock.
+    The fence must have been taken in a statement before this one, which reads the gate's epoch.
     """
-    await _insert(connection, event_id, epoch, takes)
-    seats = [(s, position, t.reservation_id, price) for t in takes for s, position, _, price in t.basket.seats]
-    wanted: Counter[str] = Counter(seat[0] for seat in seats)
-    for section_id, quantity, _ in (ticket for t in takes for ticket in t.basket.ga):
-        wanted[section_id] += quantity
-    sections = {"event_id": event_id, "section_ids": list(wanted), "quantities": list(wanted.values())}
-    _expect(len(wanted), await connection.execute(TAKE_SECTIONS, sections))
-    if seats:
-        asked = _columns(("section_ids", "positions", "ids", "prices"), seats)
-        _expect(len(seats), await connection.execute(TAKE_SEATS, {"event_id": event_id, "mark": "held", **asked}))
-
-
-async def _insert(connection: AsyncConnection, event_id: str, epoch: int, takes: Sequence[Take]) -> None:
-    rows = [
-        (t.reservation_id, t.holder, t.user_id, t.email, t.lane, t.join_seq, t.basket.total_minor, t.until_ms,
-         t.fingerprint)
-        for t in takes
-    ]  # fmt: skip
-    tickets = [(t.reservation_id, *ticket) for t in takes for ticket in t.basket.ga]
-    facts = [Fact("created", t.reservation_id, 1, t.holder, _after(t)) for t in takes]
-    values = {
-        "event_id": event_id, "currency": takes[0].currency, "bodies": bodies(event_id, facts),
-        **_columns(RESERVATION, rows), **_columns(TICKET, tickets),
-    }  # fmt: skip
-    gate_epoch, written = (await connection.execute(INSERT_RESERVATIONS, values)).one()
-    if gate_epoch != epoch:
+    asked = _Asked.of(takes)
+    told = event(event_id, "created", [Fact("created", t.reservation_id, 1, _after(t)) for t in takes], actor="fans")
+    columns = [*asked.reservations, *asked.tickets, *asked.sections, *asked.seats]
+    row = await driver.fetchrow(TAKE, event_id, takes[0].currency, *columns, told)
+    if row["gate_epoch"] != epoch:
         raise Short("stale")
-    if written != len(takes):
+    if row["reservations"] != len(takes):
         raise Short("exists")
-
-
-def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(names)
-    return {name: list(column) for name, column in zip(names, columns, strict=True)}
-
-
-def _expect(count: int, result: CursorResult[Any]) -> None:
-    if result.rowcount != count:
+    if (row["sections"], row["seats"]) != (len(asked.sections[0]), len(asked.seats[0])):
         raise Short("refused")
+
+
+Columns = list[tuple[Any, ...]]
+
+
+class _Asked(NamedTuple):
+    """What a batch wants, column by column, as the statement takes it."""
+
+    reservations: Columns
+    tickets: Columns
+    sections: Columns
+    seats: Columns
+
+    @classmethod
+    def of(cls, takes: Sequence[Take]) -> "_Asked":
+        seats = [(s, position, t.reservation_id, price) for t in takes for s, position, _, price in t.basket.seats]
+        tickets = [(t.reservation_id, *ticket) for t in takes for ticket in t.basket.ga]
+        wanted: Counter[str] = Counter(seat[0] for seat in seats)
+        for _, section_id, quantity, _ in tickets:
+            wanted[section_id] += quantity
+        rows = [
+            (t.reservation_id, t.holder, t.user_id, t.email, t.lane, t.join_seq, t.basket.total_minor, t.until_ms,
+             t.fingerprint)
+            for t in takes
+        ]  # fmt: skip
+        return cls(_columns(rows, 9), _columns(tickets, 4), _columns(list(wanted.items()), 2), _columns(seats, 4))
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
+    return list(zip(*rows, strict=True)) or [()] * width
 
 
 def _after(take: Take) -> dict[str, Any]:

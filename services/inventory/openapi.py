@@ -8,10 +8,16 @@ from fastapi.openapi.utils import get_openapi
 from services.inventory.reservations import Reserve
 from services.inventory.schemas import ReservationAsk
 
+HELD = (
+    "Held until `reserved_until`. Whoever came with a queue token or user JWT finds the pass in `Onsale-Pass` and its"
+    " checkout key in `Onsale-Checkout-Key`"
+)
 REFUSALS = {
     "401": "No credential, or a bad one",
-    "403": "Another event's pass",
-    "409": "seats-taken, sold-out or limit-exceeded: nothing was taken",
+    "403": "Not called yet (see Retry-After), or another event's credential",
+    "404": "No such event or section, or a signed-in fan without a place in its line",
+    "409": "seats-taken, not-together, sold-out or limit-exceeded: nothing was taken",
+    "410": "The place in the line has ended, or the room was reset",
     "422": "A value is not acceptable, or the Idempotency-Key was used with another body",
     "503": "The stock is being counted anew, or too many wait; see Retry-After",
 }
@@ -36,13 +42,14 @@ def document_reserve(app: FastAPI) -> None:
 
 def _operation() -> dict[str, Any]:
     body = ReservationAsk.model_json_schema(ref_template="#/components/schemas/{model}")
-    ga = body.pop("$defs")["GaAsk"]
-    body["properties"]["ga"]["items"] = ga
+    parts = body.pop("$defs")
+    body["properties"]["ga"]["items"] = parts["GaAsk"]
+    body["properties"]["best_available"] = parts["BestAvailable"]
     return {
         "tags": ["reservations"],
         "summary": "Take seats and GA tickets: all of them or none",
         "parameters": PARAMETERS,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-        "responses": {"201": {"description": "Held until `reserved_until`"}}
+        "responses": {"201": {"description": HELD}}
         | {status: {"description": why} for status, why in REFUSALS.items()},
     }

@@ -16,7 +16,6 @@ from services.inventory.endings import MARK_SEATS, follow, give_back
 from services.inventory.facts import Fact, tell
 from services.inventory.gate import Gate
 from services.inventory.layout import Catalogue
-from services.inventory.ledger import TAKE_SECTIONS
 from services.inventory.metrics import DRIFT
 from services.inventory.record import Record, read
 from shared.contracts.inventory import PaymentStep, StepDone
@@ -29,6 +28,7 @@ LOCK = statement(__package__, "lock_reservations")
 MOVE = statement(__package__, "move_reservations")
 LOCK_CUSTOMERS = statement(__package__, "lock_customers")
 COUNT_CUSTOMERS = statement(__package__, "count_customers")
+TAKE_SECTIONS = statement(__package__, "take_sections")
 RETAKE_SEATS = statement(__package__, "retake_seats")
 NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
 
@@ -274,12 +274,12 @@ async def _write(turn: _Turn) -> None:
     bought = [record for record in moved if record.status == "confirmed"]
     for event_id in sorted({record.event_id for record in bought}):
         facts = [_bought(record) for record in bought if record.event_id == event_id]
-        await tell(turn.connection, event_id, facts)
+        await tell(turn.connection, event_id, facts, actor="orders")
 
 
 def _bought(record: Record) -> Fact:
     after = {"status": "confirmed", "order_reference": record.order_reference, "total_minor": record.total_minor}
-    return Fact("confirmed", record.reservation_id, record.version + 1, "orders", {**after, **record.places()})
+    return Fact("confirmed", record.reservation_id, record.version + 1, {**after, **record.places()})
 
 
 def _done(turn: _Turn, step: PaymentStep, word: str) -> StepDone:

@@ -9,6 +9,12 @@ class SeatsTaken(Problem):
     status = 409
 
 
+class NotTogether(Problem):
+    """There are enough seats, but not so many next to each other."""
+
+    status = 409
+
+
 class UnknownSection(Problem):
     """This event has no such section, or it is not of the kind you asked for."""
 

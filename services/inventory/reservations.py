@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-import uuid
+import secrets
 from typing import Annotated, Any
 
 import orjson
@@ -12,8 +12,8 @@ from sqlalchemy import text
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import Receive, Scope, Send
 
-from services.inventory.admission import admitted, require_owner
-from services.inventory.basket import digest
+from services.inventory.admission import require_owner
+from services.inventory.basket import Basket, digest
 from services.inventory.endings import cancel
 from services.inventory.holds import Answer, Ask, Held
 from services.inventory.layout import Layout
@@ -22,10 +22,12 @@ from services.inventory.record import Record, read
 from services.inventory.room import Room, room
 from services.inventory.schemas import (
     RESERVATION_ASK,
+    BestAvailable,
     ReservationAsk,
     record_body,
     reservation_body,
 )
+from shared.clock import now_ms
 from shared.inputs import EventIdPath
 from shared.postgres import statement
 from shared.problems import (
@@ -35,6 +37,7 @@ from shared.problems import (
     InvalidRequest,
     LimitExceeded,
     MalformedRequest,
+    SoldOut,
     UnknownReservation,
 )
 from shared.tokens import Pass
@@ -65,7 +68,7 @@ class Reserve:
         connection = HTTPConnection(scope)
         inventory: Room = scope["app"].state.room
         layout = inventory.catalogue.layout(scope["path_params"]["event_id"])
-        admission = admitted(connection, inventory.passes, layout.event_id)
+        admission = await inventory.admissions.admitted(connection, layout.event_id)
         body = _read_body(await _whole_body(self._receive))
         ask = make_ask(layout, admission, body, connection.headers.get("idempotency-key"))
         answer = orjson.dumps(answer_body(await inventory.reserver(layout.event_id).reserve(ask)))
@@ -103,15 +106,35 @@ def make_ask(layout: Layout, admission: Pass, body: ReservationAsk, key: str | N
     if key is not None and not KEY.fullmatch(key):
         raise IdempotencyKeyMalformed("For a reservation: 1 to 200 characters of A-Z a-z 0-9 . _ - :.")
     basket = layout.basket(body.seats, body.tickets())
+    wanted, stock_print = _wanted(layout, basket, body.best_available)
+    quantity = body.best_available.quantity if body.best_available else basket.quantity
     allowed = min(layout.tickets_per_order, admission.qty_max or layout.tickets_per_order)
-    if basket.quantity > allowed:
+    if quantity > allowed:
         raise LimitExceeded(f"tickets_per_order is {allowed}.", limit="tickets_per_order", allowed=allowed)
-    named = uuid.uuid4().hex if key is None else digest_id(layout.event_id, admission.holder, key)
-    listed = basket.text()
+    named = new_id() if key is None else digest_id(layout.event_id, admission.holder, key)
     return Ask(
-        layout, named, admission.holder, admission.jti, basket, listed, digest(listed),
+        layout, named, admission.holder, admission.jti, basket, wanted, stock_print,
         digest(body.email or "", str(body.reminders)), key is not None, admission.lane, admission.join_seq, body.email,
     )  # fmt: skip
+
+
+def _wanted(layout: Layout, basket: Basket, best: BestAvailable | None) -> tuple[dict[str, Any], str]:
+    """What the gate reads, and a print of it."""
+    if best is None:
+        listed = basket.text()
+        return {"basket": listed}, digest(listed)
+    zones = layout.best(section_id=best.section_id, max_price_minor=best.max_price_minor)
+    if not zones:
+        raise SoldOut("Nothing is sold at this price.")
+    places = [zone[:1] if not zone.width else (zone.section_id, zone.first, zone.last, zone.width) for zone in zones]
+    tidy = layout.avoid_single_seats
+    look = {"quantity": best.quantity, "zones": places, "split": best.split, "tidy": tidy}
+    return {"best": look}, digest("best", best.model_dump_json())
+
+
+def new_id() -> str:
+    """Nobody's guess, and rising with time: the ledger's index then grows at its end."""
+    return f"{now_ms():012x}{secrets.token_hex(10)}"
 
 
 def digest_id(event_id: str, holder: str, key: str) -> str:
@@ -128,12 +151,12 @@ def answer_body(answer: Answer) -> dict[str, Any]:
 async def _mine(request: Request, inventory: Room, event_id: str, reservation_id: str) -> Record:
     """The caller's own reservation of this event."""
     inventory.catalogue.layout(event_id)
-    admission = admitted(request, inventory.passes, event_id, allow_expired=True)
+    caller = await inventory.admissions.caller(request, event_id)
     async with inventory.reading.connect() as connection:
         record = (await read(connection, [reservation_id])).get(reservation_id)
     if record is None or record.event_id != event_id:
         raise UnknownReservation
-    require_owner(admission, record.holder, until_ms=record.release_at_ms if record.is_live else 0)
+    require_owner(caller, record.holder, until_ms=record.release_at_ms if record.is_live else 0)
     return record
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from fastapi import Request
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.inventory.admission import Admissions
 from services.inventory.availability import Board
 from services.inventory.gate import Gate
 from services.inventory.holds import Reserver
@@ -14,7 +15,6 @@ from services.inventory.rebuild import Watcher
 from services.inventory.reconcile import Reconciler
 from services.inventory.settings import Settings
 from services.inventory.sweeper import Sweeper
-from shared.tokens import PassReader
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Room:
     watcher: Watcher
     sweeper: Sweeper
     reconciler: Reconciler
-    passes: PassReader
+    admissions: Admissions
     reservers: dict[str, Reserver] = field(default_factory=dict)
 
     def reserver(self, event_id: str) -> Reserver:

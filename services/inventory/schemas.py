@@ -8,6 +8,7 @@ from services.inventory.basket import Basket
 from services.inventory.layout import Layout, Section
 from services.inventory.record import Record
 from shared.clock import rfc3339
+from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.inputs import Body, Email, SeatId, SectionId
 
 TICKETS_MAX = 100
@@ -20,8 +21,19 @@ class GaAsk(Body):
     quantity: int = Field(ge=1, le=TICKETS_MAX)
 
 
+class BestAvailable(Body):
+    """So many places together, the best there are: in one section, or anywhere, at most at this price each."""
+
+    quantity: int = Field(ge=1, le=TICKETS_MAX)
+    section_id: SectionId | None = None
+    max_price_minor: int | None = Field(None, ge=0, le=PRICE_MINOR_MAX)
+    split: bool = Field(False, description="In groups, if there are not so many seats together")
+
+
 class ReservationAsk(Body):
-    """Seats, GA tickets, or both; `ga_section` and `ga_quantity` are shorthand for one entry of `ga`."""
+    """Seats, GA tickets, or both; `ga_section` and `ga_quantity` are shorthand for one entry of `ga`. Or the best
+    available.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"seats": ["A-1-1", "A-1-2"], "ga": [{"section_id": "GA1", "quantity": 2}]}]}
@@ -31,6 +43,7 @@ class ReservationAsk(Body):
     ga: list[GaAsk] = Field(default_factory=list, max_length=20)
     ga_section: SectionId | None = None
     ga_quantity: int | None = Field(None, ge=0, le=TICKETS_MAX)
+    best_available: BestAvailable | None = None
     email: Email | None = None
     reminders: bool = False
 
@@ -38,8 +51,11 @@ class ReservationAsk(Body):
     def _something(self) -> Self:
         if (self.ga_section is None) != (not self.ga_quantity):
             raise ValueError("ga_section and ga_quantity go together")
-        if not self.seats and not self.ga and not self.ga_section:
-            raise ValueError("ask for seats, for GA tickets, or for both")
+        named = self.seats or self.ga or self.ga_section
+        if not named and self.best_available is None:
+            raise ValueError("ask for seats, for GA tickets, for both, or for the best available")
+        if named and self.best_available is not None:
+            raise ValueError("best_available stands alone")
         if len(set(self.seats)) != len(self.seats):
             raise ValueError("a seat may be asked for once")
         return self
@@ -87,7 +103,7 @@ def event_card(layout: Layout) -> dict[str, Any]:
         "venue": layout.venue,
         "starts_at": rfc3339(round(layout.starts_at.timestamp() * 1000)),
         "currency": layout.currency,
-        "price_from_minor": min(section.price_minor for section in layout.sections.values()),
+        "price_from_minor": min(section.price_from_minor for section in layout.sections.values()),
     }
 
 
@@ -104,7 +120,11 @@ def event_body(layout: Layout) -> dict[str, Any]:
 def _section_body(section: Section, currency: str) -> dict[str, Any]:
     return {
         "section_id": section.section_id, "name": section.name, "kind": section.kind, "type": section.type,
-        "capacity": section.capacity, "price_minor": section.price_minor, "currency": currency,
+        "capacity": section.capacity, "price_minor": section.price_from_minor, "currency": currency,
+        "price_levels": [
+            {"name": level.name, "rows": [level.first, level.last], "price_minor": level.price_minor}
+            for level in section.levels
+        ],
         "rows": section.rows if section.kind == "seated" else None,
         "seats_per_row": section.seats_per_row if section.kind == "seated" else None,
     }  # fmt: skip

@@ -20,6 +20,12 @@ class Settings(ServiceSettings):
     )
 
     pass_public_keys: Keys = Field(default_factory=_development_pass_keys, description="Verify passes.")
+    queue_token_keys: Keys = Field(
+        default_factory=lambda: development_keys("queue-token"), description="Verify queue tokens."
+    )
+    secure_cookies: bool = Field(False, description="Cookies travel over HTTPS only.")
+    claims_waiting_max: int = Field(4096, ge=1, le=100_000, description="Fans per event who may wait for their pass.")
+    remembered_max: int = Field(65_536, ge=1, description="Places whose turn one process remembers for a moment.")
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="Operators' API keys.")
     body_max_bytes: int = Field(256 * 1024, ge=1024, description="Largest request body; an event file is the largest.")
     hold_batch_max: int = Field(256, ge=1, le=1024, description="Reservations written in one transaction at most.")

@@ -19,7 +19,7 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from shared import postgres
 from shared.outbox import outbox_tables
@@ -42,6 +42,7 @@ event = Table(
     Column("tickets_per_customer", Integer, nullable=False),
     Column("active_reservations_per_customer", Integer, nullable=False),
     Column("open_orders_per_customer", Integer, nullable=False),
+    Column("avoid_single_seats", Boolean, nullable=False, server_default=text("true")),
     Column("gate_epoch", BigInteger, nullable=False, server_default="0"),
     Column("version", BigInteger, nullable=False, server_default="1"),
 )
@@ -60,6 +61,7 @@ section = Table(
     Column("seats_remaining", Integer, nullable=False),
     Column("price_minor", Integer, nullable=False),
     Column("fee_minor", Integer, nullable=False),
+    Column("price_levels", JSONB, nullable=False, server_default=text("'[]'")),
     Column("version", BigInteger, nullable=False, server_default="1"),
     PrimaryKeyConstraint("event_id", "section_id"),
     CheckConstraint("seats_remaining >= 0", name="never_oversold"),

@@ -12,9 +12,10 @@ from services.notifier.room import Room
 from services.notifier.stream import Listener, Stream
 from shared.auth import bearer, order_cookie, pass_cookie, queue_cookie, require_credential
 from shared.clock import now_s
-from shared.problems import BadCredential, NoCredential, NotAllowed, NotFound, WrongEvent
+from shared.problems import BadCredential, NoCredential, NotAllowed, NotFound, Problem, WrongEvent
 from shared.routes import EVENT_ID, REFERENCE, SECTION_ID
-from shared.tokens import read_order_token
+from shared.tokens import QueueToken, read_order_token
+from shared.user_jwt import User
 
 EVENT_PATH = "/events/{event_id}/sections/updates"
 ORDER_PATH = "/orders/{reference}/updates"
@@ -30,7 +31,7 @@ class SectionsUpdates:
         request, room = _asked(scope)
         event_id = _matching(_event_id, request.path_params["event_id"])
         only = _only(request.query_params.get("sections"))
-        listener = _listener(request, room, event_id)
+        listener = await _listener(request, room, event_id)
         await Stream(room, scope, receive, send).serve(listener, room.following.event(event_id), only)
 
 
@@ -65,7 +66,7 @@ def _only(text: str | None) -> Only:
     return frozenset(text.split(","))
 
 
-def _listener(request: Request, room: Room, event_id: str) -> Listener:
+async def _listener(request: Request, room: Room, event_id: str) -> Listener:
     """Who listens, by the Bearer token or else by the first cookie that is good."""
     token = bearer(request)
     cookies = (request.cookies.get(name) for name in (queue_cookie(event_id), pass_cookie(event_id)))
@@ -73,22 +74,32 @@ def _listener(request: Request, room: Room, event_id: str) -> Listener:
     refused: BadCredential | NoCredential = NoCredential()
     for text in tokens:
         try:
-            return _read(text, room, event_id)
+            return await _read(text, room, event_id)
         except BadCredential as bad:
             refused = bad
     raise refused
 
 
-def _read(text: str, room: Room, event_id: str) -> Listener:
-    """A queue token or a pass. Raises `BadCredential`, `WrongEvent`."""
-    try:
+async def _read(text: str, room: Room, event_id: str) -> Listener:
+    """A queue token, a pass, or a user's JWT. Raises `BadCredential`, `WrongEvent`, `Unavailable`."""
+    if room.queue_tokens.is_one(text):
         place = room.queue_tokens.read(text)
-    except BadCredential:
+        _require_event(place.event_id, event_id)
+        return Listener(f"{event_id}/{place.holder}", place)
+    if room.passes.is_one(text):
         admission = room.passes.read(text, now_s=now_s())
         _require_event(admission.event_id, event_id)
         return Listener(f"{event_id}/{admission.holder}")
-    _require_event(place.event_id, event_id)
-    return Listener(f"{event_id}/{place.holder}", place)
+    user = await room.users.read(text)
+    return Listener(f"{event_id}/{user.holder}", await _place(room, event_id, user))
+
+
+async def _place(room: Room, event_id: str, user: User) -> QueueToken | None:
+    """The place that listening is a sign of life of; without one, a user may listen all the same."""
+    try:
+        return await room.user_places.place(event_id, user.holder)
+    except Problem:
+        return None
 
 
 def _require_event(of_token: str, event_id: str) -> None:

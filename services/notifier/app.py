@@ -22,6 +22,8 @@ from shared.problems import Problem
 from shared.redis import Redis, connect
 from shared.service import Checks, create_service
 from shared.tokens import PassReader, QueueTokens
+from shared.user_jwt import Users, signed_in
+from shared.user_places import UserPlaces
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -38,7 +40,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             def neighbour(name: str, url: str) -> Neighbour:
                 return Neighbour(pool, url, chosen.service_keys, name=name)
 
-            room = app.state.room = _room(chosen, redis, neighbour)
+            users = await stack.enter_async_context(signed_in(chosen))
+            room = app.state.room = _room(chosen, redis, neighbour, users)
             app.state.on_drain.append(room.hub.drain)
             stack.push_async_callback(_close, room)
             loops = await stack.enter_async_context(Loops())
@@ -50,7 +53,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neighbour]) -> Room:
+def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neighbour], users: Users) -> Room:
     hub, queue = Hub(settings), QueueClient(neighbour("queue", settings.queue_url))
     following = Following(
         settings,
@@ -67,7 +70,9 @@ def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neig
         turnstile=Turnstile(settings),
         life=Life(queue),
         queue_tokens=QueueTokens(settings.queue_token_keys),
-        passes=PassReader(settings.pass_public_keys),
+        passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
+        users=users,
+        user_places=UserPlaces(queue, name="notifier", waiting_max=settings.streams_new_per_s),
     )
 
 
@@ -82,6 +87,7 @@ def _start(loops: Loops, room: Room) -> None:
 async def _close(room: Room) -> None:
     """Says goodbye, so that the queue does not take our silence for deafness."""
     await room.following.close()
+    await room.user_places.close()
     with suppress(Problem):
         await room.life.report(goodbye=True)
 

@@ -8,6 +8,8 @@ from services.notifier.life import Life
 from services.notifier.settings import Settings
 from services.notifier.turnstile import Turnstile
 from shared.tokens import PassReader, QueueTokens
+from shared.user_jwt import Users
+from shared.user_places import UserPlaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +23,5 @@ class Room:
     life: Life
     queue_tokens: QueueTokens
     passes: PassReader
+    users: Users
+    user_places: UserPlaces

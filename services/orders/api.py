@@ -3,10 +3,10 @@
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, and_, literal_column, or_, select
 
 from services.orders import ledger
-from services.orders.callers import principals
+from services.orders.callers import Buyer, principal
 from services.orders.frames import body
 from services.orders.look import owned
 from services.orders.payments_again import cancel_order, pay_again
@@ -15,6 +15,7 @@ from services.orders.problems import UnknownOrder
 from services.orders.references import idempotency_key
 from services.orders.room import Room
 from services.orders.schemas import NewOrder, NewPayment
+from services.orders.tables import HOLDER, OF_USERS
 from services.orders.tables import order as order_table
 from shared.auth import order_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
@@ -39,7 +40,7 @@ def _room(request: Request) -> Room:
 @router.post("/orders", status_code=202, summary="Order a reservation; it is charged in the background")
 async def place_order(asked: NewOrder, request: Request, response: Response, key: Key = None) -> dict[str, Any]:
     room = _room(request)
-    buyers = room.callers.buyers(request)
+    buyers = await room.callers.buyers(request)
     answer = await room.checkout.order(buyers, idempotency_key(key), asked)
     seen = _as_placed(answer.placed) if answer.placed else await _as_it_is(room, answer.reference)
     return _accepted(room, response, seen, replayed=answer.replayed)
@@ -100,13 +101,18 @@ async def list_orders(request: Request, response: Response, page: Page = 1, page
     if opened is not None:
         references = [opened] if page == 1 else []
     else:
-        own = principals(room.callers.buyers(request))
-        newest = select(order_table.c.reference).where(order_table.c.principal.in_(own))
+        newest = select(order_table.c.reference).where(or_(*map(_made_by, await room.callers.buyers(request))))
         newest = newest.order_by(order_table.c.created_at.desc(), order_table.c.reference)
         async with room.book.engine.connect() as connection:
             references = list(await connection.scalars(newest.limit(page_size).offset((page - 1) * page_size)))
     found = await ledger.read_many(room.book.engine, references)
     return {"page": page, "page_size": page_size, "orders": [body(found[r]) for r in references if r in found]}
+
+
+def _made_by(buyer: Buyer) -> ColumnElement[bool]:
+    if buyer.event_id is not None:
+        return order_table.c.principal == principal(buyer.event_id, buyer.holder)
+    return and_(literal_column(OF_USERS), literal_column(HOLDER) == buyer.holder)
 
 
 @router.post("/orders/{reference}/cancel", summary="Cancel before payment")

@@ -34,6 +34,7 @@ from shared.lifecycle import Loops
 from shared.outbox import Relay
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
+from shared.user_jwt import signed_in
 
 LOCK_TIMEOUT_MS = 2000  # a request with the same key waits no longer for the first
 
@@ -85,7 +86,9 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     inbox = Inbox(engine, jobs)
     stack.push_async_callback(inbox.close)
     workers = Workers(book.engine, cashier, settings)
-    callers = Callers(PassReader(settings.pass_public_keys), settings.order_token_keys)
+    users = await stack.enter_async_context(signed_in(settings))
+    passes = PassReader(settings.pass_public_keys, seal=settings.service_keys)
+    callers = Callers(passes, settings.order_token_keys, users)
     keys = settings.order_token_keys, settings.customer_keys
     checkout = Checkout(engine, book, stock, placing, providers, workers, *keys)
     return Room(settings, engine, book, cache, callers, checkout, workers, jobs, inbox, providers)

@@ -1,11 +1,11 @@
-"""Who may order and who may see an order: the holder of a pass, or whoever has the order's own token.
+"""Who may order and who may see an order: the holder of a pass, a signed-in user, or whoever has the order's own token.
 
 A pass that has expired is still proof of who its holder is; whether that is enough is for the caller of this room.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from starlette.requests import Request
 
@@ -15,7 +15,8 @@ from shared.auth import SAFE_METHODS, bearer, order_cookie, require_own_origin
 from shared.clock import now_s
 from shared.problems import BadCredential, NoCredential
 from shared.routes import EVENT_ID
-from shared.tokens import Keyring, Pass, PassReader, read_order_token
+from shared.tokens import Keyring, PassReader, read_order_token
+from shared.user_jwt import Users
 
 PASSES_MAX = 16
 _PASS_COOKIE = re.compile(rf"onsale_pass_{EVENT_ID}")
@@ -26,18 +27,33 @@ def principal(event_id: str, holder: str) -> str:
     return f"{event_id}:{holder}"
 
 
+class Buyer(NamedTuple):
+    """Who buys: a holder at one event, or a signed-in user, who is the same holder at every event."""
+
+    event_id: str | None
+    holder: str
+
+    def owns(self, principal: str) -> bool:
+        """Whether what this principal did is this caller's."""
+        event_id, _, holder = principal.partition(":")
+        return holder == self.holder and self.event_id in (None, event_id)
+
+
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Reads credentials; asks nobody."""
+    """Reads credentials; asks no neighbour."""
 
     passes: PassReader
     order_token_keys: Keyring
+    users: Users
 
-    def buyers(self, request: Request) -> list[Pass]:
-        """The passes the caller holds: the Bearer's, or those in cookies. Raises `NoCredential`, `BadCredential`."""
+    async def buyers(self, request: Request) -> list[Buyer]:
+        """The user, or the holders of the passes that were shown: the Bearer's, or those in cookies. Raises
+        `NoCredential`, `BadCredential`.
+        """
         token = bearer(request)
         if token is not None:
-            return [self._pass(token)]
+            return [self._buyer(token) if self.passes.is_one(token) else await self._user(token)]
         held = self._pass_cookies(request)
         if not held:
             raise NoCredential
@@ -45,22 +61,26 @@ class Callers:
             require_own_origin(request)
         return held
 
-    def _pass_cookies(self, request: Request) -> list[Pass]:
+    async def _user(self, text: str) -> Buyer:
+        return Buyer(None, (await self.users.read(text)).holder)
+
+    def _pass_cookies(self, request: Request) -> list[Buyer]:
         texts = [value for name, value in request.cookies.items() if _PASS_COOKIE.fullmatch(name)]
         held = []
         for text in texts[:PASSES_MAX]:
             try:
-                held.append(self._pass(text))
+                held.append(self._buyer(text))
             except BadCredential:
                 continue  # a stale cookie of another event is no reason to turn this buyer away
         if texts and not held:
             raise BadCredential
         return held
 
-    def _pass(self, text: str) -> Pass:
-        return self.passes.read(text, now_s=now_s(), allow_expired=True)
+    def _buyer(self, text: str) -> Buyer:
+        held = self.passes.read(text, now_s=now_s(), allow_expired=True)
+        return Buyer(held.event_id, held.holder)
 
-    def require_owner(self, request: Request, order: Order) -> None:
+    async def require_owner(self, request: Request, order: Order) -> None:
         """Raises `UnknownOrder` for somebody else's credential, so that references cannot be probed."""
         token = bearer(request)
         cookie = request.cookies.get(order_cookie(order.reference))
@@ -70,13 +90,13 @@ class Callers:
             return
         if token is not None and self._opens(token, order.reference):
             return
-        if order.principal not in principals(self.buyers(request)):
+        if not any(buyer.owns(order.principal) for buyer in await self.buyers(request)):
             raise UnknownOrder
 
-    def require_any(self, request: Request) -> None:
+    async def require_any(self, request: Request) -> None:
         """Raises `NoCredential` or `BadCredential` if the caller could not be anybody's owner."""
         if self.opened_by_token(request) is None:
-            self.buyers(request)
+            await self.buyers(request)
 
     def opened_by_token(self, request: Request) -> str | None:
         """The reference that the Bearer's order token opens, if it is one."""
@@ -93,7 +113,3 @@ class Callers:
             return read_order_token(self.order_token_keys, token) == reference
         except BadCredential:
             return False
-
-
-def principals(passes: Sequence[Pass]) -> list[str]:
-    return [principal(held.event_id, held.holder) for held in passes]

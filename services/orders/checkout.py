@@ -13,7 +13,7 @@ from asyncpg.exceptions import LockNotAvailableError
 from sqlalchemy.exc import DBAPIError
 
 from services.orders.book import Book
-from services.orders.callers import principal
+from services.orders.callers import Buyer, principal
 from services.orders.keys import Question
 from services.orders.metrics import INLINE, ORDERS, REPLAYED
 from services.orders.payments.provider import Provider
@@ -34,7 +34,7 @@ from shared.problems import (
     LimitExceeded,
     UnknownReservation,
 )
-from shared.tokens import Keyring, Pass
+from shared.tokens import Keyring
 
 IN_FLIGHT_WAIT_S = 2.0
 BOUGHT = "The reservation was bought by another order."
@@ -66,22 +66,34 @@ class Checkout:
     customer_keys: Keyring
     _in_flight: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
 
-    async def order(self, buyers: Sequence[Pass], key: str, asked: NewOrder) -> Answer:
-        """Insert or return. `buyers` are the passes the caller holds, at least one."""
+    async def order(self, buyers: Sequence[Buyer], key: str, asked: NewOrder) -> Answer:
+        """Insert or return. `buyers` are those the caller has proved to be, at least one."""
         asked.payment.refuse_card_numbers()
+        owners = await self._principals(buyers, asked.reservation_id)
         fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
-        flight = principal(buyers[0].event_id, buyers[0].holder), key
+        flight = owners[0], key
         deadline = asyncio.get_running_loop().time() + IN_FLIGHT_WAIT_S
-        while (known := await self._known(buyers, key, fingerprint)) is None and flight in self._in_flight:
+        while (known := await self._known(owners, key, fingerprint)) is None and flight in self._in_flight:
             await self._wait_for_first(flight, deadline)
         if known is not None:
             return known
         self._in_flight[flight] = mine = asyncio.Event()
         try:
-            return await self._new(buyers, key, asked, fingerprint)
+            return await self._new(owners, key, asked, fingerprint)
         finally:
             del self._in_flight[flight]
             mine.set()
+
+    async def _principals(self, buyers: Sequence[Buyer], reservation_id: str) -> list[str]:
+        """As orders remember the buyers. At which event a signed-in user buys, only the reservation tells."""
+        owners = [principal(buyer.event_id, buyer.holder) for buyer in buyers if buyer.event_id is not None]
+        users = [buyer.holder for buyer in buyers if buyer.event_id is None]
+        reservation = await self.stock.read(reservation_id) if users else None
+        if reservation is not None:
+            owners += [principal(reservation.event_id, holder) for holder in users]
+        if not owners:
+            raise UnknownReservation
+        return owners
 
     async def _wait_for_first(self, flight: tuple[str, str], deadline: float) -> None:
         try:
@@ -90,8 +102,8 @@ class Checkout:
         except TimeoutError:
             raise IdempotencyInFlight from None
 
-    async def _known(self, buyers: Sequence[Pass], key: str, fingerprint: bytes) -> Answer | None:
-        scopes = tuple(_scope(principal(buyer.event_id, buyer.holder)) for buyer in buyers)
+    async def _known(self, owners: Sequence[str], key: str, fingerprint: bytes) -> Answer | None:
+        scopes = tuple(map(_scope, owners))
         known = await self.book.find_key(Question(scopes, key_hash(key)))
         if known is None:
             return None
@@ -100,22 +112,21 @@ class Checkout:
         REPLAYED.inc()
         return Answer(known.reference, replayed=True)
 
-    async def _new(self, buyers: Sequence[Pass], key: str, asked: NewOrder, fingerprint: bytes) -> Answer:
+    async def _new(self, owners: Sequence[str], key: str, asked: NewOrder, fingerprint: bytes) -> Answer:
         check_payment(self.providers, asked.payment)
         if asked.promo_code is not None:
             raise PromoCodeInvalid
         reservation = await self.stock.read(asked.reservation_id)
-        buyer = _owner(buyers, reservation)
+        who = _owner(owners, reservation)
         assert reservation is not None
         _check_price(asked, reservation)
-        who = principal(buyer.event_id, buyer.holder)
         reference = order_reference(self.keys, who, key)
         held = await self._begin_payment(reference, asked)
         placed = Placed(
             reference=reference, principal=who, scope=_scope(who), key_hash=key_hash(key), fingerprint=fingerprint,
             reservation=held, asked=asked,
         )  # fmt: skip
-        return await self._place(placed, buyers, key)
+        return await self._place(placed, owners, key)
 
     async def _begin_payment(self, reference: str, asked: NewOrder) -> Reservation:
         """Makes the hold ours by name. Whoever owns it but never came to be is buried first, so it cannot come late."""
@@ -132,10 +143,10 @@ class Checkout:
             done = await self.stock.begin_payment(step)
         return _begun(done)
 
-    async def _place(self, placed: Placed, buyers: Sequence[Pass], key: str) -> Answer:
+    async def _place(self, placed: Placed, owners: Sequence[str], key: str) -> Answer:
         word = await self._insert(placed)
         if word == "known":
-            known = await self._known(buyers, key, placed.fingerprint)
+            known = await self._known(owners, key, placed.fingerprint)
             assert known is not None, "the key was there a moment ago"
             return known
         if word == "buried":
@@ -171,12 +182,10 @@ def _scope(who: str) -> str:
     return f"POST /orders {who}"
 
 
-def _owner(buyers: Sequence[Pass], reservation: Reservation | None) -> Pass:
-    """The pass that made the reservation; it stays proof until `reserved_until` + grace although it expired."""
-    if reservation is not None:
-        for buyer in buyers:
-            if (buyer.event_id, buyer.holder) == (reservation.event_id, reservation.holder):
-                return buyer
+def _owner(owners: Sequence[str], reservation: Reservation | None) -> str:
+    """Who made the reservation; a pass stays proof until `reserved_until` + grace although it expired."""
+    if reservation is not None and (who := principal(reservation.event_id, reservation.holder)) in owners:
+        return who
     raise UnknownReservation
 
 

@@ -26,9 +26,9 @@ async def owned(room: Room, request: Request, reference: str) -> Order:
     """The caller's own order. Raises `UnknownOrder` for anybody else's, or what `Callers` raises."""
     order = await room.book.read(reference)
     if order is None:
-        room.callers.require_any(request)
+        await room.callers.require_any(request)
         raise UnknownOrder
-    room.callers.require_owner(request, order)
+    await room.callers.require_owner(request, order)
     return order
 
 

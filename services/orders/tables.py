@@ -29,6 +29,8 @@ metadata = service_metadata("orders")
 _at = DateTime(timezone=True)
 _real = "status = 'tombstone' OR (event_id IS NOT NULL AND reservation_id IS NOT NULL AND principal IS NOT NULL"
 _real += " AND total_minor >= 0 AND currency IS NOT NULL AND expires_at IS NOT NULL)"
+HOLDER = "split_part(principal, ':', 2)"
+OF_USERS = f"left({HOLDER}, 5) = 'user.'"
 
 order = Table(
     "order",
@@ -67,6 +69,7 @@ order = Table(
     Index("ix_order_due", "event_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
     Index("ix_order_leased", "event_id", postgresql_where=text("lease IS NOT NULL")),
     Index("ix_order_principal", "principal", "created_at"),
+    Index("ix_order_user", text(HOLDER), "created_at", postgresql_where=text(OF_USERS)),
     Index("ix_order_created_at", "created_at"),
     Index("ix_order_changed_at", "changed_at"),
 )

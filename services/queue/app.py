@@ -17,6 +17,7 @@ from services.queue.line import Line
 from services.queue.lottery import Lottery
 from services.queue.purchases import Purchases
 from services.queue.recovery import Recovery
+from services.queue.revocations import Revocations
 from services.queue.rooms import Rooms
 from services.queue.running import Running
 from services.queue.sessions import Sessions
@@ -85,7 +86,7 @@ def build(
     rooms = Rooms(engine)
     line = Line(client, rooms.draw, clock_offset_ms=settings.clock_offset_ms)
     frames, life = Frames(client), Life(client, line, rooms)
-    sessions = Sessions(engine, line, inventory)
+    sessions = Sessions(engine, line, inventory, Revocations(client))
     recovery = Recovery(engine, line, rooms, ramp=settings.ramp_after_loss)
     board = StockBoard(client, inventory)
     gatekeeper = Gatekeeper(engine, line, rooms, frames, board, life, sessions, recovery)
@@ -95,7 +96,7 @@ def build(
         joins=Joins(
             engine, line, rooms, gatekeeper.turn, gatekeeper.frame, Landings(line, rooms), settings.joins_at_once_max
         ),
-        claims=Claims(engine, line, rooms, sessions, settings.pass_keys, settings.checkout_keys),
+        claims=Claims(engine, line, rooms, sessions, settings.pass_keys, settings.checkout_keys, settings.service_keys),
         life=life,
         recovery=recovery,
         sessions=sessions,

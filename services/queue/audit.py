@@ -6,8 +6,9 @@ from sqlalchemy import text
 
 from services.queue import keys
 from services.queue.rooms import Room
-from shared.postgres import AsyncEngine
+from shared.postgres import AsyncConnection, AsyncEngine
 from shared.redis import Redis
+from shared.rollout import outside
 
 SHOWN_MAX = 5
 
@@ -20,8 +21,12 @@ LEDGER = {
         WHERE a.event_id = :event_id AND a.epoch = :epoch AND p.holder IS NULL""",
 }
 CALLED = text("""
-    SELECT a.lane, a.join_seq, l.head_seq FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
+    SELECT a.lane, a.join_seq, l.head_seq, p.holder
+    FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
+    LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
     WHERE a.event_id = :event_id AND a.epoch = :epoch AND (a.join_seq > l.head_seq OR :drawn)""")
+LOWEST_ROLLOUT = text("""
+    SELECT coalesce(min((after->>'rollout_percent')::float), 100) FROM queue.room_change WHERE event_id = :event_id""")
 OPEN_CALLS = text("""
     SELECT a.lane, a.join_seq FROM queue.admission a JOIN queue.place p USING (event_id, epoch, lane, join_seq)
     WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.state IN ('called', 'claimed') AND p.ended_at IS NULL""")
@@ -34,10 +39,7 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str,
     which = {"event_id": room.event_id, "epoch": room.epoch}
     async with engine.connect() as connection:
         found = {name: list((await connection.execute(text(sql), which)).scalars()) for name, sql in LEDGER.items()}
-        calls = await connection.execute(CALLED, {**which, "drawn": bool(room.draw.lanes)})
-        found["5 nobody is called beyond the head"] = [
-            f"{lane}:{seq}" for lane, seq, head_seq in calls if room.draw.rank(lane, seq) > head_seq
-        ]
+        found["5 nobody is called beyond the head"] = await _beyond(connection, room)
         standing = await _standing(redis, room)
         open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(OPEN_CALLS, which)}
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
@@ -54,6 +56,15 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str,
             (settled - open_calls) | (open_calls - standing.places - after.places if not after.unwritten else set())
         )
     return [_line(name, broken) for name, broken in found.items()]
+
+
+async def _beyond(connection: AsyncConnection, room: Room) -> list[str]:
+    """Calls above the head, but for those of fans who were outside the rolled-out share at some time."""
+    which = {"event_id": room.event_id, "epoch": room.epoch}
+    lowest = float((await connection.execute(LOWEST_ROLLOUT, which)).scalar_one())
+    calls = await connection.execute(CALLED, {**which, "drawn": bool(room.draw.lanes)})
+    beyond = [call for call in calls if room.draw.rank(call.lane, call.join_seq) > call.head_seq]
+    return [str(call.join_seq) for call in beyond if not outside(room.event_id, call.holder or "", lowest)]
 
 
 def _line(invariant: str, broken: list[str]) -> dict[str, Any]:

@@ -11,10 +11,20 @@ from services.queue.ledger import Of, Seat, Stand, by_lane
 from services.queue.line import EngineNotReady, Line
 from services.queue.metrics import CLAIMED
 from services.queue.replies import Claim, Seen
+from services.queue.rollout import beside, pass_by, refs
 from services.queue.rooms import Room, Rooms
 from services.queue.sessions import Session, Sessions, jti
 from shared.clock import now_ms
-from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus
+from shared.contracts.queue import (
+    Claimed,
+    HoldersAnswer,
+    HoldersQuestion,
+    PlaceFound,
+    PlaceRef,
+    PlacesQuestion,
+    PlaceState,
+    PlaceStatus,
+)
 from shared.postgres import AsyncEngine
 from shared.problems import BadCredential, StaleEpoch, Unavailable
 from shared.redis import ENGINE_AWAY
@@ -33,6 +43,7 @@ class Claims:
     sessions: Sessions
     pass_keys: Keyring
     checkout_keys: Keyring
+    seal_keys: Keyring
 
     async def _room(self, question: PlacesQuestion) -> Room:
         room = await self.rooms.get(question.event_id)
@@ -46,6 +57,17 @@ class Claims:
         async with self.engine.connect() as connection:
             return await Of(connection, room.event_id, room.epoch).stands({_seat(p) for p in places})
 
+    async def find(self, question: HoldersQuestion) -> HoldersAnswer:
+        """Where signed-in fans stand in the line as it is now."""
+        room = await self.rooms.get(question.event_id)
+        if room.epoch < question.epoch_min:
+            room = await self.rooms.read(question.event_id)
+        async with self.engine.connect() as connection:
+            found = await Of(connection, room.event_id, room.epoch).user_places(question.holders)
+        seats = (found.get(holder) for holder in question.holders)
+        places = [PlaceFound(lane=seat[0], join_seq=seat[1]) if seat else None for seat in seats]
+        return HoldersAnswer(epoch=room.epoch, places=places)
+
     # -- status --------------------------------------------------------------------------------------------------------
 
     async def status(self, question: PlacesQuestion) -> list[PlaceStatus]:
@@ -56,6 +78,7 @@ class Claims:
         except (EngineNotReady, *ENGINE_AWAY):
             stands = await self._stands(room, question.places)
             return [_by_ledger(stands.get(_seat(p))) for p in question.places]
+        await self._pass_by(room, question.places, seen)
         ended = [p for p in question.places if seen[_seat(p)][1].word == "ended"]
         stands = await self._stands(room, ended) if ended else {}
         return [_status(*seen[_seat(p)], stands.get(_seat(p))) for p in question.places]
@@ -68,6 +91,12 @@ class Claims:
             shown, seen = await self.line.look(room.event_id, room.epoch, lane, seqs)
             found.update({(lane, seq): (shown, one) for seq, one in zip(seqs, seen, strict=True)})
         return found
+
+    async def _pass_by(self, room: Room, places: list[PlaceRef], seen: dict[Seat, tuple[str, Seen]]) -> None:
+        """Who waits outside the rolled-out share is called as soon as a slot is free."""
+        late = {seat for seat in beside(room, refs(places)) if seen[seat][1].word == "waiting"}
+        for seat in await pass_by(self.line, room, late) if late else ():
+            seen[seat] = (seen[seat][0], Seen("ready", now_ms() + room.claim_window_s * 1000))
 
     # -- claiming ------------------------------------------------------------------------------------------------------
 
@@ -142,7 +171,7 @@ class Claims:
         )  # fmt: skip
         return Claimed(
             word="admitted",
-            admission=sign_pass(self.pass_keys, admission),
+            admission=sign_pass(self.pass_keys, admission, seal=self.seal_keys),
             jti=name,
             expires_at_ms=expires_at_ms,
             checkout_key=checkout_key(self.checkout_keys, name),
@@ -162,6 +191,16 @@ class Claims:
         leaving = [_session(stands[_seat(p)]) for p in live if stands[_seat(p)].how is None]
         await self.sessions.end(room.event_id, room.epoch, leaving, how="left", leaving=True)
         stands = await self._stands(room, question.places) if leaving else stands
+        return [_left(stands.get(_seat(p)), p) for p in question.places]
+
+    async def release(self, question: PlacesQuestion) -> list[PlaceState]:
+        """Ends sessions that a site says are over; a live reservation lets its session stand."""
+        room = await self._room(question)
+        stands = await self._stands(room, question.places)
+        found = (stands[_seat(p)] for p in question.places if _is_whose(stands, p))
+        over = [_session(stand) for stand in found if stand.how is None and stand.state == "claimed"]
+        await self.sessions.end(room.event_id, room.epoch, over, how="completed")
+        stands = await self._stands(room, question.places) if over else stands
         return [_left(stands.get(_seat(p)), p) for p in question.places]
 
 

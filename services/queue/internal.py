@@ -8,16 +8,20 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from services.queue.entrants import prove
+from services.queue.revocations import revoked
 from services.queue.running import Running, running
-from shared.contracts.frames import LineFrame
+from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, ProofQuestion, PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
+    HoldersAnswer,
+    HoldersQuestion,
     JoinBatch,
     LeaveAnswer,
     LifeAnswer,
     LifeReport,
     PlacesQuestion,
+    ReleaseAnswer,
     RoomQuestion,
     StatusAnswer,
 )
@@ -44,6 +48,11 @@ class Joins:
 HOT_ROUTES = [Route("/joins", Joins(), methods=["POST"])]
 
 
+@router.post("/places")
+async def find(question: HoldersQuestion, queue: Queue) -> HoldersAnswer:
+    return await queue.claims.find(question)
+
+
 @router.post("/status")
 async def status(question: PlacesQuestion, queue: Queue) -> StatusAnswer:
     return StatusAnswer(places=await queue.claims.status(question))
@@ -57,6 +66,16 @@ async def claim(question: PlacesQuestion, queue: Queue) -> ClaimAnswer:
 @router.post("/leaves")
 async def leave(question: PlacesQuestion, queue: Queue) -> LeaveAnswer:
     return LeaveAnswer(places=await queue.claims.leave(question))
+
+
+@router.post("/releases")
+async def release(question: PlacesQuestion, queue: Queue) -> ReleaseAnswer:
+    return ReleaseAnswer(places=await queue.claims.release(question))
+
+
+@router.post("/rooms/revoked")
+async def dead_passes(question: RoomQuestion, queue: Queue) -> Revoked:
+    return await revoked(queue.rooms, question.event_id)
 
 
 @router.post("/life")

@@ -5,7 +5,7 @@ When the engine is away, numbers come from the ledger's own high-water mark, and
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +17,7 @@ from services.queue.line import EngineNotReady, Line
 from services.queue.metrics import JOIN_REFUSED, JOINED
 from services.queue.placing import place
 from services.queue.replies import Numbers
+from services.queue.rollout import beside, pass_by
 from services.queue.rooms import Room, Rooms
 from services.queue.tables import lane as lane_table
 from shared.clock import now_ms
@@ -26,7 +27,7 @@ from shared.postgres import AsyncEngine
 from shared.problems import Overloaded, StaleEpoch, Unavailable
 from shared.redis import ENGINE_AWAY
 
-Refused = Literal["line-full", "closed", "sold-out", "unknown-lane"]
+Refused = Literal["line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"]
 Outcome = Seat | Refused
 REFUSALS: dict[str, Refused] = {"closed": "closed", "sold-out": "sold-out", "line-full": "line-full"}
 ATTEMPTS_MAX = 4
@@ -64,8 +65,7 @@ class Joins:
     async def _join(self, room: Room, batch: JoinBatch) -> JoinAnswer:
         known = await self._known(room, [join.holder for join in batch.joins if join.may_be_known])
         await self._hear(room, known.values())
-        astray = (join.holder for join in batch.joins if join.lane not in room.lanes)
-        outcomes: dict[str, Outcome] = {**dict.fromkeys(astray, "unknown-lane"), **known}
+        outcomes: dict[str, Outcome] = {**dict(_unfit(room, batch)), **known}
         call_now = False
         for lane in room.lanes:
             fresh = {join.holder: join for join in batch.joins if join.lane == lane and join.holder not in outcomes}
@@ -75,8 +75,11 @@ class Joins:
                 outcomes.update(work.outcomes)
                 known.update(work.known)
                 call_now = call_now or work.call_now
-        frame = await (self.turn if call_now else self.shown)(batch.event_id)
-        return await self._answer(room, batch, outcomes, known, frame)
+        placed = ((out, holder) for holder, out in outcomes.items() if isinstance(out, tuple))
+        outside = beside(room, placed)
+        passed = await pass_by(self.line, room, outside) if outside else set()
+        frame = await (self.turn if call_now or passed else self.shown)(batch.event_id)
+        return await self._answer(room, batch, outcomes, known, frame, outside)
 
     async def _known(self, room: Room, holders: list[str]) -> dict[str, Seat]:
         if not holders:
@@ -214,11 +217,14 @@ class Joins:
     # -- the answer ----------------------------------------------------------------------------------------------------
 
     async def _answer(
-        self, room: Room, batch: JoinBatch, outcomes: dict[str, Outcome], known: dict[str, Seat], frame: LineFrame
-    ) -> JoinAnswer:
+        self, room: Room, batch: JoinBatch, outcomes: dict[str, Outcome], known: dict[str, Seat], frame: LineFrame,
+        outside: set[Seat],
+    ) -> JoinAnswer:  # fmt: skip
         heads = {lane: at.head_seq for lane, at in frame.lanes.items()} if frame.ready else {}
         seats = [outcome for outcome in outcomes.values() if isinstance(outcome, tuple)]
-        states = await self._states(room, [seat for seat in seats if room.draw.rank(*seat) <= heads.get(seat[0], 0)])
+        states = await self._states(
+            room, [s for s in seats if room.draw.rank(*s) <= heads.get(s[0], 0) or s in outside]
+        )
         otherwise: PlaceState = "prequeue" if frame.state == "prequeue" else "waiting"
         joined = []
         for join in batch.joins:
@@ -271,6 +277,16 @@ class Work:
         for holder in list(self.fresh):
             self.outcomes[holder] = word
             del self.fresh[holder]
+
+
+def _unfit(room: Room, batch: JoinBatch) -> Iterator[tuple[str, Refused]]:
+    """Who may not join here, whatever else; one who has a place keeps it."""
+    signed_in_only = room.options.entry.signed_in_only
+    for join in batch.joins:
+        if join.lane not in room.lanes:
+            yield join.holder, "unknown-lane"
+        elif signed_in_only and join.user_id is None:
+            yield join.holder, "sign-in-needed"
 
 
 def _refusal(word: str) -> Refused:

@@ -20,7 +20,7 @@ RECORD_CALLS, RECORD_MISSES, RECORD_HEADS, RECORD_CLAIMS, END_PLACES, END_CALLS,
     for verb in ("record_calls", "record_misses", "record_heads", "record_claims", "end_places", "end_calls", "lanes")
 )
 
-FILLED_BY = statement(__package__, "filled_by")
+FILLED_BY, USER_PLACES = (statement(__package__, verb) for verb in ("filled_by", "user_places"))
 
 Seat = tuple[int, int]  # lane, join_seq
 
@@ -76,6 +76,11 @@ class Of:
     async def live_places(self, holders: Iterable[str]) -> dict[str, Seat]:
         """The live place of each holder who has one."""
         rows = await self._rows(LIVE_PLACES, holders=list(holders))
+        return {row.holder: (row.lane, row.join_seq) for row in rows}
+
+    async def user_places(self, holders: Iterable[str]) -> dict[str, Seat]:
+        """The place of each signed-in holder who ever had one, the live one first."""
+        rows = await self._rows(USER_PLACES, holders=list(holders))
         return {row.holder: (row.lane, row.join_seq) for row in rows}
 
     async def stands(self, seats: Iterable[Seat]) -> dict[Seat, Stand]:

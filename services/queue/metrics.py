@@ -7,6 +7,7 @@ JOIN_REFUSED = Counter("queue_join_refused_total", "Joins refused.", ["word"])
 CALLED = Counter("queue_called_total", "Calls written to the ledger by this process.")
 CLAIMED = Counter("queue_claimed_total", "Calls turned into sessions.")
 MISSED = Counter("queue_missed_total", "Calls nobody claimed in time.")
+PASSED_BY = Counter("queue_passed_by_total", "Calls beside the line: fans outside the rolled-out share.")
 VOIDED = Counter("queue_voided_total", "Calls of numbers without a live place, taken back.")
 ENDED = Counter("queue_ended_total", "Places ended.", ["how"])
 TICK_SECONDS = Histogram(

@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from services.queue.rooms import State
 from shared.contracts.frames import LaneHead, RoomState
-from shared.contracts.room_options import LotteryRules
+from shared.contracts.room_options import Entry, GatePart, LotteryRules
 from shared.inputs import Body
 
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
@@ -29,6 +29,9 @@ class RoomPatch(Body):
     queue_opens_at: AwareDatetime | None = None
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
+    rollout_percent: float | None = Field(None, ge=0, le=100)
+    gate: GatePart | None = None
+    entry: Entry | None = None
     reason: Reason | None = None
 
 
@@ -82,9 +85,12 @@ class RoomView(BaseModel):
     queue_opens_at: AwareDatetime | None
     sale_starts_at: AwareDatetime | None
     sale_ends_at: AwareDatetime | None
+    entry: Entry
     lanes: dict[int, LaneHead]
     called: int
     active: int
     calls_per_s: float | None
     live_ratio: float
     message: str | None
+    rollout_percent: float
+    gate: GatePart

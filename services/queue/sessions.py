@@ -11,6 +11,7 @@ from services.queue.ledger import Of, Seat, Stand, by_lane
 from services.queue.line import Line
 from services.queue.metrics import ENDED
 from services.queue.replies import Due
+from services.queue.revocations import Revocations
 from services.queue.rooms import Room
 from shared.contracts.inventory import BATCH_MAX, EndSessions, InventoryClient, SessionEnd, SessionRef
 from shared.logs import data
@@ -38,8 +39,8 @@ def jti(epoch: int, lane: int, join_seq: int, call: int) -> str:
 class Sessions:
     """Ends sessions, in batches and one batch of a room at a time."""
 
-    def __init__(self, engine: AsyncEngine, line: Line, inventory: InventoryClient) -> None:
-        self._engine, self._line, self._inventory = engine, line, inventory
+    def __init__(self, engine: AsyncEngine, line: Line, inventory: InventoryClient, revocations: Revocations) -> None:
+        self._engine, self._line, self._inventory, self._revocations = engine, line, inventory, revocations
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def end_soon(self, room: Room, due: Sequence[Due]) -> None:
@@ -80,17 +81,20 @@ class Sessions:
     ) -> set[Seat]:
         """Revokes, then ends. Which places have ended; the others stand until inventory says so."""
         gone: list[Seat] = []
+        dead: list[tuple[str, int]] = []
         stand: list[tuple[int, int, int]] = []
         for start in range(0, len(sessions), BATCH_MAX):
             batch = sessions[start : start + BATCH_MAX]
             for session, end in zip(batch, await self._ask(event_id, batch, leaving=leaving), strict=True):
                 if end.word == "gone":
                     gone.append((session.lane, session.join_seq))
+                    dead.append((session.jti, session.expires_at_ms))
                 elif end.until_ms is not None:
                     until_ms = max(end.until_ms, session.expires_at_ms)
                     stand.append((session.lane, session.join_seq, until_ms + 1000))
         if stand and how == "expired":
             await self._line.extend(event_id, epoch, stand)
+        await self._revocations.tell(event_id, dead if how != "expired" else ())
         await self.close(event_id, epoch, gone, how=how, unclaimed=False)
         return set(gone)
 

@@ -77,6 +77,7 @@ place = Table(
     Index(
         "uq_place_live_holder", "event_id", "epoch", "holder", unique=True, postgresql_where=text("ended_at IS NULL")
     ),
+    Index("ix_place_user", "event_id", "epoch", "holder", postgresql_where=text("left(holder, 5) = 'user.'")),
     CheckConstraint("(ended_at IS NULL) = (how IS NULL)", name="ended_how"),
     CheckConstraint("how IN ('completed', 'expired', 'left')", name="how"),
 )

@@ -56,8 +56,18 @@ class SalesPart(Body):
     grace_s: int = Field(5, ge=0, le=300)
     tickets_per_order: int = Field(6, ge=1, le=100)
     tickets_per_customer: int = Field(6, ge=0, le=1000)
+    avoid_single_seats: bool = Field(True, description="best available leaves no single seat if it can")
     active_reservations_per_customer: int = Field(1, ge=0, le=100)
     open_orders_per_customer: int = Field(1, ge=0, le=100)
+
+
+class PriceLevel(Body):
+    """Some rows of a section, first and last, at a price of their own."""
+
+    name: PlainText
+    rows: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+    price_minor: int = Field(ge=0, le=PRICE_MINOR_MAX)
+    fee_minor: int = Field(0, ge=0, le=PRICE_MINOR_MAX)
 
 
 class SeatedSection(Body):
@@ -70,10 +80,20 @@ class SeatedSection(Body):
     seats_per_row: int = Field(ge=1, le=1000)
     price_minor: int = Field(ge=0, le=PRICE_MINOR_MAX)
     fee_minor: int = Field(0, ge=0, le=PRICE_MINOR_MAX)
+    price_levels: list[PriceLevel] = Field(default_factory=list, max_length=50)
 
     @property
     def capacity(self) -> int:
         return self.rows * self.seats_per_row
+
+    @model_validator(mode="after")
+    def _each_row_has_one_price(self) -> Self:
+        last = 0
+        for level in sorted(self.price_levels, key=lambda level: level.rows):
+            if not last < level.rows[0] <= level.rows[1] <= self.rows:
+                raise ValueError(f"price level {level.name!r}: rows must lie in 1 to {self.rows} and not overlap")
+            last = level.rows[1]
+        return self
 
 
 class GaSection(Body):

@@ -6,7 +6,7 @@ from a frame alone; what depends on a frame that is stale or not ready pauses.
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from shared.contracts.room_options import RoomOptions
 
@@ -28,7 +28,13 @@ def order_channel(reference: str) -> str:
     return f"show:{{{reference}}}:order"
 
 
+def revoked_channel(event_id: str) -> str:
+    return f"show:{{{event_id}}}:revoked"
+
+
 LINE_CHANNELS = "show:*:line"
+REVOKED_CHANNELS = "show:*:revoked"
+REVOKED_MAX = 50_000
 STOCK_CHANNELS = "show:*:sections"
 
 
@@ -80,6 +86,13 @@ class LineFrame(Frame):
     max_line: int | None = None
     options: RoomOptions = RoomOptions()
     lottery: LotteryFrame | None = None
+
+
+class Revoked(BaseModel):
+    """Passes that died before their time, each with its end (ms). Shown once; who missed it asks the queue for all."""
+
+    event_id: str
+    passes: list[tuple[str, int]] = Field(max_length=REVOKED_MAX)
 
 
 class SectionCounts(BaseModel):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from shared.contracts.frames import LineFrame
+from shared.contracts.frames import LineFrame, Revoked
 from shared.http import Neighbour
 
 BATCH_MAX = 1024
@@ -35,7 +35,7 @@ class JoinBatch(BaseModel):
 class Joined(BaseModel):
     """`joined` (a new place), `known` (the place this holder already has), or why not."""
 
-    word: Literal["joined", "known", "line-full", "closed", "sold-out", "unknown-lane"]
+    word: Literal["joined", "known", "line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"]
     lane: int = 0
     join_seq: int = 0
     status: PlaceState = "waiting"
@@ -63,6 +63,30 @@ class PlacesQuestion(BaseModel):
     event_id: str
     epoch: int
     places: list[PlaceRef] = Field(min_length=1, max_length=BATCH_MAX)
+
+
+class HoldersQuestion(BaseModel):
+    """Holders whose places are wanted, in the line of `epoch_min` or a later one."""
+
+    event_id: str
+    epoch_min: int = 0
+    holders: list[str] = Field(min_length=1, max_length=BATCH_MAX)
+
+
+class PlaceFound(BaseModel):
+    """Where a holder's place is."""
+
+    lane: int
+    join_seq: int
+
+
+class HoldersAnswer(BaseModel):
+    """One place per holder, in order: the live one, else the last that ended; null for who never joined. Only places of
+    signed-in fans are found this way.
+    """
+
+    epoch: int
+    places: list[PlaceFound | None]
 
 
 class PlaceStatus(BaseModel):
@@ -96,6 +120,12 @@ class ClaimAnswer(BaseModel):
 
 class LeaveAnswer(BaseModel):
     """One state per place, in order; leaving twice is leaving once."""
+
+    places: list[PlaceState]
+
+
+class ReleaseAnswer(BaseModel):
+    """One state per place, in order: `completed`, or `admitted` while a reservation lets its session stand."""
 
     places: list[PlaceState]
 
@@ -137,6 +167,9 @@ class QueueClient:
     async def join(self, batch: JoinBatch) -> JoinAnswer:
         return await self._ask("/joins", batch, JoinAnswer, deadline_s=5.0)
 
+    async def find(self, question: HoldersQuestion) -> HoldersAnswer:
+        return await self._ask("/places", question, HoldersAnswer)
+
     async def status(self, question: PlacesQuestion) -> StatusAnswer:
         return await self._ask("/status", question, StatusAnswer)
 
@@ -145,6 +178,12 @@ class QueueClient:
 
     async def leave(self, question: PlacesQuestion) -> LeaveAnswer:
         return await self._ask("/leaves", question, LeaveAnswer, deadline_s=5.0)
+
+    async def release(self, question: PlacesQuestion) -> ReleaseAnswer:
+        return await self._ask("/releases", question, ReleaseAnswer, deadline_s=5.0)
+
+    async def revoked(self, event_id: str) -> Revoked:
+        return await self._ask("/rooms/revoked", RoomQuestion(event_id=event_id), Revoked)
 
     async def report_life(self, report: LifeReport) -> LifeAnswer:
         return await self._ask("/life", report, LifeAnswer)

@@ -107,3 +107,16 @@ def test_a_reload_keeps_the_tickets_held_and_giving_them_back_lets_choose_again(
     page.locator("#give-back").click()
     sync_api.expect(page.locator("#choosing")).to_be_visible()
     sync_api.expect(page.locator("#basket-count")).to_have_text("Nothing picked yet")
+
+
+def test_a_person_takes_the_best_there_is(page: Any, suite: Suite) -> None:
+    come_to_choose(page, suite)
+    page.locator("#best-quantity").select_option("3")
+    page.locator("#best-where").select_option(label="Block B")
+    page.locator("#best-find").click()
+    sync_api.expect(page.locator("#held")).to_be_visible()
+    seats = page.locator("#held-tickets li").all_inner_texts()
+    places = [re.fullmatch(r"Block B, row (\d+), seat (\d+)", seat) for seat in seats]
+    rows, numbers = zip(*((found[1], int(found[2])) for found in places if found), strict=True)
+    assert (len(set(rows)), numbers) == (1, tuple(range(numbers[0], numbers[0] + 3)))
+    page.locator("#give-back").click()

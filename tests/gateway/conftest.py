@@ -5,7 +5,6 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI
 
 from services.gateway.app import create_app
@@ -14,23 +13,15 @@ from services.gateway.settings import Settings
 from shared.contracts.frames import LineFrame, line_channel
 from shared.contracts.queue import LifeReport
 from shared.service import public
-from tests.gateway.fake_queue import FakeQueue
+from tests.gateway.fake_queue import FakeQueue, listening
 from tests.support.wait import wait_until
 
 
 @pytest.fixture
 async def queue() -> AsyncIterator[FakeQueue]:
     """The fake, listening on loopback; `queue.url` says where."""
-    fake = FakeQueue()
-    config = uvicorn.Config(fake, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup()
-    fake.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    yield fake
-    fake.may_answer.set()
-    await server.shutdown()
+    async with listening() as fake:
+        yield fake
 
 
 @pytest.fixture

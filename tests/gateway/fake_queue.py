@@ -3,29 +3,35 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import uvicorn
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from shared.auth import SERVICE_HEADER, check_service_call
 from shared.clock import now_ms
-from shared.contracts.frames import LaneHead, LineFrame, LotteryFrame
+from shared.contracts.frames import LaneHead, LineFrame, LotteryFrame, Revoked
 from shared.contracts.lottery import PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
     Claimed,
+    HoldersAnswer,
+    HoldersQuestion,
     JoinAnswer,
     JoinBatch,
     Joined,
     LeaveAnswer,
     LifeAnswer,
     LifeReport,
+    PlaceFound,
     PlacesQuestion,
     PlaceStatus,
+    ReleaseAnswer,
     RoomQuestion,
     StatusAnswer,
 )
@@ -52,8 +58,11 @@ class FakeRoom:
     lottery: PublishedLottery | None = None
     draw: LotteryFrame | None = None
     refuse: str | None = None
+    signed_in_only: bool = False
     holders: list[str] = field(default_factory=list)
     ended: dict[int, str] = field(default_factory=dict)
+    revoked: dict[str, int] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     def frame(self) -> LineFrame:
         return LineFrame.model_validate(
@@ -61,6 +70,7 @@ class FakeRoom:
                 "event_id": self.event_id, "epoch": self.epoch, "version": self.version, "ready": self.ready,
                 "at_ms": now_ms(), "state": self.state, "rate_per_s": self.rate_per_s, "message": self.message,
                 "calls_per_s": self.calls_per_s, "lottery": self.draw,
+                "options": {"entry": {"signed_in_only": self.signed_in_only}, **self.options},
                 "lanes": {0: LaneHead(head_seq=self.head_seq, tail_seq=len(self.holders))},
             }
         )  # fmt: skip
@@ -92,9 +102,12 @@ class FakeQueue:
         self.may_answer.set()
         self._answers: dict[str, tuple[type[BaseModel], Callable[[Any], BaseModel]]] = {
             "/joins": (JoinBatch, self.join),
+            "/places": (HoldersQuestion, self.find),
             "/status": (PlacesQuestion, self.status),
             "/claims": (PlacesQuestion, self.claim),
             "/leaves": (PlacesQuestion, self.leave),
+            "/releases": (PlacesQuestion, self.release),
+            "/rooms/revoked": (RoomQuestion, self.revoked),
             "/life": (LifeReport, lambda report: LifeAnswer(report_again_s=0.2)),
             "/lottery": (RoomQuestion, self.lottery),
             "/rooms/frame": (RoomQuestion, lambda question: self.room(question.event_id).frame()),
@@ -149,6 +162,9 @@ class FakeQueue:
         joined = []
         for fan in batch.joins:
             known = fan.holder in room.holders
+            if room.signed_in_only and fan.user_id is None and not known:
+                joined.append(Joined(word="sign-in-needed"))
+                continue
             if room.refuse and not known:
                 joined.append(Joined.model_validate({"word": room.refuse}))
                 continue
@@ -158,6 +174,14 @@ class FakeQueue:
             word = "known" if known else "joined"
             joined.append(Joined.model_validate({"word": word, "join_seq": join_seq, "status": room.status(join_seq)}))
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=room.change())
+
+    def find(self, question: HoldersQuestion) -> HoldersAnswer:
+        room = self.room(question.event_id)
+        places = [
+            PlaceFound(lane=0, join_seq=room.holders.index(holder) + 1) if holder in room.holders else None
+            for holder in question.holders
+        ]
+        return HoldersAnswer(epoch=room.epoch, places=places)
 
     def status(self, question: PlacesQuestion) -> StatusAnswer:
         room = self.room(question.event_id, question.epoch)
@@ -188,3 +212,28 @@ class FakeQueue:
         for place in question.places:
             room.ended.setdefault(place.join_seq, "left")
         return LeaveAnswer.model_validate({"places": [room.ended[place.join_seq] for place in question.places]})
+
+    def release(self, question: PlacesQuestion) -> ReleaseAnswer:
+        room = self.room(question.event_id, question.epoch)
+        for place in question.places:
+            room.ended.setdefault(place.join_seq, "completed")
+            room.revoked[f"{room.epoch}-0-{place.join_seq}-1"] = now_ms() + SESSION_S * 1000
+        return ReleaseAnswer.model_validate({"places": [room.ended[place.join_seq] for place in question.places]})
+
+    def revoked(self, question: RoomQuestion) -> Revoked:
+        return Revoked(event_id=question.event_id, passes=list(self.room(question.event_id).revoked.items()))
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[FakeQueue]:
+    """The fake, on loopback; its `url` says where."""
+    fake = FakeQueue()
+    config = uvicorn.Config(fake, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    fake.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield fake
+    fake.may_answer.set()
+    await server.shutdown()

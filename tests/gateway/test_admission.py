@@ -164,7 +164,8 @@ def admission(**changes) -> str:
 
 
 @pytest.mark.parametrize("proxy", ["nginx", "traefik", "caddy", "envoy"])
-async def test_the_gate_lets_a_pass_through(fan, proxy):
+async def test_the_gate_lets_a_pass_through(fan, queue, proxy):
+    queue.open()
     check = f"/gate/{proxy}/check?event=show"
     by_bearer = await fan.get(check, headers={"authorization": f"Bearer {admission()}"})
     by_cookie = await fan.get(check, headers={"cookie": f"onsale_pass_show={admission()}"})
@@ -175,6 +176,7 @@ async def test_the_gate_lets_a_pass_through(fan, proxy):
 
 async def test_the_gate_keeps_everything_else_out(fan, queue, show):
     check = "/gate/nginx/check?event=show"
+    queue.open()
     assert (await fan.get(check)).status_code == 401
     for text, status in (
         (admission(event_id="other"), 403),
@@ -186,7 +188,7 @@ async def test_the_gate_keeps_everything_else_out(fan, queue, show):
         assert answer.status_code == status
         assert "x-onsale-holder" not in answer.headers
     assert (await fan.get("/gate/apache/check?event=show")).status_code == 422
-    await show(queue.open(epoch=2).frame())
+    await show(queue.open(epoch=2, version=2).frame())
     before_reset = await fan.get(check, headers={"authorization": f"Bearer {admission()}"})
     assert before_reset.status_code == 401
     assert queue.told(PlacesQuestion) == []

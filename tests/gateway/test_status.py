@@ -8,11 +8,10 @@ import time
 import pytest
 
 from services.gateway import life
-from services.gateway.identity import Identities
 from shared.contracts.queue import LifeReport, PlacesQuestion
 from shared.problems import Unavailable
 from shared.settings import development_keys
-from shared.tokens import Keyring, QueueToken
+from shared.tokens import Keyring, QueueToken, QueueTokens
 from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
@@ -20,8 +19,9 @@ STATUS = f"{PATH}/status"
 
 
 def token(*, event_id="show", epoch=1, join_seq=500, holder="holder", keys=None) -> str:
-    signer = Identities(keys or development_keys("queue-token"), remembered_max=1)
-    return signer.sign(QueueToken(event_id, epoch, 0, join_seq, holder, int(time.time())))
+    return QueueTokens(keys or development_keys("queue-token")).sign(
+        QueueToken(event_id, epoch, 0, join_seq, holder, int(time.time()))
+    )
 
 
 def bearing(text: str) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import asyncpg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -13,8 +14,8 @@ from services.inventory.layout import Catalogue, Layout
 from services.inventory.ledger import Take, write
 from services.inventory.rebuild import FENCE_ALONE, RAISE_EPOCH
 from shared.contracts.event_file import EventFile
+from shared.fence import fenced
 from shared.migrate import drift
-from shared.postgres import DBAPIError
 from tests.inventory.conftest import EVENT, event_file
 from tests.support.wait import wait_until
 
@@ -68,7 +69,7 @@ async def test_one_poisoned_member_does_not_fail_the_others(postgres: AsyncEngin
     takes = [take(layout, "r1", "A-1-1"), take(layout, "r2", "A-1-2", email="nul\0"), take(layout, "r3", ga=1)]
     first, poisoned, third = await write(postgres, EVENT, layout.gate_epoch, takes)
     assert (first, third) == ("written", "written")
-    assert isinstance(poisoned, DBAPIError)
+    assert isinstance(poisoned, asyncpg.PostgresError)
     assert await remaining(postgres, "A") == 14
 
 
@@ -103,12 +104,12 @@ async def test_one_statement_for_lock_and_epoch_would_let_it_through(
     postgres: AsyncEngine, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard shown to matter: the same race with lock and epoch in one statement writes a hold nobody filled in."""
-    lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory gate ' || :event_id, 0))"
-    statement, epoch = str(ledger.INSERT_RESERVATIONS), "SELECT gate_epoch FROM inventory.event WHERE"
-    assert epoch in statement
-    both = text(statement.replace(epoch, f"SELECT gate_epoch FROM inventory.event, {lock} WHERE"))
-    monkeypatch.setattr(ledger, "FENCE", text("SELECT CAST(:event_id AS text)"))
-    monkeypatch.setattr(ledger, "INSERT_RESERVATIONS", both)
+    lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory gate ' || $1, 0))"
+    epoch = "SELECT gate_epoch FROM inventory.event WHERE"
+    assert epoch in ledger.TAKE
+    both = ledger.TAKE.replace(epoch, f"SELECT gate_epoch FROM inventory.event, {lock} WHERE")
+    monkeypatch.setattr(ledger, "OPEN", "BEGIN")
+    monkeypatch.setattr(ledger, "TAKE", both)
     async with postgres.begin() as rebuild:
         await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
         late = asyncio.create_task(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
@@ -139,27 +140,20 @@ async def test_batches_in_opposite_order_wait_instead_of_killing_each_other(
 async def _take_seats(
     postgres: AsyncEngine, seats: list[tuple[str, int, str, int]], reservation_id: str, *, ordered: bool
 ) -> int:
-    """Rows taken by the real statement or by one without its order; -1 for a deadlock."""
-    statement, order = str(ledger.TAKE_SEATS), "    ORDER BY s.section_id, s.position\n    FOR UPDATE"
-    assert order in statement
-    if not ordered:
-        statement = statement.replace(order, "    FOR UPDATE")
-    values = {
-        "event_id": EVENT, "mark": "held", "section_ids": [s[0] for s in seats], "positions": [s[1] for s in seats],
-        "ids": [reservation_id] * len(seats), "prices": [1] * len(seats),
-    }  # fmt: skip
-    async with postgres.connect() as connection:
-        await connection.execute(text("SET LOCAL deadlock_timeout = '50ms'"))
-        for plan in ("hashjoin", "mergejoin", "seqscan", "bitmapscan"):
-            await connection.execute(text(f"SET LOCAL enable_{plan} = off"))
-        try:
-            taken = (await connection.execute(text(statement), values)).rowcount
-            await connection.commit()
-        except DBAPIError as broken:
-            if "deadlock" not in str(broken):
-                raise
-            return -1
-    return int(taken)
+    """Seats taken by the real statement or by one without its order; -1 for a deadlock."""
+    order = "    ORDER BY s.section_id, s.position\n    FOR UPDATE"
+    assert order in ledger.TAKE
+    statement = ledger.TAKE if ordered else ledger.TAKE.replace(order, "    FOR UPDATE")
+    n = len(seats)
+    nothing: list[list[object]] = [[]] * 15
+    columns = [*nothing, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n]
+    off = "".join(f"SET LOCAL enable_{plan} = off;" for plan in ("hashjoin", "mergejoin", "seqscan", "bitmapscan"))
+    try:
+        async with fenced(postgres, f"BEGIN; SET LOCAL deadlock_timeout = '50ms'; {off}") as driver:
+            row = await driver.fetchrow(statement, EVENT, "EUR", *columns, "{}")
+    except asyncpg.DeadlockDetectedError:
+        return -1
+    return int(row["seats"])
 
 
 async def _are_waiting(postgres: AsyncEngine, count: int) -> None:

@@ -14,7 +14,7 @@ from services.inventory.keys import Keys
 E = "e"
 KEYS = Keys.of(E)
 LUA = Path(gate_room.__file__).parent / "lua"
-VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude")
+VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem not in ("prelude", "best"))
 
 
 async def opened(redis: Redis, *, a: str = "....|....", floor: int = 10) -> Gate:

@@ -28,7 +28,7 @@ from shared.contracts.frames import (
 )
 from shared.contracts.inventory import StockQuestion
 from shared.contracts.orders import OrdersAnswer, OrdersQuestion
-from shared.contracts.queue import LifeAnswer, LifeReport, RoomQuestion
+from shared.contracts.queue import HoldersAnswer, HoldersQuestion, LifeAnswer, LifeReport, PlaceFound, RoomQuestion
 from shared.problems import Unavailable, UnknownEvent
 from shared.service import create_service, drain, internal, public
 from shared.settings import ServiceSettings, development_keys
@@ -113,6 +113,7 @@ class Neighbours:
     line: LineFrame = field(default_factory=lambda: line(10, 5))
     stock: StockFrame = field(default_factory=lambda: stock(10, A=100, B=200, GA1=300))
     orders: dict[str, OrderFrame] = field(default_factory=lambda: {REFERENCE: order(10, "pending")})
+    places: dict[str, int] = field(default_factory=dict)
     reports: list[LifeReport] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     away: bool = False
@@ -125,6 +126,12 @@ class Neighbours:
         async def frame(question: RoomQuestion) -> LineFrame:
             self._hear("frame", question.event_id)
             return self.line
+
+        @router.post("/places")
+        async def find(question: HoldersQuestion) -> HoldersAnswer:
+            self._hear("places", question.event_id)
+            seqs = [self.places.get(holder) for holder in question.holders]
+            return HoldersAnswer(epoch=1, places=[PlaceFound(lane=0, join_seq=seq) if seq else None for seq in seqs])
 
         @router.post("/stock")
         async def stock(question: StockQuestion) -> StockFrame:

@@ -103,6 +103,8 @@ def operate(onsale: Command, suite: RunningSuite) -> Command:
 
 def test_an_operator_steers_a_room(operate: Command) -> None:
     assert operate("room", "set", "arena-2026", "--rate", "77", "--max-active", "500").returncode == 0
+    assert operate("room", "set", "arena-2026", "--rollout", "60").stdout.strip() == "arena-2026: rollout_percent = 60"
+    assert operate("room", "set", "arena-2026", "--rollout", "100").returncode == 0
     shown = operate("room", "show", "arena-2026").stdout
     assert "77" in shown
     assert "500" in shown

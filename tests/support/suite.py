@@ -20,6 +20,7 @@ import yaml
 
 from onsale.loopback import free_port
 from tests.support.engines import fast_place
+from tests.support.provider import AUDIENCE, ISSUER, SECRET
 
 READY_WITHIN_S = 60
 
@@ -46,6 +47,8 @@ class RunningSuite:
             str(self.data_dir),
         ]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
+        environ |= {"ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER}
+        environ["ONSALE_USER_JWT_AUDIENCE"] = AUDIENCE
         with self._log_path.open("w") as log:
             self.process = subprocess.Popen(
                 [*command, *self._options], env=environ, stdout=log, stderr=subprocess.STDOUT

@@ -9,10 +9,10 @@
 -- KEYS[8] map prefix of the sections' maps
 -- ARGV[1] clock_offset_ms int moves the clock
 -- ARGV[2] due_ms int until the ledger must have written it
--- ARGV[3+] asks list JSON each: reservation_id, holder, jti, stock_print, body_print, basket, hold_ttl_ms, tickets_max
---   (per holder, 0 is unlimited), live_max (reservations per holder)
--- Answers per ask: held epoch until_ms | again id epoch until_ms | reused | revoked | not-ready
---        | seats-taken/sold-out/limit-exceeded now_ms detail due_id…
+-- ARGV[3+] asks list JSON each: reservation_id, holder, jti, stock_print, body_print, hold_ttl_ms, tickets_max (per holder,
+--   0 is unlimited), live_max (reservations per holder), and basket or best {quantity, zones, split, tidy}
+-- Answers per ask: held epoch until_ms basket | again id epoch until_ms basket | reused | revoked | not-ready
+--        | seats-taken/not-together/sold-out/limit-exceeded now_ms detail due_id…
 local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[7],
               map = KEYS[8]}
 local revoked = KEYS[6]
@@ -35,11 +35,13 @@ local function answered(ask, live)
     if same.holder ~= ask.holder or same.stock ~= ask.stock_print or same.body ~= ask.body_print then
       return {'reused'}
     end
-    return {'again', ask.reservation_id, epoch, text(same['until'])}
+    return {'again', ask.reservation_id, epoch, text(same['until']), same.basket}
   end
   for _, id in ipairs(live) do
     local other = read_hold(keys, id)
-    if other and other.stock == ask.stock_print then return {'again', id, epoch, text(other['until'])} end
+    if other and other.stock == ask.stock_print then
+      return {'again', id, epoch, text(other['until']), other.basket}
+    end
   end
 end
 
@@ -64,6 +66,21 @@ local function in_the_way(runs, ga)
   if #short > 0 then return refuse('sold-out', table.concat(short, ';')) end
 end
 
+-- The basket of somebody who takes the best there is, or why there is none.
+local function picked(want)
+  local basket, widest = best(keys, want)
+  if basket then return basket end
+  if widest then return nil, refuse('not-together', text(widest)) end
+  local left, seen = {}, {}
+  for _, zone in ipairs(want.zones) do
+    if not seen[zone[1]] then
+      left[#left + 1] = zone[1] .. '*' .. (redis.call('HGET', keys.counts, zone[1] .. ':available') or 0)
+      seen[zone[1]] = true
+    end
+  end
+  return nil, refuse('sold-out', table.concat(left, ';'))
+end
+
 local function hold(ask)
   if not ready then return {'not-ready'} end
   if redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
@@ -71,8 +88,13 @@ local function hold(ask)
   local had, live = tonumber(used[1] or 0), listed(used[2])
   local before = answered(ask, live)
   if before then return before end
-  local runs, ga, quantity = lines(ask.basket)
   if #live >= ask.live_max then return refuse('limit-exceeded', 'active_reservations_per_customer') end
+  local basket, none = ask.basket, nil
+  if ask.best then
+    basket, none = picked(ask.best)
+    if none then return none end
+  end
+  local runs, ga, quantity = lines(basket)
   if ask.tickets_max > 0 and had + quantity > ask.tickets_max then
     return refuse('limit-exceeded', 'tickets_per_customer')
   end
@@ -81,12 +103,12 @@ local function hold(ask)
   local until_ms = now + ask.hold_ttl_ms
   move(keys, runs, ga, '.', 'h')
   write_hold(keys, ask.reservation_id, {holder = ask.holder, stock = ask.stock_print, body = ask.body_print,
-                                        basket = ask.basket, ['until'] = until_ms})
+                                        basket = basket, ['until'] = until_ms})
   redis.call('ZADD', keys.deadlines, text(now + due_ms), ask.reservation_id)
   if #live == 0 then redis.call('HINCRBY', keys.gate, 'holding', 1) end
   live[#live + 1] = ask.reservation_id
   redis.call('HSET', keys.usage, 't:' .. ask.holder, had + quantity, 'l:' .. ask.holder, table.concat(live, ','))
-  return {'held', epoch, text(until_ms)}
+  return {'held', epoch, text(until_ms), basket}
 end
 
 local answers = {}

@@ -1,6 +1,7 @@
 // The journey of one fan through one on-sale, as a small machine: which step may follow which, and what starts each.
 import { ask } from "./api.js";
 import { Basket } from "./basket.js";
+import { Best } from "./best.js";
 import { Choosing } from "./choosing.js";
 import { announce, byId, paint, show, trouble, write } from "./dom.js";
 import { Ended } from "./ended.js";
@@ -14,6 +15,7 @@ import { browser } from "./memory.js";
 import { Sections } from "./sections.js";
 import { Stock } from "./stock.js";
 import { Waiting } from "./waiting.js";
+import { goBack, noteWayBack } from "./way_back.js";
 
 const MAY_FOLLOW = {
   loading: ["lobby", "waiting", "called", "choosing", "held", "ended"],
@@ -46,6 +48,8 @@ class Journey {
     const join = () => this.join();
     const sections = new Sections({ stock, basket, open: (sectionId) => this.steps.choosing.open(sectionId) });
     this.feed = new Feed({ eventId, line, stock, noticed: (...news) => this.noticed(...news), changed: connection });
+    const held = (reservation) => this.go("held", reservation);
+    new Best({ eventId, stock, limit: basket.limit, held });
     this.steps = {
       lobby: new Lobby({ line, join }),
       waiting: new Waiting({ line, showName: fact.name }),
@@ -55,7 +59,7 @@ class Journey {
         stock,
         basket,
         sections,
-        held: (reservation) => this.go("held", reservation),
+        held,
         timeUp: () => line.nudge(),
       }),
       held: new Hold({ eventId, stock, over: (reason) => this.chooseAgain(reason) }),
@@ -96,6 +100,7 @@ class Journey {
     callBack("It’s your turn", this.fact.name);
     try {
       const pass = await this.line.claim();
+      if (await goBack(this.eventId)) return;
       const reservation = await this.reservation();
       if (this.step !== "called") return;
       this.pass = pass;
@@ -207,6 +212,7 @@ function introduce(fact) {
 
 byId("trouble-close").addEventListener("click", () => trouble(null));
 const eventId = decodeURIComponent(location.pathname.split("/")[2] ?? "");
+noteWayBack(eventId);
 try {
   const fact = await describe(encodeURIComponent(eventId));
   introduce(fact);

@@ -2,6 +2,7 @@
 // The position is one subtraction in the browser and never rises while the epoch stays the same.
 import { Problem, ask, freshKey } from "./api.js";
 import { browser, tab } from "./memory.js";
+import { gateKey } from "./way_back.js";
 
 const SLOWEST_POLL_MS = 30_000;
 const NEAR_POLL_MS = 2_000;
@@ -39,7 +40,7 @@ export class Line extends EventTarget {
 
   /** One key per wish to join: an answer lost on the way must not cost a second place. */
   async join() {
-    const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, freshKey());
+    const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, gateKey(this.eventId) ?? freshKey());
     try {
       this.#take(await ask("POST", this.path, { key, patience: 5 }));
     } catch (problem) {

@@ -32,7 +32,7 @@ export class Sections {
       "li",
       { class: "section", id: `section-${section.section_id}` },
       element("h3", {}, section.name),
-      element("p", { class: "price" }, money(section.price_minor, section.currency ?? this.stock.currency)),
+      element("p", { class: "price" }, priceOf(section, section.currency ?? this.stock.currency)),
       left,
       action.node,
       bar,
@@ -78,4 +78,9 @@ export class Sections {
     const attributes = { class: "stepper action", role: "group", "aria-label": section.name };
     return { node: element("div", attributes, less, output, more), update };
   }
+}
+
+/** Rows with prices of their own make the section's the lowest. */
+function priceOf(section, currency) {
+  return (section.price_levels?.length > 0 ? "from " : "") + money(section.price_minor, currency);
 }

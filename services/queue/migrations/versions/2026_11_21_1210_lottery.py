@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "2026_11_21_1210"
-down_revision = "2026_11_21_1200"
+down_revision = "2026_11_21_1230"
 
 SCHEMA = "queue"
 

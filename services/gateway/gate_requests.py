@@ -1,0 +1,105 @@
+"""What a proxy tells of the request it asks about: method, address and head, as each of the four says it.
+
+nginx sends what its snippet sets, Traefik and Caddy send `X-Forwarded-*`, Envoy asks with the request's own method and
+path. A browser's page is told from an API call by what the browser says of itself.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from fastapi import Request
+from starlette.datastructures import Headers
+
+from shared.auth import pass_cookie
+from shared.problems import MalformedRequest
+from shared.tokens import TOKEN_MAX_CHARS
+
+Proxy = Literal["nginx", "traefik", "caddy", "envoy"]
+HANDOVER = "onsale_handover"
+URI_MAX_CHARS = 4096
+_HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_URI = re.compile(r"/[!-~]*")
+_METHOD = re.compile(r"[A-Z]{3,16}")
+_GATE_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+_FROM: dict[Proxy, tuple[str, str]] = {
+    "nginx": ("x-original-method", "x-original-uri"),
+    "traefik": ("x-forwarded-method", "x-forwarded-uri"),
+    "caddy": ("x-forwarded-method", "x-forwarded-uri"),
+}
+
+
+def gate_cookie(event_id: str) -> str:
+    """The cookie by which a protected site's gate knows a browser again."""
+    return f"onsale_gate_{event_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request to the protected site."""
+
+    event_id: str
+    method: str
+    site: str
+    uri: str
+    headers: Headers
+    cookies: dict[str, str]
+
+    @property
+    def path(self) -> str:
+        return self.uri.partition("?")[0]
+
+    @property
+    def handover(self) -> str | None:
+        """The one-time code in the address, if there is one."""
+        found = (part for part in self.uri.partition("?")[2].split("&") if part.startswith(f"{HANDOVER}="))
+        return next(found, "").partition("=")[2][:64] or None
+
+    def url(self, *, code: str | None = None) -> str:
+        """The address asked for, without a code or with this one."""
+        return with_code(self.site + self.uri, code)
+
+    @property
+    def is_page(self) -> bool:
+        """Whether a person navigates here: browsers say so; of an old one, wanting HTML and no script's mark is it."""
+        mode = self.headers.get("sec-fetch-mode")
+        if mode is not None:
+            return mode == "navigate"
+        return "x-requested-with" not in self.headers and "text/html" in self.headers.get("accept", "")
+
+    @property
+    def gate_id(self) -> str | None:
+        found = self.cookies.get(gate_cookie(self.event_id), "")
+        return found if _GATE_ID.fullmatch(found) else None
+
+    @property
+    def passes(self) -> list[str]:
+        """Passes that the request shows. `Authorization` may be the site's own business, so the cookie comes first."""
+        scheme, _, bearer = self.headers.get("authorization", "").partition(" ")
+        shown = [self.cookies.get(pass_cookie(self.event_id), ""), bearer if scheme.lower() == "bearer" else ""]
+        return [text for text in shown if 0 < len(text) <= TOKEN_MAX_CHARS]
+
+
+def asked(request: Request, proxy: Proxy, event_id: str, tail: str) -> Asked:
+    """What this check is about. Raises `MalformedRequest` for an address no browser would send."""
+    if proxy == "envoy":
+        query = request.url.query if tail else ""
+        method, uri = request.method, (tail or "/") + (f"?{query}" if query else "")
+    else:
+        names = _FROM[proxy]
+        method, uri = request.headers.get(names[0], request.method), request.headers.get(names[1], "/")
+    told = None if proxy == "envoy" else request.headers.get("x-forwarded-host")  # Envoy asks with the site's own Host
+    host = told or request.headers.get("host", "")
+    scheme = "https" if request.headers.get("x-forwarded-proto", "").lower() == "https" else "http"
+    fit = _HOST.fullmatch(host) and _METHOD.fullmatch(method) and _URI.fullmatch(uri) and len(uri) <= URI_MAX_CHARS
+    if not fit:
+        raise MalformedRequest("The original request's method, host or address could not be read.")
+    return Asked(event_id, method, f"{scheme}://{host.lower()}", uri, request.headers, request.cookies)
+
+
+def with_code(url: str, code: str | None) -> str:
+    """The address without its code, or with this one; the rest of it stays as it was written."""
+    path, _, query = url.partition("?")
+    parts = [part for part in query.split("&") if part and not part.startswith(f"{HANDOVER}=")]
+    parts += [f"{HANDOVER}={code}"] if code else []
+    return f"{path}?{'&'.join(parts)}" if parts else path

@@ -1,0 +1,63 @@
+// Best available: how many, where, at most at which price; the server picks and holds in one step.
+import { ask, freshKey } from "./api.js";
+import { byId, element, trouble } from "./dom.js";
+import { money, plural } from "./format.js";
+
+export class Best {
+  #key = freshKey();
+
+  /** `held(reservation)` is told when the server holds what it picked. */
+  constructor({ eventId, stock, limit, held }) {
+    Object.assign(this, { eventId, stock, held });
+    const form = byId("best");
+    for (let n = 1; n <= limit; n += 1) byId("best-quantity").append(element("option", { value: n }, plural(n, "ticket")));
+    byId("best-quantity").value = String(Math.min(2, limit));
+    form.addEventListener("change", () => (this.#key = freshKey()));
+    form.addEventListener("submit", (event) => this.#submit(event));
+    stock.addEventListener("change", () => this.#fill());
+    this.#fill();
+  }
+
+  get wish() {
+    const where = byId("best-where").value;
+    const best = { quantity: Number(byId("best-quantity").value), split: byId("best-split").checked };
+    if (where.startsWith("section:")) best.section_id = where.slice("section:".length);
+    if (where.startsWith("price:")) best.max_price_minor = Number(where.slice("price:".length));
+    return { best_available: best };
+  }
+
+  /** Sections and prices, once they are known. */
+  #fill() {
+    const where = byId("best-where");
+    const sections = [...this.stock.sections.values()];
+    if (where.options.length > 1 || sections.length === 0) return;
+    const levels = sections.flatMap((section) => [section, ...(section.price_levels ?? [])]);
+    const prices = [...new Set(levels.map((level) => level.price_minor))].sort((a, b) => a - b).slice(0, -1);
+    const currency = sections[0].currency ?? this.stock.currency;
+    for (const price of prices) where.append(element("option", { value: `price:${price}` }, `Up to ${money(price, currency)} each`));
+    for (const { section_id: id, name } of sections) where.append(element("option", { value: `section:${id}` }, name));
+  }
+
+  async #submit(event) {
+    event.preventDefault();
+    const button = byId("best-find");
+    if (button.ariaBusy === "true") return;
+    button.ariaBusy = "true";
+    trouble(null);
+    try {
+      this.held(await ask("POST", `/events/${this.eventId}/reservations`, { body: this.wish, key: this.#key, patience: 4 }));
+    } catch (problem) {
+      this.#refused(problem);
+    } finally {
+      button.ariaBusy = "false";
+    }
+  }
+
+  #refused(problem) {
+    if (!problem.unknown) this.#key = freshKey();
+    if (problem.slug !== "not-together") return trouble(problem.message);
+    const most = problem.members.together ?? 1;
+    byId("best-split").focus();
+    return trouble(`At most ${plural(most, "seat")} next to each other. Allow groups, or ask for fewer.`);
+  }
+}

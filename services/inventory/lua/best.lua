@@ -1,0 +1,94 @@
+-- Best available: places together, in the first zone that has them. A zone is {section, first, last, width}: neighbouring
+-- rows of one price in a section's map, each `width` apart; a GA section is {section}. Zones come in the order to try.
+
+-- The best place for `n` in one row: near its middle, and, if asked for, leaving no single seat. Also how many singles it
+-- would leave.
+local function in_row(marks, first, last, n, tidy)
+  local want, middle = string.rep('.', n), (first + last - n + 1) / 2
+  local best, best_singles, best_off
+  for at = first, last - n + 1 do
+    if string.sub(marks, at, at + n - 1) == want then
+      local singles = 0
+      local before, after = string.sub(marks, at - 2, at - 1), string.sub(marks, at + n, at + n + 1)
+      if string.find(before, '^[^.]?%.$') then singles = singles + 1 end
+      if string.find(after, '^%.[^.]?$') then singles = singles + 1 end
+      local off = math.abs(at - middle)
+      if not best or (tidy and singles < best_singles) or ((not tidy or singles == best_singles) and off < best_off) then
+        best, best_singles, best_off = at, singles, off
+      end
+    end
+  end
+  return best, best_singles
+end
+
+-- `n` together, in the first row that has them; one that would leave a single seat only if every row would.
+local function together(marks, width, n, tidy)
+  local want, left_over = string.rep('.', n), nil
+  local at = string.find(marks, want, 1, true)
+  while at do
+    local first = math.floor((at - 1) / width) * width + 1
+    local last = math.min(first + width - 2, #marks)
+    local found, singles = in_row(marks, first, last, n, tidy)
+    if found and (not tidy or singles == 0) then return found end
+    left_over = left_over or found
+    at = string.find(marks, want, last + 1, true)
+  end
+  return left_over
+end
+
+-- `n` in as few groups as can be: the longest run first, the front one of equals, until a run holds all that is left.
+local function in_groups(marks, n)
+  local runs, groups = {}, {}
+  for at, run in string.gmatch(marks, '()(%.+)') do runs[#runs + 1] = {at, #run} end
+  table.sort(runs, function(a, b) return a[2] > b[2] or (a[2] == b[2] and a[1] < b[1]) end)
+  for i, run in ipairs(runs) do
+    if run[2] >= n then  -- the shortest that holds the rest wastes least; the front one of equals
+      for j = i + 1, #runs do
+        if runs[j][2] < n then break end
+        if runs[j][2] < run[2] then run = runs[j] end
+      end
+      groups[#groups + 1] = {run[1], n}
+      return groups
+    end
+    groups[#groups + 1] = {run[1], run[2]}
+    n = n - run[2]
+  end
+end
+
+local function longest_run(marks)
+  local longest = 0
+  for run in string.gmatch(marks, '%.+') do longest = math.max(longest, #run) end
+  return longest
+end
+
+local function named(section, first, groups)
+  local positions = {}
+  for _, group in ipairs(groups) do
+    for i = 0, group[2] - 1 do positions[#positions + 1] = first + group[1] - 1 + i end
+  end
+  table.sort(positions)
+  return section .. ':' .. table.concat(positions, ',')
+end
+
+-- A basket of `want.quantity` places; or nothing, and how many are together at most where there are enough of them.
+local function best(keys, want)
+  local n, widest = want.quantity, nil
+  for _, split in ipairs(want.split and {false, true} or {false}) do
+    for _, zone in ipairs(want.zones) do
+      local section, first, last, width = zone[1], zone[2], zone[3], zone[4]
+      if tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) >= n then
+        if not width then return section .. '*' .. n end
+        local marks = redis.call('GETRANGE', keys.map .. section, first, last)
+        if split then
+          local groups = in_groups(marks, n)
+          if groups then return named(section, first, groups) end
+        else
+          local at = together(marks, width, n, want.tidy)
+          if at then return named(section, first, {{at, n}}) end
+          widest = math.max(widest or 0, longest_run(marks))
+        end
+      end
+    end
+  end
+  return nil, widest
+end

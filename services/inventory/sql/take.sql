@@ -1,0 +1,68 @@
+-- A batch of holds, in one statement: reservations in the order of their key (one that is there already, or a tombstone, is
+-- left out), then sections, then seats, each locked in key order and taken only from what is left, and the fact that
+-- tells of them. Each step waits for the one before by counting it. The caller rolls all of it back unless every count is
+-- what it expects. The gate's epoch is read here, in a statement after the fence.
+WITH inserted AS (
+    INSERT INTO inventory.reservation
+        (event_id, reservation_id, holder, user_id, email, lane, join_seq, total_minor, currency, status,
+         reserved_until_ms, fingerprint)
+    SELECT $1, reservation_id, holder, user_id, email, lane, join_seq, total_minor, $2, 'pending_payment',
+           until_ms, fingerprint
+    FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::bigint[], $9::bigint[], $10::bigint[],
+                $11::text[])
+        AS asked (reservation_id, holder, user_id, email, lane, join_seq, total_minor, until_ms, fingerprint)
+    ORDER BY reservation_id
+    ON CONFLICT DO NOTHING
+    RETURNING reservation_id
+),
+tickets AS (
+    INSERT INTO inventory.reservation_ga (event_id, reservation_id, section_id, quantity, unit_price_minor)
+    SELECT $1, reservation_id, section_id, quantity, price
+    FROM unnest($12::text[], $13::text[], $14::int[], $15::bigint[]) AS asked (reservation_id, section_id, quantity, price)
+    JOIN inserted USING (reservation_id)
+    ORDER BY reservation_id, section_id
+),
+wanted_sections AS MATERIALIZED (
+    SELECT s.section_id, asked.quantity
+    FROM inventory.section s
+    JOIN unnest($16::text[], $17::int[]) AS asked (section_id, quantity) USING (section_id)
+    WHERE s.event_id = $1 AND (SELECT count(*) FROM inserted) >= 0
+    ORDER BY s.section_id
+    FOR UPDATE OF s
+),
+sections AS (
+    UPDATE inventory.section s
+    SET seats_remaining = s.seats_remaining - wanted.quantity, version = s.version + 1
+    FROM wanted_sections wanted
+    WHERE s.event_id = $1 AND s.section_id = wanted.section_id AND s.seats_remaining >= wanted.quantity
+    RETURNING s.section_id
+),
+wanted_seats AS MATERIALIZED (
+    SELECT s.section_id, s.position, asked.reservation_id, asked.price
+    FROM inventory.seat s
+    JOIN unnest($18::text[], $19::int[], $20::text[], $21::bigint[]) AS asked (section_id, position, reservation_id, price)
+        USING (section_id, position)
+    WHERE s.event_id = $1 AND (SELECT count(*) FROM sections) >= 0
+    ORDER BY s.section_id, s.position
+    FOR UPDATE OF s
+),
+seats AS (
+    UPDATE inventory.seat s
+    SET status = 'held', reservation_id = wanted.reservation_id
+    FROM wanted_seats wanted
+    WHERE s.event_id = $1 AND s.section_id = wanted.section_id AND s.position = wanted.position
+      AND s.status = 'available'
+    RETURNING s.section_id, s.position, wanted.reservation_id, wanted.price
+),
+noted AS (
+    INSERT INTO inventory.reservation_seat (event_id, reservation_id, section_id, position, unit_price_minor)
+    SELECT $1, reservation_id, section_id, position, price FROM seats
+    ORDER BY reservation_id, section_id, position
+),
+told AS (
+    INSERT INTO inventory.outbox (event_id, body) SELECT $1, $22::text::jsonb
+)
+SELECT (SELECT gate_epoch FROM inventory.event WHERE event_id = $1) AS gate_epoch,
+       (SELECT count(*) FROM inserted) AS reservations,
+       (SELECT count(*) FROM sections) AS sections,
+       (SELECT count(*) FROM seats) AS seats

@@ -1,0 +1,75 @@
+"""What can be set about signed-in fans: whose JWT is believed, and by which keys. Nothing set: nobody signs in.
+
+A secret means HS256 and nothing else; a JWKS address means public keys and nothing else. Both at once do not start, so
+no token can ever choose between them.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic_settings import BaseSettings, NoDecode
+
+Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
+SECRET_BYTES_MIN = 32
+PUBLIC_KEY_ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
+
+
+def _listed(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _or_nothing(value: Any) -> Any:
+    return None if value == "" else value
+
+
+Address = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$", max_length=2000)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+Listed = Annotated[tuple[Algorithm, ...], NoDecode, BeforeValidator(_listed)]
+Maybe = BeforeValidator(_or_nothing)
+
+
+class UserSettings(BaseSettings):
+    """Part of every service's settings."""
+
+    user_jwt_secret: Annotated[SecretStr | None, Maybe] = Field(
+        None, description="Secret the seller signs users' JWTs with (HS256), at least 32 bytes."
+    )
+    user_jwt_jwks_url: Annotated[Address | None, Maybe] = Field(
+        None, description="Where the identity provider publishes its public keys."
+    )
+    user_jwt_algorithms: Listed = Field(
+        (), description="Algorithms believed: HS256 with a secret; RS256, ES256, EdDSA with JWKS. Empty: all of these."
+    )
+    user_jwt_issuer: Annotated[Name | None, Maybe] = Field(None, description="What `iss` must be; needed with JWKS.")
+    user_jwt_audience: Annotated[Name | None, Maybe] = Field(
+        None, description="What `aud` must name; needed with JWKS."
+    )
+    user_jwt_refetch_s: float = Field(
+        5.0, ge=0.01, le=3600, description="An unknown key makes us ask the identity provider at most this often."
+    )
+    user_jwt_refresh_s: float = Field(
+        300.0, ge=0.05, le=86_400, description="Keys older than this are asked for again, without anybody waiting."
+    )
+
+    @property
+    def users_sign_in(self) -> bool:
+        return self.user_jwt_secret is not None or self.user_jwt_jwks_url is not None
+
+    @property
+    def believed_algorithms(self) -> tuple[Algorithm, ...]:
+        """The algorithms a user's JWT may have."""
+        return self.user_jwt_algorithms or (("HS256",) if self.user_jwt_secret else PUBLIC_KEY_ALGORITHMS)
+
+    @model_validator(mode="after")
+    def _one_kind_of_key(self) -> Self:
+        if self.user_jwt_secret is not None:
+            if self.user_jwt_jwks_url is not None:
+                raise ValueError("user_jwt_secret and user_jwt_jwks_url exclude each other")
+            if len(self.user_jwt_secret.get_secret_value().encode()) < SECRET_BYTES_MIN:
+                raise ValueError(f"user_jwt_secret must have at least {SECRET_BYTES_MIN} bytes")
+        wrong = {a for a in self.user_jwt_algorithms if (a == "HS256") != (self.user_jwt_secret is not None)}
+        if wrong:
+            raise ValueError("user_jwt_algorithms: HS256 goes with user_jwt_secret, all others with user_jwt_jwks_url")
+        if self.user_jwt_jwks_url is not None and not (self.user_jwt_issuer and self.user_jwt_audience):
+            raise ValueError("user_jwt_jwks_url needs user_jwt_issuer and user_jwt_audience: a provider signs for many")
+        return self

@@ -1,0 +1,45 @@
+"""A signed-in fan listens by JWT, and listening is a sign of life of the place they have, if they have one."""
+
+import pytest
+
+from shared.user_jwt import holder_of
+from tests.notifier.conftest import EVENT, Neighbours, Notifier, Start
+from tests.notifier.test_who_may_listen import refusal
+from tests.support.provider import AUDIENCE, ISSUER, SECRET, by_secret
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+async def notifier(start: Start) -> Notifier:
+    return await start(user_jwt_secret=SECRET, user_jwt_issuer=ISSUER, user_jwt_audience=AUDIENCE)
+
+
+async def test_listening_is_a_sign_of_life_of_the_users_place(notifier: Notifier, neighbours: Neighbours):
+    neighbours.places[holder_of(notifier.room.settings.user_holder_keys, "ada")] = 7
+    ear = await notifier.listen(token=by_secret("ada"))
+    await wait_until(lambda: ear.last("sections"))
+    await wait_until(lambda: neighbours.reports and neighbours.reports[-1].events)
+    (signs,) = neighbours.reports[-1].events
+    assert (signs.event_id, signs.lanes) == (EVENT, {0: [7]})
+
+
+async def test_a_user_without_a_place_may_listen_all_the_same(notifier: Notifier):
+    ear = await notifier.listen(token=by_secret("bob"))
+    await wait_until(lambda: ear.last("sections"))
+
+
+async def test_a_user_has_so_many_streams_on_however_many_devices(start: Start):
+    users = {"user_jwt_secret": SECRET, "user_jwt_issuer": ISSUER, "user_jwt_audience": AUDIENCE}
+    notifier = await start(**users, streams_per_identity=2)
+    ears = [await notifier.listen(token=by_secret("ada", device=device)) for device in range(2)]
+    await wait_until(lambda: all(ear.last("sections") for ear in ears))
+    third = await notifier.listen(token=by_secret("ada", device=3))
+    await wait_until(lambda: third.complete)
+    other = await notifier.listen(token=by_secret("bob"))
+    await wait_until(lambda: other.last("sections"))
+
+
+async def test_a_bad_jwt_hears_nothing(notifier: Notifier, neighbours: Neighbours):
+    for text in (by_secret(exp=1), by_secret(aud="other"), by_secret(secret="y" * 40)):
+        assert await refusal(await notifier.listen(token=text)) == (401, "bad-credential")
+    assert neighbours.asked == []

@@ -1,0 +1,121 @@
+"""A seller's identity provider on loopback: signs users' JWTs, shows its keys, and behaves at its worst on demand."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+ISSUER, AUDIENCE = "https://id.example.org", "tickets"
+SECRET = "a secret of the seller's, longer than thirty-two bytes"
+KINDS: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
+
+
+@cache
+def private_key(algorithm: str, kid: str) -> Any:
+    """Made once for all tests: RSA keys take their time."""
+    if algorithm == "RS256":
+        return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return ec.generate_private_key(ec.SECP256R1()) if algorithm == "ES256" else ed25519.Ed25519PrivateKey.generate()
+
+
+def claims_of(user_id: str = "ada", **changes: Any) -> dict[str, Any]:
+    """What a good token claims; a change to `None` leaves the claim out."""
+    now_s = int(time.time())
+    claims = {"sub": user_id, "iss": ISSUER, "aud": AUDIENCE, "iat": now_s, "exp": now_s + 600, **changes}
+    return {name: value for name, value in claims.items() if value is not None}
+
+
+def by_secret(user_id: str = "ada", *, secret: str = SECRET, **changes: Any) -> str:
+    """A user's JWT by the seller's secret."""
+    return jwt.encode(claims_of(user_id, **changes), secret, algorithm="HS256")
+
+
+def by_key(user_id: str = "ada", *, algorithm: str = "EdDSA", kid: str | None = "k1", **changes: Any) -> str:
+    """A user's JWT by one of the provider's keys."""
+    headers = {"kid": kid} if kid else None
+    return jwt.encode(claims_of(user_id, **changes), private_key(algorithm, kid or "k1"), algorithm, headers=headers)
+
+
+def public_jwk(algorithm: str, kid: str, **members: Any) -> dict[str, Any]:
+    """The public half, as the provider shows it."""
+    shown = KINDS[algorithm].to_jwk(private_key(algorithm, kid).public_key(), as_dict=True)
+    return {**shown, "kid": kid, "use": "sig", **members}
+
+
+class Provider:
+    """`shows` are the keys; `mood` is how it answers: good, slow, dripping, failing, garbled, empty, huge or moved."""
+
+    def __init__(self) -> None:
+        self.shows = [public_jwk("EdDSA", "k1")]
+        self.mood = "good"
+        self.asked = 0
+        self.url = ""
+        self._leave = asyncio.Event()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            self.asked += 1
+            await getattr(self, f"_{self.mood}")(writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def _whole(self, writer: asyncio.StreamWriter, body: bytes, status: str = "200 OK") -> None:
+        writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (status.encode(), len(body)))
+        writer.write(body)
+        await writer.drain()
+
+    async def _good(self, writer: asyncio.StreamWriter) -> None:
+        await self._whole(writer, json.dumps({"keys": self.shows}).encode())
+
+    async def _slow(self, writer: asyncio.StreamWriter) -> None:
+        await self._leave.wait()
+
+    async def _dripping(self, writer: asyncio.StreamWriter) -> None:
+        """A byte now and then: no single read is late."""
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+        while not self._leave.is_set():
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    async def _failing(self, writer: asyncio.StreamWriter) -> None:
+        await self._whole(writer, json.dumps({"keys": self.shows}).encode(), "500 Oh")
+
+    async def _garbled(self, writer: asyncio.StreamWriter) -> None:
+        await self._whole(writer, b'{"keys": [{"kty": "RSA", "n": 7}, 3, null')
+
+    async def _empty(self, writer: asyncio.StreamWriter) -> None:
+        await self._whole(writer, b'{"keys": []}')
+
+    async def _moved(self, writer: asyncio.StreamWriter) -> None:
+        body = json.dumps({"keys": self.shows}).encode()
+        await self._whole(writer, body, f"302 Found\r\nlocation: {self.url}/elsewhere")
+
+    async def _huge(self, writer: asyncio.StreamWriter) -> None:
+        """More than anybody can take, and valid from the first byte to the last."""
+        padding = {"kty": "RSA", "x": "x" * 1_000_000}
+        await self._whole(writer, json.dumps({"keys": [*self.shows, padding]}).encode())
+
+
+@asynccontextmanager
+async def identity_provider() -> AsyncIterator[Provider]:
+    """It listens inside this context."""
+    provider = Provider()
+    server = await asyncio.start_server(provider._answer, "127.0.0.1", 0)
+    provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+    try:
+        yield provider
+    finally:
+        provider._leave.set()
+        server.close()
+        await server.wait_closed()

@@ -1,0 +1,22 @@
+"""Serves an ASGI app on loopback from the test's own loop."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+
+@asynccontextmanager
+async def serving(app: Any) -> AsyncIterator[int]:
+    """The port on which the app answers; who serves it runs its lifespan."""
+    config = uvicorn.Config(app, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    try:
+        port: int = server.servers[0].sockets[0].getsockname()[1]
+        yield port
+    finally:
+        await server.shutdown()
