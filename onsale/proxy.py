@@ -24,6 +24,8 @@ class Proxy:
         query = scope["query_string"].decode("latin-1")
         url = f"{self._base_url}{path}" + (f"?{query}" if query else "")
         headers = [(name, value) for name, value in scope["headers"] if name not in HOP_BY_HOP]
+        if peer := scope.get("client"):
+            headers.append((b"x-forwarded-for", peer[0].encode()))
         request = self._client.build_request(scope["method"], url, headers=headers, content=_body(receive))
         try:
             response = await self._client.send(request, stream=True)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 
 import httpx
@@ -166,7 +167,13 @@ async def _one_process(suite: Suite, stack: AsyncExitStack, environment: Mapping
 
 
 async def _processes(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> dict[Service, ASGIApp]:
-    client = httpx.AsyncClient(trust_env=False, timeout=None, limits=httpx.Limits(max_connections=None))  # noqa: S113 - streams
+    limits, jar = httpx.Limits(max_connections=None), CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+    client = httpx.AsyncClient(
+        trust_env=False,
+        timeout=None,  # noqa: S113 - streams
+        limits=limits,
+        cookies=jar,  # takes none: one fan's cookie must never travel with another's request
+    )
     stack.push_async_callback(client.aclose)
     proxies: dict[Service, ASGIApp] = {}
     for service in serve.START_ORDER:

@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shared import problems
 from shared.auth import neighbours_only
 from shared.hot_lane import STARTED_KEY, HotLane, internal_hot_route
+from shared.key_watch import with_keys
 from shared.logs import data
 from shared.problems import Problem
 from shared.settings import ServiceSettings
@@ -60,7 +61,8 @@ def create_service(
     checks: Callable[[FastAPI], Checks] = lambda app: {},
 ) -> FastAPI:
     """One service's app. `checks` are the engines `/readyz` asks; what is internal gets `/internal` and a lock."""
-    app = FastAPI(title=f"Onsale {title}", version=VERSION, lifespan=lifespan, redoc_url=None)
+    watched = with_keys(lifespan, settings.keys_file, settings)
+    app = FastAPI(title=f"Onsale {title}", version=VERSION, lifespan=watched, redoc_url=None)
     app.state.settings = settings
     app.state.draining = False
     app.state.on_drain = []

@@ -5,6 +5,8 @@ Defaults work on a laptop; in production a development secret stops the boot wit
 """
 
 import hashlib
+import time
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -16,6 +18,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from shared.key_stages import RotatingKeys
+from shared.key_watch import from_file, rings_of
 from shared.tokens import Keyring
 from shared.user_settings import UserSettings
 
@@ -54,9 +58,12 @@ class ServiceSettings(UserSettings):
     inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
     orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
     service_keys: Keys = Field(default_factory=lambda: development_keys("service"), description="Sign internal calls.")
-    user_holder_keys: Keys = Field(
-        default_factory=lambda: development_keys("user-holder"),
-        description="Name signed-in fans in the line without telling who they are; long-lived.",
+    holder_keys: Keys = Field(
+        default_factory=lambda: development_keys("holder"),
+        description="Name fans by their sign-in or Idempotency-Key. Never rotated: the same fan keeps the name.",
+    )
+    keys_file: Path | None = Field(
+        None, description="Rotating keys, as `onsale keys` keeps them; watched. A keyring that is set wins over it."
     )
     body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
     internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
@@ -76,12 +83,19 @@ class ServiceSettings(UserSettings):
         return init_settings, env_settings, EnvSettingsSource(settings_cls, env_prefix="ONSALE_"), file_secret_settings
 
     @model_validator(mode="after")
+    def _take_keys_of_the_file(self) -> Self:
+        if self.keys_file is not None:
+            keys = RotatingKeys.read(self.keys_file)
+            for name, ring in rings_of(keys, from_file(self), now_s=time.time()).items():
+                object.__setattr__(self, name, ring)
+        return self
+
+    @model_validator(mode="after")
     def _refuse_laptop_secrets(self) -> Self:
         if self.environment == "production":
-            needless = set() if self.users_sign_in else {"user_holder_keys"}
             weak = [
                 n
-                for n in type(self).model_fields.keys() - needless
+                for n in type(self).model_fields
                 if isinstance(k := getattr(self, n), Keyring) and DEVELOPMENT_KID in k.keys
             ]
             if weak:

@@ -39,11 +39,19 @@ def unb64(text: str) -> bytes:
         raise ValueError("not base64url") from broken
 
 
-@dataclass(frozen=True)
+@dataclass
 class Keyring:
-    """Secret keys by kid. The first signs; all of them verify, so keys can rotate while fans wait."""
+    """Secret keys by kid. The first signs; all of them verify, so keys can rotate while fans wait.
+
+    `keys` is never changed in place, only replaced as a whole: who derived something from it compares identities.
+    """
 
     keys: dict[str, bytes]
+
+    def replace(self, other: "Keyring") -> None:
+        """From now on these are the keys, for whoever holds this ring."""
+        self.keys = other.keys
+        self.__dict__.pop("_ed25519", None)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -106,20 +114,34 @@ class QueueTokens:
 
     def __init__(self, keys: Keyring) -> None:
         self._keys = keys
-        self._header = _queue_header(keys.kid)
-        self._by_header = {_queue_header(kid): raw for kid, raw in keys.keys.items()}
+        self._follow()
+
+    def _follow(self) -> None:
+        self._followed = self._keys.keys
+        self._header = _queue_header(self._keys.kid)
+        self._by_header = {_queue_header(kid): raw for kid, raw in self._followed.items()}
+
+    def signed_lately(self, text: str) -> bool:
+        """Whether it is the present key that signed this token."""
+        return text.startswith(self._header)
 
     def sign(self, token: QueueToken) -> str:
+        if self._followed is not self._keys.keys:
+            self._follow()
         claims = dict(zip(("evt", "epo", "lan", "seq", "sub", "iat"), token, strict=True))
         signed = f"{self._header}.{b64(orjson.dumps(claims))}"
         return f"{signed}.{b64(hmac.digest(self._keys.keys[self._keys.kid], signed.encode(), 'sha256'))}"
 
     def is_one(self, text: str) -> bool:
         """Whether this claims to be a queue token of ours, by its header; that it is good is for `read` to say."""
+        if self._followed is not self._keys.keys:
+            self._follow()
         return text.partition(".")[0] in self._by_header
 
     def read(self, text: str) -> QueueToken:
         """Raises `BadCredential` for anything but a token we signed."""
+        if self._followed is not self._keys.keys:
+            self._follow()
         try:
             header, claims, mac = text[:TOKEN_MAX_CHARS].split(".")
             expected = hmac.digest(self._by_header[header], f"{header}.{claims}".encode(), "sha256")
@@ -187,19 +209,29 @@ class PassReader:
     """
 
     def __init__(self, public_keys: Keyring, *, seal: Keyring | None = None, remembered_max: int = 50_000) -> None:
-        self._seal = seal
-        self._by_header = {
-            _pass_header(kid): Ed25519PublicKey.from_public_bytes(raw) for kid, raw in public_keys.keys.items()
-        }
+        self._keys, self._seal = public_keys, seal
         self._remembered: OrderedDict[str, Pass] = OrderedDict()
         self._remembered_max = remembered_max
+        self._follow()
+
+    def _follow(self) -> None:
+        """Forgets every pass: one may be by a key that is gone."""
+        self._followed = self._keys.keys
+        self._by_header = {
+            _pass_header(kid): Ed25519PublicKey.from_public_bytes(raw) for kid, raw in self._followed.items()
+        }
+        self._remembered.clear()
 
     def is_one(self, text: str) -> bool:
         """Whether this claims to be a pass of ours, by its header; that it is good is for `read` to say."""
+        if self._followed is not self._keys.keys:
+            self._follow()
         return text.partition(".")[0] in self._by_header
 
     def read(self, text: str, *, now_s: float, allow_expired: bool = False) -> Pass:
         """Raises `BadCredential`. With `allow_expired` an old pass is still proof of who its holder is."""
+        if self._followed is not self._keys.keys:
+            self._follow()
         admission = self._remembered.get(text)
         if admission is None:
             admission = self._verify(text)

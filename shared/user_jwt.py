@@ -114,7 +114,7 @@ class Users:
                 issuer=self._settings.user_jwt_issuer, audience=self._settings.user_jwt_audience,
             )  # fmt: skip
             user_id = _user_id(claims["sub"])
-            return float(claims["exp"]), user_id, holder_of(self._settings.user_holder_keys, user_id)
+            return float(claims["exp"]), user_id, holder_of(self._settings.holder_keys, user_id)
         except jwt.ExpiredSignatureError as late:
             raise BadCredential("This token has expired; sign in again.") from late
         except UNREADABLE as broken:

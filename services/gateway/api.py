@@ -20,6 +20,7 @@ from services.gateway.schemas import JoinBody
 from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
+from shared.contracts.queue import Join as FanAtTheDoor
 from shared.problems import NotCalled, PlaceEnded, SoldOut, StaleEpoch
 from shared.rollout import outside
 from shared.tokens import QueueToken
@@ -51,6 +52,7 @@ class Status:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         token = await room.place(scope, event_id)
+        room.limits.fan(event_id, token.holder)
         line = room.board.seen(event_id)
         if line is None or line.epoch != token.epoch:
             line = await room.board.line_of(event_id, token.epoch)
@@ -61,7 +63,8 @@ class Status:
             body = waiting(line, token, position)
         else:
             body = await called(room, line, token)
-        await answer(send, 200, orjson.dumps(body), JSON, NO_STORE)
+        renewed = (_keep_place(room, token),) if room.identities.outdated(token) else ()
+        await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, *renewed)
 
 
 def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
@@ -113,8 +116,9 @@ class Join:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        fan = await room.identities.join(scope, event_id)
+        fan = await newcomer(room, scope, event_id)
         await read_nothing(receive)
+        fan = room.door.admit(scope, event_id, await room.board.line(event_id), fan)
         place = await room.joins.join(event_id, fan)
         token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
@@ -134,6 +138,28 @@ class Join:
         }
         kept = _cookie(room, queue_cookie(event_id), text, max_age_s=room.settings.queue_cookie_s)
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
+
+
+async def newcomer(room: Room, scope: Scope, event_id: str) -> FanAtTheDoor:
+    """Who stands at the door, within the limits of their address and their own."""
+    room.limits.address(scope)
+    fan = await room.identities.join(scope, event_id)
+    if fan.may_be_known:
+        room.limits.fan(event_id, fan.holder)
+    return fan
+
+
+class Challenge:
+    """Work to solve before joining, for who would rather not be sent for it: 204 while the room asks for none."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room, event_id = door(scope)
+        fan = await newcomer(room, scope, event_id)
+        challenge = room.door.challenge(event_id, await room.board.line(event_id), fan)
+        if challenge is None:
+            await answer(send, 204, b"", NO_STORE)
+        else:
+            await answer(send, 200, orjson.dumps(challenge), JSON, NO_STORE)
 
 
 async def read_nothing(receive: Receive) -> None:
@@ -172,6 +198,7 @@ class Claim:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         token = await room.place(scope, event_id)
+        room.limits.fan(event_id, token.holder)
         await read_nothing(receive)
         line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
@@ -213,11 +240,18 @@ class Leave:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         token = await room.place(scope, event_id)
+        room.limits.fan(event_id, token.holder)
         await read_nothing(receive)
         with suppress(StaleEpoch):
             await room.places.leave(token)
         gone = (_cookie(room, name(event_id), "", max_age_s=0) for name in (queue_cookie, pass_cookie))
         await answer(send, 204, b"", NO_STORE, *gone)
+
+
+def _keep_place(room: Room, token: QueueToken) -> tuple[bytes, bytes]:
+    """The cookie with this place's token; asking how it stands renews it when its key has rotated."""
+    text = room.identities.sign(token)
+    return _cookie(room, queue_cookie(token.event_id), text, max_age_s=room.settings.queue_cookie_s)
 
 
 def _cookie(room: Room, name: str, value: str, *, max_age_s: int) -> tuple[bytes, bytes]:
@@ -229,6 +263,7 @@ PATH = "/events/{event_id}/queue"
 HOT_ROUTES: list[BaseRoute] = [
     Route(f"{PATH}/status", Status(), methods=["GET"]),
     Route(PATH, Join(), methods=["POST"]),
+    Route(f"{PATH}/challenge", Challenge(), methods=["GET"]),
     Route(PATH, LineAsSeen(), methods=["GET"]),
     Route(f"{PATH}/pass", Claim(), methods=["POST"]),
     Route(PATH, Leave(), methods=["DELETE"]),

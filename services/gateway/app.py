@@ -9,15 +9,18 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from fastapi import FastAPI
 
 from services.gateway import api, fan_pages, gate, lottery_doors
+from services.gateway.challenge import Challenges, Door
 from services.gateway.handovers import Handovers
 from services.gateway.identity import Identities
 from services.gateway.joins import Joins
 from services.gateway.life import Life
+from services.gateway.limits import Limits
 from services.gateway.line_board import POLL_S, LineBoard
 from services.gateway.lottery import Lotteries
 from services.gateway.openapi import document_hot_paths
 from services.gateway.outages import Outages
 from services.gateway.places import Places
+from services.gateway.pressure import Arrivals
 from services.gateway.revocations import Revocations
 from services.gateway.room import Room
 from services.gateway.settings import Settings
@@ -70,10 +73,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) -> Room:
     queue = QueueClient(neighbour)
     board = LineBoard(redis, queue, settings)
+    identities = Identities(
+        settings.queue_token_keys, users, holder_keys=settings.holder_keys, remembered_max=settings.remembered_max
+    )
     return Room(
         settings=settings,
         board=board,
-        identities=Identities(settings.queue_token_keys, users, remembered_max=settings.remembered_max),
+        identities=identities,
         joins=Joins(queue, board, waiting_max=settings.joins_waiting_max),
         places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
         user_places=UserPlaces(
@@ -85,6 +91,8 @@ def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) 
         outages=Outages(),
         revocations=Revocations(redis, queue),
         lotteries=Lotteries(LotteryClient(neighbour)),
+        door=Door(identities, Challenges(settings.queue_token_keys), Arrivals(events_max=settings.events_max)),
+        limits=Limits(settings),
     )
 
 

@@ -20,12 +20,12 @@ from services.gateway.problems import ReturnNotAllowed
 from services.gateway.room import Room
 from shared.auth import pass_cookie, require_credential
 from shared.inputs import Body, EventIdPath
+from shared.key_stages import JWKS_MAX_AGE_S
 from shared.problems import MEDIA_TYPE, MalformedRequest, Problem, WrongEvent
 from shared.routes import EVENT_ID
 from shared.service import REQUEST_ID_KEY
 from shared.tokens import jwks
 
-JWKS_MAX_AGE_S = 300
 ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 EventQuery = Annotated[str, Query(pattern=f"^{EVENT_ID}$")]
 router = APIRouter(tags=["gate"])

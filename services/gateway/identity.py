@@ -59,20 +59,30 @@ def require_own_origin(fields: Head) -> None:
 class Identities:
     """Reads queue tokens, remembering the most recent ones it verified, and makes holders for those who have none."""
 
-    def __init__(self, keys: Keyring, users: Users, *, remembered_max: int) -> None:
-        self._keys, self._users = keys, users
+    def __init__(self, keys: Keyring, users: Users, *, holder_keys: Keyring, remembered_max: int) -> None:
+        self._keys, self._users, self._holder_keys = keys, users, holder_keys
+        self._followed = keys.keys
         self._tokens = QueueTokens(keys)
         self._remembered: OrderedDict[str, QueueToken] = OrderedDict()
+        self._outdated: set[QueueToken] = set()
         self._remembered_max = remembered_max
         self._holders = _holders()
 
     def token(self, text: str, event_id: str) -> QueueToken:
         """Raises `BadCredential` for what we did not sign, `WrongEvent` for another event's."""
+        if self._followed is not self._keys.keys:  # some key is gone, and with it what it signed
+            self._followed = self._keys.keys
+            self._remembered.clear()
+            self._outdated.clear()
         token = self._remembered.get(text)
         if token is None:
             token = self._remembered[text] = self._tokens.read(text)
+            if self._tokens.signed_lately(text):
+                self._outdated.discard(token)
+            else:
+                self._outdated.add(token)
             if len(self._remembered) > self._remembered_max:
-                self._remembered.popitem(last=False)
+                self._outdated.discard(self._remembered.popitem(last=False)[1])
         if token.event_id != event_id:
             raise WrongEvent
         return token
@@ -110,16 +120,28 @@ class Identities:
 
     def holder(self, event_id: str, key: bytes) -> str:
         """The holder that a key of the fan's own stands for."""
-        return b64(self._keys.mac("holder", event_id, key))[:32]
+        return b64(self._holder_keys.mac("holder", event_id, key))[:32]
 
-    def _by_cookie(self, fields: Head, event_id: str) -> QueueToken | None:
+    def has_place(self, scope: Scope, event_id: str) -> bool:
+        """Whether this request shows the token of a place in this line, of now or of before."""
+        fields = head(scope)
+        text = bearer(fields)
+        if text is not None:
+            return self._tokens.is_one(text) and bool(self.token(text, event_id))
+        return self._by_cookie(fields, event_id, writes=scope["method"] not in SAFE_METHODS) is not None
+
+    def _by_cookie(self, fields: Head, event_id: str, *, writes: bool = True) -> QueueToken | None:
         text = cookie(fields, queue_cookie(event_id))
-        if text is not None or b"origin" in fields:
+        if writes and (text is not None or b"origin" in fields):
             require_own_origin(fields)
         try:
             return self.token(text, event_id) if text is not None else None
         except (BadCredential, WrongEvent):
             return None  # a browser cannot drop a dead HttpOnly cookie by itself; the answer replaces it
+
+    def outdated(self, token: QueueToken) -> bool:
+        """Whether this place, read a moment ago, was shown by a token that another key signs now."""
+        return bool(self._outdated) and token in self._outdated
 
     def sign(self, token: QueueToken) -> str:
         """The token's text."""

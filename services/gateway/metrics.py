@@ -18,3 +18,7 @@ GATE_RELEASES = Counter(
     "gateway_gate_releases_total", "Slots given back by sites, by the place's state after.", ["state"]
 )
 GATE_CHECKS = Counter("gateway_gate_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"])
+PROOFS = Counter(
+    "gateway_proofs_of_work_total", "Fans asked for a proof of work, or showing one, by outcome.", ["word"]
+)
+REFUSED = Counter("gateway_refused_by_limit_total", "Requests refused by this process's own limits.", ["limit"])

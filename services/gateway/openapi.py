@@ -18,6 +18,13 @@ KEY = {
     "schema": {"type": "string", "minLength": 22, "maxLength": 128},
     "description": "A UUID or at least 22 random characters, secret; asking again with it gives the same place.",
 }
+PROOF = {
+    "name": "Onsale-Proof-Of-Work",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "maxLength": 2048},
+    "description": "Base64 of ALTCHA's `{challenge, solution}`, where the room asks for it; it opens one place.",
+}
 CREDENTIAL: list[dict[str, list[str]]] = [{"queueToken": []}, {"queueCookie": []}, {"userJwt": []}]
 
 
@@ -51,10 +58,12 @@ def _schemas() -> dict[str, Any]:
 def _paths() -> dict[str, Any]:
     join = _call("Join the line", {201: "A new place", 200: "The place this fan has already"}, JoinedAnswer,
                  refusals={400: "Malformed key", 401: "Only signed-in fans may join", 410: "Closed or sold out",
-                           429: "The line is full"})  # fmt: skip
-    join["parameters"] = [KEY]
+                           428: "Solve the challenge first", 429: "The line is full, or too many from one address"})  # fmt: skip
+    join["parameters"] = [KEY, PROOF]
     join["requestBody"] = {"required": False, "content": _json(JoinBody)}
     join["security"] = [{}, *CREDENTIAL]
+    challenge = _call("Work to solve before joining", {200: "ALTCHA's challenge", 204: "None is needed"}, None)
+    challenge["parameters"], challenge["security"] = [KEY], [{}, *CREDENTIAL]
     line = _call("The line as everybody sees it", {200: "The line", 304: "Unchanged"}, LineAnswer)
     leave = _call("Leave the line", {204: "Left"}, None)
     status = _call("How a place stands", {200: "The status"}, StatusAnswer, refusals={410: "The room was reset"})
@@ -63,8 +72,10 @@ def _paths() -> dict[str, Any]:
     for owned in (leave, status, claim):
         owned["security"] = CREDENTIAL
         owned["responses"]["401"] = {"description": "No credential, or not a valid one"}
+        owned["responses"]["429"] = {"description": "Asked far more often than `poll_after_ms` says"}
     return {
         PATH: {"parameters": [EVENT], "post": join, "get": line, "delete": leave},
+        f"{PATH}/challenge": {"parameters": [EVENT], "get": challenge},
         f"{PATH}/status": {"parameters": [EVENT], "get": status},
         f"{PATH}/pass": {"parameters": [EVENT], "post": claim},
     }

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
+from services.gateway.challenge import Door
 from services.gateway.handovers import Handovers
 from services.gateway.identity import Identities
 from services.gateway.joins import Joins
 from services.gateway.life import Life
+from services.gateway.limits import Limits
 from services.gateway.line_board import LineBoard
 from services.gateway.lottery import Lotteries
 from services.gateway.outages import Outages
@@ -35,6 +37,8 @@ class Room:
     outages: Outages
     revocations: Revocations
     lotteries: Lotteries
+    door: Door
+    limits: Limits
 
     async def place(self, scope: Scope, event_id: str) -> QueueToken:
         """The place this request speaks for: its queue token's, or that of the user it shows. Raises `NoCredential`,

@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from services.queue.rooms import State
 from shared.contracts.frames import LaneHead, RoomState
-from shared.contracts.room_options import Entry, GatePart, LotteryRules
+from shared.contracts.room_options import Entry, Friction, GatePart, LotteryRules
 from shared.inputs import Body
 
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
@@ -32,6 +32,7 @@ class RoomPatch(Body):
     rollout_percent: float | None = Field(None, ge=0, le=100)
     gate: GatePart | None = None
     entry: Entry | None = None
+    friction: Friction | None = None
     reason: Reason | None = None
 
 
@@ -86,6 +87,7 @@ class RoomView(BaseModel):
     sale_starts_at: AwareDatetime | None
     sale_ends_at: AwareDatetime | None
     entry: Entry
+    friction: Friction
     lanes: dict[int, LaneHead]
     called: int
     active: int

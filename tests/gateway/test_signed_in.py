@@ -41,7 +41,7 @@ async def test_a_user_on_two_devices_has_one_place(queue, browser, settings) -> 
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json()["join_seq"] == again.json()["join_seq"] == 1
     assert first.json()["queue_token"] is None
-    holder = holder_of(settings.user_holder_keys, "ada")
+    holder = holder_of(settings.holder_keys, "ada")
     assert {(join.holder, join.user_id, join.may_be_known) for join in joins(queue)} == {(holder, "ada", True)}
     other = await laptop.post(PATH, headers=bearer(by_secret("bob")))
     assert (other.status_code, other.json()["join_seq"]) == (201, 2)
@@ -82,7 +82,7 @@ async def test_a_user_who_polls_costs_one_question_and_crowds_share_it(queue, ro
     """The place is somebody else's memory: this process has to find it once."""
     open_room = queue.open()
     names = [f"user-{n}" for n in range(50)]
-    open_room.holders += [holder_of(room.settings.user_holder_keys, name) for name in names]
+    open_room.holders += [holder_of(room.settings.holder_keys, name) for name in names]
     for _ in range(3):
         polls = (fan.get(f"{PATH}/status", headers=bearer(by_secret(name))) for name in names)
         answers = await asyncio.gather(*polls)
@@ -112,7 +112,7 @@ async def test_after_a_reset_a_users_old_place_is_forgotten(queue, fan, show) ->
 async def test_what_is_remembered_of_users_ends_and_is_bounded(queue, room, fan) -> None:
     open_room = queue.open()
     room.user_places._remembered_max = 3
-    holders = [holder_of(room.settings.user_holder_keys, f"user-{n}") for n in range(8)]
+    holders = [holder_of(room.settings.holder_keys, f"user-{n}") for n in range(8)]
     open_room.holders += holders
     for holder in holders:
         await room.user_places.place("show", holder)

@@ -255,3 +255,25 @@ async def test_a_line_not_heard_of_for_long_promises_nothing(fan, queue, show, r
 async def test_other_methods_are_refused(fan, path):
     refused = await fan.put(path)
     assert (refused.status_code, refused.json()["type"]) == (405, "/problems/method-not-allowed")
+
+
+async def test_a_poll_renews_a_token_whose_key_has_rotated(fan, queue, settings):
+    queue.open()
+    await fan.post(PATH)
+    assert "set-cookie" not in (await fan.get(STATUS)).headers
+    old, ring = fan.cookies["onsale_queue_show"], settings.queue_token_keys
+    ring.replace(Keyring({"new": b"n" * 32, **ring.keys}))
+    assert (await fan.get(STATUS)).headers["set-cookie"].startswith("onsale_queue_show=")
+    assert fan.cookies["onsale_queue_show"] != old
+    assert "set-cookie" not in (await fan.get(STATUS)).headers
+    ring.replace(Keyring({"new": b"n" * 32}))
+    assert (await fan.get(STATUS)).json()["join_seq"] == 1, "the place outlives the key"
+    assert (await fan.get(STATUS, headers=bearing(old))).status_code == 401
+
+
+async def test_a_key_stays_the_same_fan_while_tokens_rotate(browser, queue, settings):
+    queue.open()
+    key, ring = {"idempotency-key": "k" * 22}, settings.queue_token_keys
+    await browser().post(PATH, headers=key)
+    ring.replace(Keyring({"new": b"n" * 32}))
+    assert (await browser().post(PATH, headers=key)).json()["join_seq"] == 1

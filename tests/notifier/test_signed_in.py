@@ -15,7 +15,7 @@ async def notifier(start: Start) -> Notifier:
 
 
 async def test_listening_is_a_sign_of_life_of_the_users_place(notifier: Notifier, neighbours: Neighbours):
-    neighbours.places[holder_of(notifier.room.settings.user_holder_keys, "ada")] = 7
+    neighbours.places[holder_of(notifier.room.settings.holder_keys, "ada")] = 7
     ear = await notifier.listen(token=by_secret("ada"))
     await wait_until(lambda: ear.last("sections"))
     await wait_until(lambda: neighbours.reports and neighbours.reports[-1].events)

@@ -19,7 +19,7 @@ async def shop(rooms: Rooms) -> AsyncIterator[Shop]:
 
 
 def held_for(shop: Shop, user_id: str, **fields: Any) -> str:
-    return shop.holds.hold(holder_of(shop.settings.user_holder_keys, user_id), **fields)
+    return shop.holds.hold(holder_of(shop.settings.holder_keys, user_id), **fields)
 
 
 async def place(shop: Shop, user_id: str, reservation_id: str, key: str) -> Any:

@@ -45,7 +45,7 @@ async def test_a_user_is_who_the_secret_says_and_the_same_holder_everywhere() ->
     async with signed_in(settings()) as users:
         user = await users.read(by_secret("ada", vip=True))
         assert (user.user_id, user.claims["vip"]) == ("ada", True)
-        assert user.holder == holder_of(settings().user_holder_keys, "ada")
+        assert user.holder == holder_of(settings().holder_keys, "ada")
         assert "ada" not in user.holder
         assert len(user.holder) <= 64
         assert (await users.read(by_secret("bob"))).holder != user.holder
@@ -211,9 +211,10 @@ def test_settings_that_would_let_the_wrong_in_do_not_start(fields: dict[str, Any
         settings(**fields)
 
 
-def test_old_production_configuration_starts_without_the_new_key_until_users_sign_in() -> None:
-    old: dict[str, Any] = {"environment": "production", "service_keys": "k1:" + "A" * 43}
-    assert not ServiceSettings(**old).users_sign_in
-    with pytest.raises(ValidationError, match="user_holder_keys"):
-        ServiceSettings(**old, user_jwt_secret=SECRET)
+def test_production_wants_a_secret_that_names_fans() -> None:
+    with pytest.raises(ValidationError, match="holder_keys"):
+        ServiceSettings.model_validate({"environment": "production", "service_keys": "k1:" + "A" * 43})
+
+
+def test_no_secret_shows_in_a_log() -> None:
     assert SECRET not in repr(settings())

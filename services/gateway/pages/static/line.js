@@ -3,9 +3,11 @@
 import { Problem, ask, freshKey } from "./api.js";
 import { browser, tab } from "./memory.js";
 import { gateKey } from "./way_back.js";
+import { prove } from "./proof.js";
 
 const SLOWEST_POLL_MS = 30_000;
 const NEAR_POLL_MS = 2_000;
+const PROOFS_MAX = 3;
 
 export class Line extends EventTarget {
   #timer = null;
@@ -42,12 +44,24 @@ export class Line extends EventTarget {
   async join() {
     const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, gateKey(this.eventId) ?? freshKey());
     try {
-      this.#take(await ask("POST", this.path, { key, patience: 5 }));
+      this.#take(await this.#knock(key));
     } catch (problem) {
       if (!problem.unknown) tab(`join:${this.eventId}`, null);
       throw problem;
     }
     tab(`join:${this.eventId}`, null);
+  }
+
+  /** Asks to be let in, and proves work whenever the door wants it; a phone that slept over its challenge gets another. */
+  async #knock(key) {
+    for (let proof = null, proofs = 0; ; proofs += 1) {
+      try {
+        return await ask("POST", this.path, { key, proof, patience: 5 });
+      } catch (problem) {
+        if (problem.slug !== "proof-of-work-needed" || proofs === PROOFS_MAX) throw problem;
+        proof = await prove(problem.members.challenge);
+      }
+    }
   }
 
   /** Claims the call: `{expires_at, checkout_key}`. Throws `not-called` while it is somebody else's turn. */

@@ -1,0 +1,142 @@
+"""Proof of work at the door, in ALTCHA's format: a signed challenge that is made for one holder.
+
+Its solution therefore opens one place, however often and at whichever process it is shown: nothing has to be remembered
+or asked to refuse a second one. Who has a place already is never asked.
+"""
+
+import secrets
+import time
+from typing import Any
+
+import altcha
+from starlette.types import Scope
+
+from services.gateway.identity import Identities, head
+from services.gateway.line import Line
+from services.gateway.metrics import PROOFS
+from services.gateway.pressure import Arrivals, hashes_needed, pressure
+from services.gateway.problems import ProofOfWorkNeeded
+from shared.contracts.queue import Join
+from shared.tokens import Keyring, b64
+
+PROOF_HEADER = b"onsale-proof-of-work"
+PROOF_MAX_CHARS = 2_048
+ALGORITHM = "SHA-256"
+WORDS = {
+    "needed": "Solve the challenge and join again.",
+    "malformed": "The proof of work could not be read.",
+    "expired": "The proof of work came too late; here is a new challenge.",
+    "forged": "The proof of work is for a challenge we did not make.",
+    "unsolved": "The proof of work does not solve its challenge.",
+    "other": "The proof of work is for another event or another fan.",
+}
+
+
+class Unproven(Exception):
+    """A proof that does not count; `word` is a key of `WORDS`."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(word)
+        self.word = word
+
+
+class Challenges:
+    """Makes challenges and reads their solutions; any process with the same keys can read what another made."""
+
+    def __init__(self, keys: Keyring) -> None:
+        self._keys = keys
+
+    def make(self, event_id: str, holder: str, *, hashes: int, lasts_s: int) -> dict[str, Any]:
+        """A challenge that takes one to `hashes` hashes."""
+        kid = self._keys.kid
+        challenge = altcha.create_challenge(
+            ALGORITHM,
+            cost=1,
+            counter=1 + secrets.randbelow(hashes),
+            expires_at=int(time.time()) + lasts_s,
+            data={"event_id": event_id, "holder": holder, "hashes": hashes, "kid": kid},
+            hmac_secret=self._secret(kid),
+        )
+        return challenge.to_dict()
+
+    def read(self, text: str, event_id: str) -> str:
+        """The holder whose challenge for this event is solved here. Raises `Unproven`."""
+        if len(text) > PROOF_MAX_CHARS:
+            raise Unproven("malformed")
+        try:
+            payload = altcha.Payload.from_base64(text)
+            data = dict(payload.challenge.parameters.data or {})
+            kid = data.get("kid")
+            if not isinstance(kid, str) or kid not in self._keys.keys:
+                raise Unproven("forged")
+            _require_solved(altcha.verify_solution(payload, self._secret(kid)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as broken:
+            raise Unproven("malformed") from broken
+        if data["event_id"] != event_id:
+            raise Unproven("other")
+        return str(data["holder"])
+
+    def _secret(self, kid: str) -> str:
+        return b64(self._keys.mac("proof-of-work", kid=kid))
+
+
+def _require_solved(result: altcha.VerifySolutionResult) -> None:
+    if result.expired:
+        raise Unproven("expired")
+    if result.invalid_signature:
+        raise Unproven("forged")
+    if not result.verified:
+        raise Unproven("unsolved")
+
+
+class Door:
+    """Lets a fan join as the room's friction says."""
+
+    def __init__(self, identities: Identities, challenges: Challenges, arrivals: Arrivals) -> None:
+        self._identities, self._challenges, self._arrivals = identities, challenges, arrivals
+
+    def admit(self, scope: Scope, event_id: str, line: Line, fan: Join) -> Join:
+        """The fan as they may join: as they came, or as the holder of a solved challenge.
+
+        Raises `ProofOfWorkNeeded` with a challenge.
+        """
+        if line.frame.options.friction.proof_of_work == "off" or self._identities.has_place(scope, event_id):
+            return fan
+        shown = head(scope).get(PROOF_HEADER)
+        hashes = self._hashes(event_id, line, arrives=shown is None)
+        if hashes == 0:
+            return fan
+        try:
+            return self._proven(shown, event_id, fan)
+        except Unproven as why:
+            PROOFS.labels(why.word).inc()
+            challenge = self._challenge(event_id, line, fan, hashes)
+            raise ProofOfWorkNeeded(WORDS[why.word], reason=why.word, challenge=challenge) from why
+
+    def challenge(self, event_id: str, line: Line, fan: Join) -> dict[str, Any] | None:
+        """A challenge for this fan, `None` while none is needed."""
+        if line.frame.options.friction.proof_of_work == "off":
+            return None
+        hashes = self._hashes(event_id, line, arrives=True)
+        return self._challenge(event_id, line, fan, hashes) if hashes else None
+
+    def _hashes(self, event_id: str, line: Line, *, arrives: bool) -> int:
+        """How much work the room wants at this moment; a fan who comes without a proof is counted as an arrival."""
+        now_s = time.monotonic()
+        if arrives:
+            self._arrivals.note(event_id, now_s=now_s)
+        rules = line.frame.options.friction
+        return hashes_needed(rules, pressure(rules, line, self._arrivals.per_s(event_id, now_s=now_s)))
+
+    def _challenge(self, event_id: str, line: Line, fan: Join, hashes: int) -> dict[str, Any]:
+        lasts_s = line.frame.options.friction.solve_within_s
+        return self._challenges.make(event_id, fan.holder, hashes=hashes, lasts_s=lasts_s)
+
+    def _proven(self, shown: bytes | None, event_id: str, fan: Join) -> Join:
+        if shown is None:
+            raise Unproven("needed")
+        holder = self._challenges.read(shown.decode("latin-1"), event_id)
+        if fan.may_be_known and holder != fan.holder:
+            raise Unproven("other")
+        PROOFS.labels("solved").inc()
+        return fan.model_copy(update={"holder": holder, "may_be_known": True})

@@ -1,0 +1,59 @@
+"""Whose address a request comes from: the peer's, or what a proxy we trust says of it.
+
+A fan can write into `X-Forwarded-For` what they like, so it is read from the right, and only past trusted proxies.
+"""
+
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+from pydantic_settings import NoDecode
+from starlette.types import Scope
+
+IPV6_ONE_CUSTOMER_BITS = 64
+FORWARDED_MAX_CHARS = 1_024
+
+
+class Networks:
+    """Some networks, written `10.0.0.0/8,::1/128`; remembers what it was asked lately."""
+
+    def __init__(self, text: str) -> None:
+        self._networks: list[IPv4Network | IPv6Network] = [
+            ip_network(part.strip()) for part in text.split(",") if part.strip()
+        ]
+        self.customer = lru_cache(maxsize=16_384)(self._customer)
+
+    def _customer(self, text: str) -> str | None:
+        """What to count an address under (IPv6: its /64); `None` for a trusted one. Raises `ValueError`."""
+        address = ip_address(text)
+        if address.version == 6 and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        if any(address in network for network in self._networks if network.version == address.version):
+            return None
+        return (
+            str(ip_network((address, IPV6_ONE_CUSTOMER_BITS), strict=False)) if address.version == 6 else str(address)
+        )
+
+
+def _networks(value: Any) -> Any:
+    return Networks(value) if isinstance(value, str) else value
+
+
+NetworksSetting = Annotated[Networks, NoDecode, BeforeValidator(_networks)]
+PRIVATE = Networks("127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,::1/128,fc00::/7,fe80::/10")
+
+
+def client_address(scope: Scope, trusted: Networks) -> str | None:
+    """The nearest address that is no proxy of ours; `None` when nobody told, which is then nobody's to limit."""
+    peer = scope.get("client")
+    try:
+        if peer is None or (customer := trusted.customer(peer[0])) is not None:
+            return customer if peer is not None else None
+        told = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+        for text in reversed(told[-FORWARDED_MAX_CHARS:].decode("latin-1").split(",")):
+            if text.strip() and (customer := trusted.customer(text.strip())) is not None:
+                return customer
+    except ValueError:  # a proxy of ours forwards an address: whatever this is, no address stands left of it
+        return None
+    return None
