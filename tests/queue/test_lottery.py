@@ -244,6 +244,17 @@ async def test_each_lane_is_drawn_for_itself(queue: Queue):
     assert len(await queue.sql("SELECT 1 FROM queue.admission")) == 80
 
 
+async def test_who_is_beside_a_drawn_line_is_called_under_the_own_number(queue: Queue):
+    order = await drawn(queue, rate_per_s=0)
+    await queue.configure(rollout_percent=0.0)
+    await queue.turn(4)
+    assert await queue.status((order[5], f"fan-{order[5]}")) == ["ready"]
+    await queue.turn()
+    assert await calls(queue) == [order[5]]
+    [claimed] = await queue.claim((order[5], f"fan-{order[5]}"))
+    assert claimed.jti == f"1-0-{order[5]}-1"
+
+
 async def test_who_left_before_the_draw_stays_away_under_any_rank(queue: Queue):
     await open_lottery(queue)
     await queue.crowd(6)
