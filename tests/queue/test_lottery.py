@@ -244,6 +244,16 @@ async def test_each_lane_is_drawn_for_itself(queue: Queue):
     assert len(await queue.sql("SELECT 1 FROM queue.admission")) == 80
 
 
+async def test_who_comes_back_after_the_draw_is_told_of_the_call(queue: Queue):
+    order = await drawn(queue, entrants_n=30, max_active=5)
+    await queue.turn(4)
+    await queue.turn()
+    back = [await queue.join(f"fan-{entry}", may_be_known=True) for entry in order[:7]]
+    assert [(one.join_seq, one.status) for [one] in back] == [
+        *((entry, "ready") for entry in order[:5]), *((entry, "waiting") for entry in order[5:7]),
+    ]  # fmt: skip
+
+
 async def test_who_is_beside_a_drawn_line_is_called_under_the_own_number(queue: Queue):
     order = await drawn(queue, rate_per_s=0)
     await queue.configure(rollout_percent=0.0)
