@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import and_, case, delete, func, insert
+from sqlalchemy import and_, case, delete, func, insert, select
 
-from services.queue.tables import lottery, room
+from services.queue.problems import RoomStateConflict
+from services.queue.tables import lottery, place, room
 from shared.contracts.frames import LaneDraw, LotteryFrame
 from shared.lottery import draw_key, order
 from shared.postgres import AsyncConnection
@@ -110,3 +111,12 @@ async def commit(connection: AsyncConnection, event_id: str, epoch: int) -> None
             committed_at=func.clock_timestamp(),
         )
     )
+
+
+async def change_order(connection: AsyncConnection, event_id: str, epoch: int, ordering: str) -> None:
+    """The rules of an order bind from the first place on; new ones get a new commitment. The caller holds the fence."""
+    entered = select(place.c.join_seq).where(place.c.event_id == event_id, place.c.epoch == epoch)
+    if (await connection.execute(entered.limit(1))).first():
+        raise RoomStateConflict("Fans have joined under the present order; a reset would start the line anew.")
+    if ordering == "lottery":
+        await commit(connection, event_id, epoch)

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.queue.draws import COLUMNS, OF_ROOM, Draw, commit, draw_of
-from services.queue.ledger import FENCE_ALONE
+from services.queue.draws import COLUMNS, OF_ROOM, Draw, change_order, commit, draw_of
+from services.queue.lanes import add_lanes, engine_fields, set_lanes
 from services.queue.problems import RoomChanged, RoomStateConflict
-from services.queue.tables import lane, lottery, place, room, room_change
+from services.queue.tables import lane, lottery, room, room_change
 from shared.clock import from_datetime
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
@@ -80,6 +80,7 @@ class Room:
             "returning_share": self.returning_share,
             "max_line": self.max_line or 0,
             "stock_coupling": int(self.stock_coupling),
+            **engine_fields(self.options.lanes),
         }
         return [str(value) for pair in named.items() for value in pair]
 
@@ -164,6 +165,7 @@ class Rooms:
             "tickets_per_order": file.sales.tickets_per_order,
         }
         async with self.engine.begin() as connection:
+            await _fence_alone(connection, file.event_id)
             new = insert(room).values(
                 event_id=file.event_id,
                 epoch=1,
@@ -176,13 +178,12 @@ class Rooms:
             )
             created = bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
             if created:
-                await connection.execute(insert(lane).values(event_id=file.event_id, epoch=1, lane=0, head_seq=0))
+                await add_lanes(connection, file.event_id, 1, [one.lane for one in file.room.lanes])
                 if file.room.ordering == "lottery":
                     await commit(connection, file.event_id, 1)
                 now = await read(connection, file.event_id)
                 await _audit(connection, now, actor=actor, action="create", reason=None, before=None)
             else:
-                await connection.execute(FENCE_ALONE, {"event_id": file.event_id})  # joins wait: they obey one order
                 now = await _change(connection, file.event_id, wanted, actor=actor, action="apply", reason=None)
         return self._remember(now), created
 
@@ -192,6 +193,8 @@ class Rooms:
     ) -> Room:  # fmt: skip
         """Sets columns and options of the room. Raises `RoomChanged` if `version` is given and not the room's."""
         async with self.engine.begin() as connection:
+            if "lanes" in wanted:
+                await _fence_alone(connection, event_id)
             now = await _change(
                 connection, event_id, wanted, actor=actor, action=action, reason=reason, version=version
             )
@@ -210,12 +213,10 @@ class Rooms:
     async def reset(self, event_id: str, *, actor: str, reason: str | None) -> Room:
         """Raises the epoch: the line starts anew and old tokens die."""
         async with self.engine.begin() as connection:
-            await connection.execute(FENCE_ALONE, {"event_id": event_id})
+            await _fence_alone(connection, event_id)
             before = await read(connection, event_id, lock=True)
             epoch = before.epoch + 1
-            await connection.execute(
-                insert(lane), [{"event_id": event_id, "epoch": epoch, "lane": n, "head_seq": 0} for n in before.lanes]
-            )
+            await add_lanes(connection, event_id, epoch, before.lanes)
             if before.ordering == "lottery":
                 await commit(connection, event_id, epoch)
             now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
@@ -231,6 +232,11 @@ async def read(connection: AsyncConnection, event_id: str, *, lock: bool = False
     return _from(found)
 
 
+async def _fence_alone(connection: AsyncConnection, event_id: str) -> None:
+    """Comes before the room's row: a rebuild takes them in this order."""
+    await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("queue " + event_id, 0))))
+
+
 async def _change(
     connection: AsyncConnection, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str,
     reason: str | None, version: int | None = None,
@@ -241,8 +247,11 @@ async def _change(
         raise RoomChanged(version=before.version)
     if all(getattr(before, name) == value for name, value in wanted.items()):
         return before
+    lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)
+    if lanes != set(before.lanes):
+        await set_lanes(connection, event_id, before.epoch, lanes)
     if _changes_order(before, wanted):
-        await _change_order(connection, before, wanted)
+        await change_order(connection, event_id, before.epoch, wanted.get("ordering", before.ordering))
     await connection.execute(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )
@@ -254,15 +263,6 @@ async def _change(
 def _changes_order(before: Room, wanted: Mapping[str, Any]) -> bool:
     options: RoomOptions = wanted.get("options", before.options)
     return bool(wanted.get("ordering", before.ordering) != before.ordering or options.lottery != before.options.lottery)
-
-
-async def _change_order(connection: AsyncConnection, before: Room, wanted: Mapping[str, Any]) -> None:
-    """The rules of an order bind from the first place on; new rules get a new commitment."""
-    entered = select(place.c.join_seq).where(place.c.event_id == before.event_id, place.c.epoch == before.epoch)
-    if (await connection.execute(entered.limit(1))).first():
-        raise RoomStateConflict("Fans have joined under the present order; a reset would start the line anew.")
-    if wanted.get("ordering", before.ordering) == "lottery":
-        await commit(connection, before.event_id, before.epoch)
 
 
 def _with_options(room: Room, wanted: Mapping[str, Any]) -> dict[str, Any]:

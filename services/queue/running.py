@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from services.queue.claims import Claims
+from services.queue.code_book import CodeBook
 from services.queue.gatekeeper import Gatekeeper
 from services.queue.joins import Joins
 from services.queue.life import Life
@@ -28,6 +29,7 @@ class Running:
     sessions: Sessions
     gatekeeper: Gatekeeper
     lottery: Lottery
+    codes: CodeBook
 
 
 async def running(request: Request) -> Running:

@@ -59,6 +59,10 @@ lane = Table(
     Column("epoch", Integer, primary_key=True),
     Column("lane", SmallInteger, primary_key=True),
     Column("head_seq", BigInteger, nullable=False),
+    Column("calls", BigInteger, nullable=False, server_default=text("0")),
+    Column("contested", BigInteger, nullable=False, server_default=text("0")),
+    Column("due", Double, nullable=False, server_default=text("0")),
+    Column("contests", BigInteger, nullable=False, server_default=text("0")),
 )
 
 place = Table(
@@ -116,6 +120,31 @@ lottery = Table(
     CheckConstraint("(closed_at IS NULL) = (entrants IS NULL)", name="closed_with_entrants"),
     CheckConstraint("counted_at IS NULL OR closed_at IS NOT NULL", name="counted_when_closed"),
     CheckConstraint("drawn_at IS NULL OR counted_at IS NOT NULL", name="drawn_when_counted"),
+)
+
+code = Table(
+    "code",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("code_hash", LargeBinary, primary_key=True),
+    Column("lane", SmallInteger, nullable=False),
+    Column("uses_max", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("uses", Integer, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("revoked_at", DateTime(timezone=True)),
+    CheckConstraint("uses BETWEEN 0 AND uses_max", name="uses"),
+)
+
+code_use = Table(
+    "code_use",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("code_hash", LargeBinary, primary_key=True),
+    Column("holder", Text, primary_key=True),
+    Column("lane", SmallInteger, nullable=False),
+    Column("join_seq", BigInteger, nullable=False),
 )
 
 room_change = Table(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, model_validator
 
+from shared.contracts.lanes import GENERAL, Lanes
 from shared.inputs import Body, PlainText
 
 SiteOrigin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?$")]
@@ -90,4 +91,5 @@ class RoomOptions(Body):
     gate: GatePart = GatePart()
     entry: Entry = Entry()
     friction: Friction = Friction()
+    lanes: Lanes = (GENERAL,)
     lottery: LotteryRules | None = None

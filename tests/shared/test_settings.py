@@ -21,9 +21,9 @@ def test_a_services_own_variable_wins_over_the_suites(monkeypatch) -> None:
 
 
 def test_production_refuses_development_secrets_in_one_line(monkeypatch) -> None:
-    with pytest.raises(ValidationError, match="queue_token_keys, service_keys"):
+    with pytest.raises(ValidationError, match="holder_keys, queue_token_keys, service_keys"):
         Settings(environment="production")
-    for name in ("QUEUE_TOKEN_KEYS", "SERVICE_KEYS"):
+    for name in ("HOLDER_KEYS", "QUEUE_TOKEN_KEYS", "SERVICE_KEYS"):
         monkeypatch.setenv(f"ONSALE_{name}", "k1:" + "A" * 43)
     assert Settings(environment="production").queue_token_keys.kid == "k1"
 
