@@ -50,7 +50,7 @@ async def test_a_line_is_drawn_and_called_as_anybody_can_check(
         async def closed() -> bool:
             return await stage(browser, event_id) == "closed"
 
-        await wait_until(closed, timeout_s=20)
+        await wait_until(closed, timeout_s=20, interval_s=0.2)
         late = Fan(browser, event_id)
         assert (await late.join())["join_seq"] == 9
         assert (await draw(suite, event_id)).json()["type"] == "/problems/room-state-conflict"
@@ -58,7 +58,7 @@ async def test_a_line_is_drawn_and_called_as_anybody_can_check(
         async def drawn() -> bool:
             return (await draw(suite, event_id)).status_code == 200
 
-        await wait_until(drawn, timeout_s=20)
+        await wait_until(drawn, timeout_s=20, interval_s=0.2)
         told = (await browser.get(f"/events/{event_id}/queue/lottery")).json()
         assert (told["public_value"], told["commitment"], told["entrants"]["0"]["n"]) == (
             VALUE, before["commitment"], 8,
@@ -107,5 +107,5 @@ async def called_by_rank(told: dict[str, Any], fans: list[Fan]) -> None:
                 del waiting[join_seq]
         return not waiting
 
-    await wait_until(all_called, timeout_s=30)
+    await wait_until(all_called, timeout_s=30, interval_s=0.4)
     assert heads == sorted(heads)
