@@ -22,6 +22,7 @@ from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
 from onsale.audit import print_audit
 from onsale.child import EngineTrouble
 from onsale.lanes import codes, lanes_table
+from onsale.lottery import lottery
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
@@ -42,6 +43,7 @@ events = typer.Typer(no_args_is_help=True, help="Describe on-sales to a running 
 room = typer.Typer(no_args_is_help=True, help="Steer a waiting room while fans are in it.")
 app.add_typer(events, name="events")
 app.add_typer(room, name="room")
+app.add_typer(lottery, name="lottery")
 app.add_typer(keys.app, name="keys")
 app.add_typer(codes, name="codes")
 app.command("simulate")(simulate)

@@ -191,6 +191,18 @@ class RoomClosed(Problem):
     status = 410
 
 
+class NoLottery(Problem):
+    """The room of this event holds no lottery."""
+
+    status = 404
+
+
+class NotEntered(Problem):
+    """There is no proof of entry for this place."""
+
+    status = 404
+
+
 class SoldOut(Problem):
     """Nothing is left of what you asked for."""
 

@@ -1,7 +1,7 @@
 """Tokens that carry what a check needs, so that checking asks nobody.
 
-Queue token: a compact JWS HS256 with a fixed header. Pass: a JWT EdDSA any origin can verify with our JWKS. The algorithm
-is fixed by us, never read from the token.
+Queue token: a compact JWS HS256 with a fixed header. Pass: a JWT EdDSA any origin can verify with our JWKS. The
+algorithm is fixed by us, never read from the token.
 """
 
 import base64

@@ -62,7 +62,8 @@ class Status:
         if position > 0 and not beside(scope, line, token):
             _by_arithmetic.inc()
             body = waiting(line, token, position)
-            room.board.told(event_id, token.lane, token.join_seq, body["estimated_wait_time"])
+            rank = line.rank(token.lane, token.join_seq) or token.join_seq
+            room.board.told(event_id, token.lane, rank, body["estimated_wait_time"])
         else:
             body = await called(room, line, token)
         renewed = (_keep_place(room, token),) if room.identities.outdated(token) else ()
@@ -75,7 +76,7 @@ def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
     return {
         "status": "prequeue" if line.before_sale or token.lane in line.closed_lanes else "waiting",
         "join_seq": token.join_seq,
-        "position_in_queue": position,
+        **line.shown(token.lane, token.join_seq),
         "estimated_wait_time": wait_s,
         "estimate_changed": line.estimate_changed(token.issued_at_s, token.lane),
         "head_seq": line.heads.get(token.lane, 0),
@@ -96,7 +97,8 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
     return {
         "status": status.status,
         "join_seq": token.join_seq,
-        "position_in_queue": line.position(token.lane, token.join_seq) if status.status in WAITING else 0,
+        **line.shown(token.lane, token.join_seq),
+        **({} if status.status in WAITING else {"position_in_queue": 0}),
         "estimated_wait_time": None if status.status in WAITING else 0,
         "estimate_changed": None,
         "head_seq": line.heads.get(token.lane, 0),
@@ -136,7 +138,7 @@ class Join:
             "queue_token": text if fan.user_id is None else None,
             "join_seq": token.join_seq,
             "lane": token.lane,
-            "position_in_queue": position,
+            **(line.shown(token.lane, token.join_seq) if line.epoch == token.epoch else {"position_in_queue": 0}),
             "estimated_wait_time": line.estimated_wait_s(position, place.lane) if place.status in WAITING else 0,
             "status": place.status,
             "epoch": token.epoch,

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from fastapi import FastAPI
 
-from services.gateway import api, fan_pages, gate
+from services.gateway import api, fan_pages, gate, lottery_doors
 from services.gateway.challenge import Challenges, Door
 from services.gateway.handovers import Handovers
 from services.gateway.identity import Identities
@@ -16,6 +16,7 @@ from services.gateway.joins import Joins
 from services.gateway.life import Life
 from services.gateway.limits import Limits
 from services.gateway.line_board import POLL_S, LineBoard
+from services.gateway.lottery import Lotteries
 from services.gateway.openapi import document_hot_paths
 from services.gateway.outages import Outages
 from services.gateway.places import Places
@@ -23,6 +24,7 @@ from services.gateway.pressure import Arrivals
 from services.gateway.revocations import Revocations
 from services.gateway.room import Room
 from services.gateway.settings import Settings
+from shared.contracts.lottery import LotteryClient
 from shared.contracts.queue import QueueClient
 from shared.http import Neighbour, client
 from shared.lifecycle import Loops
@@ -44,9 +46,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             redis = connect(chosen.redis_url)
             stack.push_async_callback(redis.aclose)
             pool = await stack.enter_async_context(client())
-            queue = QueueClient(Neighbour(pool, chosen.queue_url, chosen.service_keys, name="queue"))
+            neighbour = Neighbour(pool, chosen.queue_url, chosen.service_keys, name="queue")
             users = await stack.enter_async_context(signed_in(chosen))
-            room = app.state.room = _room(chosen, redis, queue, users)
+            room = app.state.room = _room(chosen, redis, neighbour, users)
             stack.push_async_callback(_close, room)
             loops = await stack.enter_async_context(Loops())
             loops.keep(room.board.listen, name="gateway.listen")
@@ -61,14 +63,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         chosen,
         title="gateway",
         lifespan=lifespan,
-        routers=[gate.router, fan_pages.router],
+        routers=[gate.router, lottery_doors.router, fan_pages.router],
         hot_routes=[*api.HOT_ROUTES, *fan_pages.MOUNTS],
     )
     document_hot_paths(app)
     return app
 
 
-def _room(settings: Settings, redis: Redis, queue: QueueClient, users: Users) -> Room:
+def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) -> Room:
+    queue = QueueClient(neighbour)
     board = LineBoard(redis, queue, settings)
     identities = Identities(
         settings.queue_token_keys, users, holder_keys=settings.holder_keys, remembered_max=settings.remembered_max
@@ -87,6 +90,7 @@ def _room(settings: Settings, redis: Redis, queue: QueueClient, users: Users) ->
         handovers=Handovers(redis),
         outages=Outages(),
         revocations=Revocations(redis, queue),
+        lotteries=Lotteries(LotteryClient(neighbour)),
         door=Door(identities, Challenges(settings.queue_token_keys), Arrivals(events_max=settings.events_max)),
         limits=Limits(settings),
     )
@@ -98,6 +102,7 @@ async def _close(room: Room) -> None:
     await room.places.close()
     await room.user_places.close()
     await room.board.close()
+    await room.lotteries.close()
     await room.revocations.close()
     with suppress(Problem):
         await room.life.report(goodbye=True)

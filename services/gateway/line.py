@@ -13,6 +13,7 @@ from services.gateway.lane_shares import Shares
 from shared.clock import now_ms, rfc3339
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lanes import Lane
+from shared.lottery import order
 
 BODY_FRESH_MS = 1_000
 JITTER_STEPS = 64
@@ -21,8 +22,9 @@ JITTER_STEPS = 64
 class Line:
     """A frame and what follows from it; `promise` is what estimates rest on."""
 
-    __slots__ = ("_body", "_body_at_ms", "_poll_max_ms", "_poll_min_ms", "before_sale", "closed_lanes", "epoch", "etag",
-                 "frame", "heads", "heard_s", "message", "promise", "rollout_percent", "shares")  # fmt: skip
+    __slots__ = ("_body", "_body_at_ms", "_orders", "_poll_max_ms", "_poll_min_ms", "before_sale", "closed_lanes",
+                 "epoch", "etag", "frame", "heads", "heard_s", "lottery", "message", "promise", "rollout_percent",
+                 "shares")  # fmt: skip
 
     epoch: int
     heads: dict[int, int]
@@ -46,6 +48,9 @@ class Line:
         self.shares = before.after(frame, self.closed_lanes)
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
+        self.lottery = frame.lottery
+        drawn = frame.lottery.lanes if frame.lottery else {}
+        self._orders = {lane: order(draw.entrants_n, bytes.fromhex(draw.key)) for lane, draw in drawn.items()}
         self.rollout_percent = frame.options.rollout_percent
         self.heard_s = heard_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
@@ -54,16 +59,34 @@ class Line:
         self._poll_min_ms = min(poll_ms[0], self._poll_max_ms)
         self._body, self._body_at_ms = b"", 0
 
+    def rank(self, lane: int, join_seq: int) -> int | None:
+        """Where a number stands in the line: where it joined, or where its lottery put it; `None` before the draw."""
+        if self.lottery is not None and self.lottery.stage != "drawn":
+            return None
+        drawn = self._orders.get(lane)
+        return drawn.rank(join_seq) if drawn else join_seq
+
     def position(self, lane: int, join_seq: int) -> int:
-        """How many places stand between this one and the head: an upper bound of how many fans."""
-        return max(0, join_seq - self.heads.get(lane, 0))
+        """How many places stand between this one and the head: an upper bound of how many fans. Before a lottery is
+        drawn the head stands still, and this says no more than that nobody was called.
+        """
+        return max(0, (self.rank(lane, join_seq) or join_seq) - self.heads.get(lane, 0))
+
+    def shown(self, lane: int, join_seq: int) -> dict[str, int | None]:
+        """The position as a fan is told it: unknown before the draw, and with the rank after it."""
+        if self.lottery is None:
+            return {"position_in_queue": self.position(lane, join_seq)}
+        rank = self.rank(lane, join_seq)
+        known = None if rank is None else self.position(lane, join_seq)
+        return {"position_in_queue": known, "rank": rank}
 
     def estimated_wait_s(self, position: int, lane: int = 0) -> int | None:
         """Seconds until this position of its lane is called as promised; before the sale, counted from its start.
         `None` while nobody can know.
         """
         per_place_s, share = self.promise.per_place_s, self.shares.of.get(lane, 0)
-        if per_place_s is None or position == 0 or share == 0:
+        drawn = self.lottery is None or self.lottery.stage == "drawn"
+        if per_place_s is None or position == 0 or share == 0 or not drawn:
             return None
         wait_s = position * per_place_s / share
         if self.before_sale:
@@ -121,6 +144,8 @@ class Line:
         }
         if frame.throttled is not None:
             public["throttled"] = frame.throttled.model_dump()
+        if frame.lottery is not None:
+            public["lottery"] = frame.lottery.stage
         return {**public, "lanes": lanes} if lanes else public
 
     def _lane(self, lane: int, at: LaneHead) -> dict[str, Any]:

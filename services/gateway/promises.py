@@ -17,7 +17,7 @@ SHORT_S = 5  # below this a ratio says nothing
 class _Sample(NamedTuple):
     """What one fan was promised, and when."""
 
-    join_seq: int
+    rank: int
     lane: int
     told_s: float
     wait_s: int
@@ -35,18 +35,18 @@ class Promises:
         self._told: dict[tuple[int, int], _Sample] = {}
         self.changed_ms = 0
 
-    def tell(self, lane: int, join_seq: int, wait_s: int | None, *, now_s: float) -> None:
+    def tell(self, lane: int, rank: int, wait_s: int | None, *, now_s: float) -> None:
         """This fan is being told this wait."""
-        if join_seq % EVERY or wait_s is None:
+        if rank % EVERY or wait_s is None:
             return
-        known = self._told.get((lane, join_seq))
+        known = self._told.get((lane, rank))
         if known is None:
             if len(self._told) >= SAMPLES_MAX:
                 return
-            heapq.heappush(self._heaps.setdefault(lane, []), join_seq)
+            heapq.heappush(self._heaps.setdefault(lane, []), rank)
         elif known.changed_ms == self.changed_ms:
             return
-        self._told[lane, join_seq] = _Sample(join_seq, lane, now_s, wait_s, self.changed_ms)
+        self._told[lane, rank] = _Sample(rank, lane, now_s, wait_s, self.changed_ms)
 
     def reach(self, epoch: int, heads: dict[int, int], *, now_s: float) -> None:
         """The heads have come this far: whoever was passed was called, or was not there."""

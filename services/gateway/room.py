@@ -11,6 +11,7 @@ from services.gateway.joins import Joins
 from services.gateway.life import Life
 from services.gateway.limits import Limits
 from services.gateway.line_board import LineBoard
+from services.gateway.lottery import Lotteries
 from services.gateway.outages import Outages
 from services.gateway.places import Places
 from services.gateway.revocations import Revocations
@@ -35,6 +36,7 @@ class Room:
     handovers: Handovers
     outages: Outages
     revocations: Revocations
+    lotteries: Lotteries
     door: Door
     limits: Limits
 

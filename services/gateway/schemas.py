@@ -28,7 +28,8 @@ class JoinedAnswer(BaseModel):
     queue_token: str | None = Field(description="Null for signed-in fans, whose JWT is enough.")
     join_seq: int
     lane: int
-    position_in_queue: int
+    position_in_queue: int | None = Field(description="Null before a lottery is drawn.")
+    rank: int | None = Field(None, description="Only in a lottery: the place that was drawn; null before the draw.")
     estimated_wait_time: int | None = Field(description="Seconds; null while unknown or paused.")
     status: PlaceState
     epoch: int
@@ -46,7 +47,10 @@ class StatusAnswer(BaseModel):
 
     status: PlaceState
     join_seq: int
-    position_in_queue: int = Field(description="Never rises; an upper bound, as silent places are skipped.")
+    position_in_queue: int | None = Field(
+        description="Never rises; an upper bound, as silent places are skipped. Null before a lottery is drawn."
+    )
+    rank: int | None = Field(None, description="Only in a lottery: the place that was drawn; null before the draw.")
     estimated_wait_time: int | None = Field(
         description="Seconds; null while unknown or paused. Never grows without `estimate_changed`."
     )
@@ -77,6 +81,7 @@ class LineAnswer(BaseModel):
     throttled: Throttled | None = Field(None, description="Only while the rate is below what was set.")
     sale_starts_at: AwareDatetime | None
     server_time: AwareDatetime
+    lottery: Literal["open", "closed", "drawn"] | None = Field(None, description="How far the lottery is, if any.")
     opens_at: AwareDatetime | None = Field(None, description="When the general lane is called, if later than others.")
     lanes: dict[int, LaneAnswer] | None = Field(None, description="Further lanes, if there are any.")
 

@@ -32,6 +32,8 @@ def line_fact(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
     }
     if frame.throttled is not None:
         fact["throttled"] = frame.throttled.model_dump()
+    if frame.lottery is not None:
+        fact["lottery"] = frame.lottery.stage
     return fact | ({"lanes": lanes} if lanes else {}) | ({"degraded": True} if degraded else {})
 
 

@@ -8,13 +8,15 @@ from fastapi import APIRouter, Depends, Header, Response
 from services.queue import keys
 from services.queue.audit import audit
 from services.queue.ledger import Of, Tally
-from services.queue.problems import RoomChanged
+from services.queue.problems import RoomChanged, RoomStateConflict
 from services.queue.rooms import Action, Room
 from services.queue.running import Running, running
-from services.queue.schemas import NULLABLE, LaneView, Notice, RoomPatch, RoomView, Step
+from services.queue.schemas import NULLABLE, LaneView, LotteryDraw, Notice, RoomPatch, RoomView, Step
 from shared.auth import Operator, operators
+from shared.clock import from_datetime, now_ms
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.lottery import PublishedLottery
 from shared.inputs import EventIdPath
 from shared.logs import data
 from shared.problems import InvalidRequest, Problem
@@ -98,10 +100,20 @@ async def move(
     step: Step = NO_REASON, if_match: IfMatch = None,
 ) -> RoomView:  # fmt: skip
     """Draining: nobody new may join, whoever is in line is still called."""
+    if action == "open":
+        _may_still_enter(await queue.rooms.read(event_id))
     room = await queue.rooms.move(
         event_id, action, actor=operator.name, reason=step.reason, version=wanted_version(if_match)
     )
     return await obey(queue, room, response)
+
+
+@router.post("/lottery/draw", summary="Draw the lottery with the public value")
+async def draw(event_id: EventIdPath, value: LotteryDraw, operator: Changer, queue: Queue) -> PublishedLottery:
+    """Once entry has closed and the value is known: reveals the seed and gives everybody their rank. Drawn once."""
+    drawn = await queue.lottery.draw(event_id, value.public_value, actor=operator.name, reason=value.reason)
+    await queue.gatekeeper.obey(await queue.rooms.get(event_id))
+    return drawn
 
 
 @router.get("/audit", summary="Look whether the promises about the line hold")
@@ -127,6 +139,13 @@ def _in_order(room: Room, wanted: dict[str, Any]) -> None:
     times = [at for name in names if (at := wanted.get(name, getattr(room, name)))]
     if times != sorted(times):
         raise InvalidRequest("queue_opens_at, sale_starts_at and sale_ends_at must be in that order.")
+
+
+def _may_still_enter(room: Room) -> None:
+    """A lottery that opens after its entry was to close would have no entrants."""
+    rules = room.options.lottery
+    if rules is not None and room.state == "draft" and now_ms() >= from_datetime(rules.entry_closes_at):
+        raise RoomStateConflict("Entry to the lottery was to close before now: apply an event file with new times.")
 
 
 async def obey(queue: Running, room: Room, response: Response) -> RoomView:

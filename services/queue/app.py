@@ -18,6 +18,7 @@ from services.queue.joins import RENEW_S, Joins
 from services.queue.landings import Landings
 from services.queue.life import Life
 from services.queue.line import Line
+from services.queue.lottery import Lottery
 from services.queue.overload import LoadBoard
 from services.queue.purchases import Purchases
 from services.queue.recovery import Recovery
@@ -36,7 +37,7 @@ from shared.lifecycle import Loops
 from shared.outbox import Relay
 from shared.service import create_service
 
-RAISE_S, WATCH_S, LAND_S, FORGET_S = 5.0, 0.2, 0.5, 3600.0
+RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S = 5.0, 0.2, 0.5, 3600.0, 1.0
 
 
 def create_app(settings: QueueSettings | None = None) -> FastAPI:
@@ -88,8 +89,8 @@ def build(
     settings: QueueSettings, engine: postgres.AsyncEngine, client: redis.Redis, inventory: InventoryClient
 ) -> Running:
     """Ties everything to its handles; starts nothing."""
-    line = Line(client, clock_offset_ms=settings.clock_offset_ms)
     rooms = Rooms(engine)
+    line = Line(client, rooms.draw, clock_offset_ms=settings.clock_offset_ms)
     frames, life = Frames(client), Life(client, line, rooms)
     sessions = Sessions(engine, line, inventory, Revocations(client))
     recovery = Recovery(engine, line, rooms, ramp=settings.ramp_after_loss)
@@ -111,6 +112,7 @@ def build(
         recovery=recovery,
         sessions=sessions,
         gatekeeper=gatekeeper,
+        lottery=Lottery(engine, rooms, line, recovery),
         codes=CodeBook(engine),
         floors=floors,
         steering=Steering(rooms, gatekeeper, guard, Autotune(rooms, settings.autotune_interval_s), floors),
@@ -127,6 +129,7 @@ def _start(
     loops.every(RENEW_S, queue.joins.renew, name="queue renew")
     loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")
     loops.every(WATCH_S, queue.recovery.watch, name="queue watch")
+    loops.every(LOTTERY_S, queue.lottery.keep, name="queue lottery")
     loops.every(RAISE_S, gatekeeper.raise_counters, name="queue counters")
     loops.every(settings.guard_interval_s, queue.steering.turn, name="queue steering")
     loops.keep(gatekeeper.board.listen, name="queue stock")

@@ -23,10 +23,11 @@ LEDGER = {
         SELECT a.join_seq::text FROM queue.admission a LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
         WHERE a.event_id = :event_id AND a.epoch = :epoch AND p.holder IS NULL""",
 }
-BEYOND_THE_HEAD = text("""
-    SELECT a.join_seq, p.holder FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
+CALLED = text("""
+    SELECT a.lane, a.join_seq, l.head_seq, p.holder
+    FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
     LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
-    WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.join_seq > l.head_seq""")
+    WHERE a.event_id = :event_id AND a.epoch = :epoch AND (a.join_seq > l.head_seq OR :drawn)""")
 LOWEST_ROLLOUT = text("""
     SELECT coalesce(min((after->>'rollout_percent')::float), 100) FROM queue.room_change WHERE event_id = :event_id""")
 OPEN_CALLS = text("""
@@ -41,7 +42,7 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room, *, clock_offset_m
     which = {"event_id": room.event_id, "epoch": room.epoch}
     async with engine.connect() as connection:
         found = {name: list((await connection.execute(text(sql), which)).scalars()) for name, sql in LEDGER.items()}
-        found["5 nobody is called beyond the head"] = await _beyond(connection, which)
+        found["5 nobody is called beyond the head"] = await _beyond(connection, room)
         standing = await _standing(redis, room)
         open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(OPEN_CALLS, which)}
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
@@ -65,11 +66,13 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room, *, clock_offset_m
     return [_line(name, broken) for name, broken in found.items()]
 
 
-async def _beyond(connection: AsyncConnection, which: dict[str, Any]) -> list[str]:
+async def _beyond(connection: AsyncConnection, room: Room) -> list[str]:
     """Calls above the head, but for those of fans who were outside the rolled-out share at some time."""
+    which = {"event_id": room.event_id, "epoch": room.epoch}
     lowest = await _lowest_rollout(connection, which)
-    rows = await connection.execute(BEYOND_THE_HEAD, which)
-    return [str(row.join_seq) for row in rows if not outside(which["event_id"], row.holder or "", lowest)]
+    calls = await connection.execute(CALLED, {**which, "drawn": bool(room.draw.lanes)})
+    beyond = [call for call in calls if room.draw.rank(call.lane, call.join_seq) > call.head_seq]
+    return [str(call.join_seq) for call in beyond if not outside(room.event_id, call.holder or "", lowest)]
 
 
 async def _lowest_rollout(connection: AsyncConnection, which: dict[str, Any]) -> float:
@@ -110,6 +113,12 @@ async def _standing(redis: Redis, room: Room) -> _Standing | None:
     fields, called, active, changes = await pipe.execute()
     if fields.get(b"ready") != b"1":
         return None
-    unwritten = {":".join(change.decode().split(":")[2:4]) for change in changes}
+    unwritten = {_entry(room, ":".join(change.decode().split(":")[2:4])) for change in changes}
     counters = {lane: int(fields.get(f"join_seq:{lane}".encode(), 0)) for lane in room.lanes}
-    return _Standing({place.decode() for place in (*called, *active)}, unwritten, counters)
+    return _Standing({_entry(room, place.decode()) for place in (*called, *active)}, unwritten, counters)
+
+
+def _entry(room: Room, place: str) -> str:
+    """The engine's `lane:rank` as the ledger names it."""
+    lane, rank = map(int, place.split(":"))
+    return f"{lane}:{room.draw.entry(lane, rank)}"

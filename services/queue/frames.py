@@ -71,12 +71,13 @@ class Frames:
             event_id=room.event_id,
             epoch=room.epoch,
             lanes=lanes,
-            message=room.message,
+            message=room.told(measured["at_ms"]),
             queue_opens_at_ms=room.opens_ms,
             sale_starts_at_ms=room.starts_ms,
             liveness_window_s=room.liveness_window_s,
             max_line=room.max_line,
             options=room.options,
+            lottery=room.draw.frame(),
             **measured,
         )
         last = self.last.get(room.event_id)

@@ -7,9 +7,11 @@ from pydantic import ValidationError
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from services.queue.entrants import prove
 from services.queue.revocations import revoked
 from services.queue.running import Running, running
 from shared.contracts.frames import LineFrame, Revoked
+from shared.contracts.lottery import EntryProof, ProofQuestion, PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
     HoldersAnswer,
@@ -79,6 +81,16 @@ async def dead_passes(question: RoomQuestion, queue: Queue) -> Revoked:
 @router.post("/life")
 async def life(report: LifeReport, queue: Queue) -> LifeAnswer:
     return LifeAnswer(report_again_s=await queue.life.report(report))
+
+
+@router.post("/lottery")
+async def lottery(question: RoomQuestion, queue: Queue) -> PublishedLottery:
+    return await queue.lottery.published(question.event_id)
+
+
+@router.post("/lottery/proof")
+async def lottery_proof(question: ProofQuestion, queue: Queue) -> EntryProof:
+    return await prove(queue.rooms.engine, queue.rooms, question)
 
 
 @router.post("/rooms/frame")

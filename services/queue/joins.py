@@ -228,7 +228,9 @@ class Joins:
     ) -> JoinAnswer:  # fmt: skip
         heads = {lane: at.head_seq for lane, at in frame.lanes.items()} if frame.ready else {}
         seats = [outcome for outcome in outcomes.values() if isinstance(outcome, tuple)]
-        states = await self._states(room, [s for s in seats if s[1] <= heads.get(s[0], 0) or s in outside])
+        states = await self._states(
+            room, [s for s in seats if room.draw.rank(*s) <= heads.get(s[0], 0) or s in outside]
+        )
         later = {lane.lane for lane in room.options.lanes if lane.opens_ms > frame.at_ms}
         joined = []
         for join in batch.joins:

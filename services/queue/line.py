@@ -1,14 +1,16 @@
 """The line in the engine: every script by its verb, with an event's keys in their places.
 
 A script answers with a word. `not-ready` and `stale-epoch` come out as exceptions: every caller must stop there.
+Callers name places by the number they joined with; the engine counts in ranks once a lottery is drawn.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import orjson
 
 from services.queue import keys
+from services.queue.draws import Draw
 from services.queue.replies import Claim, Numbers, Seen, Stock, Ticked, change, due, runs
 from services.queue.rooms import Room
 from shared.lua import Script, word
@@ -31,36 +33,38 @@ class EngineNotReady(Exception):
     """The engine does not hold this room, or is being filled."""
 
 
-def _checked(reply: Any) -> Any:
-    answer = word(reply)
-    if answer == "not-ready":
-        raise EngineNotReady
-    if answer == "stale-epoch":
-        raise StaleEpoch
-    return reply
-
-
 class Line:
     """The scripts of the line on one engine."""
 
-    def __init__(self, redis: Redis, *, clock_offset_ms: int = 0) -> None:
+    def __init__(self, redis: Redis, draw: Callable[[str, int], Draw], *, clock_offset_ms: int = 0) -> None:
         self.redis = redis
+        self._draw = draw
         self.clock_offset_ms = clock_offset_ms
+
+    async def _checked(self, reply: Any, event_id: str, epoch: int) -> None:
+        """Raises what stops every caller. An engine that counts another way in the same epoch is not ready."""
+        answer = word(reply)
+        if answer == "not-ready":
+            raise EngineNotReady
+        if answer == "stale-epoch":
+            held = await self.redis.hget(keys.room(event_id), "epoch")
+            if held is not None and held.partition(b".")[0] == b"%d" % epoch:
+                raise EngineNotReady
+            raise StaleEpoch
 
     async def allocate(self, room: Room, lane: int, batch_id: str, *, count: int) -> Numbers | str:
         """Numbers for a batch, or the word that says why not."""
-        reply = _checked(
-            await ALLOCATE(
-                self.redis,
-                room=keys.room(room.event_id),
-                inflight=keys.inflight(room.event_id, room.epoch, lane),
-                epoch=room.epoch,
-                lane=lane,
-                batch_id=batch_id,
-                count=count,
-                clock_offset_ms=self.clock_offset_ms,
-            )
+        reply = await ALLOCATE(
+            self.redis,
+            room=keys.room(room.event_id),
+            inflight=keys.inflight(room.event_id, room.epoch, lane),
+            epoch=room.draw.generation,
+            lane=lane,
+            batch_id=batch_id,
+            count=count,
+            clock_offset_ms=self.clock_offset_ms,
         )
+        await self._checked(reply, room.event_id, room.epoch)
         if word(reply) != "ok":
             return word(reply)
         _, first, granted, fill = reply
@@ -78,35 +82,36 @@ class Line:
 
     async def land(self, room: Room, lane: int, member: str, numbers: Iterable[int]) -> bool:
         """Sets the bits of numbers that are on disk. True when nobody waits ahead and a place is free."""
-        found, call_now = runs(numbers), False
+        found, call_now = runs(room.draw.ranks(lane, numbers)), False
         seen_0, seen_1, seen_2 = keys.seen(room.event_id, room.epoch, lane)
         for start in range(0, max(1, len(found)), RUNS_MAX):
             part = found[start : start + RUNS_MAX]
             last = start + RUNS_MAX >= len(found)
-            reply = _checked(
-                await LAND(
-                    self.redis,
-                    room=keys.room(room.event_id),
-                    called=keys.called(room.event_id, room.epoch),
-                    active=keys.active(room.event_id, room.epoch),
-                    inflight=keys.inflight(room.event_id, room.epoch, lane),
-                    seen_0=seen_0,
-                    seen_1=seen_1,
-                    seen_2=seen_2,
-                    taken=keys.taken(room.event_id, room.epoch, lane),
-                    done=keys.done(room.event_id, room.epoch, lane),
-                    epoch=room.epoch,
-                    lane=lane,
-                    member=member if last else "",
-                    clock_offset_ms=self.clock_offset_ms,
-                    runs=[n for run in part for n in run],
-                )
+            reply = await LAND(
+                self.redis,
+                room=keys.room(room.event_id),
+                called=keys.called(room.event_id, room.epoch),
+                active=keys.active(room.event_id, room.epoch),
+                inflight=keys.inflight(room.event_id, room.epoch, lane),
+                seen_0=seen_0,
+                seen_1=seen_1,
+                seen_2=seen_2,
+                taken=keys.taken(room.event_id, room.epoch, lane),
+                done=keys.done(room.event_id, room.epoch, lane),
+                epoch=room.draw.generation,
+                lane=lane,
+                member=member if last else "",
+                clock_offset_ms=self.clock_offset_ms,
+                runs=[n for run in part for n in run],
             )
+            await self._checked(reply, room.event_id, room.epoch)
             call_now = call_now or bool(reply[1])
         return call_now
 
     async def hear(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> None:
         """Notes signs of life."""
+        draw = self._draw(event_id, epoch)
+        ranks = draw.ranks(lane, join_seqs)
         seen_0, seen_1, seen_2 = keys.seen(event_id, epoch, lane)
         for start in range(0, len(join_seqs), HEARD_MAX):
             reply = await HEAR(
@@ -115,70 +120,74 @@ class Line:
                 seen_0=seen_0,
                 seen_1=seen_1,
                 seen_2=seen_2,
-                epoch=epoch,
+                epoch=draw.generation,
                 lane=lane,
                 clock_offset_ms=self.clock_offset_ms,
-                join_seqs=join_seqs[start : start + HEARD_MAX],
+                join_seqs=ranks[start : start + HEARD_MAX],
             )
-            _checked(reply)
+            await self._checked(reply, event_id, epoch)
 
     async def look(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> tuple[str, list[Seen]]:
         """The room's shown state, and where each place stands."""
-        reply = _checked(
-            await LOOK(
-                self.redis,
-                room=keys.room(event_id),
-                called=keys.called(event_id, epoch),
-                active=keys.active(event_id, epoch),
-                done=keys.done(event_id, epoch, lane),
-                epoch=epoch,
-                lane=lane,
-                join_seqs=join_seqs,
-            )
+        draw = self._draw(event_id, epoch)
+        reply = await LOOK(
+            self.redis,
+            room=keys.room(event_id),
+            called=keys.called(event_id, epoch),
+            active=keys.active(event_id, epoch),
+            done=keys.done(event_id, epoch, lane),
+            epoch=draw.generation,
+            lane=lane,
+            join_seqs=draw.ranks(lane, join_seqs),
         )
+        await self._checked(reply, event_id, epoch)
         return reply[1].decode(), [Seen(reply[i].decode(), reply[i + 1]) for i in range(2, len(reply), 2)]
 
     async def claim(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> tuple[int, list[Claim]]:
         """The engine's filling, and what each claim came to."""
-        reply = _checked(
-            await CLAIM(
-                self.redis,
-                room=keys.room(event_id),
-                called=keys.called(event_id, epoch),
-                active=keys.active(event_id, epoch),
-                misses=keys.misses(event_id, epoch),
-                done=keys.done(event_id, epoch, lane),
-                epoch=epoch,
-                lane=lane,
-                clock_offset_ms=self.clock_offset_ms,
-                join_seqs=join_seqs,
-            )
+        draw = self._draw(event_id, epoch)
+        reply = await CLAIM(
+            self.redis,
+            room=keys.room(event_id),
+            called=keys.called(event_id, epoch),
+            active=keys.active(event_id, epoch),
+            misses=keys.misses(event_id, epoch),
+            done=keys.done(event_id, epoch, lane),
+            epoch=draw.generation,
+            lane=lane,
+            clock_offset_ms=self.clock_offset_ms,
+            join_seqs=draw.ranks(lane, join_seqs),
         )
+        await self._checked(reply, event_id, epoch)
         triples = range(2, len(reply), 3)
         return reply[1], [Claim(reply[i].decode(), reply[i + 1], reply[i + 2]) for i in triples]
 
     async def tick(self, room: Room, *, deaf: bool, stock: Stock) -> Ticked:
         """One turn of the gatekeeper's script."""
-        reply = _checked(
-            await TICK(
-                self.redis,
-                room=keys.room(room.event_id),
-                called=keys.called(room.event_id, room.epoch),
-                active=keys.active(room.event_id, room.epoch),
-                misses=keys.misses(room.event_id, room.epoch),
-                unwritten=keys.unwritten(room.event_id, room.epoch),
-                lane_keys=keys.of_lanes(room.event_id, room.epoch, list(room.lanes)),
-                epoch=room.epoch,
-                deaf=int(deaf),
-                stock_available=stock.available,
-                holders_holding=stock.holders_holding,
-                stock=stock.word,
-                clock_offset_ms=self.clock_offset_ms,
-                lanes=room.lanes,
-            )
+        reply = await TICK(
+            self.redis,
+            room=keys.room(room.event_id),
+            called=keys.called(room.event_id, room.epoch),
+            active=keys.active(room.event_id, room.epoch),
+            misses=keys.misses(room.event_id, room.epoch),
+            unwritten=keys.unwritten(room.event_id, room.epoch),
+            lane_keys=keys.of_lanes(room.event_id, room.epoch, list(room.lanes)),
+            epoch=room.draw.generation,
+            deaf=int(deaf),
+            stock_available=stock.available,
+            holders_holding=stock.holders_holding,
+            stock=stock.word,
+            clock_offset_ms=self.clock_offset_ms,
+            lanes=room.lanes,
         )
+        await self._checked(reply, room.event_id, room.epoch)
         _, state, changes, dues = reply
-        return Ticked(orjson.loads(state), list(map(change, changes)), list(map(due, dues)))
+        entry = room.draw.entry
+        return Ticked(
+            orjson.loads(state),
+            [one._replace(join_seq=entry(one.lane, one.join_seq)) for one in map(change, changes)],
+            [one._replace(join_seq=entry(one.lane, one.join_seq)) for one in map(due, dues)],
+        )
 
     async def acknowledge(self, room: Room, *, fill: int, up_to: int) -> None:
         """Forgets changes that are in the ledger."""
@@ -188,7 +197,8 @@ class Line:
     async def void(self, room: Room, lane: int, join_seqs: Sequence[int], *, fill: int) -> None:
         """Takes back calls of numbers without a live place."""
         seen_0, seen_1, seen_2 = keys.seen(room.event_id, room.epoch, lane)
-        for start in range(0, len(join_seqs), PLACES_MAX):
+        ranks = room.draw.ranks(lane, join_seqs)
+        for start in range(0, len(ranks), PLACES_MAX):
             await VOID(
                 self.redis,
                 room=keys.room(room.event_id),
@@ -198,38 +208,41 @@ class Line:
                 seen_2=seen_2,
                 taken=keys.taken(room.event_id, room.epoch, lane),
                 done=keys.done(room.event_id, room.epoch, lane),
-                epoch=room.epoch,
+                epoch=room.draw.generation,
                 fill=fill,
                 lane=lane,
-                join_seqs=join_seqs[start : start + PLACES_MAX],
+                join_seqs=ranks[start : start + PLACES_MAX],
             )
 
     async def finish(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> None:
         """Frees the slots of places that the ledger has ended."""
-        for start in range(0, len(join_seqs), PLACES_MAX):
+        draw = self._draw(event_id, epoch)
+        ranks = draw.ranks(lane, join_seqs)
+        for start in range(0, len(ranks), PLACES_MAX):
             await FINISH(
                 self.redis,
                 room=keys.room(event_id),
                 called=keys.called(event_id, epoch),
                 active=keys.active(event_id, epoch),
                 done=keys.done(event_id, epoch, lane),
-                epoch=epoch,
+                epoch=draw.generation,
                 lane=lane,
-                join_seqs=join_seqs[start : start + PLACES_MAX],
+                join_seqs=ranks[start : start + PLACES_MAX],
             )
 
     async def extend(self, event_id: str, epoch: int, ends: Sequence[tuple[int, int, int]]) -> None:
         """Lets sessions stand: lane, join_seq and the new end (ms) of each."""
-        pairs = [value for lane, seq, until_ms in ends for value in (f"{lane}:{seq}", until_ms)]
+        draw = self._draw(event_id, epoch)
+        pairs = [value for lane, seq, until_ms in ends for value in (f"{lane}:{draw.rank(lane, seq)}", until_ms)]
         active = keys.active(event_id, epoch)
-        await EXTEND(self.redis, room=keys.room(event_id), active=active, epoch=epoch, pairs=pairs)
+        await EXTEND(self.redis, room=keys.room(event_id), active=active, epoch=draw.generation, pairs=pairs)
 
     async def raise_counter(self, event_id: str, epoch: int, lane: int, join_seq: int) -> None:
         """Moves the lane's counter past the ledger's highest number."""
         await RAISE(
             self.redis,
             room=keys.room(event_id),
-            epoch=epoch,
+            epoch=self._draw(event_id, epoch).generation,
             lane=lane,
             join_seq=join_seq,
             clock_offset_ms=self.clock_offset_ms,
@@ -240,12 +253,13 @@ class Line:
         reply = await CONFIGURE(
             self.redis,
             room=keys.room(room.event_id),
-            epoch=room.epoch,
+            epoch=room.draw.generation,
             config_version=room.version,
             clock_offset_ms=self.clock_offset_ms,
             fields=room.fields(),
         )
-        return word(_checked(reply))
+        await self._checked(reply, room.event_id, room.epoch)
+        return word(reply)
 
     async def fill(
         self,
@@ -267,7 +281,7 @@ class Line:
             misses=keys.misses(room.event_id, room.epoch),
             unwritten=keys.unwritten(room.event_id, room.epoch),
             lane_keys=keys.of_lanes(room.event_id, room.epoch, list(room.lanes)),
-            epoch=room.epoch,
+            epoch=room.draw.generation,
             fill=room.fill,
             ramp=int(ramp),
             clock_offset_ms=self.clock_offset_ms,

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import update
 
 from services.queue import keys
+from services.queue.draws import Draw
 from services.queue.ledger import FENCE_ALONE, Of, Tally
 from services.queue.line import Line
 from services.queue.metrics import REBUILDS
@@ -23,6 +24,7 @@ from shared.redis import identity
 
 log = logging.getLogger("onsale.queue")
 Pair = str | int
+BREATHE_EVERY = 4096
 WORD_BYTES = 8
 OPEN_CALLS, TAKEN_PLACES, ENDED_PLACES = (
     statement(__package__, verb) for verb in ("open_calls", "taken_places", "ended_places")
@@ -75,15 +77,15 @@ class Recovery:
             await connection.execute(
                 update(room_table).where(room_table.c.event_id == event_id).values(fill=before.fill + 1, engine=engine)
             )
-        return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and before.fill > 0)
+        return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and bool(before.engine))
 
     async def _holds(self, room: Room) -> bool:
         fields = await self._line.redis.hmget(keys.room(room.event_id), "ready", "fill", "epoch")
-        return bool(fields == [b"1", str(room.fill).encode(), str(room.epoch).encode()])
+        return bool(fields == [b"1", str(room.fill).encode(), room.draw.generation.encode()])
 
     async def _fill(self, room: Room, *, ramp: bool) -> bool:
         async with self._engine.connect() as connection:
-            told = await ask(connection, room.event_id, room.epoch)
+            told = await ask(connection, room.event_id, room.draw)
         room_fields = [*room.fields(), "config_version", str(room.version)]
         for lane, (head, tail) in told.lanes.items():
             room_fields += [f"head_seq:{lane}", str(head), f"join_seq:{lane}", str(tail)]
@@ -105,24 +107,40 @@ class Recovery:
         return filled
 
 
-async def ask(connection: AsyncConnection, event_id: str, epoch: int) -> Told:
-    """Everything the engine must know of a line, read from the ledger."""
-    of = Of(connection, event_id, epoch)
+async def ask(connection: AsyncConnection, event_id: str, draw: Draw) -> Told:
+    """Everything the engine must know of a line, read from the ledger; in ranks, once they are drawn."""
+    of = Of(connection, event_id, draw.epoch)
     told = Told(await of.lanes(), await of.tallies())
-    which = {"event_id": event_id, "epoch": epoch}
+    which = {"event_id": event_id, "epoch": draw.epoch}
     open_calls = await connection.execute(OPEN_CALLS, which)
     for what, bitmaps in ((TAKEN_PLACES, told.taken), (ENDED_PLACES, told.done)):
         for lane, word, bits in await connection.execute(what, which):
             _set(bitmaps, lane, word, bits)
     for row in open_calls:
         if not _has(told.done, row.lane, row.join_seq):
-            _take_call(told, row)
+            _take_call(told, row, draw.rank(row.lane, row.join_seq))
+    for bitmaps in (told.taken, told.done):
+        for lane in draw.lanes:
+            if lane in bitmaps:
+                bitmaps[lane] = await _ranked(bitmaps[lane], draw, lane)
     return told
 
 
-def _take_call(told: Told, row: Any) -> None:
+async def _ranked(bitmap: bytearray, draw: Draw, lane: int) -> bytearray:
+    """The bits of entry numbers as bits of ranks; a long one lets others work in between."""
+    ranked = bytearray(max(len(bitmap), draw.lanes[lane].entrants_n // 8 + 1))
+    for at, byte in enumerate(bitmap):
+        for entry in (n for n in range(at * 8, at * 8 + 8) if byte & 128 >> n % 8):
+            rank = draw.rank(lane, entry)
+            ranked[rank // 8] |= 128 >> rank % 8
+        if at % BREATHE_EVERY == BREATHE_EVERY - 1:
+            await asyncio.sleep(0)
+    return ranked
+
+
+def _take_call(told: Told, row: Any, rank: int) -> None:
     """The last call of a place that has not ended."""
-    place = f"{row.lane}:{row.join_seq}"
+    place = f"{row.lane}:{rank}"
     if row.state == "missed" and _has(told.taken, row.lane, row.join_seq):
         told.taken[row.lane][row.join_seq // 8] &= ~(128 >> row.join_seq % 8)  # an earlier call of it was written late
     misses = row.call if row.state == "missed" else row.call - 1

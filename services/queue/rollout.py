@@ -33,7 +33,8 @@ async def pass_by(line: Line, room: Room, seats: Iterable[Seat]) -> set[Seat]:
     """Which of these were called now. An engine that is away calls nobody."""
     passed: set[Seat] = set()
     for lane, seqs in by_lane(sorted(seats)).items():
-        for start in range(0, len(seqs), PLACES_MAX):
+        ranks = room.draw.ranks(lane, seqs)
+        for start in range(0, len(ranks), PLACES_MAX):
             try:
                 reply = await PASS_BY(
                     line.redis,
@@ -44,14 +45,14 @@ async def pass_by(line: Line, room: Room, seats: Iterable[Seat]) -> set[Seat]:
                     unwritten=keys.unwritten(room.event_id, room.epoch),
                     taken=keys.taken(room.event_id, room.epoch, lane),
                     done=keys.done(room.event_id, room.epoch, lane),
-                    epoch=room.epoch,
+                    epoch=room.draw.generation,
                     lane=lane,
                     clock_offset_ms=line.clock_offset_ms,
-                    join_seqs=seqs[start : start + PLACES_MAX],
+                    join_seqs=ranks[start : start + PLACES_MAX],
                 )
             except ENGINE_AWAY:
                 return passed
             if word(reply) == "ok":
-                passed.update((lane, seq) for seq in reply[1:])
+                passed.update((lane, room.draw.entry(lane, rank)) for rank in reply[1:])
     PASSED_BY.inc(len(passed))
     return passed

@@ -1,7 +1,7 @@
 """Rooms as the ledger keeps them: configuration, state and audit. The engine is given a copy; the ledger decides."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
@@ -9,9 +9,10 @@ from typing import Any, Literal
 from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from services.queue.draws import COLUMNS, OF_ROOM, Draw, change_order, commit, draw_of
 from services.queue.lanes import add_lanes, engine_fields, set_lanes
 from services.queue.problems import RoomChanged, RoomStateConflict
-from services.queue.tables import lane, room, room_change
+from services.queue.tables import lane, lottery, room, room_change
 from shared.clock import from_datetime
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
@@ -19,6 +20,8 @@ from shared.postgres import AsyncConnection, AsyncEngine
 from shared.problems import UnknownEvent
 
 State = Literal["draft", "open", "paused", "draining", "closed"]
+NEVER_MS = 2**52
+LOTTERY_TOLD = "The sale begins as soon as the lottery is drawn."
 Action = Literal["open", "pause", "resume", "drain", "close"]
 TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
     "open": (frozenset({"draft", "closed", "draining", "open"}), "open"),
@@ -60,13 +63,14 @@ class Room:
     options: RoomOptions
     lanes: tuple[int, ...]
     fence: int
+    draw: Draw
 
     def fields(self) -> list[str]:
         """Names and values of the engine's copy, flat."""
         named: dict[str, Any] = {
             "state": self.state,
             "opens_ms": _ms(self.queue_opens_at) or 0,
-            "starts_ms": _ms(self.sale_starts_at) or 0,
+            "starts_ms": NEVER_MS if self.draw.pending else self.starts_ms or 0,
             "ends_ms": _ms(self.sale_ends_at) or 0,
             "rate_per_s": self.rate_per_s,
             "burst": self.burst,
@@ -90,10 +94,15 @@ class Room:
     def starts_ms(self) -> int | None:
         return _ms(self.sale_starts_at)
 
+    def told(self, at_ms: int) -> str | None:
+        """What everybody in the line reads: the operator's words, or why the sale has not begun."""
+        waits = self.draw.pending and self.starts_ms is not None and at_ms >= self.starts_ms
+        return self.message or (LOTTERY_TOLD if waits else None)
+
     def configuration(self) -> dict[str, Any]:
         """What operators see and the audit keeps."""
-        hidden = {"event_id", "fill", "engine", "lanes", "fence", "options"}
-        told = {name: value for name, value in asdict(self).items() if name not in hidden}
+        hidden = {"event_id", "fill", "engine", "lanes", "fence", "options", "draw"}
+        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
         plain = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in told.items()}
         return plain | self.options.model_dump(mode="json")
 
@@ -105,11 +114,12 @@ def _ms(at: datetime | None) -> int | None:
 _of_room = select(lane.c.lane).where(lane.c.event_id == room.c.event_id, lane.c.epoch == room.c.epoch)
 _lanes = func.array(_of_room.scalar_subquery()).label("lanes")
 _fence = func.hashtextextended("queue " + room.c.event_id, 0).label("fence")
-_room = select(room, _lanes, _fence)
+_room = select(room, _lanes, _fence, *COLUMNS).join_from(room, lottery, OF_ROOM, isouter=True)
 
 
 def _from(row: Row[Any]) -> Room:
     named = row._asdict()
+    named["draw"] = draw_of(named)
     given = {field.name: named[field.name] for field in fields(Room)}
     options = RoomOptions.model_validate(named["options"])
     return Room(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
@@ -131,6 +141,11 @@ class Rooms:
     async def get(self, event_id: str) -> Room:
         """As remembered, or else from the ledger. Raises `UnknownEvent`."""
         return self.known.get(event_id) or await self.read(event_id)
+
+    def draw(self, event_id: str, epoch: int) -> Draw:
+        """In which order this epoch's line is called, as far as we have heard."""
+        room = self.known.get(event_id)
+        return room.draw if room is not None and room.epoch == epoch else Draw(epoch)
 
     async def read(self, event_id: str) -> Room:
         """From the ledger. Raises `UnknownEvent`."""
@@ -165,6 +180,8 @@ class Rooms:
             created = bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
             if created:
                 await add_lanes(connection, file.event_id, 1, [one.lane for one in file.room.lanes])
+                if file.room.ordering == "lottery":
+                    await commit(connection, file.event_id, 1)
                 now = await read(connection, file.event_id)
                 await _audit(connection, now, actor=actor, action="create", reason=None, before=None)
             else:
@@ -219,6 +236,8 @@ class Rooms:
             _require(before, version)
             epoch = before.epoch + 1
             await add_lanes(connection, event_id, epoch, before.lanes)
+            if before.ordering == "lottery":
+                await commit(connection, event_id, epoch)
             now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
         return self._remember(now)
 
@@ -249,6 +268,8 @@ async def _change(
     lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)
     if lanes != set(before.lanes):
         await set_lanes(connection, event_id, before.epoch, lanes)
+    if _changes_order(before, wanted):
+        await change_order(connection, event_id, before.epoch, wanted.get("ordering", before.ordering))
     await connection.execute(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )
@@ -262,6 +283,11 @@ def _require(room: Room, version: int | None) -> None:
         raise RoomChanged(version=room.version)
 
 
+def _changes_order(before: Room, wanted: Mapping[str, Any]) -> bool:
+    options: RoomOptions = wanted.get("options", before.options)
+    return bool(wanted.get("ordering", before.ordering) != before.ordering or options.lottery != before.options.lottery)
+
+
 def _with_options(room: Room, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Options named one by one, put into their place beside those that stay."""
     named = {name: value for name, value in wanted.items() if name in RoomOptions.model_fields}
@@ -271,6 +297,11 @@ def _with_options(room: Room, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _columns(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {name: v.model_dump(mode="json") if isinstance(v, RoomOptions) else v for name, v in wanted.items()}
+
+
+async def note(connection: AsyncConnection, now: Room, *, actor: str, action: str, reason: str | None) -> None:
+    """Puts into the audit trail what changed no configuration."""
+    await _audit(connection, now, actor=actor, action=action, reason=reason, before=now)
 
 
 async def _audit(

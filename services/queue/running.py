@@ -11,6 +11,7 @@ from services.queue.gatekeeper import Gatekeeper
 from services.queue.joins import Joins
 from services.queue.life import Life
 from services.queue.line import Line
+from services.queue.lottery import Lottery
 from services.queue.recovery import Recovery
 from services.queue.rooms import Rooms
 from services.queue.sessions import Sessions
@@ -29,6 +30,7 @@ class Running:
     recovery: Recovery
     sessions: Sessions
     gatekeeper: Gatekeeper
+    lottery: Lottery
     codes: CodeBook
     floors: Floors
     steering: Steering

@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 from services.queue.rooms import State
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
-from shared.contracts.room_options import Entry, Friction, GatePart, PacePart
+from shared.contracts.room_options import Entry, Friction, GatePart, LotteryRules, PacePart
 from shared.inputs import Body
 
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
@@ -40,6 +40,15 @@ class RoomPatch(Body):
 
 
 NULLABLE = frozenset({"max_line", "queue_opens_at", "sale_starts_at", "sale_ends_at"})
+
+
+class LotteryDraw(Body):
+    """The public value as it was published, spaces around it aside; the lottery is drawn with these very characters."""
+
+    public_value: Annotated[
+        str, StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f]*$", min_length=1, max_length=500)
+    ]
+    reason: Reason | None = None
 
 
 class Step(Body):
@@ -145,6 +154,7 @@ class RoomView(BaseModel):
     tickets_per_order: int
     stock_coupling: bool
     ordering: str
+    lottery: LotteryRules | None
     queue_opens_at: AwareDatetime | None
     sale_starts_at: AwareDatetime | None
     sale_ends_at: AwareDatetime | None

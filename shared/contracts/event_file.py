@@ -21,7 +21,7 @@ class RoomPart(RoomOptions):
     queue_opens_at: AwareDatetime | None = None
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
-    ordering: Literal["fifo"] = "fifo"
+    ordering: Literal["fifo", "lottery"] = "fifo"
     rate_per_s: float = Field(50, ge=0, le=100_000, description="0 calls nobody, 0.5 one every two seconds")
     burst: int = Field(50, ge=1, le=100_000)
     max_active: int = Field(2000, ge=0, le=1_000_000)
@@ -38,6 +38,14 @@ class RoomPart(RoomOptions):
         times: list[datetime] = [t for t in (self.queue_opens_at, self.sale_starts_at, self.sale_ends_at) if t]
         if times != sorted(times):
             raise ValueError("queue_opens_at, sale_starts_at and sale_ends_at must be in that order")
+        return self
+
+    @model_validator(mode="after")
+    def _lottery_has_rules(self) -> Self:
+        if (self.ordering == "lottery") != (self.lottery is not None):
+            raise ValueError("ordering: lottery and the part `lottery` come together")
+        if self.lottery and self.queue_opens_at and self.lottery.entry_closes_at <= self.queue_opens_at:
+            raise ValueError("lottery.entry_closes_at must be after queue_opens_at")
         return self
 
 

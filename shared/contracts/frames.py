@@ -72,6 +72,20 @@ class Throttled(BaseModel):
                     "orders-full", "easing", "recovering"]  # fmt: skip
 
 
+class LaneDraw(BaseModel):
+    """What the ranks of one lane are computed with (`shared/lottery.py`)."""
+
+    entrants_n: int
+    key: str
+
+
+class LotteryFrame(BaseModel):
+    """How far the lottery is; `lanes` is empty until it is drawn, and from then on public."""
+
+    stage: Literal["open", "closed", "drawn"]
+    lanes: dict[int, LaneDraw] = {}
+
+
 class LineFrame(Frame):
     """The line as everybody sees it; `lanes` holds lane 0 as well. `rate_per_s` is what is in force, `calls_per_s` and
     `live_ratio` are measured. `full`: every slot is taken, so it is not the rate that holds the line up.
@@ -90,6 +104,7 @@ class LineFrame(Frame):
     options: RoomOptions = RoomOptions()
     throttled: Throttled | None = None
     full: bool = False
+    lottery: LotteryFrame | None = None
 
 
 class Revoked(BaseModel):

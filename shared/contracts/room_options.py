@@ -5,10 +5,10 @@ The line's frame carries them, so that whoever hears of a room knows its rules.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, model_validator
 
 from shared.contracts.lanes import GENERAL, Lanes
-from shared.inputs import Body
+from shared.inputs import Body, PlainText
 
 SiteOrigin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?$")]
 PathPattern = Annotated[
@@ -88,6 +88,26 @@ class PacePart(Body):
         return self
 
 
+class PublicValue(Body):
+    """What the lottery is drawn with besides the seed: named in advance, known to nobody before `known_at`."""
+
+    what: PlainText
+    known_at: AwareDatetime
+
+
+class LotteryRules(Body):
+    """How the pre-queue is drawn; `ordering: lottery` needs them. Who joined before `entry_closes_at` takes part."""
+
+    entry_closes_at: AwareDatetime
+    public_value: PublicValue
+
+    @model_validator(mode="after")
+    def _closes_first(self) -> Self:
+        if self.entry_closes_at >= self.public_value.known_at:
+            raise ValueError("entry_closes_at must be before the public value is known")
+        return self
+
+
 class RoomOptions(Body):
     """Every part is optional and has defaults that change nothing."""
 
@@ -97,3 +117,4 @@ class RoomOptions(Body):
     friction: Friction = Friction()
     lanes: Lanes = (GENERAL,)
     pace: PacePart = PacePart()
+    lottery: LotteryRules | None = None

@@ -19,6 +19,7 @@ from bench.our_design import Ours, OursDurable
 from bench.stage import Stage, Turn
 from onsale.engines import Engines
 from services.queue import recovery
+from services.queue.draws import Draw
 from shared.contracts.event_file import EventFile
 
 
@@ -72,7 +73,7 @@ async def test_a_ledger_to_be_found_again_has_every_kind_of_place(turn: Turn) ->
     async with queue(turn) as line:
         await turn.sql(*sizes.sql())
         async with line.running.recovery._engine.connect() as connection:
-            told = await recovery.ask(connection, "bench", 1)
+            told = await recovery.ask(connection, "bench", Draw(1))
     assert told.lanes == {0: (300, 3_000)}
     assert 40 <= len(told.called) // 2 <= 50
     assert 90 <= len(told.active) // 2 <= 100

@@ -15,7 +15,8 @@ from starlette.responses import Response
 
 from shared.auth import SERVICE_HEADER, check_service_call
 from shared.clock import now_ms
-from shared.contracts.frames import LaneHead, LineFrame, Revoked
+from shared.contracts.frames import LaneHead, LineFrame, LotteryFrame, Revoked
+from shared.contracts.lottery import PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
     Claimed,
@@ -35,7 +36,7 @@ from shared.contracts.queue import (
     StatusAnswer,
 )
 from shared.order_tokens import checkout_key
-from shared.problems import Problem, StaleEpoch, Unavailable, UnknownEvent
+from shared.problems import NoLottery, Problem, StaleEpoch, Unavailable, UnknownEvent
 from shared.settings import development_keys
 from shared.tokens import Pass, sign_pass
 
@@ -57,6 +58,8 @@ class FakeRoom:
     message: str | None = None
     sale_starts_at_ms: int | None = None
     throttled: dict[str, Any] | None = None
+    lottery: PublishedLottery | None = None
+    draw: LotteryFrame | None = None
     refuse: str | None = None
     signed_in_only: bool = False
     holders: list[str] = field(default_factory=list)
@@ -70,7 +73,7 @@ class FakeRoom:
                 "event_id": self.event_id, "epoch": self.epoch, "version": self.version, "ready": self.ready,
                 "at_ms": now_ms(), "state": self.state, "rate_per_s": self.rate_per_s, "message": self.message,
                 "calls_per_s": self.calls_per_s, "sale_starts_at_ms": self.sale_starts_at_ms,
-                "throttled": self.throttled,
+                "throttled": self.throttled, "lottery": self.draw,
                 "options": {"entry": {"signed_in_only": self.signed_in_only}, **self.options},
                 "lanes": {0: LaneHead(head_seq=self.head_seq, tail_seq=len(self.holders))},
             }
@@ -110,6 +113,7 @@ class FakeQueue:
             "/releases": (PlacesQuestion, self.release),
             "/rooms/revoked": (RoomQuestion, self.revoked),
             "/life": (LifeReport, lambda report: LifeAnswer(report_again_s=0.2)),
+            "/lottery": (RoomQuestion, self.lottery),
             "/rooms/frame": (RoomQuestion, lambda question: self.room(question.event_id).frame()),
         }
 
@@ -150,6 +154,12 @@ class FakeQueue:
         if epoch not in (None, room.epoch):
             raise StaleEpoch
         return room
+
+    def lottery(self, question: RoomQuestion) -> BaseModel:
+        told = self.room(question.event_id).lottery
+        if told is None:
+            raise NoLottery
+        return told
 
     def join(self, batch: JoinBatch) -> JoinAnswer:
         room = self.room(batch.event_id)

@@ -207,3 +207,17 @@ async def test_reports_of_life_are_answered_with_when_to_report_again(admin, que
     assert await redis.zcard("queue:reporters") == 1
     await queue_client.report_life(LifeReport(reporter="gateway-1", goodbye=True, events=[]))
     assert await redis.zcard("queue:reporters") == 0
+
+
+async def test_a_lottery_that_nobody_could_enter_is_not_opened(admin):
+    value = {"what": "an index", "known_at": "2020-01-01T12:00:00Z"}
+    rules = {"entry_closes_at": "2020-01-01T10:00:00Z", "public_value": value}
+    assert (await put(admin, ordering="lottery", lottery=rules)).json()["lottery"] == rules
+    refused = await admin.post(f"/admin/queue/events/{EVENT}/room/open")
+    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/room-state-conflict")
+    assert (await admin.get(f"/admin/queue/events/{EVENT}/room")).json()["state"] == "draft"
+    for text in ("", "  ", "x" * 501, "a\u0000b"):
+        body = {"public_value": text}
+        assert (await admin.post(f"/admin/queue/events/{EVENT}/lottery/draw", json=body)).status_code == 422
+    early = await admin.post(f"/admin/queue/events/{EVENT}/lottery/draw", json={"public_value": "1"}, headers=VIEWER)
+    assert early.status_code == 403

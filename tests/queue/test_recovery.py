@@ -10,6 +10,7 @@ from sqlalchemy import text
 from services.queue import ledger, placing
 from services.queue import line as line_room
 from services.queue.app import build
+from services.queue.draws import Draw
 from services.queue.ledger import Of
 from services.queue.line import EngineNotReady
 from services.queue.recovery import ask
@@ -348,7 +349,7 @@ async def test_the_engine_is_filled_with_exact_bitmaps(queue: Queue):
     await queue.crowd(40)
     await queue.running.sessions.close(EVENT, 1, [(0, n) for n in (1, 8, *range(15, 34))], how="left", unclaimed=True)
     async with queue.engine.connect() as connection:
-        told = await ask(connection, EVENT, 1)
+        told = await ask(connection, EVENT, Draw(1))
     bits = told.done[0]
     assert [n for n in range(len(bits) * 8) if bits[n // 8] & 128 >> n % 8] == [1, 8, *range(15, 34)]
     assert told.lanes == {0: (0, 40)}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.order_tokens import checkout_key, read_order_token, sign_order_token
 from shared.problems import BadCredential
 from shared.settings import development_keys
 from shared.tokens import (
@@ -18,10 +19,7 @@ from shared.tokens import (
     QueueToken,
     QueueTokens,
     b64,
-    checkout_key,
     jwks,
-    read_order_token,
-    sign_order_token,
     sign_pass,
 )
 

@@ -7,7 +7,7 @@
 -- KEYS[4] misses hash calls each place let pass
 -- KEYS[5] unwritten zset changes not yet in the ledger
 -- KEYS[6+] lane_keys list per lane: inflight, seen:0, seen:1, seen:2, taken, done
--- ARGV[1] epoch int the room's epoch
+-- ARGV[1] epoch str the room's epoch, with .1 behind it once its lottery is drawn and ranks count
 -- ARGV[2] fill int number of this filling, risen in the ledger before it was read
 -- ARGV[3] ramp int 1: the rate ramps up, as after a loss
 -- ARGV[4] clock_offset_ms int moves the engine's clock; 0 outside tests

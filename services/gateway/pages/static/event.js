@@ -10,6 +10,7 @@ import { date, time } from "./format.js";
 import { Hold } from "./hold.js";
 import { Line } from "./line.js";
 import { Lobby, describe } from "./lobby.js";
+import { Lottery } from "./lottery.js";
 import { browser } from "./memory.js";
 import { Sections } from "./sections.js";
 import { Stock } from "./stock.js";
@@ -65,6 +66,7 @@ class Journey {
       ended: new Ended({ eventId, join }),
     };
     sections.render();
+    new Lottery({ eventId, line }).render();
     line.addEventListener("change", () => this.follow());
   }
 

@@ -102,8 +102,14 @@ export class Line extends EventTarget {
   }
 
   get position() {
+    if (this.#rank === null) return null;
+    return Math.max(0, this.#rank - (this.#heads.get(this.place.lane) ?? 0));
+  }
+
+  /** Where this place stands: as it joined, or as its lottery was drawn; null before the draw. */
+  get #rank() {
     if (this.place === null) return null;
-    return Math.max(0, this.place.join_seq - (this.#heads.get(this.place.lane) ?? 0));
+    return this.frame?.lottery === undefined ? this.place.join_seq : (this.place.rank ?? null);
   }
 
   /** Seconds, or null while unknown: the server's last estimate, shrinking with the position. */
@@ -142,7 +148,7 @@ export class Line extends EventTarget {
     if (answer.lane !== undefined) browser(laneKey, answer.lane);
     this.place = { ...answer, lane };
     const ahead = answer.position_in_queue ?? NaN;
-    this.#head(lane, answer.head_seq ?? answer.join_seq - ahead);
+    this.#head(lane, answer.head_seq ?? (answer.rank ?? answer.join_seq) - ahead);
     this.#anchor = { seconds: this.#promised(answer), position: this.position };
     this.#changed();
   }

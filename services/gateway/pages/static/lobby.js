@@ -4,9 +4,10 @@ import { countdown } from "./clock.js";
 import { byId, show, trouble, write } from "./dom.js";
 import { count, hour, money, plural, remaining } from "./format.js";
 
+const ORDERED = "You will be called in order, first come, first served.";
 const WORDS = {
   prequeue: ["The sale has not started", "Join now, get your place, and wait here until it does.", "Join the line"],
-  open: ["The sale is on", "Join the line. You will be called in order, first come, first served.", "Join the line"],
+  open: ["The sale is on", `Join the line. ${ORDERED}`, "Join the line"],
   last_chance: ["Last chance", "Every ticket is in somebody's basket. When some come back, the line moves.", "Join the line"],
   paused: ["The line is paused", "Nobody is being called right now. You can join and keep your place.", "Join the line"],
   draining: ["The sale is ending", "The line takes nobody new. Whoever is in it will still be called."],
@@ -41,7 +42,7 @@ export class Lobby {
     if (!frame || byId("lobby").hidden) return;
     const [title, text, button] = WORDS[frame.state] ?? (frame.state ? WORDS.closed : WORDS.open);
     write("lobby-title", title);
-    write("lobby-text", text);
+    write("lobby-text", frame.lottery ? text.replace(ORDERED, "You will be called in the order of the draw.") : text);
     write("lobby-length", this.#length(frame, button));
     show("join", Boolean(button));
     this.#askForCode(frame, button);

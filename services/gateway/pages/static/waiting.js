@@ -45,12 +45,13 @@ export class Waiting {
     const { place, position } = this.line;
     if (byId("waiting").hidden || !place) return;
     const early = place.status === "prequeue";
+    const drawing = position === null;
     show("before-start", early);
-    show("in-line", !early);
+    show("in-line", !early && !drawing);
     write("join-seq", count(place.join_seq));
     write("lane-name", this.line.laneName ? ` in the line “${this.line.laneName}”` : "");
     if (early) this.#beforeStart(this.line.startsAt);
-    else this.#inLine(position);
+    else if (!drawing) this.#inLine(position);
   }
 
   #inLine(position) {

@@ -1,0 +1,61 @@
+// The lottery of the pre-queue, told in a sentence: what is decided, when the rest will be, and where to check it.
+import { ask } from "./api.js";
+import { byId, show, write } from "./dom.js";
+import { count, hour } from "./format.js";
+
+const ASK_AGAIN_MS = 30_000;
+
+export class Lottery {
+  #told = null;
+  #askedMs = 0;
+  #asking = false;
+
+  constructor({ eventId, line }) {
+    Object.assign(this, { line, path: `/events/${eventId}/queue/lottery` });
+    line.addEventListener("change", () => this.render());
+  }
+
+  render() {
+    const stage = this.line.frame?.lottery;
+    show("lottery", Boolean(stage) && this.line.place?.status !== "completed");
+    if (!stage) return;
+    this.#lookUp(stage);
+    byId("lottery-link").href = this.path;
+    write("lottery-text", this.#text(stage));
+  }
+
+  #text(stage) {
+    const { place } = this.line;
+    const late = place && this.#told?.entrants?.[place.lane] && place.join_seq > this.#told.entrants[place.lane].n;
+    if (late) return "Entry to the lottery had closed when you joined: you come after everybody who took part.";
+    if (stage === "drawn") {
+      const value = this.#told?.public_value;
+      const drawn = value ? `The order was drawn with “${value}”.` : "The order was drawn.";
+      return place?.rank ? `${drawn} Your number ${count(place.join_seq)} got place ${count(place.rank)}.` : drawn;
+    }
+    const what = this.#told?.rules.public_value;
+    const by = what ? ` It is drawn with ${what.what}, known at ${hour(what.known_at)}.` : "";
+    if (stage === "closed") return `Entry to the lottery has closed.${by}`;
+    const until = this.#told ? ` until ${hour(this.#told.rules.entry_closes_at)}` : "";
+    return `The order of this line is drawn by lottery. Whoever joins${until} takes part; being early is no advantage.${by}`;
+  }
+
+  /** The document changes with the stage; asked for in the browser's own time, so that a crowd spreads out. */
+  #lookUp(stage) {
+    const known = this.#told?.stage === stage;
+    if (known || this.#asking || Date.now() - this.#askedMs < (this.#told ? ASK_AGAIN_MS / 10 : 1000)) return;
+    this.#asking = true;
+    setTimeout(() => this.#look(), this.#told ? Math.random() * ASK_AGAIN_MS : 0);
+  }
+
+  async #look() {
+    try {
+      this.#told = await ask("GET", this.path);
+    } catch {
+      // the sentence stays as general as it is; the next change of the line asks again
+    }
+    this.#askedMs = Date.now();
+    this.#asking = false;
+    this.render();
+  }
+}

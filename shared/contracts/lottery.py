@@ -1,0 +1,76 @@
+"""What a lottery publishes at each of its stages: from this alone anyone can check a draw (`onsale lottery verify`)."""
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from shared.contracts.queue import PlaceRef, RoomQuestion
+from shared.contracts.room_options import LotteryRules
+from shared.http import Neighbour
+from shared.lottery import ALGORITHM
+
+HEX_32 = r"^[0-9a-f]{64}$"
+
+
+class Entrants(BaseModel):
+    """Who entered one lane: entry numbers 1 to `n`, `taken` of them by somebody, and the hash over all."""
+
+    model_config = ConfigDict(frozen=True)
+
+    n: int = Field(ge=0)
+    taken: int = Field(0, ge=0)
+    hash: str = Field(pattern=HEX_32)
+
+
+class PublishedLottery(BaseModel):
+    """Null is what is not decided yet. `seed` stays secret until the draw; `commitment` is its SHA-256."""
+
+    model_config = ConfigDict(frozen=True)
+
+    event_id: str
+    epoch: int
+    stage: str
+    algorithm: str = ALGORITHM
+    commitment: str = Field(pattern=HEX_32)
+    committed_at: AwareDatetime
+    queue_opens_at: AwareDatetime | None = None
+    rules: LotteryRules
+    closed_at: AwareDatetime | None = None
+    entrants: dict[int, Entrants] = {}
+    counted_at: AwareDatetime | None = None
+    public_value: str | None = None
+    seed: str | None = Field(None, pattern=HEX_32)
+    drawn_at: AwareDatetime | None = None
+
+
+class ProofQuestion(BaseModel):
+    """A place, as its queue token names it."""
+
+    event_id: str
+    epoch: int
+    place: PlaceRef
+
+
+class EntryProof(BaseModel):
+    """That an entry number was counted with its owner: `receipt` stands for the holder, `path` leads to the hash."""
+
+    model_config = ConfigDict(frozen=True)
+
+    event_id: str
+    epoch: int
+    lane: int = 0
+    entry: int = Field(ge=1)
+    entrants_n: int = Field(ge=1)
+    receipt: str = Field(pattern=HEX_32)
+    path: list[str] = Field(max_length=64)
+
+
+class LotteryClient:
+    """The queue's lotteries, asked over the wire."""
+
+    def __init__(self, neighbour: Neighbour) -> None:
+        self._ask = neighbour.ask
+
+    async def published(self, event_id: str) -> PublishedLottery:
+        return await self._ask("/lottery", RoomQuestion(event_id=event_id), PublishedLottery)
+
+    async def prove(self, question: ProofQuestion) -> EntryProof:
+        return await self._ask("/lottery/proof", question, EntryProof)
