@@ -15,7 +15,7 @@ from bench.stage import Turn
 from services.queue.app import build
 from services.queue.line import Line
 from services.queue.replies import Stock
-from services.queue.rooms import Room
+from services.queue.room import Room
 from services.queue.running import Running
 from services.queue.settings import QueueSettings
 from shared import migrate, postgres, redis

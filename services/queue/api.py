@@ -9,7 +9,8 @@ from services.queue import keys
 from services.queue.audit import audit
 from services.queue.ledger import Of, Tally
 from services.queue.problems import RoomChanged, RoomStateConflict
-from services.queue.rooms import Action, Room
+from services.queue.room import Room
+from services.queue.rooms import Action
 from services.queue.running import Running, running
 from services.queue.schemas import NULLABLE, LaneView, LotteryDraw, Notice, RoomPatch, RoomView, Step
 from shared.auth import Operator, operators

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from services.queue import keys
 from services.queue.ledger import Of, Tally
 from services.queue.pledge import overcalled
-from services.queue.rooms import Room
+from services.queue.room import Room
 from shared.postgres import AsyncConnection, AsyncEngine
 from shared.redis import Redis
 from shared.rollout import outside

@@ -11,7 +11,8 @@ from sqlalchemy import text
 from services.queue.metrics import AUTOTUNE
 from services.queue.overload import Overload
 from services.queue.problems import RoomChanged
-from services.queue.rooms import Room, Rooms
+from services.queue.room import Room
+from services.queue.rooms import Rooms
 from shared.contracts.frames import LineFrame
 from shared.contracts.room_options import PacePart
 

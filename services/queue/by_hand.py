@@ -4,7 +4,7 @@ from services.queue import keys
 from services.queue.gatekeeper import Gatekeeper
 from services.queue.line import Line
 from services.queue.metrics import HANDED
-from services.queue.rooms import Room
+from services.queue.room import Room
 from shared.lua import Script, word
 from shared.problems import Unavailable
 

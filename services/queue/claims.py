@@ -13,7 +13,8 @@ from services.queue.line import EngineNotReady, Line
 from services.queue.metrics import CLAIMED
 from services.queue.replies import Claim, Seen
 from services.queue.rollout import beside, pass_by, refs
-from services.queue.rooms import Room, Rooms
+from services.queue.room import Room
+from services.queue.rooms import Rooms
 from services.queue.sessions import Session, Sessions, jti
 from shared.clock import from_datetime, now_ms
 from shared.contracts.queue import (

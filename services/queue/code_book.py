@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.codes import code_hash, fresh_code
 from services.queue.problems import LaneTakesNoCodes, TooManyCodes
-from services.queue.rooms import Room
+from services.queue.room import Room
 from services.queue.tables import code, room_change
 from shared.postgres import AsyncConnection, AsyncEngine
 

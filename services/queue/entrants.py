@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from services.queue.ledger import Of
-from services.queue.rooms import Room, Rooms
+from services.queue.room import Room
+from services.queue.rooms import Rooms
 from services.queue.tables import lottery
 from shared.contracts.lottery import Entrants, EntryProof, ProofQuestion
 from shared.lottery import CHUNK, leaf, path, receipt, root

@@ -5,7 +5,7 @@ Each process asks once for each epoch and remembers the answer: a claim costs no
 
 from contextlib import suppress
 
-from services.queue.rooms import Room
+from services.queue.room import Room
 from shared.contracts.inventory import InventoryClient, PassFloor
 from shared.problems import UnknownEvent
 

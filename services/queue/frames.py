@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from services.queue.pace import Pace
-from services.queue.rooms import Room
+from services.queue.room import Room
 from shared.clock import now_ms
 from shared.contracts.frames import FRAME_REPEAT_S, LaneHead, LineFrame, Throttled, line_channel
 from shared.redis import Redis

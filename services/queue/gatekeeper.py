@@ -28,7 +28,8 @@ from services.queue.metrics import (
 )
 from services.queue.recovery import Recovery
 from services.queue.replies import Ticked
-from services.queue.rooms import Room, Rooms
+from services.queue.room import Room
+from services.queue.rooms import Rooms
 from services.queue.sessions import Sessions
 from services.queue.stock import StockBoard
 from shared.contracts.frames import LineFrame

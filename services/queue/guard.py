@@ -11,7 +11,7 @@ from services.queue import keys
 from services.queue.line import Line
 from services.queue.metrics import THROTTLED, THROTTLES
 from services.queue.overload import LoadBoard, Overload
-from services.queue.rooms import Room
+from services.queue.room import Room
 from shared.contracts.frames import Throttled
 from shared.logs import data
 from shared.lua import Script, word

@@ -17,7 +17,8 @@ from services.queue.metrics import JOIN_REFUSED, JOINED
 from services.queue.placing import lanes_of, place, place_by_ledger
 from services.queue.replies import Numbers
 from services.queue.rollout import beside, pass_by
-from services.queue.rooms import Room, Rooms
+from services.queue.room import Room
+from services.queue.rooms import Rooms
 from services.queue.work import Outcome, Refused, Work
 from shared.clock import now_ms
 from shared.contracts.frames import LineFrame

@@ -3,7 +3,8 @@
 from collections import defaultdict
 
 from services.queue.line import EngineNotReady, Line
-from services.queue.rooms import Room, Rooms
+from services.queue.room import Room
+from services.queue.rooms import Rooms
 from shared.redis import ENGINE_AWAY
 
 UNLANDED_MAX = 2_000_000

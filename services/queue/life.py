@@ -6,7 +6,8 @@ without a goodbye, or none at all, means that signs may have been lost: then eve
 
 from services.queue import keys
 from services.queue.line import EngineNotReady, Line
-from services.queue.rooms import Room, Rooms
+from services.queue.room import Room
+from services.queue.rooms import Rooms
 from shared.contracts.queue import LifeReport, SignsOfLife
 from shared.problems import StaleEpoch
 from shared.redis import Redis

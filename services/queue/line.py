@@ -12,7 +12,7 @@ import orjson
 from services.queue import keys
 from services.queue.draws import Draw
 from services.queue.replies import Claim, Numbers, Seen, Stock, Ticked, change, due, runs
-from services.queue.rooms import Room
+from services.queue.room import Room
 from shared.lua import Script, word
 from shared.problems import StaleEpoch
 from shared.redis import Redis

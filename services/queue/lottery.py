@@ -16,7 +16,8 @@ from services.queue.ledger import FENCE_ALONE, Of
 from services.queue.line import Line
 from services.queue.problems import RoomStateConflict
 from services.queue.recovery import Recovery
-from services.queue.rooms import Room, Rooms, note, read
+from services.queue.room import Room, read
+from services.queue.rooms import Rooms, note
 from services.queue.tables import lane as lane_table
 from services.queue.tables import lottery
 from services.queue.tables import room as room_table

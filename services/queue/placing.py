@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from services.queue.codes import Coded, CodeRefused
 from services.queue.ledger import Of, joined
-from services.queue.rooms import Room
+from services.queue.room import Room
 from services.queue.work import Work
 from shared.fence import driver_of, fenced
 from shared.postgres import AsyncEngine

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from services.queue.rooms import Room
+from services.queue.room import Room
 from services.queue.schemas import PlanView, PlanWish
 from shared.clock import from_datetime, now_ms, to_datetime
 from shared.contracts.frames import LineFrame

@@ -16,7 +16,8 @@ from services.queue.draws import Draw
 from services.queue.ledger import FENCE_ALONE, Of, Tally
 from services.queue.line import Line
 from services.queue.metrics import REBUILDS
-from services.queue.rooms import Room, Rooms, read
+from services.queue.room import Room, read
+from services.queue.rooms import Rooms
 from services.queue.tables import room as room_table
 from shared.logs import data
 from shared.postgres import AsyncConnection, AsyncEngine, statement

@@ -9,7 +9,7 @@ from services.queue import keys
 from services.queue.ledger import Seat, by_lane
 from services.queue.line import PLACES_MAX, Line
 from services.queue.metrics import PASSED_BY
-from services.queue.rooms import Room
+from services.queue.room import Room
 from shared.contracts.queue import PlaceRef
 from shared.lua import Script, word
 from shared.redis import ENGINE_AWAY

@@ -1,27 +1,21 @@
-"""Rooms as the ledger keeps them: configuration, state and audit. The engine is given a copy; the ledger decides."""
+"""All rooms: how their configuration and state change, with an audit trail. The ledger decides."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.queue.draws import COLUMNS, OF_ROOM, Draw, change_order, commit, draw_of
-from services.queue.lanes import add_lanes, engine_fields, set_lanes
+from services.queue.draws import Draw, change_order, commit
+from services.queue.lanes import add_lanes, set_lanes
 from services.queue.problems import RoomChanged, RoomStateConflict
-from services.queue.tables import lane, lottery, room, room_change
-from shared.clock import from_datetime
+from services.queue.room import EVERY_ROOM, Room, State, from_row, read
+from services.queue.tables import room, room_change
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
 from shared.postgres import AsyncConnection, AsyncEngine
-from shared.problems import UnknownEvent
 
-State = Literal["draft", "open", "paused", "draining", "closed"]
-NEVER_MS = 2**52
-LOTTERY_TOLD = "The sale begins as soon as the lottery is drawn."
 Action = Literal["open", "pause", "resume", "drain", "close"]
 TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
     "open": (frozenset({"draft", "closed", "draining", "open"}), "open"),
@@ -30,99 +24,6 @@ TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
     "drain": (frozenset({"open", "paused", "draining"}), "draining"),
     "close": (frozenset({"draft", "open", "paused", "draining", "closed"}), "closed"),
 }
-
-
-@dataclass(frozen=True)
-class Room:
-    """One event's room. `version` is of its configuration; `fill` counts the fillings of the engine; `fence` is the
-    number of its advisory lock.
-    """
-
-    event_id: str
-    epoch: int
-    version: int
-    fill: int
-    engine: str
-    state: State
-    message: str | None
-    queue_opens_at: datetime | None
-    sale_starts_at: datetime | None
-    sale_ends_at: datetime | None
-    ordering: str
-    rate_per_s: float
-    burst: int
-    max_active: int
-    session_s: int
-    claim_window_s: int
-    liveness_window_s: int
-    max_misses: int
-    returning_share: float
-    max_line: int | None
-    tickets_per_order: int
-    stock_coupling: bool
-    options: RoomOptions
-    lanes: tuple[int, ...]
-    fence: int
-    draw: Draw
-
-    def fields(self) -> list[str]:
-        """Names and values of the engine's copy, flat."""
-        named: dict[str, Any] = {
-            "state": self.state,
-            "opens_ms": _ms(self.queue_opens_at) or 0,
-            "starts_ms": NEVER_MS if self.draw.pending else self.starts_ms or 0,
-            "ends_ms": _ms(self.sale_ends_at) or 0,
-            "rate_per_s": self.rate_per_s,
-            "burst": self.burst,
-            "max_active": self.max_active,
-            "session_s": self.session_s,
-            "claim_window_s": self.claim_window_s,
-            "liveness_window_ms": self.liveness_window_s * 1000,
-            "max_misses": self.max_misses,
-            "returning_share": self.returning_share,
-            "max_line": self.max_line or 0,
-            "stock_coupling": int(self.stock_coupling),
-            **engine_fields(self.options.lanes),
-        }
-        return [str(value) for pair in named.items() for value in pair]
-
-    @property
-    def opens_ms(self) -> int | None:
-        return _ms(self.queue_opens_at)
-
-    @property
-    def starts_ms(self) -> int | None:
-        return _ms(self.sale_starts_at)
-
-    def told(self, at_ms: int) -> str | None:
-        """What everybody in the line reads: the operator's words, or why the sale has not begun."""
-        waits = self.draw.pending and self.starts_ms is not None and at_ms >= self.starts_ms
-        return self.message or (LOTTERY_TOLD if waits else None)
-
-    def configuration(self) -> dict[str, Any]:
-        """What operators see and the audit keeps."""
-        hidden = {"event_id", "fill", "engine", "lanes", "fence", "options", "draw"}
-        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
-        plain = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in told.items()}
-        return plain | self.options.model_dump(mode="json")
-
-
-def _ms(at: datetime | None) -> int | None:
-    return None if at is None else from_datetime(at)
-
-
-_of_room = select(lane.c.lane).where(lane.c.event_id == room.c.event_id, lane.c.epoch == room.c.epoch)
-_lanes = func.array(_of_room.scalar_subquery()).label("lanes")
-_fence = func.hashtextextended("queue " + room.c.event_id, 0).label("fence")
-_room = select(room, _lanes, _fence, *COLUMNS).join_from(room, lottery, OF_ROOM, isouter=True)
-
-
-def _from(row: Row[Any]) -> Room:
-    named = row._asdict()
-    named["draw"] = draw_of(named)
-    given = {field.name: named[field.name] for field in fields(Room)}
-    options = RoomOptions.model_validate(named["options"])
-    return Room(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
 
 
 class Rooms:
@@ -135,8 +36,8 @@ class Rooms:
     async def refresh(self) -> None:
         """Reads every room; one small statement."""
         async with self.engine.connect() as connection:
-            rows = await connection.execute(_room)
-            self.known = {row.event_id: _from(row) for row in rows}
+            rows = await connection.execute(EVERY_ROOM)
+            self.known = {row.event_id: from_row(row) for row in rows}
 
     async def get(self, event_id: str) -> Room:
         """As remembered, or else from the ledger. Raises `UnknownEvent`."""
@@ -240,15 +141,6 @@ class Rooms:
                 await commit(connection, event_id, epoch)
             now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
         return self._remember(now)
-
-
-async def read(connection: AsyncConnection, event_id: str, *, lock: bool = False) -> Room:
-    """The room; raises `UnknownEvent`. `lock` keeps others from changing it until the transaction ends."""
-    statement = _room.where(room.c.event_id == event_id)
-    found = (await connection.execute(statement.with_for_update(of=room) if lock else statement)).first()
-    if found is None:
-        raise UnknownEvent
-    return _from(found)
 
 
 async def _fence_alone(connection: AsyncConnection, event_id: str) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from services.queue.rooms import State
+from services.queue.room import State
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
 from shared.contracts.room_options import Entry, Friction, GatePart, LotteryRules, PacePart

@@ -12,7 +12,7 @@ from services.queue.line import Line
 from services.queue.metrics import ENDED
 from services.queue.replies import Due
 from services.queue.revocations import Revocations
-from services.queue.rooms import Room
+from services.queue.room import Room
 from shared.contracts.inventory import BATCH_MAX, EndSessions, InventoryClient, SessionEnd, SessionRef
 from shared.logs import data
 from shared.postgres import AsyncEngine

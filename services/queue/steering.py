@@ -7,7 +7,8 @@ from services.queue.autotune import Autotune
 from services.queue.floors import Floors
 from services.queue.gatekeeper import Gatekeeper
 from services.queue.guard import Guard
-from services.queue.rooms import Room, Rooms
+from services.queue.room import Room
+from services.queue.rooms import Rooms
 from shared.logs import data
 from shared.postgres import LEDGER_AWAY
 from shared.problems import Problem

@@ -6,7 +6,7 @@ from typing import Literal
 
 from services.queue.codes import CodeRefused
 from services.queue.ledger import Seat
-from services.queue.rooms import Room
+from services.queue.room import Room
 from shared.contracts.queue import Join
 
 Refused = Literal["line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"] | CodeRefused

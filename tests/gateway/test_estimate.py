@@ -202,7 +202,7 @@ def test_who_joined_after_a_change_is_not_told_of_it() -> None:
 
 def test_another_lanes_fans_are_a_reason_and_are_not_forgotten_at_once() -> None:
     def heard(at_ms: int, *, presale: int, before: Line | None = None) -> Line:
-        lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3}]
+        lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
         heads = {0: {"head_seq": 0, "tail_seq": 100}, 1: {"head_seq": 0, "tail_seq": presale}}
         shown = LineFrame.model_validate({
             "event_id": "show", "epoch": 1, "version": at_ms, "ready": True, "at_ms": at_ms, "state": "open",

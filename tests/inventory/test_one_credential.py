@@ -49,7 +49,7 @@ def token(join_seq: int = 1, *, event_id: str = EVENT, epoch: int = 1, keys: Key
 
 
 def line(queue: FakeQueue, *users: str, **facts: Any) -> FakeRoom:
-    holders = ["holder-1", "holder-2", *(holder_of(development_keys("user-holder"), user) for user in users)]
+    holders = ["holder-1", "holder-2", *(holder_of(development_keys("holder"), user) for user in users)]
     return queue.open(EVENT, **{"holders": holders, "head_seq": len(holders), **facts})
 
 

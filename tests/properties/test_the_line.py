@@ -170,7 +170,8 @@ class TheLine(RuleBasedStateMachine):
     def admit_by_hand(self, count: int) -> None:
         self.passes()
         running = self.queue.running
-        room = self.run(running.rooms.get(EVENT))
+        noted = running.rooms.note(EVENT, actor="test", action="admit", reason=None, admit=count)
+        room = self.run(noted)
         self.model.tokens += self.run(by_hand.admit(running.line, running.gatekeeper, room, count))
         self.run(self.look())
 
@@ -256,7 +257,9 @@ class TheLine(RuleBasedStateMachine):
     def engine_and_ledger_agree(self) -> None:
         """The live audit finds nothing, also right after a loss."""
         room = self.run(self.queue.running.rooms.get(EVENT))
-        assert [line for line in self.run(audit(self.engine, self.redis, room)) if not line["holds"]] == []
+        offset_ms = self.queue.running.line.clock_offset_ms
+        lines = self.run(audit(self.engine, self.redis, room, clock_offset_ms=offset_ms))
+        assert [line for line in lines if not line["holds"]] == []
 
     def teardown(self) -> None:
         self.run(self.redis.aclose())

@@ -253,6 +253,8 @@ DOORS = [
     ("GET", "/changes", "viewer"), ("POST", "/room/plan", "viewer"), ("POST", "/room/message", "operator"),
     ("POST", "/room/admit", "operator"), ("POST", "/room/rebuild", "operator"), ("POST", "/room/reset", "admin"),
     *(("POST", f"/room/{action}", "operator") for action in ("open", "pause", "resume", "drain", "close")),
+    ("GET", "/codes", "viewer"), ("POST", "/codes", "operator"), ("POST", "/codes/revoke", "operator"),
+    ("POST", "/lottery/draw", "operator"),
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from services.queue.audit import audit, uneven
 from services.queue.ledger import Tally
 from services.queue.problems import LaneInUse
-from services.queue.rooms import read
+from services.queue.room import read
 from shared.clock import now_ms, to_datetime
 from shared.contracts.queue import Joined
 from tests.queue.conftest import EVENT, Queue, event_file
@@ -44,7 +44,11 @@ async def turn_until(queue: Queue, count: int, *, after_s: float = 0.4) -> tuple
 
 async def broken(queue: Queue) -> list[str]:
     room = await queue.running.rooms.read(EVENT)
-    return [line["detail"] for line in await audit(queue.engine, queue.redis, room) if not line["holds"]]
+    return [
+        line["detail"]
+        for line in await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+        if not line["holds"]
+    ]
 
 
 @pytest.mark.parametrize(("rate_per_s", "after_s", "enough"), [(0.5, 0.4, 30), (1000, 0.2, 600)])

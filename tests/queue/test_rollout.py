@@ -31,7 +31,12 @@ async def test_a_fan_outside_the_share_is_ready_at_once_and_the_line_goes_on(que
     await queue.configure(rate_per_s=1000)
     await queue.turn()
     assert len(await queue.called()) == len(FANS) - 1, "everybody in the line is called once"
-    lines = await audit(queue.engine, queue.redis, await queue.running.rooms.read(EVENT))
+    lines = await audit(
+        queue.engine,
+        queue.redis,
+        await queue.running.rooms.read(EVENT),
+        clock_offset_ms=queue.running.line.clock_offset_ms,
+    )
     assert [line for line in lines if not line["holds"]] == []
 
 
@@ -40,13 +45,20 @@ async def test_the_audit_knows_a_call_beyond_the_head_from_one_beside_the_line(q
     await queue.join(*FANS)
     await queue.configure(rollout_percent=100)
     room = await queue.running.rooms.read(EVENT)
-    assert all(line["holds"] for line in await audit(queue.engine, queue.redis, room))
+    assert all(
+        line["holds"]
+        for line in await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+    )
     within = next(n for n, fan in enumerate(FANS, 1) if fan not in beside(50))
     await queue.sql(
         "INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state) VALUES (:e, 1, 0, :n, 1, 'missed')",
         e=EVENT, n=within,
     )  # fmt: skip
-    broken = [line["invariant"] for line in await audit(queue.engine, queue.redis, room) if not line["holds"]]
+    broken = [
+        line["invariant"]
+        for line in await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+        if not line["holds"]
+    ]
     assert broken == ["5 nobody is called beyond the head"]
 
 

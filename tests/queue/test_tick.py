@@ -250,7 +250,7 @@ async def test_returners_may_take_what_the_main_line_leaves(queue: Queue):
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_the_scan_is_bounded_and_goes_on_where_it_stopped(queue: Queue, without, guarded: bool):
     if not guarded:
-        without("tick", "MAIN_BYTES, RETURNERS_BYTES = 1024, 32768", "MAIN_BYTES, RETURNERS_BYTES = 1024, 1e9")
+        without("tick", "MAIN_BYTES, RETURNERS_BYTES = 32768", "MAIN_BYTES, RETURNERS_BYTES = 1e9")
     await queue.open(rate_per_s=0)
     room, line = await queue.running.rooms.get(EVENT), queue.running.line
     await queue.ears_open()
@@ -270,7 +270,7 @@ async def test_the_scan_is_bounded_and_goes_on_where_it_stopped(queue: Queue, wi
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_the_search_for_returners_is_bounded_and_wraps(queue: Queue, without, guarded: bool):
     if not guarded:
-        without("tick", "RETURNERS_BYTES = 1024, 32768, 8192", "RETURNERS_BYTES = 1024, 32768, 1e9")
+        without("tick", "RETURNERS_BYTES = 32768, 8192", "RETURNERS_BYTES = 32768, 1e9")
     await queue.open(rate_per_s=0)
     await queue.ears_open()
     far = 1_000_000
