@@ -20,7 +20,7 @@ KEPT_PERCENT = 99  # of the buyers seen, so many would have begun to pay within 
 BUYERS_MIN = 100  # fewer than that have no 99th percentile
 STEP_S = 10
 ARMS_MAX = 20
-TIME_MAX_MS = 10_000
+TIME_MAX_MS = 5_000
 
 TIMES = statement(__package__, "hold_times")
 RETURNING = statement(__package__, "fans_returning")

@@ -43,7 +43,20 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    "command", ["up", "serve", "migrate", "simulate", "audit", "events", "room", "room set", "keys rotate", "codes"]
+    "command",
+    [
+        "up",
+        "serve",
+        "migrate",
+        "simulate",
+        "audit",
+        "events",
+        "room",
+        "room set",
+        "keys rotate",
+        "codes",
+        "stock hold-times",
+    ],
 )
 def test_every_command_explains_itself(onsale: Command, command: str) -> None:
     helped = onsale(*command.split(), "--help")

@@ -9,10 +9,8 @@ WITH fan AS (
     GROUP BY holder
 ),
 counted AS (
-    SELECT coalesce(greatest(min(began_at) FILTER (WHERE is_open AND NOT bought),
-                             clock_timestamp() - CAST(:settle_s AS int) * interval '1 second'), 'infinity') AS before
-    FROM fan
-    HAVING count(*) > 0
+    SELECT coalesce(min(began_at), 'infinity') AS before FROM fan
+    WHERE is_open AND NOT bought AND began_at > clock_timestamp() - CAST(:settle_s AS int) * interval '1 second'
 )
 SELECT arm, hold_ttl_s, count(*) FILTER (WHERE began_at < before) AS fans,
        count(*) FILTER (WHERE began_at < before AND bought) AS bought,
