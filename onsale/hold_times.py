@@ -1,6 +1,5 @@
 """`onsale stock hold-times`: how long fans take from hold to payment, on one screen."""
 
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console

@@ -1,13 +1,14 @@
 """A running inventory over real engines, with fans, operators and neighbours to ask it."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
 
+from services.inventory import app as app_room
 from services.inventory.app import create_app
 from services.inventory.room import Room
 from services.inventory.settings import Settings
@@ -97,10 +98,6 @@ class Inventory:
         headers = {"authorization": f"Bearer {make_pass(holder, **kw)}"}
         return await self.fans.request(method, f"/events/{EVENT}/reservations/{reservation_id}{more}", headers=headers)
 
-    async def mine_by(self, token: str, reservation_id: str) -> httpx.Response:
-        headers = {"authorization": f"Bearer {token}"}
-        return await self.fans.get(f"/events/{EVENT}/reservations/{reservation_id}", headers=headers)
-
     async def ask(self, path: str, question: dict[str, Any]) -> Any:
         body = json.dumps(question).encode()
         headers = sign_service_call(development_keys("service"), "POST", f"/internal{path}", body)
@@ -139,7 +136,7 @@ class Inventory:
         await wait_until(is_ready)
 
 
-async def start(settings: Settings) -> AsyncIterator[Inventory]:
+async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         room: Room = app.state.room
@@ -154,12 +151,27 @@ async def start(settings: Settings) -> AsyncIterator[Inventory]:
             yield Inventory(room, fans, neighbours, orders)
 
 
-@pytest.fixture
-def settings(redis_url: str, postgres_url: str) -> Settings:
+def settings_of(redis_url: str, postgres_url: str) -> Settings:
+    """As inventory runs in tests: every loop turns fast."""
     return Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(ADMIN), log_requests=False,
         watch_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
     )  # fmt: skip
+
+
+@pytest.fixture
+def settings(redis_url: str, postgres_url: str) -> Settings:
+    return settings_of(redis_url, postgres_url)
+
+
+@pytest.fixture
+async def still(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Inventory]:
+    """On sale, but without its loops: a test makes every turn by hand."""
+    monkeypatch.setattr(app_room, "_start", lambda *_: None)
+    async for running in start(settings):
+        assert (await running.put(event_file())).status_code == 200
+        await running.room.watcher.look()
+        yield running
 
 
 @pytest.fixture
