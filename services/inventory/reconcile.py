@@ -131,26 +131,26 @@ class Reconciler:
         corrected = await self._correct(layout, stock, old) if old else 0
         if old:
             DRIFT.labels("reconcile").inc(len(old))
-            log.warning("drift.corrected", extra=data(event=layout.event_id, old=len(old), corrected=corrected))
+            log.warning("drift.corrected", extra=data(event_id=layout.event_id, old=len(old), corrected=corrected))
         if last is None or not found or self._clock() - last.at_s >= AGE_S:
             self._last[layout.event_id] = _Look(self._clock(), found - old)
         return {"differences": len(found), "old": len(old), "corrected": corrected}
 
     async def _correct(self, layout: Layout, stock: Stock, old: set[Difference]) -> int:
         """Seats and counts to the ledger's word; holds by asking the ledger what they are; missing ones again."""
+        gone = [what.split(" ")[1] for what, seen, _ in sorted(old) if what.startswith("hold ") and seen == "there"]
+        now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
+        if gone and now_ms:
+            await settle(self._engine, self._gate, layout.event_id, gone, now_ms=now_ms)
+            gate = await read_gate(self._gate.redis, layout.event_id, layout)
+            old = old & set(differences(gate, stock))  # their places went with them: once is enough
         places: list[str | int] = []
-        gone: list[str] = []
         for what, seen, ledger in sorted(old):
             kind, name, *rest = what.split(" ")
             if kind == "seat":
                 places += [name, int(rest[0]), seen, ledger]
             elif kind == "count":
                 places += [name, "count", MARKS[rest[0]], int(ledger) - int(seen)]
-            elif kind == "hold" and seen == "there":
-                gone.append(name)
-        now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
-        if gone and now_ms:
-            await settle(self._engine, self._gate, layout.event_id, gone, now_ms=now_ms)
         corrected = await self._gate.correct(layout.event_id, places)
         missing = [r for r in stock.live if (f"hold {r.reservation_id}", "missing", "there") in old]
         usage = [(what.split(" ", 1)[1], int(ledger)) for what, _, ledger in old if what.startswith("usage ")]

@@ -98,6 +98,10 @@ class Inventory:
         headers = {"authorization": f"Bearer {make_pass(holder, **kw)}"}
         return await self.fans.request(method, f"/events/{EVENT}/reservations/{reservation_id}{more}", headers=headers)
 
+    async def mine_by(self, token: str, reservation_id: str) -> httpx.Response:
+        headers = {"authorization": f"Bearer {token}"}
+        return await self.fans.get(f"/events/{EVENT}/reservations/{reservation_id}", headers=headers)
+
     async def ask(self, path: str, question: dict[str, Any]) -> Any:
         body = json.dumps(question).encode()
         headers = sign_service_call(development_keys("service"), "POST", f"/internal{path}", body)
