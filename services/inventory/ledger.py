@@ -22,7 +22,8 @@ No = Literal["exists", "refused", "stale"]
 BROKEN = (asyncpg.PostgresError, ValueError)
 Outcome = Literal["written"] | No | Exception
 
-OPEN = "BEGIN; SELECT pg_advisory_xact_lock_shared(hashtextextended('inventory gate {event_id}', 0))"
+COMMITTED = "ISOLATION LEVEL READ COMMITTED"  # whatever a pooler makes of our sessions
+OPEN = f"BEGIN {COMMITTED}; SELECT pg_advisory_xact_lock_shared(hashtextextended('inventory gate {{event_id}}', 0))"
 TAKE = importlib.resources.files(__package__).joinpath("sql", "take.sql").read_text()
 
 

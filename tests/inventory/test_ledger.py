@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory import ledger
 from services.inventory.apply import apply
@@ -116,6 +116,27 @@ async def test_one_statement_for_lock_and_epoch_would_let_it_through(
         await _are_waiting(postgres, 1)
         await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
     assert await late == ["written"]
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_repeatable_read_would_let_it_through(
+    postgres: AsyncEngine, postgres_url: str, layout: Layout, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """Its one snapshot is older than the lock it waited for. Sessions may come to us like that; our transactions say
+    what they need.
+    """
+    assert ledger.COMMITTED in ledger.OPEN
+    if not guarded:
+        monkeypatch.setattr(ledger, "OPEN", ledger.OPEN.replace(ledger.COMMITTED, ""))
+    settings = {"server_settings": {"default_transaction_isolation": "repeatable read"}}
+    sleepy = create_async_engine(postgres_url, connect_args=settings)
+    async with postgres.begin() as rebuild:
+        await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
+        late = asyncio.create_task(write(sleepy, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
+        await _are_waiting(postgres, 1)
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
+    assert await late == (["stale"] if guarded else ["written"])
+    await sleepy.dispose()
 
 
 @pytest.mark.parametrize("ordered", [True, False])
