@@ -60,7 +60,7 @@ def _suggestion(found: dict[str, Any]) -> str:
 
 
 def _arms(report: dict[str, Any]) -> Table:
-    table = Table("arm", "hold_ttl_s", "fans", "bought", "conversion (95 %)", "outcome open", title="Two arms")
+    table = Table("arm", "hold_ttl_s", "fans", "bought", "conversion (95 %)", "not counted yet", title="Two arms")
     for arm in report["arms"]:
         conversion = _percent(arm["conversion"]) if arm["conversion"] else ""
         table.add_row(*map(str, (arm["arm"], arm["hold_ttl_s"], arm["fans"], arm["bought"], conversion, arm["open"])))
