@@ -21,6 +21,7 @@ from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
 from onsale.audit import print_audit
 from onsale.child import EngineTrouble
+from onsale.hold_times import hold_times
 from onsale.lanes import codes, lanes_table
 from onsale.lottery import lottery
 from onsale.nginx import nginx_conf
@@ -41,11 +42,14 @@ app = typer.Typer(
 )
 events = typer.Typer(no_args_is_help=True, help="Describe on-sales to a running suite.")
 room = typer.Typer(no_args_is_help=True, help="Steer a waiting room while fans are in it.")
+stock = typer.Typer(no_args_is_help=True, help="Look after what is for sale.")
 app.add_typer(events, name="events")
 app.add_typer(room, name="room")
 app.add_typer(lottery, name="lottery")
 app.add_typer(keys.app, name="keys")
 app.add_typer(codes, name="codes")
+app.add_typer(stock, name="stock")
+stock.command("hold-times")(hold_times)
 app.command("simulate")(simulate)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

@@ -9,6 +9,7 @@ from sqlalchemy import text
 from services.inventory.apply import apply
 from services.inventory.audit import audit, confirmed
 from services.inventory.endings import How, cancel
+from services.inventory.hold_times import hold_times
 from services.inventory.record import Record, read
 from services.inventory.room import Room, room
 from shared.auth import Operator, operators
@@ -79,6 +80,12 @@ async def _read(inventory: Room, reservation_id: str) -> Record:
 async def _cancel(inventory: Room, event_id: str, ids: list[str], *, how: How, operator: Operator) -> list[str]:
     now = now_ms() + inventory.gate.clock_offset_ms
     return await cancel(inventory.engine, inventory.gate, event_id, ids, how=how, now_ms=now, actor=operator.name)
+
+
+@router.get("/events/{event_id}/hold-times", summary="How long fans take from hold to payment")
+async def get_hold_times(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
+    """Percentiles, returning fans, a suggested `hold_ttl_s`, and conversion by arm, from the ledger."""
+    return await hold_times(inventory.engine, inventory.catalogue.layout(event_id))
 
 
 @router.post("/events/{event_id}/reconcile", summary="Compare gate and ledger now")

@@ -28,10 +28,13 @@ from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
+from shared.problems import Unavailable
 from shared.service import Checks, create_service
 from shared.tokens import PassReader, QueueTokens
 from shared.user_jwt import Users, signed_in
 from shared.user_places import UserPlaces
+
+ISOLATION = text("SELECT current_setting('default_transaction_isolation')")
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -116,7 +119,9 @@ def _checks(app: FastAPI) -> Checks:
 
     async def ledger() -> None:
         async with room.reading.connect() as connection:
-            await connection.execute(text("SELECT 1"))
+            level = await connection.scalar(ISOLATION)
+        if level != "read committed":
+            raise Unavailable(f"PostgreSQL sessions are {level}, not read committed: is a pooler in between?")
 
     async def gate() -> None:
         await room.gate.redis.ping()

@@ -245,7 +245,7 @@ def _call(ask: Ask) -> dict[str, Any]:
     return {
         "reservation_id": ask.reservation_id, "holder": ask.holder, "jti": ask.jti, "pass_epoch": ask.pass_epoch,
         "stock_print": ask.stock_print, "body_print": ask.body_print,
-        **ask.wanted, "hold_ttl_ms": layout.hold_ttl_s * 1000,
+        **ask.wanted, "hold_ttl_ms": layout.arm(ask.holder).hold_ttl_s * 1000,
         "tickets_max": layout.tickets_per_customer,
         "live_max": layout.active_reservations_per_customer or LIVE_UNLIMITED_MAX,
     }  # fmt: skip
@@ -255,6 +255,7 @@ def _take(ask: Ask, word: Gated) -> Take:
     return Take(
         word.reservation_id, ask.holder, ask.basket, ask.layout.currency, word.until_ms,
         f"{ask.stock_print}.{ask.body_print}", lane=ask.lane, join_seq=ask.join_seq, email=ask.email,
+        arm=ask.layout.arm(ask.holder),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from services.inventory import tables
 from services.inventory.basket import Basket, read_basket
 from services.inventory.problems import UnknownSeat, UnknownSection
 from shared.problems import Unavailable, UnknownEvent
+from shared.rollout import within
 
 ROW_END = "|"
 ROWS_SHOWN_AS = {"seated": "Reserved seating", "ga": "General Admission"}
@@ -26,6 +27,13 @@ class Level(NamedTuple):
     first: int
     last: int
     price_minor: int
+
+
+class Arm(NamedTuple):
+    """How long this fan's holds last, and on which side of a comparison that is, if there is one."""
+
+    hold_ttl_s: int
+    name: str | None = None
 
 
 class Zone(NamedTuple):
@@ -107,6 +115,8 @@ class Layout:
     active_reservations_per_customer: int
     open_orders_per_customer: int
     avoid_single_seats: bool
+    hold_ttl_b_s: int | None
+    hold_ttl_b_percent: float
     gate_epoch: int
     version: int
     pass_floor: int
@@ -118,6 +128,13 @@ class Layout:
         if found is None or (kind and found.kind != kind):
             raise UnknownSection(f"There is no section {section_id}{' of that kind' if found else ''}.")
         return found
+
+    def arm(self, holder: str) -> Arm:
+        """Always the same for one holder, whatever the waiting room's own shares made of them."""
+        if self.hold_ttl_b_s is None or not self.hold_ttl_b_percent:
+            return Arm(self.hold_ttl_s)
+        in_b = within("hold_ttl", self.event_id, holder, self.hold_ttl_b_percent)
+        return Arm(self.hold_ttl_b_s, "b") if in_b else Arm(self.hold_ttl_s, "a")
 
     def basket(self, seat_ids: list[str], ga: dict[str, int]) -> Basket:
         """What was asked for, at today's prices; raises `UnknownSeat` or `UnknownSection`."""

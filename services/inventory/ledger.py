@@ -14,6 +14,7 @@ import asyncpg
 
 from services.inventory.basket import Basket
 from services.inventory.facts import Fact, event
+from services.inventory.layout import Arm
 from shared.fence import fenced, is_away
 from shared.postgres import AsyncEngine
 
@@ -21,7 +22,8 @@ No = Literal["exists", "refused", "stale"]
 BROKEN = (asyncpg.PostgresError, ValueError)
 Outcome = Literal["written"] | No | Exception
 
-OPEN = "BEGIN; SELECT pg_advisory_xact_lock_shared(hashtextextended('inventory gate {event_id}', 0))"
+COMMITTED = "ISOLATION LEVEL READ COMMITTED"  # whatever a pooler makes of our sessions
+OPEN = f"BEGIN {COMMITTED}; SELECT pg_advisory_xact_lock_shared(hashtextextended('inventory gate {{event_id}}', 0))"
 TAKE = importlib.resources.files(__package__).joinpath("sql", "take.sql").read_text()
 
 
@@ -39,6 +41,7 @@ class Take:
     join_seq: int = 0
     user_id: str | None = None
     email: str | None = None
+    arm: Arm | None = None
 
 
 class Short(Exception):
@@ -125,10 +128,10 @@ class _Asked(NamedTuple):
             wanted[section_id] += quantity
         rows = [
             (t.reservation_id, t.holder, t.user_id, t.email, t.lane, t.join_seq, t.basket.total_minor, t.until_ms,
-             t.fingerprint)
+             t.fingerprint, *(t.arm or (None, None)))
             for t in takes
         ]  # fmt: skip
-        return cls(_columns(rows, 9), _columns(tickets, 4), _columns(list(wanted.items()), 2), _columns(seats, 4))
+        return cls(_columns(rows, 11), _columns(tickets, 4), _columns(list(wanted.items()), 2), _columns(seats, 4))
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:

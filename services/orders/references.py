@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import unicodedata
 
 from shared.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing
 from shared.tokens import Keyring, b64
@@ -19,8 +20,11 @@ def order_reference(keys: Keyring, principal: str, key: str) -> str:
 
 
 def customer_key(keys: Keyring, email: str) -> str:
-    """One customer across holders, without telling inventory who."""
-    return b64(keys.mac("customer", email.strip().casefold()))
+    """One customer across holders, without telling inventory who: the same e-mail however it is typed. Dots and tags
+    before the @ stay: whether they name the same mailbox only its provider knows.
+    """
+    typed = unicodedata.normalize("NFKC", email).strip().casefold()
+    return b64(keys.mac("customer", unicodedata.normalize("NFC", typed).rstrip(".")))
 
 
 def idempotency_key(header: str | None) -> str:

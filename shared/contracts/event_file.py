@@ -60,6 +60,14 @@ class SalesPart(Body):
     avoid_single_seats: bool = Field(True, description="best available leaves no single seat if it can")
     active_reservations_per_customer: int = Field(1, ge=0, le=100)
     open_orders_per_customer: int = Field(1, ge=0, le=100)
+    hold_ttl_b_s: int | None = Field(None, ge=5, le=86_400, description="the other arm of a comparison")
+    hold_ttl_b_percent: float = Field(0, ge=0, le=100, description="share of fans who get it")
+
+    @model_validator(mode="after")
+    def _an_arm_has_a_length(self) -> Self:
+        if self.hold_ttl_b_percent and self.hold_ttl_b_s is None:
+            raise ValueError("hold_ttl_b_percent needs hold_ttl_b_s")
+        return self
 
 
 class PriceLevel(Body):

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory import ledger
 from services.inventory.apply import apply
@@ -134,6 +134,27 @@ async def test_one_statement_for_lock_and_epoch_would_let_it_through(
     assert await late == ["written"]
 
 
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_repeatable_read_would_let_it_through(
+    postgres: AsyncEngine, postgres_url: str, layout: Layout, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """Its one snapshot is older than the lock it waited for. Sessions may come to us like that; our transactions say
+    what they need.
+    """
+    assert ledger.COMMITTED in ledger.OPEN
+    if not guarded:
+        monkeypatch.setattr(ledger, "OPEN", ledger.OPEN.replace(ledger.COMMITTED, ""))
+    settings = {"server_settings": {"default_transaction_isolation": "repeatable read"}}
+    sleepy = create_async_engine(postgres_url, connect_args=settings)
+    async with postgres.begin() as rebuild:
+        await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
+        late = asyncio.create_task(write(sleepy, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
+        await _are_waiting(postgres, 1)
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
+    assert await late == (["stale"] if guarded else ["written"])
+    await sleepy.dispose()
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_batches_in_opposite_order_wait_instead_of_killing_each_other(
     postgres: AsyncEngine, layout: Layout, ordered: bool
@@ -161,7 +182,7 @@ async def _take_seats(
     assert order in ledger.TAKE
     statement = ledger.TAKE if ordered else ledger.TAKE.replace(order, "    FOR UPDATE")
     n = len(seats)
-    nothing: list[list[object]] = [[]] * 15
+    nothing: list[list[object]] = [[]] * 17
     columns = [*nothing, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n]
     off = "".join(f"SET LOCAL enable_{plan} = off;" for plan in ("hashjoin", "mergejoin", "seqscan", "bitmapscan"))
     try:

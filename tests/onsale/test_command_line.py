@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from rich.console import Console
 
-from onsale import cli
+from onsale import cli, hold_times
 from onsale.admin import both_sold
 from onsale.audit import print_audit
 from tests.support.suite import RunningSuite
@@ -25,6 +25,19 @@ class Ended(NamedTuple):
 
 
 Command = Callable[..., Ended]
+TIMES = {"holds": 2, "percentiles_s": dict.fromkeys(hold_times.SHOWN, 12.5),
+         "histogram": [{"from_s": 0, "to_s": 10, "holds": 0}, {"from_s": 10, "to_s": 20, "holds": 2},
+                       {"from_s": 20, "to_s": None, "holds": 0}]}  # fmt: skip
+HALF = {"value": 0.5, "low": 0.3, "high": 0.7}
+REPORT = {
+    "event_id": "arena-2026", "holds": 4, "fans": 3, "to_payment": TIMES, "to_confirmed": TIMES,
+    "returning": {"left": 2, "returned": 1, "bought": 1, "share": HALF},
+    "suggestion": {"hold_ttl_s": 140, "now_s": 600, "kept_percent": 99, "buyers": 200, "buyers_min": 100,
+                   "late_percent": 0.5},
+    "arms": [{"arm": "a", "hold_ttl_s": 600, "fans": 9, "bought": 4, "open": 1, "conversion": HALF},
+             {"arm": "b", "hold_ttl_s": 300, "fans": 0, "bought": 0, "open": 2, "conversion": None}],
+    "b_minus_a": {"value": 0.0, "low": -0.1, "high": 0.1, "verdict": "no difference shown"},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -57,6 +70,7 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         "codes",
         "lottery",
         "lottery verify",
+        "stock hold-times",
     ],
 )
 def test_every_command_explains_itself(onsale: Command, command: str) -> None:
@@ -201,3 +215,13 @@ def test_an_operator_steers_further(operate: Command, suite: RunningSuite) -> No
         "admit: - → 3",
     ):
         assert words in told, told
+
+
+def test_hold_times_are_one_screen(operate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "No hold has ended unpaid." in operate("stock", "hold-times", "arena-2026").stdout
+    assert operate("stock", "hold-times", "nowhere").returncode == 2
+    monkeypatch.setattr(hold_times, "ask", lambda *_: REPORT)
+    shown = operate("stock", "hold-times", "arena-2026").stdout
+    for said in ("4 holds of 3 fans", "12.5 s", "10 to 20 s", "2 fans had a hold end unpaid; 1 held again", "50.0%",
+                 "hold_ttl_s: 140", "no difference shown"):  # fmt: skip
+        assert said in shown

@@ -5,6 +5,6 @@ WITH mine AS MATERIALIZED (
     ORDER BY reservation_id
     FOR UPDATE
 )
-UPDATE inventory.reservation r SET status = 'cancelled', version = r.version + 1
+UPDATE inventory.reservation r SET status = 'cancelled', ended_at = clock_timestamp(), version = r.version + 1
 FROM mine WHERE r.event_id = :event_id AND r.reservation_id = mine.reservation_id
 RETURNING r.reservation_id

@@ -6,6 +6,6 @@ WITH due AS MATERIALIZED (
     ORDER BY r.reservation_id
     FOR UPDATE OF r
 )
-UPDATE inventory.reservation r SET status = 'expired', version = r.version + 1
+UPDATE inventory.reservation r SET status = 'expired', ended_at = clock_timestamp(), version = r.version + 1
 FROM due WHERE r.event_id = :event_id AND r.reservation_id = due.reservation_id
 RETURNING r.reservation_id

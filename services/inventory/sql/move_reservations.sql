@@ -2,6 +2,9 @@
 UPDATE inventory.reservation r
 SET status = step.status, order_reference = step.order_reference, customer_key = coalesce(step.customer_key, r.customer_key),
     reserved_until_ms = step.until_ms, payment_extended = r.payment_extended OR step.status = 'paying',
+    payment_begun_at = CASE WHEN step.status = 'paying' THEN coalesce(r.payment_begun_at, clock_timestamp())
+                            ELSE r.payment_begun_at END,
+    ended_at = CASE WHEN step.status IN ('expired', 'cancelled') THEN clock_timestamp() ELSE r.ended_at END,
     confirmed_at = CASE WHEN step.status = 'confirmed' THEN clock_timestamp() ELSE r.confirmed_at END,
     version = r.version + 1
 FROM unnest(CAST(:event_ids AS text[]), CAST(:ids AS text[]), CAST(:statuses AS text[]), CAST(:references AS text[]),
