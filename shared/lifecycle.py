@@ -41,6 +41,8 @@ class Loops:
                 pause_s = RETRY_FIRST_S
                 wait_s = max(0.0, started + interval_s - clock())
             except Exception:
+                if clock() - started > RETRY_MAX_S:
+                    pause_s = RETRY_FIRST_S  # it ran well for a while: this is another trouble, not the last one again
                 log.exception("loop.failed", extra=data(loop=name, retry_in_s=pause_s))
                 LOOP_FAILURES.labels(name).inc()
                 wait_s, pause_s = pause_s, min(RETRY_MAX_S, pause_s * 2)
