@@ -129,7 +129,7 @@ async def fill(engine: AsyncEngine, gate: Gate, layout: Layout, epoch: int, engi
     for passes in _chunks(stock.revoked, CHUNK):
         flat = [part for jti, at_ms in passes for part in (at_ms, jti)]
         done.append(await REVOKED(redis, **some, epoch=epoch, passes=flat))
-    done.append(await OPEN(redis, gate=keys.gate, epoch=epoch, engine=engine_id))
+    done.append(await OPEN(redis, gate=keys.gate, epoch=epoch, engine=engine_id, stock_version=stock.version))
     return all(word(reply) == "done" for reply in done)
 
 
