@@ -7,7 +7,7 @@ blocked by hand or kept aside for an allotment, never both.
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, text
+from sqlalchemy import Row, TextClause, text
 
 from services.inventory.change import Change, Seat, Spots
 from services.inventory.problems import UnsafeChange
@@ -26,6 +26,11 @@ KEEP = text(
     "FROM unnest(CAST(:section_ids AS text[]), CAST(:ns AS int[])) AS a (section_id, n) "
     "ON CONFLICT (event_id, allotment_id, section_id) DO UPDATE SET kept = inventory.allotment_ga.kept + excluded.kept"
 )
+GIVE = text(
+    "UPDATE inventory.allotment_ga g SET kept = g.kept - a.n "
+    "FROM unnest(CAST(:section_ids AS text[]), CAST(:ns AS int[])) AS a (section_id, n) "
+    "WHERE g.event_id = :event_id AND g.allotment_id = :allotment_id AND g.section_id = a.section_id"
+)
 NAMED_MAX = 20
 
 
@@ -39,7 +44,7 @@ async def keep(change: Change, spots: Spots, *, allotment_id: str | None = None)
     await _seats(change, fresh, blocked=True, allotment_id=allotment_id)
     await _sections(change, Spots(tuple(fresh), spots.ga), sign=1)
     if allotment_id is not None and spots.ga:
-        await _kept(change, spots, allotment_id, sign=1)
+        await _kept(change, spots, allotment_id, KEEP)
 
 
 async def free(change: Change, spots: Spots, *, allotment_id: str | None = None) -> None:
@@ -51,7 +56,7 @@ async def free(change: Change, spots: Spots, *, allotment_id: str | None = None)
     if allotment_id is None:
         await _only_by_hand(change, spots)
     elif spots.ga:
-        await _kept(change, spots, allotment_id, sign=-1)
+        await _kept(change, spots, allotment_id, GIVE)
     await _seats(change, out, blocked=False, allotment_id=allotment_id)
     await _sections(change, Spots(tuple(out), spots.ga), sign=-1)
 
@@ -96,10 +101,10 @@ async def _only_by_hand(change: Change, spots: Spots) -> None:
             raise UnsafeChange(f"{by_hand} places of {section_id} are blocked by hand, not {n}.", blocked=by_hand)
 
 
-async def _kept(change: Change, spots: Spots, allotment_id: str, *, sign: int) -> None:
-    ns = [sign * n for n in spots.ga.values()]
-    values = {"event_id": change.event_id, "allotment_id": allotment_id, "section_ids": list(spots.ga), "ns": ns}
-    await change.connection.execute(KEEP, values)
+async def _kept(change: Change, spots: Spots, allotment_id: str, more_or_less: TextClause) -> None:
+    named = {"section_ids": list(spots.ga), "ns": list(spots.ga.values())}
+    values = {"event_id": change.event_id, "allotment_id": allotment_id, **named}
+    await change.connection.execute(more_or_less, values)
 
 
 async def _seats(change: Change, seats: list[Seat], *, blocked: bool, allotment_id: str | None) -> None:

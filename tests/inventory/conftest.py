@@ -77,6 +77,12 @@ class Inventory:
         answer = await self.fans.request(method, f"/admin/inventory{path}", headers=key)
         return answer.json()
 
+    async def operate(self, method: str, path: str, **body: Any) -> httpx.Response:
+        """What an operator does with this event's stock."""
+        key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
+        sent = {"json": body} if method != "GET" else {"params": body}
+        return await self.fans.request(method, f"/admin/inventory/events/{EVENT}{path}", headers=key, **sent)
+
     async def reserve(
         self,
         holder: str = "fan",
@@ -158,7 +164,7 @@ async def start(settings: Settings) -> AsyncIterator[Inventory]:
 def settings(redis_url: str, postgres_url: str) -> Settings:
     return Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(ADMIN), log_requests=False,
-        watch_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
+        watch_interval_ms=50, open_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
     )  # fmt: skip
 
 

@@ -244,7 +244,7 @@ async def test_correct_and_cap_take_the_ledgers_word(redis: Redis) -> None:
     await gate.cap(E, {"GA": 5})
     after = await state(redis)
     assert after["map"] == "s...|....", "a seat that changed since it was looked at is left alone"
-    assert after["counts"] == {"A:available": 7, "A:sold": 1, "GA:available": 2, "GA:held": 4, "GA:sold": 4}
+    assert after["counts"] == {"A:available": 7, "A:sold": 1, "GA:available": 2, "GA:blocked": 4, "GA:sold": 4}
 
 
 async def test_a_pass_dies_only_while_its_holder_holds_nothing(redis: Redis) -> None:

@@ -18,14 +18,14 @@ def upgrade() -> None:
         ),
         schema=SCHEMA,
     )
-    op.create_check_constraint("ck_section_never_opened_twice", "section", "blocked >= 0", schema=SCHEMA)
+    op.create_check_constraint("never_opened_twice", "section", "blocked >= 0", schema=SCHEMA)
     op.add_column(
         "seat",
         sa.Column("allotment_id", sa.Text, comment="Who a blocked seat is kept aside for; null if blocked by hand."),
         schema=SCHEMA,
     )
     op.create_check_constraint(
-        "ck_seat_kept_aside_is_blocked", "seat", "allotment_id IS NULL OR status = 'blocked'", schema=SCHEMA
+        "kept_aside_is_blocked", "seat", "allotment_id IS NULL OR status = 'blocked'", schema=SCHEMA
     )
     op.create_table(
         "allotment",
@@ -36,7 +36,7 @@ def upgrade() -> None:
         sa.Column("places", JSONB, nullable=False, comment="As it was described."),
         sa.Column("opens_at_ms", sa.BigInteger),
         sa.Column("opened_at", sa.DateTime(timezone=True)),
-        sa.PrimaryKeyConstraint("event_id", "allotment_id", name="pk_allotment"),
+        sa.PrimaryKeyConstraint("event_id", "allotment_id"),
         schema=SCHEMA,
     )
     op.create_index(
@@ -50,8 +50,8 @@ def upgrade() -> None:
         sa.Column(
             "kept", sa.Integer, nullable=False, comment="Still kept aside; part of the section's blocked places."
         ),
-        sa.PrimaryKeyConstraint("event_id", "allotment_id", "section_id", name="pk_allotment_ga"),
-        sa.CheckConstraint("kept >= 0", name="ck_allotment_ga_never_given_twice"),
+        sa.PrimaryKeyConstraint("event_id", "allotment_id", "section_id"),
+        sa.CheckConstraint("kept >= 0", name="never_given_twice"),
         schema=SCHEMA,
     )
     op.create_table(
