@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from onsale import event_files, key_file, keys
+from onsale import event_files, key_file, keys, stock
 from onsale.admin import Admin, Refused
 from onsale.audit import print_audit
 from onsale.child import EngineTrouble
@@ -42,6 +42,7 @@ room = typer.Typer(no_args_is_help=True, help="Steer a waiting room while fans a
 app.add_typer(events, name="events")
 app.add_typer(room, name="room")
 app.add_typer(keys.app, name="keys")
+app.add_typer(stock.app, name="stock")
 app.command("simulate")(simulate)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

@@ -7,7 +7,7 @@ is open stays as a record; its places are ordinary stock.
 import logging
 from typing import Any
 
-from sqlalchemy import RowMapping, func, insert, select, text, update
+from sqlalchemy import RowMapping, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
@@ -28,6 +28,10 @@ OPEN_MAX = 100
 WAITING = text(
     "SELECT event_id, allotment_id, opens_at_ms FROM inventory.allotment "
     "WHERE opened_at IS NULL AND opens_at_ms IS NOT NULL ORDER BY opens_at_ms LIMIT :count_max"
+)
+OPENED = text(
+    "UPDATE inventory.allotment SET opened_at = clock_timestamp() "
+    "WHERE event_id = :event_id AND allotment_id = :allotment_id AND opened_at IS NULL"
 )
 KEPT_SEATS = text(
     "SELECT section_id, position FROM inventory.seat WHERE event_id = :event_id AND allotment_id = :allotment_id "
@@ -84,8 +88,8 @@ async def open_now(change: Change, allotment_id: str, *, due_ms: int | None = No
         raise UnknownAllotment
     if due_ms is not None and (row["opens_at_ms"] is None or row["opens_at_ms"] > due_ms):
         return False
-    opened = update(tables.allotment).where(*_mine(change, allotment_id), tables.allotment.c.opened_at.is_(None))
-    if not (await change.connection.execute(opened.values(opened_at=func.clock_timestamp()))).rowcount:
+    values = {"event_id": change.event_id, "allotment_id": allotment_id}
+    if not (await change.connection.execute(OPENED, values)).rowcount:
         return False
     places = Places.model_validate(row["places"])
     await change.lock(section_ids(places))
