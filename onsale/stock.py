@@ -1,7 +1,7 @@
 """`onsale stock`: what an event has left, held, sold, blocked and kept aside, and how operators change it on sale."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import httpx
 import typer
@@ -120,13 +120,22 @@ def export(
             if answer.is_error:
                 raise Refused(f"The export was refused: {answer.status_code}.")
             with file.open("xb") as written:
-                for part in answer.iter_bytes():
-                    written.write(part)
+                _save(answer, file, written)
     except httpx.HTTPError as broken:
         raise Refused(f"The export broke off: {type(broken).__name__}.") from broken
     except OSError as unwritable:
         raise Refused(f"{file}: {unwritable.strerror}") from unwritable
     out.print(f"{event_id}: {what} written to {file}")
+
+
+def _save(answer: httpx.Response, file: Path, written: BinaryIO) -> None:
+    """All of it or no file."""
+    try:
+        for part in answer.iter_bytes():
+            written.write(part)
+    except BaseException:
+        file.unlink()
+        raise
 
 
 def _say(event_id: str, verb: str, done: dict[str, Any]) -> None:

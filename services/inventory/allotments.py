@@ -20,6 +20,8 @@ from services.inventory.say import say
 from shared.clock import from_datetime, to_datetime
 from shared.contracts.allotments import AllotmentBody, Places
 from shared.logs import data
+from shared.postgres import LEDGER_AWAY
+from shared.problems import Problem
 from shared.redis import ENGINE_AWAY
 
 log = logging.getLogger("onsale.inventory")
@@ -148,7 +150,11 @@ class Opener:
                 return
             due = [row.allotment_id for row in waiting if row.event_id == event_id and row.opens_at_ms <= now_ms]
             for allotment_id in due:
-                await self._open(event_id, allotment_id, now_ms)
+                try:
+                    await self._open(event_id, allotment_id, now_ms)
+                except (Problem, *LEDGER_AWAY) as stuck:
+                    why = data(event=event_id, allotment=allotment_id, error=type(stuck).__name__)
+                    log.warning("allotment.not_opened", extra=why)
 
     async def _open(self, event_id: str, allotment_id: str, now_ms: int) -> None:
         touched = Touched()

@@ -14,12 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from services.inventory.layout import Section
-from services.inventory.problems import StockChanged, UnknownSection
+from services.inventory.problems import StockChanged, UnknownSection, UnsafeChange
 from shared.contracts.allotments import Places
 from shared.problems import UnknownEvent
 
 Seat = tuple[str, int]  # section_id, position
 SEATS_SHOWN_MAX = 200
+SEATS_MAX = 10_000  # their sections sell nothing meanwhile
 LOCK_EVENT = text("SELECT version FROM inventory.event WHERE event_id = :event_id FOR UPDATE")
 COUNTED = ("capacity", "seats_remaining", "blocked")
 
@@ -85,7 +86,9 @@ class Change:
         return Section.of(row)
 
     async def spots(self, places: Places) -> Spots:
-        """Places one by one, their sections locked. Raises `UnknownSection` or `UnknownSeat`."""
+        """Places one by one, their sections locked. Raises `UnknownSection`, `UnknownSeat`, or `UnsafeChange` for more
+        seats than one step may move.
+        """
         await self.lock(section_ids(places))
         seats: set[Seat] = set()
         for seat_id in places.seats:
@@ -97,6 +100,8 @@ class Change:
             width = section.seats_per_row + 1
             for row_n in range(part.rows[0] - 1, part.rows[1]):
                 seats |= {(part.section_id, row_n * width + n) for n in range(section.seats_per_row)}
+            if len(seats) > SEATS_MAX:
+                raise UnsafeChange(f"At most {SEATS_MAX} seats change at a time. Nothing was changed.")
         ga: dict[str, int] = {}
         for some in places.ga:
             self.section(some.section_id, "ga")

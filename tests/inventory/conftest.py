@@ -80,8 +80,8 @@ class Inventory:
     async def operate(self, method: str, path: str, **body: Any) -> httpx.Response:
         """What an operator does with this event's stock."""
         key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
-        sent = {"json": body} if method != "GET" else {"params": body}
-        return await self.fans.request(method, f"/admin/inventory/events/{EVENT}{path}", headers=key, **sent)
+        sent = body if method != "GET" else None
+        return await self.fans.request(method, f"/admin/inventory/events/{EVENT}{path}", headers=key, json=sent)
 
     async def reserve(
         self,

@@ -151,7 +151,7 @@ async def test_opening_while_a_crowd_waits_oversells_nothing(inventory: Inventor
 
     async def fan(i: int) -> None:
         while len(answers) < 200:
-            wish = {"seats": [f"A-{i % 3 + 1}-{i % 5 + 1}"], "ga_section": "GA1", "ga_quantity": 2}
+            wish: dict[str, Any] = {"seats": [f"A-{i % 3 + 1}-{i % 5 + 1}"], "ga_section": "GA1", "ga_quantity": 2}
             answer = await inventory.reserve(f"fan-{i}", **wish)
             answers.append(answer.status_code)
             if answer.status_code == 201:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from services.inventory.exports import defused, seats_csv
 from tests.inventory.conftest import ADMIN, EVENT, Inventory
 
 
-async def sell(inventory: Inventory, holder: str, **wish: object) -> str:
+async def sell(inventory: Inventory, holder: str, **wish: Any) -> str:
     reservation_id = str((await inventory.reserve(holder, **wish)).json()["reservation_id"])
     await inventory.step("begin-payment", reservation_id, f"order-{holder}")
     assert (await inventory.step("confirm", reservation_id, f"order-{holder}"))["word"] == "done"
