@@ -148,17 +148,25 @@ async def test_opening_while_a_crowd_waits_oversells_nothing(inventory: Inventor
                   "ga": [{"section_id": "GA1", "quantity": 20}]}  # fmt: skip
     await inventory.put(with_allotments(everything))
     answers: list[int] = []
+    opened = asyncio.Event()
 
     async def fan(i: int) -> None:
-        while len(answers) < 200:
+        last = False
+        while not last:
+            last = opened.is_set()
             wish: dict[str, Any] = {"seats": [f"A-{i % 3 + 1}-{i % 5 + 1}"], "ga_section": "GA1", "ga_quantity": 2}
             answer = await inventory.reserve(f"fan-{i}", **wish)
             answers.append(answer.status_code)
             if answer.status_code == 201:
                 return
 
-    opening = inventory.operate("POST", "/allotments/band/open")
-    await asyncio.gather(*(fan(i) for i in range(20)), opening)
+    async def operator() -> None:
+        await wait_until(lambda: len(answers) > 20)
+        assert (await inventory.operate("POST", "/allotments/band/open")).is_success
+        opened.set()
+
+    await asyncio.gather(*(fan(i) for i in range(20)), operator())
+    assert set(answers) == {201, 409}
     assert answers.count(201) == 10
     assert await left(inventory, "GA1") == (0, 20)
     assert await inventory.broken() == []
