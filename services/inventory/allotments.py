@@ -53,7 +53,7 @@ async def declare(change: Change, allotment_id: str, wanted: AllotmentBody) -> b
     values = {"name": wanted.name, "kind": wanted.kind, "places": places, "opens_at_ms": opens_at_ms}
     if row is not None and all(row[name] == value for name, value in values.items()):
         return False
-    if row is not None and row["opened_at"] is not None:
+    if row is not None and row["opened_at"] is not None and row["places"] != places:
         raise UnsafeChange(f"The allotment {allotment_id} is open; its places are ordinary stock.")
     if row is None:
         await change.connection.execute(
@@ -62,7 +62,8 @@ async def declare(change: Change, allotment_id: str, wanted: AllotmentBody) -> b
         await keep(change, await change.spots(wanted), allotment_id=allotment_id)
     else:
         await change.connection.execute(update(tables.allotment).where(*_mine(change, allotment_id)).values(**values))
-        await _reshape(change, allotment_id, Places.model_validate(row["places"]), wanted)
+        if row["places"] != places:
+            await _reshape(change, allotment_id, Places.model_validate(row["places"]), wanted)
     change.detail.setdefault("allotments", {})[allotment_id] = values
     return True
 

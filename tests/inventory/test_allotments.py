@@ -12,6 +12,7 @@ from services.inventory.allotments import Opener
 from services.inventory.buffer import take_from_buffer
 from services.inventory.keys import Keys
 from services.inventory.say import say
+from shared.clock import now_ms
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.inventory.test_aside import left, report, statuses
 from tests.support.wait import wait_until
@@ -91,13 +92,17 @@ async def test_an_allotment_changes_until_it_is_open(inventory: Inventory) -> No
     assert (await inventory.put(event_file())).json()["changed"] is False, "one the file no longer names stays"
     await inventory.operate("POST", "/allotments/band/open")
     assert (await inventory.put(with_allotments(BAND))).json()["type"] == "/problems/unsafe-change"
+    assert (await inventory.put(with_allotments({**other, "name": "Guests"}))).json()["changed"] is True
+    assert await left(inventory, "GA1") == (20, 0), "a new name closes nothing"
     assert (await inventory.operate("POST", "/allotments/none/open")).json()["type"] == "/problems/unknown-allotment"
     assert await inventory.broken() == []
 
 
 async def test_its_time_opens_an_allotment_by_the_engines_clock(inventory: Inventory) -> None:
     await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
-    await Opener(inventory.room.engine, inventory.room.gate, inventory.room.catalogue).turn()
+    opener = Opener(inventory.room.engine, inventory.room.gate, inventory.room.catalogue)
+    await opener.turn()
+    await opener._open(EVENT, "band", now_ms())  # its time was moved after it was looked at
     assert await left(inventory, "GA1") == (15, 0), "not yet"
     inventory.travel(61_000)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from services.inventory import aside, say
+from services.inventory import aside, change, say
 from services.inventory.keys import Keys
 from shared.lua import Script
 from tests.inventory.conftest import EVENT, Inventory, event_file
@@ -90,6 +90,15 @@ async def test_what_does_not_exist_is_refused_and_what_is_half_wrong_changes_not
         assert answer.json()["type"] == f"/problems/{slug}", body
     assert await left(inventory, "A") == (15, 0)
     assert (await inventory.operate("GET", "/changes")).json()["changes"][0]["action"] == "apply"
+
+
+async def test_a_change_has_a_limit(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change, "SEATS_MAX", 9)
+    refused = await inventory.operate("POST", "/seats/block", rows=[{"section_id": "A", "rows": [1, 2]}])
+    assert refused.json()["type"] == "/problems/unsafe-change"
+    named = [f"A-1-{n}" for n in range(1, 5001)] + ["A-1-1"]
+    assert (await inventory.operate("POST", "/seats/block", seats=named)).status_code == 400
+    assert await left(inventory, "A") == (15, 0)
 
 
 async def crowd(inventory: Inventory, fans: int = 25) -> list[int]:
@@ -204,7 +213,7 @@ async def test_words_that_overtake_each_other_end_right(
         return found
 
     monkeypatch.setattr(say, "_read", slowly)
-    slow = asyncio.create_task(inventory.operate("POST", "/seats/block", seats=["A-1-1"]))
+    slow = asyncio.create_task(inventory.operate("POST", "/seats/block", seats=["A-1-1", "A-1-3"]))
     await waiting.wait()
     await inventory.operate("POST", "/seats/unblock", seats=["A-1-1"])
     if flushed:
@@ -212,9 +221,37 @@ async def test_words_that_overtake_each_other_end_right(
         await inventory.ready()
     go.set()
     await slow
-    assert await statuses(inventory) == ".....|.....|....."
+    assert await statuses(inventory) == "..x..|.....|....."
     assert (await inventory.reserve(seats=["A-1-1"])).status_code == 201
     assert await inventory.broken() == []
+
+
+async def test_a_refusal_before_the_gate_heard_of_a_block_is_not_counted_twice(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell, waiting, go = say._tell, asyncio.Event(), asyncio.Event()
+
+    async def slowly(*told: Any) -> str:
+        waiting.set()
+        await go.wait()
+        return await tell(*told)
+
+    monkeypatch.setattr(say, "_tell", slowly)
+    slow = asyncio.create_task(inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 16}]))
+    await waiting.wait()
+    refused = await inventory.reserve(ga_section="GA1", ga_quantity=6)
+    assert (refused.status_code, refused.json()["available"]) == (409, {"GA1": 4})
+    go.set()
+    await slow
+    assert await left(inventory, "GA1") == (4, 0)
+    assert await inventory.broken() == []
+
+
+async def test_fans_never_see_less_than_nothing(inventory: Inventory) -> None:
+    """Holds that the ledger will refuse and a block: below zero for a moment."""
+    await inventory.room.gate.redis.hset(KEYS.counts, "GA1:available", "-4")
+    frame = await inventory.room.board.frame(inventory.room.catalogue.layout(EVENT))
+    assert next(section.available for section in frame.sections if section.section_id == "GA1") == 0
 
 
 async def test_a_flushed_engine_learns_again_what_is_blocked_and_kept_aside(inventory: Inventory) -> None:
