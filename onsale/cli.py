@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from onsale import event_files, key_file, keys
+from onsale import event_files, key_file, keys, stock
 from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
 from onsale.audit import print_audit
@@ -42,14 +42,13 @@ app = typer.Typer(
 )
 events = typer.Typer(no_args_is_help=True, help="Describe on-sales to a running suite.")
 room = typer.Typer(no_args_is_help=True, help="Steer a waiting room while fans are in it.")
-stock = typer.Typer(no_args_is_help=True, help="Look after what is for sale.")
 app.add_typer(events, name="events")
 app.add_typer(room, name="room")
 app.add_typer(lottery, name="lottery")
 app.add_typer(keys.app, name="keys")
 app.add_typer(codes, name="codes")
-app.add_typer(stock, name="stock")
-stock.command("hold-times")(hold_times)
+app.add_typer(stock.app, name="stock")
+stock.app.command("hold-times")(hold_times)
 app.command("simulate")(simulate)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

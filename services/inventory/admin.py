@@ -12,6 +12,7 @@ from services.inventory.endings import How, cancel
 from services.inventory.hold_times import hold_times
 from services.inventory.record import Record, read
 from services.inventory.room import Room, room
+from services.inventory.say import say
 from shared.auth import Operator, operators
 from shared.clock import now_ms
 from shared.contracts.event_file import EventFile
@@ -37,11 +38,13 @@ PENDING = text(
 async def put_event(operator: Admin, inventory: InRoom, event_id: EventIdPath, file: EventFile) -> dict[str, Any]:
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the address differ.")
-    changed = await apply(inventory.engine, file)
+    applied = await apply(inventory.engine, file, actor=operator.name)
+    if applied.touched:
+        await say(inventory.engine, inventory.gate, event_id, applied.touched)
     await inventory.watcher.look()
-    log.info("layout.applied", extra=data(event_id=event_id, by=operator.name, changed=changed))
+    log.info("layout.applied", extra=data(event_id=event_id, by=operator.name, changed=applied.changed))
     capacity = sum(section.capacity for section in file.sections)
-    return {"event_id": event_id, "changed": changed, "sections": len(file.sections), "capacity": capacity}
+    return {"event_id": event_id, "changed": applied.changed, "sections": len(file.sections), "capacity": capacity}
 
 
 @router.post("/events/{event_id}/release-all", summary="Give back every hold nobody is paying")

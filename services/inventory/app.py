@@ -8,8 +8,9 @@ from fastapi import FastAPI
 from sqlalchemy import text
 from starlette.routing import Route
 
-from services.inventory import admin, api, internal, reservations, tables
+from services.inventory import admin, api, internal, reservations, stock_admin, tables
 from services.inventory.admission import Admissions
+from services.inventory.allotments import Opener
 from services.inventory.availability import Board
 from services.inventory.gate import Gate
 from services.inventory.layout import Catalogue
@@ -44,8 +45,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     reserve = Route(reservations.Reserve.path, reservations.Reserve, methods=["POST"])
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan, hot_routes=[reserve],
-        routers=[api.router, reservations.router, admin.router], internal_routers=[internal.router], checks=_checks,
-        meter=meter,
+        routers=[api.router, reservations.router, admin.router, stock_admin.router],
+        internal_routers=[internal.router], checks=_checks, meter=meter,
     )  # fmt: skip
     app.state.admin_keys, app.state.meter = settings.admin_keys, meter
     document_reserve(app)
@@ -108,6 +109,8 @@ def _start(loops: Loops, room: Room, relay: Relay) -> None:
     loops.every(settings.watch_interval_ms / 1000, room.watcher.look, name="inventory.watch")
     loops.every(settings.sweep_interval_ms / 1000, room.sweeper.sweep, name="inventory.sweep")
     loops.every(settings.scan_interval_ms / 1000, room.sweeper.scan, name="inventory.scan")
+    opener = Opener(room.engine, room.gate, room.catalogue)
+    loops.every(settings.open_interval_ms / 1000, opener.turn, name="inventory.open")
     loops.every(settings.show_interval_ms / 1000, room.board.show, name="inventory.show")
     loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
     loops.keep(relay.run, name="inventory.relay")

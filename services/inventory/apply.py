@@ -1,43 +1,71 @@
 """An event file into the ledger: the same file again changes nothing, and nobody loses a place they hold or bought.
 
-A change of places is made alone, like a rebuild: it raises the gate's epoch, and every gate is filled anew.
+It is done alone, like a rebuild. Where seats are made or unmade the gate's epoch rises and the gate is filled anew; the
+size of a GA section, prices, limits and allotments change under a gate that goes on selling.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, insert, select, text, update
+from sqlalchemy import RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
+from services.inventory.allotments import declare
+from services.inventory.change import Change, Touched
 from services.inventory.problems import UnsafeChange
 from services.inventory.rebuild import FENCE_ALONE
+from services.inventory.reshape import add, remove, reshape
+from services.inventory.resize import resize
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
 
-SEATS = text(
-    "INSERT INTO inventory.seat (event_id, section_id, position, row, number) "
-    "SELECT :event_id, :section_id, (r - 1) * (CAST(:seats_per_row AS int) + 1) + n - 1, CAST(r AS text), n "
-    "FROM generate_series(1, CAST(:rows AS int)) AS r, generate_series(1, CAST(:seats_per_row AS int)) AS n"
-)
-PLACES = ("kind", "rows", "seats_per_row", "capacity")
+SHAPE = ("kind", "rows", "seats_per_row")
 
 
-async def apply(engine: AsyncEngine, file: EventFile) -> bool:
-    """True when it changed something. Raises `UnsafeChange`, and then nothing was changed."""
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Whether the file changed anything, and what a gate that stays open must be told of."""
+
+    changed: bool
+    touched: Touched
+
+
+async def apply(engine: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None) -> Applied:
+    """Raises `UnsafeChange`, and then nothing was changed."""
     async with engine.begin() as connection:
         await connection.execute(FENCE_ALONE, {"event_id": file.event_id})
-        query = select(tables.event).where(tables.event.c.event_id == file.event_id).with_for_update()
-        event = (await connection.execute(query)).mappings().one_or_none()
+        before = await _event(connection, file)
+        change = Change(connection, file.event_id, before["version"] if before else 0)
+        query = select(tables.section.c.section_id).where(tables.section.c.event_id == file.event_id)
+        await change.lock((await connection.execute(query)).scalars())
+        _same_currency(change, file, before)
+        moved, renamed = await _apply_sections(change, file)
+        for allotment in file.allotments:
+            renamed |= await declare(change, allotment.allotment_id, allotment)
         wanted = _event_row(file)
-        if event is None:
-            await connection.execute(insert(tables.event).values(**wanted))
-        moved, renamed = await _apply_sections(connection, file)
-        changed = event is None or any(event[name] != value for name, value in wanted.items()) or renamed
-        if changed or moved:
-            raised: dict[str, Any] = {"version": tables.event.c.version + 1}
-            raised |= {"gate_epoch": tables.event.c.gate_epoch + 1} if moved else {}
-            where = tables.event.c.event_id == file.event_id
-            await connection.execute(update(tables.event).where(where).values(**wanted, **raised))
-    return changed or moved
+        changed = moved or renamed or before is None or any(before[name] != value for name, value in wanted.items())
+        if changed:
+            raised: dict[str, Any] = {"gate_epoch": tables.event.c.gate_epoch + 1} if moved else {}
+            mine = tables.event.c.event_id == file.event_id
+            await connection.execute(update(tables.event).where(mine).values(**wanted, **raised))
+            change.detail |= {"event": _plain(file), "refilled": moved}
+            await change.write(actor=actor, action="apply", reason=reason)
+    return Applied(changed, Touched() if moved else change.touched)
+
+
+async def _event(connection: AsyncConnection, file: EventFile) -> RowMapping | None:
+    """The event as it was; a new one is made."""
+    query = select(tables.event).where(tables.event.c.event_id == file.event_id).with_for_update()
+    found = (await connection.execute(query)).mappings().one_or_none()
+    if found is None:
+        await connection.execute(insert(tables.event).values(**_event_row(file)))
+    return found
+
+
+def _same_currency(change: Change, file: EventFile, before: RowMapping | None) -> None:
+    taken = sum(row["capacity"] - row["seats_remaining"] - row["blocked"] for row in change.sections.values())
+    if before is not None and before["currency"] != file.currency and taken:
+        raise UnsafeChange(f"{taken} places are held or sold in {before['currency']}; the currency stays.", taken=taken)
 
 
 def _event_row(file: EventFile) -> dict[str, Any]:
@@ -45,6 +73,10 @@ def _event_row(file: EventFile) -> dict[str, Any]:
         "event_id": file.event_id, "name": file.name, "venue": file.venue, "currency": file.currency,
         "starts_at": file.starts_at, **file.sales.model_dump(),
     }  # fmt: skip
+
+
+def _plain(file: EventFile) -> dict[str, Any]:
+    return {name: str(value) if name == "starts_at" else value for name, value in _event_row(file).items()}
 
 
 def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, Any]:
@@ -58,59 +90,25 @@ def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, 
     }  # fmt: skip
 
 
-async def _apply_sections(connection: AsyncConnection, file: EventFile) -> tuple[bool, bool]:
-    """Whether places changed, and whether anything else about sections did."""
-    query = select(tables.section).where(tables.section.c.event_id == file.event_id)
-    rows = (await connection.execute(query.order_by(tables.section.c.section_id).with_for_update())).mappings()
-    existing = {row["section_id"]: row for row in rows}
+async def _apply_sections(change: Change, file: EventFile) -> tuple[bool, bool]:
+    """Whether seats were made or unmade, and whether anything else about sections changed."""
     moved = renamed = False
     for ordinal, section in enumerate(file.sections):
-        wanted, now = _section_row(section, ordinal), existing.pop(section.section_id, None)
+        wanted, now = _section_row(section, ordinal), change.sections.get(section.section_id)
         if now is None:
-            await _add(connection, file.event_id, wanted)
+            await add(change, wanted)
             moved = True
-        elif any(now[name] != wanted[name] for name in PLACES):
-            await _reshape(connection, file.event_id, dict(now), wanted)
+        elif any(now[name] != wanted[name] for name in SHAPE):
+            await reshape(change, now, wanted)
             moved = True
         elif any(now[name] != value for name, value in wanted.items()):
-            where = _which(file.event_id, section.section_id)
-            await connection.execute(update(tables.section).where(*where).values(**wanted))
+            if section.kind == "ga":
+                await resize(change, section.section_id, section.capacity)
+            mine = tables.section.c.event_id == file.event_id, tables.section.c.section_id == section.section_id
+            await change.connection.execute(update(tables.section).where(*mine).values(**wanted))
             renamed = True
-    for gone in existing.values():
-        await _remove(connection, file.event_id, dict(gone))
+    for gone in change.sections.keys() - {section.section_id for section in file.sections}:
+        await remove(change, change.sections[gone])
         moved = True
+    await change.lock(section.section_id for section in file.sections)
     return moved, renamed
-
-
-def _which(event_id: str, section_id: str) -> tuple[Any, Any]:
-    return tables.section.c.event_id == event_id, tables.section.c.section_id == section_id
-
-
-async def _add(connection: AsyncConnection, event_id: str, wanted: dict[str, Any]) -> None:
-    row = {"event_id": event_id, "seats_remaining": wanted["capacity"], **wanted}
-    await connection.execute(insert(tables.section).values(**row))
-    if wanted["kind"] == "seated":
-        names = ("section_id", "rows", "seats_per_row")
-        await connection.execute(SEATS, {"event_id": event_id, **{name: wanted[name] for name in names}})
-
-
-async def _reshape(connection: AsyncConnection, event_id: str, now: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """A GA section may grow, and shrink to what is held and sold; seats change shape only while all are free."""
-    section_id, taken = now["section_id"], now["capacity"] - now["seats_remaining"]
-    if now["kind"] == wanted["kind"] == "ga":
-        if wanted["capacity"] < taken:
-            raise UnsafeChange(f"{taken} places of {section_id} are held or sold.", section_id=section_id, taken=taken)
-        change = {**wanted, "seats_remaining": wanted["capacity"] - taken, "version": now["version"] + 1}
-        await connection.execute(update(tables.section).where(*_which(event_id, section_id)).values(**change))
-        return
-    await _remove(connection, event_id, now)
-    await _add(connection, event_id, wanted)
-
-
-async def _remove(connection: AsyncConnection, event_id: str, now: dict[str, Any]) -> None:
-    section_id, taken = now["section_id"], now["capacity"] - now["seats_remaining"]
-    if taken:
-        raise UnsafeChange(f"{taken} places of {section_id} are held or sold.", section_id=section_id, taken=taken)
-    seats = tables.seat.c.event_id == event_id, tables.seat.c.section_id == section_id
-    await connection.execute(delete(tables.seat).where(*seats))
-    await connection.execute(delete(tables.section).where(*_which(event_id, section_id)))

@@ -72,7 +72,7 @@ class Board:
         counts = {key.decode(): int(value) for key, value in zip(reply[5::2], reply[6::2], strict=True)}
         sections = [
             SectionCounts(
-                section_id=s, available=counts.get(f"{s}:available", 0), held=counts.get(f"{s}:held", 0),
+                section_id=s, available=max(0, counts.get(f"{s}:available", 0)), held=counts.get(f"{s}:held", 0),
                 sold=counts.get(f"{s}:sold", 0), at_ms=at_ms,
             )
             for s in layout.sections

@@ -3,6 +3,7 @@
 The ledger has it; `Catalogue.refresh` is called several times a second and reads again only what changed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -58,6 +59,14 @@ class Section:
     capacity: int
     price_minor: int
     levels: tuple[Level, ...] = ()
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Section":
+        """As the ledger has it."""
+        return cls(
+            row["section_id"], row["name"], row["kind"], row["rows"], row["seats_per_row"], row["capacity"],
+            row["price_minor"] + row["fee_minor"], tuple(_level(level) for level in row["price_levels"]),
+        )  # fmt: skip
 
     @property
     def type(self) -> str:
@@ -214,13 +223,7 @@ class Catalogue:
 
 
 def _layout(event: dict[str, Any], sections: list[dict[str, Any]]) -> Layout:
-    made = [
-        Section(
-            row["section_id"], row["name"], row["kind"], row["rows"], row["seats_per_row"], row["capacity"],
-            row["price_minor"] + row["fee_minor"], tuple(_level(level) for level in row["price_levels"]),
-        )
-        for row in sections
-    ]  # fmt: skip
+    made = [Section.of(row) for row in sections]
     return Layout(**event, sections={section.section_id: section for section in made})
 
 

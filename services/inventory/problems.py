@@ -43,3 +43,15 @@ class UnsafeChange(Problem):
     """This change would take away places that are held or sold."""
 
     status = 409
+
+
+class StockChanged(Problem):
+    """Somebody else changed this event's stock first."""
+
+    status = 409
+
+
+class UnknownAllotment(Problem):
+    """This event has no such allotment."""
+
+    status = 404

@@ -130,7 +130,7 @@ async def fill(engine: AsyncEngine, gate: Gate, layout: Layout, epoch: int, engi
         flat = [part for jti, at_ms in passes for part in (at_ms, jti)]
         done.append(await REVOKED(redis, **some, epoch=epoch, passes=flat))
     await gate.raise_floor(layout.event_id, stock.pass_floor)
-    done.append(await OPEN(redis, gate=keys.gate, epoch=epoch, engine=engine_id))
+    done.append(await OPEN(redis, gate=keys.gate, epoch=epoch, engine=engine_id, stock_version=stock.version))
     return all(word(reply) == "done" for reply in done)
 
 

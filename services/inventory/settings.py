@@ -34,5 +34,6 @@ class Settings(ServiceSettings):
     sweep_interval_ms: int = Field(250, ge=20, le=5000, description="How often due holds are looked for.")
     scan_interval_ms: int = Field(2000, ge=100, le=60_000, description="How often the ledger is scanned for due holds.")
     show_interval_ms: int = Field(250, ge=50, le=5000, description="At most one stock frame per event in this time.")
+    open_interval_ms: int = Field(1000, ge=50, le=60_000, description="How often allotments are looked at for opening.")
     reconcile_interval_s: float = Field(60, ge=1, le=3600, description="How often gate and ledger are compared.")
     load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")

@@ -16,7 +16,7 @@ from shared.postgres import statement
 
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
 SECTION_COUNTS = statement(__package__, "section_counts")
-EVENT = text("SELECT gate_epoch, pass_floor FROM inventory.event WHERE event_id = :event_id")
+EVENT = text("SELECT gate_epoch, version, pass_floor FROM inventory.event WHERE event_id = :event_id")
 SHAPES = text("SELECT section_id, kind, rows, seats_per_row FROM inventory.section WHERE event_id = :event_id")
 GONE_SEATS = text(
     "SELECT section_id, position, status FROM inventory.seat WHERE event_id = :event_id AND status <> 'available'"
@@ -41,24 +41,22 @@ REVOKED = text(
 
 @dataclass(frozen=True, slots=True)
 class SectionStock:
-    """One section; `marks` is its map, empty for GA."""
+    """One section; `marks` is its map, empty for GA. What is kept aside is blocked."""
 
     capacity: int
     available: int
     held: int
     sold: int
+    blocked: int
     marks: str = ""
-
-    @property
-    def blocked(self) -> int:
-        return self.capacity - self.available - self.held - self.sold
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """The ledger of one event at one moment."""
+    """The ledger of one event at one moment; `version` is the event's."""
 
     gate_epoch: int
+    version: int
     sections: dict[str, SectionStock]
     live: list[Record]
     usage: dict[str, int]
@@ -72,7 +70,7 @@ async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
     async with engine.connect() as plain:
         connection = await plain.execution_options(isolation_level="REPEATABLE READ")
         async with connection.begin():
-            epoch, floor = (await connection.execute(EVENT, which)).one()
+            epoch, version, floor = (await connection.execute(EVENT, which)).one()
             counts = await count_sections(connection, event_id)
             maps = await _maps(connection, event_id)
             ids = list((await connection.execute(LIVE, which)).scalars())
@@ -80,11 +78,11 @@ async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
             usage = {row.holder: int(row.tickets) for row in await connection.execute(USAGE, which)}
             revoked = [(row.jti, row.expires_at_ms) for row in await connection.execute(REVOKED, which)]
     sections = {s: _section(row, maps.get(s, "")) for s, row in counts.items()}
-    return Stock(epoch, sections, live, usage, revoked, floor)
+    return Stock(epoch, version, sections, live, usage, revoked, floor)
 
 
 async def count_sections(connection: AsyncConnection, event_id: str) -> dict[str, RowMapping]:
-    """Capacity, available, held and sold by section, in the order of the layout."""
+    """Capacity, available, blocked, held and sold by section, in the order of the layout."""
     rows = (await connection.execute(SECTION_COUNTS, {"event_id": event_id})).mappings()
     return {row["section_id"]: row for row in rows}
 
@@ -102,8 +100,9 @@ async def _maps(connection: AsyncConnection, event_id: str) -> dict[str, str]:
 def _section(row: RowMapping, marks: str) -> SectionStock:
     held, sold = int(row["held"]), int(row["sold"])
     if not marks:
-        return SectionStock(row["capacity"], row["available"], held, sold)
-    return SectionStock(row["capacity"], marks.count("."), marks.count("h"), marks.count("s"), marks)
+        return SectionStock(row["capacity"], row["available"], held, sold, row["blocked"])
+    free, in_hands, gone, out = (marks.count(mark) for mark in ".hsx")
+    return SectionStock(row["capacity"], free, in_hands, gone, out, marks)
 
 
 def gate_counts(section_id: str, section: SectionStock) -> dict[str, Any]:

@@ -63,6 +63,7 @@ section = Table(
     Column("seats_per_row", Integer, nullable=False),
     Column("capacity", Integer, nullable=False),
     Column("seats_remaining", Integer, nullable=False),
+    Column("blocked", Integer, nullable=False, server_default="0", comment="Not for sale: by hand, or kept aside."),
     Column("price_minor", Integer, nullable=False),
     Column("fee_minor", Integer, nullable=False),
     Column("price_levels", JSONB, nullable=False, server_default=text("'[]'")),
@@ -70,6 +71,7 @@ section = Table(
     PrimaryKeyConstraint("event_id", "section_id"),
     CheckConstraint("seats_remaining >= 0", name="never_oversold"),
     CheckConstraint("seats_remaining <= capacity", name="never_more_than_there_is"),
+    CheckConstraint("blocked >= 0", name="never_opened_twice"),
 )
 
 seat = Table(
@@ -82,8 +84,50 @@ seat = Table(
     Column("number", Integer, nullable=False),
     Column("status", Text, nullable=False, server_default="available"),
     Column("reservation_id", Text),
+    Column("allotment_id", Text, comment="Who a blocked seat is kept aside for; null if blocked by hand."),
     PrimaryKeyConstraint("event_id", "section_id", "position"),
     CheckConstraint("(status IN ('held', 'sold')) = (reservation_id IS NOT NULL)", name="owned_while_held_or_sold"),
+    CheckConstraint("allotment_id IS NULL OR status = 'blocked'", name="kept_aside_is_blocked"),
+)
+
+allotment = Table(
+    "allotment",
+    metadata,
+    Column("event_id", Text),
+    Column("allotment_id", Text),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("places", JSONB, nullable=False, comment="As it was described."),
+    Column("opens_at_ms", BigInteger),
+    Column("opened_at", DateTime(timezone=True)),
+    PrimaryKeyConstraint("event_id", "allotment_id"),
+    Index("ix_allotment_due", "opens_at_ms", postgresql_where=text("opened_at IS NULL")),
+)
+
+allotment_ga = Table(
+    "allotment_ga",
+    metadata,
+    Column("event_id", Text),
+    Column("allotment_id", Text),
+    Column("section_id", Text),
+    Column("kept", Integer, nullable=False, comment="Still kept aside; part of the section's blocked places."),
+    PrimaryKeyConstraint("event_id", "allotment_id", "section_id"),
+    CheckConstraint("kept >= 0", name="never_given_twice"),
+)
+
+stock_change = Table(
+    "stock_change",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("event_id", Text, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("reason", Text),
+    Column("version", BigInteger, nullable=False),
+    Column("before", JSONB, nullable=False),
+    Column("after", JSONB, nullable=False),
+    Index("ix_stock_change_event_id", "event_id", "id"),
 )
 
 reservation = Table(

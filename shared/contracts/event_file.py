@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from shared.contracts.allotments import Allotment
 from shared.contracts.room_options import RoomOptions
 from shared.inputs import Body, Currency, EventId, PlainText, SectionId
 
@@ -130,6 +131,7 @@ class EventFile(Body):
     room: RoomPart = RoomPart()
     sales: SalesPart = SalesPart()
     sections: list[Section] = Field(min_length=1, max_length=500)
+    allotments: list[Allotment] = Field(default_factory=list, max_length=200)
 
     @model_validator(mode="after")
     def _one_venue(self) -> Self:
@@ -138,4 +140,11 @@ class EventFile(Body):
             raise ValueError("every section_id must be unique")
         if sum(section.capacity for section in self.sections) > SEATS_PER_EVENT_MAX:
             raise ValueError(f"an event has at most {SEATS_PER_EVENT_MAX} places")
+        return self
+
+    @model_validator(mode="after")
+    def _allotments_have_names_of_their_own(self) -> Self:
+        ids = [allotment.allotment_id for allotment in self.allotments]
+        if len(set(ids)) != len(ids):
+            raise ValueError("every allotment_id must be unique")
         return self

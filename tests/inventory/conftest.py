@@ -78,6 +78,12 @@ class Inventory:
         answer = await self.fans.request(method, f"/admin/inventory{path}", headers=key)
         return answer.json()
 
+    async def operate(self, method: str, path: str, **body: Any) -> httpx.Response:
+        """What an operator does with this event's stock."""
+        key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
+        sent = body if method != "GET" else None
+        return await self.fans.request(method, f"/admin/inventory/events/{EVENT}{path}", headers=key, json=sent)
+
     async def reserve(
         self,
         holder: str = "fan",
@@ -159,7 +165,7 @@ def settings_of(redis_url: str, postgres_url: str) -> Settings:
     """As inventory runs in tests: every loop turns fast."""
     return Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(ADMIN), log_requests=False,
-        watch_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
+        watch_interval_ms=50, open_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
     )  # fmt: skip
 
 

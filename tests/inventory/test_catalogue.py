@@ -83,7 +83,7 @@ async def test_what_is_held_or_sold_cannot_be_taken_away(inventory: Inventory) -
     await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=3)
     for change in (
         lambda f: f["sections"].pop(0),
-        lambda f: f["sections"][0].update(rows=2),
+        lambda f: f["sections"][0].update(seats_per_row=4),
         lambda f: f["sections"][2].update(capacity=2),
     ):
         file = event_file()

@@ -71,6 +71,7 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         "lottery",
         "lottery verify",
         "stock hold-times",
+        "stock",
     ],
 )
 def test_every_command_explains_itself(onsale: Command, command: str) -> None:
@@ -225,3 +226,23 @@ def test_hold_times_are_one_screen(operate: Command, monkeypatch: pytest.MonkeyP
     for said in ("4 holds of 3 fans", "12.5 s", "10 to 20 s", "2 fans had a hold end unpaid; 1 held again", "50.0%",
                  "hold_ttl_s: 140", "no difference shown"):  # fmt: skip
         assert said in shown
+
+
+def test_an_operator_changes_the_stock(operate: Command, suite: RunningSuite, tmp_path: Path) -> None:
+    event_id = asyncio.run(suite.open_event())
+    places = ("--seat", "A-1-1", "--rows", "A:2-3", "--ga", "GA1:5")
+    blocked = operate("stock", "block", event_id, *places, "--reason", "camera")
+    assert blocked.stdout.strip() == f"{event_id}: block", blocked.stderr
+    assert "26" in operate("stock", "show", event_id).stdout, "places out of the sale"
+    assert operate("stock", "unblock", event_id, *places).returncode == 0
+    assert "nothing to change" in operate("stock", "unblock", event_id, "--seat", "A-1-1").stdout
+    assert operate("stock", "resize", event_id, "GA1", "60").returncode == 0
+    wrong = operate("stock", "resize", event_id, "A", "1")
+    assert (wrong.returncode, "no section A of that kind" in wrong.stderr) == (2, True)
+    assert operate("stock", "open", event_id, "nobody").returncode == 2
+    assert "as A:1-3" in operate("stock", "block", event_id, "--rows", "A").stderr
+    seats = tmp_path / "seats.csv"
+    assert operate("stock", "export", event_id, "seats", str(seats)).returncode == 0
+    assert len(seats.read_text().splitlines()) == 41
+    again = operate("stock", "export", event_id, "seats", str(seats))
+    assert (again.returncode, "File exists" in again.stderr) == (2, True)

@@ -1,4 +1,5 @@
--- The ledger refused GA tickets the gate had: the gate may say at most what the ledger has left, at once.
+-- The ledger refused GA tickets the gate had: the gate may say at most what the ledger has left, at once. The rest counts
+-- as blocked: mostly it is, and the word of that is on its way, which says how many are blocked, not how many more.
 -- KEYS[1] gate hash readiness
 -- KEYS[2] counts hash per section
 -- KEYS[3] dirty set sections changed
@@ -11,6 +12,6 @@ if not is_ready(keys.gate) then return 'not-ready' end
 local over = tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) - available_max
 if over <= 0 then return 0 end
 redis.call('HINCRBY', keys.counts, section .. ':available', -over)
-redis.call('HINCRBY', keys.counts, section .. ':held', over)
+redis.call('HINCRBY', keys.counts, section .. ':blocked', over)
 redis.call('SADD', keys.dirty, section)
 return over

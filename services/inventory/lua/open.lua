@@ -2,7 +2,8 @@
 -- KEYS[1] gate hash readiness, epoch, engine
 -- ARGV[1] epoch int of this filling
 -- ARGV[2] engine text which process holds the data
+-- ARGV[3] stock_version int of the event when the ledger was read
 -- Answers done or superseded.
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
-redis.call('HSET', KEYS[1], 'ready', '1', 'engine', ARGV[2])
+redis.call('HSET', KEYS[1], 'ready', '1', 'engine', ARGV[2], 'stock_version', ARGV[3])
 return 'done'

@@ -1,0 +1,66 @@
+"""Stock kept aside: which places, for whom, and when they go on sale.
+
+Places are named by seat, by rows of a section, or by a number in a GA section; all three may stand together.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from shared.inputs import Body, EventId, PlainText, SeatId, SectionId
+
+SEATS_NAMED_MAX = 5_000
+RANGES_MAX = 500
+GA_PLACES_MAX = 500_000
+
+RowNumber = Annotated[int, Field(ge=1, le=1000)]
+
+
+class RowRange(Body):
+    """All seats of some rows of a section, first and last."""
+
+    section_id: SectionId
+    rows: tuple[RowNumber, RowNumber]
+
+    @model_validator(mode="after")
+    def _forwards(self) -> Self:
+        if self.rows[0] > self.rows[1]:
+            raise ValueError("rows: the first comes before the last")
+        return self
+
+
+class GaPlaces(Body):
+    """So many places of a GA section."""
+
+    section_id: SectionId
+    quantity: int = Field(ge=1, le=GA_PLACES_MAX)
+
+
+class Places(Body):
+    """Some places of an event; at least one."""
+
+    seats: list[SeatId] = Field(default_factory=list, max_length=SEATS_NAMED_MAX)
+    rows: list[RowRange] = Field(default_factory=list, max_length=RANGES_MAX)
+    ga: list[GaPlaces] = Field(default_factory=list, max_length=RANGES_MAX)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.seats or self.rows or self.ga):
+            raise ValueError("name seats, rows, or places of a GA section")
+        return self
+
+
+class AllotmentBody(Places):
+    """Places kept aside until `opens_at` or until an operator opens them. A `buffer` is what an oversold section takes
+    from first.
+    """
+
+    name: PlainText
+    kind: Literal["house", "channel", "presale", "buffer"]
+    opens_at: AwareDatetime | None = None
+
+
+class Allotment(AllotmentBody):
+    """An allotment as the event file has it."""
+
+    allotment_id: EventId
