@@ -22,7 +22,10 @@ from shared.redis import identity
 
 log = logging.getLogger("onsale.queue")
 Pair = str | int
-CALLED_PLACES, ENDED_RUNS = (statement(__package__, verb) for verb in ("called_places", "ended_runs"))
+WORD_BYTES = 8
+OPEN_CALLS, TAKEN_PLACES, ENDED_PLACES = (
+    statement(__package__, verb) for verb in ("open_calls", "taken_places", "ended_places")
+)
 
 
 @dataclass
@@ -93,19 +96,21 @@ async def ask(connection: AsyncConnection, event_id: str, epoch: int) -> Told:
     """Everything the engine must know of a line, read from the ledger."""
     told = Told(await Of(connection, event_id, epoch).lanes())
     which = {"event_id": event_id, "epoch": epoch}
-    for row in await connection.execute(CALLED_PLACES, which):
-        _take_call(told, row)
-    for lane, first, last in await connection.execute(ENDED_RUNS, which):
-        _set(told.done, lane, first, last)
+    open_calls = await connection.execute(OPEN_CALLS, which)
+    for what, bitmaps in ((TAKEN_PLACES, told.taken), (ENDED_PLACES, told.done)):
+        for lane, word, bits in await connection.execute(what, which):
+            _set(bitmaps, lane, word, bits)
+    for row in open_calls:
+        if not _has(told.done, row.lane, row.join_seq):
+            _take_call(told, row)
     return told
 
 
 def _take_call(told: Told, row: Any) -> None:
+    """The last call of a place that has not ended."""
     place = f"{row.lane}:{row.join_seq}"
-    if row.state != "missed":
-        _set(told.taken, row.lane, row.join_seq, row.join_seq)
-    if row.over:
-        return
+    if row.state == "missed" and _has(told.taken, row.lane, row.join_seq):
+        told.taken[row.lane][row.join_seq // 8] &= ~(128 >> row.join_seq % 8)  # an earlier call of it was written late
     misses = row.call if row.state == "missed" else row.call - 1
     if misses:
         told.misses += [place, misses]
@@ -115,16 +120,15 @@ def _take_call(told: Told, row: Any) -> None:
         told.active += [place, row.expires_at_ms]
 
 
-def _set(bitmaps: dict[int, bytearray], lane: int, first: int, last: int) -> None:
-    """Sets bits `first` to `last` as the engine counts them: bit 0 is the highest of byte 0."""
-    bits = bitmaps.setdefault(lane, bytearray())
-    if len(bits) <= last // 8:
-        bits.extend(bytes(last // 8 + 1 - len(bits)))
-    from_byte, to_byte = -(-first // 8), (last + 1) // 8
-    if from_byte < to_byte:
-        bits[from_byte:to_byte] = b"\xff" * (to_byte - from_byte)
-        edges = [*range(first, from_byte * 8), *range(to_byte * 8, last + 1)]
-    else:
-        edges = list(range(first, last + 1))
-    for n in edges:
-        bits[n // 8] |= 128 >> n % 8
+def _set(bitmaps: dict[int, bytearray], lane: int, word: int, bits: int) -> None:
+    """Puts a word in its place: as the engine counts, bit 0 is the highest of byte 0."""
+    bitmap = bitmaps.setdefault(lane, bytearray())
+    end = (word + 1) * WORD_BYTES
+    if len(bitmap) < end:
+        bitmap.extend(bytes(end - len(bitmap)))
+    bitmap[end - WORD_BYTES : end] = bits.to_bytes(WORD_BYTES, "big", signed=True)
+
+
+def _has(bitmaps: dict[int, bytearray], lane: int, n: int) -> bool:
+    bitmap = bitmaps.get(lane, b"")
+    return n // 8 < len(bitmap) and bool(bitmap[n // 8] & 128 >> n % 8)
