@@ -1,4 +1,7 @@
-"""What every way of selling stock is asked to do: put up a show, sell until the wishes end, let all holds end, count."""
+"""What every way of selling stock is asked to do: put up a show, sell until the wishes end, let all holds end, count.
+
+One show at a time: putting one up takes the one before it down.
+"""
 
 import time
 from collections.abc import Iterator
@@ -25,20 +28,26 @@ class Show:
 
 @dataclass
 class Sold:
-    """What a run of wishes came to: holds answered yes, and all others."""
+    """What a run of wishes came to: holds answered yes, all others, and the engines' processor time."""
 
     paced: Paced = field(default_factory=Paced)
     held: int = 0
     refused: int = 0
+    engines_s: float = 0.0
 
     def more(self, other: "Sold") -> None:
         self.paced.more(other.paced)
         self.held += other.held
         self.refused += other.refused
+        self.engines_s += other.engines_s
 
     @property
     def per_second(self) -> float:
         return self.held / self.paced.seconds
+
+    @property
+    def engines_us(self) -> float:
+        return self.engines_s * 1_000_000 / self.held
 
 
 class Design(Protocol):

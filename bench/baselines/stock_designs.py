@@ -24,6 +24,7 @@ class InPostgres:
 
     name: ClassVar[str]
     schema: ClassVar[str]
+    OWN = "{0}.section, {0}.hold"
     TABLES = """
     CREATE SCHEMA {0};
     CREATE TABLE {0}.section (
@@ -39,14 +40,14 @@ class InPostgres:
     );
     """
     PUT_UP = "INSERT INTO {0}.section SELECT $1 || n, $3, $3 FROM generate_series(0, $2::int - 1) n"
-    KEPT = "SELECT coalesce(sum(quantity), 0) FROM {0}.hold WHERE section_id LIKE $1 || '%'"
+    KEPT = "SELECT coalesce(sum(quantity), 0) FROM {0}.hold"
     END_ALL = """
-    WITH ended AS (DELETE FROM {0}.hold WHERE section_id LIKE $1 || '%' RETURNING section_id, quantity)
+    WITH ended AS (DELETE FROM {0}.hold RETURNING section_id, quantity)
     UPDATE {0}.section s SET seats_remaining = seats_remaining + back.n
     FROM (SELECT section_id, sum(quantity) AS n FROM ended GROUP BY section_id) AS back
     WHERE s.section_id = back.section_id
     """
-    LEFT = "SELECT sum(seats_remaining) FROM {0}.section WHERE section_id LIKE $1 || '%'"
+    LEFT = "SELECT sum(seats_remaining) FROM {0}.section"
 
     def __init__(self, pool: Any) -> None:
         self.pool = pool
@@ -65,6 +66,8 @@ class InPostgres:
         return statement.format(cls.schema)
 
     async def put_up(self, show: Show) -> None:
+        """The one before it is taken down."""
+        await self.pool.execute(self.sql(f"TRUNCATE {self.OWN}"))
         await self.pool.execute(self.sql(self.PUT_UP), f"{show.name}-", show.sections, show.each)
         await self.pool.execute(self.sql("ANALYZE {0}.section"))
 
@@ -83,13 +86,13 @@ class InPostgres:
         raise NotImplementedError
 
     async def kept(self, show: Show) -> int:
-        return int(await self.pool.fetchval(self.sql(self.KEPT), f"{show.name}-"))
+        return int(await self.pool.fetchval(self.sql(self.KEPT)))
 
     async def end_all(self, show: Show) -> None:
-        await self.pool.execute(self.sql(self.END_ALL), f"{show.name}-")
+        await self.pool.execute(self.sql(self.END_ALL))
 
     async def left(self, show: Show) -> int:
-        return int(await self.pool.fetchval(self.sql(self.LEFT), f"{show.name}-"))
+        return int(await self.pool.fetchval(self.sql(self.LEFT)))
 
 
 class ForUpdate(InPostgres):
@@ -136,6 +139,7 @@ class UnitRows(InPostgres):
     """A row a ticket; free ones are picked with `SKIP LOCKED`, from a random one on, so that fans seldom meet."""
 
     name, schema = "unit rows, SKIP LOCKED", "units"
+    OWN = InPostgres.OWN + ", {0}.unit"
     TABLES = InPostgres.TABLES + """
     CREATE TABLE {0}.unit (section_id text, unit_id integer, hold_id text, PRIMARY KEY (section_id, unit_id))
         WITH (fillfactor = 50);
@@ -157,11 +161,11 @@ class UnitRows(InPostgres):
     WHERE (SELECT count(*) FROM taken) = $2::int
     """
     END_ALL = """
-    WITH ended AS (DELETE FROM {0}.hold WHERE section_id LIKE $1 || '%' RETURNING hold_id)
+    WITH ended AS (DELETE FROM {0}.hold RETURNING hold_id)
     UPDATE {0}.unit u SET hold_id = NULL FROM ended WHERE u.hold_id = ended.hold_id
     """
-    KEPT = "SELECT count(*) FROM {0}.unit WHERE section_id LIKE $1 || '%' AND hold_id IS NOT NULL"
-    LEFT = "SELECT count(*) FROM {0}.unit WHERE section_id LIKE $1 || '%' AND hold_id IS NULL"
+    KEPT = "SELECT count(*) FROM {0}.unit WHERE hold_id IS NOT NULL"
+    LEFT = "SELECT count(*) FROM {0}.unit WHERE hold_id IS NULL"
 
     async def put_up(self, show: Show) -> None:
         self._each = show.each
@@ -186,10 +190,10 @@ class AdvisorySum(InPostgres):
     WHERE section_id = $1 AND capacity - $2::int >=
         (SELECT coalesce(sum(quantity), 0) FROM {{0}}.hold WHERE section_id = $1 AND held_until > now())
     """
-    END_ALL = "DELETE FROM {0}.hold WHERE section_id LIKE $1 || '%'"
+    END_ALL = "DELETE FROM {0}.hold"
     LEFT = """
-    SELECT sum(capacity) - (SELECT coalesce(sum(quantity), 0) FROM {0}.hold WHERE section_id LIKE $1 || '%')
-    FROM {0}.section WHERE section_id LIKE $1 || '%'
+    SELECT sum(capacity) - (SELECT coalesce(sum(quantity), 0) FROM {0}.hold)
+    FROM {0}.section
     """
 
     async def hold(self, section_id: str, hold_id: str) -> bool:
@@ -222,14 +226,17 @@ class TtlKey:
             yield cls(client, redis_url, await client.script_load(cls.TAKE))
 
     async def put_up(self, show: Show) -> None:
-        await self._client.mset({f"{show.name}:left:{n}": show.each for n in range(show.sections)})
+        """The one before it is taken down."""
+        for keys in batched([key async for key in self._client.scan_iter("ttl:*", count=10_000)]):
+            await self._client.unlink(*keys)
+        await self._client.mset({f"ttl:{show.name}:left:{n}": show.each for n in range(show.sections)})
 
     async def sell(self, show: Show, wishes: Iterator[int], contenders: int) -> Sold:
         heard, pipes = [0, 0], await Pipes.open(self._redis_url, contenders)
 
         def one(section: int) -> Operation:
             self._holds += 1
-            keys = f"{show.name}:left:{section}", f"{show.name}:hold:{self._holds}"
+            keys = f"ttl:{show.name}:left:{section}", f"ttl:{show.name}:hold:{self._holds}"
             [said] = yield packed(("EVALSHA", self._sha, 2, *keys, TICKETS, HOLD_TTL_S * 1000))
             heard[said] += 1
 
@@ -238,15 +245,20 @@ class TtlKey:
         return Sold(paced, heard[1], heard[0])
 
     async def kept(self, show: Show) -> int:
-        return TICKETS * len([key async for key in self._client.scan_iter(f"{show.name}:hold:*", count=10_000)])
+        return TICKETS * len([key async for key in self._client.scan_iter(f"ttl:{show.name}:hold:*", count=10_000)])
 
     async def end_all(self, show: Show) -> None:
         """The keys' time is over at once instead of in ten minutes."""
-        async for key in self._client.scan_iter(f"{show.name}:hold:*", count=10_000):
+        for key in [key async for key in self._client.scan_iter(f"ttl:{show.name}:hold:*", count=10_000)]:
             await self._client.pexpire(key, 1)
         while await self.kept(show):
             pass
 
     async def left(self, show: Show) -> int:
-        found = await self._client.mget([f"{show.name}:left:{n}" for n in range(show.sections)])
+        found = await self._client.mget([f"ttl:{show.name}:left:{n}" for n in range(show.sections)])
         return sum(int(left) for left in found)
+
+
+def batched(keys: list[str], size: int = 5_000) -> Iterator[list[str]]:
+    """The same keys, so many at a time."""
+    return (keys[n : n + size] for n in range(0, len(keys), size))
