@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """The next request, after the pause if there is one."""
         if self._source.pause_s:
-            pause_s = self._source.pause_s * random.uniform(0.5, 1.5)  # noqa: S311 - nobody is kept out by it
+            pause_s = self._source.pause_s * random.uniform(0.5, 1.5)
             asyncio.get_running_loop().call_later(pause_s, self.send_next)
         else:
             self.send_next()

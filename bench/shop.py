@@ -47,7 +47,7 @@ class Sold:
 
     @property
     def engines_us(self) -> float:
-        return self.engines_s * 1_000_000 / self.held
+        return self.engines_s * 1_000_000 / max(1, self.held)
 
 
 class Design(Protocol):

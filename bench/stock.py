@@ -25,7 +25,18 @@ from shared import migrate
 DESIGNS = (OurStock, ForUpdate, HotCounter, UnitRows, AdvisorySum, TtlKey)
 CAPACITY, SECONDS_MAX, WARM_UP_S, SLOWER_MS, PINGS = 80_000, 0.4, 0.1, 2, 50
 AS_IT_IS, DISK, NETWORK = "as it is", f"disk {SLOWER_MS} ms slower", f"{SLOWER_MS} ms further away"
-HEADINGS = ("database", "sections", "contenders", "design", "holds/s", "p50 ms", "p99 ms", "engines µs a hold", "ours to it")
+DATABASES = (AS_IT_IS, DISK, NETWORK)
+HEADINGS = (
+    "database",
+    "sections",
+    "contenders",
+    "design",
+    "holds/s",
+    "p50 ms",
+    "p99 ms",
+    "engines µs a hold",
+    "ours to it",
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +93,7 @@ async def find(stage: Stage, effort: Effort) -> Figures:
     checked = ["tickets answered = tickets kept, never more than there are"]
     async with stage.turn() as turn:
         await migrate.upgrade(turn.postgres_url, "inventory")
-        for database in (AS_IT_IS, DISK, NETWORK):
+        for database in DATABASES:
             async with ledger_at(turn, database) as url, opened(url, turn.redis_url, DESIGNS) as designs:
                 checked.append(f"{database}: a question to PostgreSQL {await _ping_ms(url, 'SELECT 1'):.2f} ms, "
                                f"a commit {await _ping_ms(url, COMMIT):.2f} ms (median)")  # fmt: skip

@@ -5,7 +5,7 @@ import random
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import redis.asyncio
 
@@ -22,8 +22,8 @@ class InPostgres:
     Their holds end by a scan of the ledger that gives back what it ends.
     """
 
-    name: ClassVar[str]
-    schema: ClassVar[str]
+    name: str
+    schema: str
     OWN = "{0}.section, {0}.hold"
     TABLES = """
     CREATE SCHEMA {0};
@@ -140,11 +140,14 @@ class UnitRows(InPostgres):
 
     name, schema = "unit rows, SKIP LOCKED", "units"
     OWN = InPostgres.OWN + ", {0}.unit"
-    TABLES = InPostgres.TABLES + """
+    TABLES = (
+        InPostgres.TABLES
+        + """
     CREATE TABLE {0}.unit (section_id text, unit_id integer, hold_id text, PRIMARY KEY (section_id, unit_id))
         WITH (fillfactor = 50);
     CREATE INDEX unit_free ON {0}.unit (section_id, unit_id) WHERE hold_id IS NULL;
     """
+    )
     UNITS = """
     INSERT INTO {0}.unit SELECT $1 || n, u, NULL FROM generate_series(0, $2::int - 1) n, generate_series(1, $3::int) u
     """
