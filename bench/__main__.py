@@ -13,8 +13,11 @@ from rich.console import Console
 from bench import load, machine, report
 from bench.cpu import cpu_s
 from bench.designs import designs
+from bench.endings import endings
 from bench.growth import growth
+from bench.isolation import isolation
 from bench.joins import joins
+from bench.last_tickets import last_tickets
 from bench.load import Load
 from bench.measurement import Effort, Finding, Measurement, Round, Side, summed_up
 from bench.memory import memory
@@ -22,11 +25,13 @@ from bench.refill import refill
 from bench.reservations import reservations
 from bench.stage import Stage, stage
 from bench.status import status
+from bench.stock import stock
 from onsale.loopback import HOST
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "joins": joins, "status": status, "reservations": reservations, "refill": refill, "memory": memory,
-    "growth": growth, "designs": designs,
+    "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings,
+    "isolation": isolation,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 HERE = Path(__file__).parent

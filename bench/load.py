@@ -8,6 +8,7 @@ import asyncio
 import gc
 import itertools
 import multiprocessing
+import random
 import re
 import time
 from array import array
@@ -29,7 +30,8 @@ WITHOUT_BODY = frozenset({204, 304})
 class Load:
     """What to send, where, over how many connections and for how long. `repeat` starts over at the end of the list.
 
-    Answers with the status `wanted` count; their bodies are kept if that is 201.
+    Answers with the status `wanted` count; their bodies are kept if that is 201. A fan waits about `pause_s` between an
+    answer and the next request.
     """
 
     host: str
@@ -40,6 +42,7 @@ class Load:
     warm_up_s: float = 1.0
     repeat: bool = False
     wanted: int = 201
+    pause_s: float = 0.0
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Source:
     def __init__(self, load: Load) -> None:
         self.heard = Heard(load.seconds)
         self._wanted = load.wanted
+        self.pause_s = load.pause_s
         self._requests: Iterator[bytes] = itertools.cycle(load.requests) if load.repeat else iter(load.requests)
         self.measured_from = time.perf_counter() + load.warm_up_s
         self.ends_at = self.measured_from + load.seconds
@@ -121,6 +125,14 @@ class Connection(asyncio.Protocol):
             body, self._whole = answer[self._body_from :], 0
             self.waiting = False
             self._source.take(int(answer[9:12]), body, self._sent_at)
+            self.go_on()
+
+    def go_on(self) -> None:
+        """The next request, after the pause if there is one."""
+        if self._source.pause_s:
+            pause_s = self._source.pause_s * random.uniform(0.5, 1.5)
+            asyncio.get_running_loop().call_later(pause_s, self.send_next)
+        else:
             self.send_next()
 
     def _read_head(self) -> bool:
@@ -154,7 +166,7 @@ async def drive(load: Load) -> Heard:
         _, connection = await loop.create_connection(lambda: Connection(source), load.host, load.port)
         connections.append(connection)
     for connection in connections:
-        connection.send_next()
+        connection.go_on()
     async with asyncio.timeout(load.warm_up_s + load.seconds + DRAIN_MAX_S):
         await asyncio.gather(*(connection.done for connection in connections))
     return source.heard

@@ -35,8 +35,12 @@ class Paced:
 
     @property
     def p95_ms(self) -> float:
+        return self.quantile_ms(0.95)
+
+    def quantile_ms(self, share: float) -> float:
+        """The latency that this share of the requests did not exceed."""
         ordered = sorted(self.latencies_ms)
-        return ordered[int(len(ordered) * 0.95)]
+        return ordered[int(len(ordered) * share)]
 
 
 def packed(*commands: Sequence[object]) -> tuple[bytes, int]:

@@ -86,11 +86,11 @@ def wishes(*, of: int = FANS_MAX) -> list[bytes]:
     return [wish(number, body) for number, body in enumerate(itertools.islice(bodies, of), 1)]
 
 
-def wish(number: int, body: object) -> bytes:
+def wish(number: int, body: object, event_id: str = EVENT.event_id) -> bytes:
     """The request of one fan, with a pass of their own."""
     now_s = int(time.time())
-    admission = Pass(EVENT.event_id, f"fan-{number:08}", f"1-0-{number}-1", 1, 0, number, 6, now_s, now_s + 3600)
-    path = f"/events/{EVENT.event_id}/reservations"
+    admission = Pass(event_id, f"fan-{number:08}", f"1-0-{number}-1", 1, 0, number, 6, now_s, now_s + 3600)
+    path = f"/events/{event_id}/reservations"
     return request(
         "POST", path, orjson.dumps(body), authorization=f"Bearer {sign_pass(PASS_KEYS, admission, seal=SEAL_KEYS)}"
     )

@@ -16,6 +16,7 @@ from shared.postgres import statement
 
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
 SECTION_COUNTS = statement(__package__, "section_counts")
+WITHOUT_STATISTICS = text("SET LOCAL enable_nestloop = off")
 EVENT = text("SELECT gate_epoch, version, pass_floor FROM inventory.event WHERE event_id = :event_id")
 SHAPES = text("SELECT section_id, kind, rows, seats_per_row FROM inventory.section WHERE event_id = :event_id")
 GONE_SEATS = text(
@@ -70,6 +71,8 @@ async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
     async with engine.connect() as plain:
         connection = await plain.execution_options(isolation_level="REPEATABLE READ")
         async with connection.begin():
+            # of an event that is on sale for seconds the planner knows nothing, and would join row by row
+            await connection.execute(WITHOUT_STATISTICS)
             epoch, version, floor = (await connection.execute(EVENT, which)).one()
             counts = await count_sections(connection, event_id)
             maps = await _maps(connection, event_id)

@@ -1,0 +1,206 @@
+"""The measurements of the stock, tried at toy sizes: every design keeps what it answers, and what is shown is so."""
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import ending_ways, endings, isolation, last_tickets, stock
+from bench.baselines import ending_workers
+from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, ReadThenWrite, TtlKey, UnitRows
+from bench.cpu import descendants
+from bench.endings import Plan
+from bench.load import Load, drive
+from bench.measurement import Effort, Wrong
+from bench.our_stock import OurStock
+from bench.shop import Show, Sold, until
+from bench.slow_network import further_away
+from bench.stage import Stage, Turn
+from onsale.child import Child
+from onsale.engines import Engines, with_driver
+from onsale.loopback import HOST
+from tests.support.wait import wait_until
+
+SMALL = Show("small", 2, 20)
+
+
+@pytest.fixture
+def stage(engines: Engines, migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setattr("bench.baselines.pool.CONNECTIONS", 4)
+    (tmp_path / "log").mkdir()
+    (tmp_path / "engines").mkdir()
+    return Stage(tmp_path, engines, {"whoever asks": os.getpid()}, template=migrated)
+
+
+@pytest.fixture
+async def turn(stage: Stage) -> AsyncIterator[Turn]:
+    async with stage.turn() as turn:
+        yield turn
+
+
+@pytest.mark.parametrize("kind", [OurStock, ForUpdate, HotCounter, UnitRows, AdvisorySum, TtlKey])
+async def test_a_design_sells_all_there_is_and_nothing_twice(turn: Turn, kind: Any) -> None:
+    async with kind.on(with_driver(turn.postgres_url), turn.redis_url) as design:
+        for show in (SMALL, Show("another", 2, 20)):
+            await design.put_up(show)
+            assert await design.left(show) == show.capacity
+            sold = await design.sell(show, itertools.islice(itertools.cycle((0, 1)), 30), 4)
+            assert sold.held + sold.refused == 30
+            assert await design.kept(show) == sold.held * 2 <= show.capacity
+            assert sold.held == 20 or kind is UnitRows  # which may overlook what another transaction has locked
+            await design.end_all(show)
+            assert await design.kept(show) == 0
+            assert await design.left(show) == (0 if kind is TtlKey else show.capacity)
+
+
+async def test_a_design_without_a_guard_is_seen_to_oversell(turn: Turn) -> None:
+    async with ReadThenWrite.on(with_driver(turn.postgres_url), turn.redis_url) as design:
+        rush = last_tickets.Rush()
+        for number in range(20):
+            await last_tickets._rush(design, Show(f"last{number}", 1, 2), 8, rush)
+            if rush.oversold:
+                return
+    pytest.fail("nobody noticed")
+
+
+async def test_a_turn_whose_answers_are_not_in_the_ledger_has_no_figures(stage: Stage, turn: Turn) -> None:
+    class Forgetful(HotCounter):
+        async def hold(self, section_id: str, hold_id: str) -> bool:
+            return await super().hold(section_id, "the same for all") or True
+
+    async with Forgetful.on(with_driver(turn.postgres_url), turn.redis_url) as design:
+        with pytest.raises(Exception, match="duplicate key"):
+            await stock.one_turn(stage, design, stock.CASES[0], 0.05)
+    async with TtlKey.on("", turn.redis_url) as empty:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stock, "CAPACITY", 10)
+            with pytest.raises(Wrong, match="refused"):
+                await stock.one_turn(stage, empty, stock.CASES[0], 0.05)
+
+
+def test_wishes_end_when_the_time_is_over() -> None:
+    started_s = time.perf_counter()
+    assert len(list(until(itertools.repeat(0), 0.01))) > 1
+    assert time.perf_counter() - started_s < 5
+    sold = Sold(held=10, engines_s=0.5)
+    sold.more(Sold(held=10, engines_s=0.5))
+    assert sold.engines_us == 50_000
+
+
+async def test_a_database_further_away_answers_later_and_the_same(turn: Turn) -> None:
+    url = with_driver(turn.postgres_url)
+    async with further_away(url, 20) as slower:
+        assert await stock._ping_ms(slower, "SELECT 1") > 19
+    with pytest.raises(OSError, match="Connect"):
+        await stock._ping_ms(slower, "SELECT 1")
+
+
+async def test_a_slower_disk_is_one_for_every_new_connection(turn: Turn) -> None:
+    async with stock.ledger_at(turn, stock.DISK) as url, stock.opened(url, turn.redis_url, (HotCounter,)) as designs:
+        assert await designs[0].pool.fetchval("SHOW commit_delay") == "2000"  # type: ignore[attr-defined]
+    assert await turn.count("SELECT current_setting('commit_delay')::int") == 0
+
+
+async def test_the_ways_to_sell_stand_in_one_table(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [replace(case, contenders=8, sections=2) for case in (stock.CASES[1], stock.CASES[4])]
+    monkeypatch.setattr(stock, "DESIGNS", (OurStock, HotCounter, TtlKey))
+    monkeypatch.setattr("gc.collect", lambda: None)  # of everything the tests before this one have left
+    monkeypatch.setattr(stock, "CASES", few)
+    monkeypatch.setattr(stock, "CLAIMED", few)
+    monkeypatch.setattr(stock, "DATABASES", (stock.AS_IT_IS, stock.DISK))
+    figures = await stock.find(stage, Effort(0.02, 4, 1, quick=True))
+    assert len(figures.rows) == len(few) * 3
+    assert all(len(row) == len(figures.headings) for row in figures.rows)
+    assert [claim.beside.split(",")[1].strip() for claim in figures.claims] == ["counter row"] * 3
+
+
+@pytest.fixture
+def workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The textbook's workers run in this process."""
+
+    async def serve(turn: Turn, module: str, **environment: str) -> int:
+        environment |= {"BENCH_POSTGRES_URL": with_driver(turn.postgres_url), "BENCH_REDIS_URL": turn.redis_url}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        app = ending_workers.create_app()
+        await turn._servers.enter_async_context(app.router.lifespan_context(app))
+        return 0
+
+    monkeypatch.setattr(Turn, "serve_textbook", serve)
+    monkeypatch.setattr(ending_workers, "LOOK_S", 0.02)
+
+
+PLAN = Plan(10, spread_s=0.1, first_in_s=0.2, rest_s=0.02)
+
+
+@pytest.mark.parametrize("kind", [ending_ways.TtlKey, ending_ways.Scan, ending_ways.Job])
+async def test_a_worker_ends_all_holds(stage: Stage, workers_at_once: None, kind: Any) -> None:
+    ended = endings.Ended()
+    await endings._turn(stage, PLAN, kind(), ended, with_trouble=False)
+    assert len(ended.late_ms) == 10
+    assert all(-5 <= late_ms < 4_000 for late_ms in ended.late_ms)
+
+
+async def test_ours_ends_all_holds(stage: Stage) -> None:
+    ended = endings.Ended()
+    await endings._turn(stage, replace(PLAN, first_in_s=0.8), ending_ways.Ours(), ended, with_trouble=False)
+    assert len(ended.late_ms) == 10
+
+
+async def test_a_ttl_key_forgets_with_the_engine_what_it_held(
+    stage: Stage, workers_at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(endings, "_kill_the_worker", endings._empty_valkey)
+    ended = endings.Ended()
+    await endings._turn(stage, PLAN, ending_ways.TtlKey(), ended, with_trouble=True)
+    assert all(int(held) > 0 for _, held in ended.trouble)
+
+
+async def test_a_killed_worker_comes_back(stage: Stage) -> None:
+    class Sleeper(ending_ways.Scan):
+        async def start(self, turn: Turn) -> None:
+            name = "sleeper"
+            log, lock = stage.data_dir / "log" / name, stage.data_dir / "engines" / name
+            command = [sys.executable, "-c", "import time; time.sleep(60)"]
+            child = Child.start(command, name=name, lock_path=lock, log_path=log, stop_signal="TERM")
+            turn._servers.push_async_callback(child.stop)
+            turn.pids[name] = child._keeper.pid
+            await wait_until(lambda: len(descendants({child._keeper.pid})) == 2)
+
+    async with stage.turn() as turn:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(endings, "DEAD_S", 0)
+            await Sleeper().start(turn)
+            first = descendants(set(turn.pids.values()))
+            await endings._kill_the_worker(turn, Sleeper())
+            assert not first & descendants(set(turn.pids.values()))
+
+
+async def test_fans_who_pause_ask_less_often() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"\r\n\r\n"):
+            writer.write(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n")
+
+    async with await asyncio.start_server(answer, HOST, 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        load = Load(HOST, port, [b"GET / HTTP/1.1\r\n\r\n"], 2, 0.4, warm_up_s=0, repeat=True, pause_s=0.1)
+        heard = await drive(load)
+    assert 1 <= heard.statuses[201] <= 2 * 0.4 / 0.05
+
+
+async def test_the_others_are_heard_with_and_without_a_hot_event(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "SIDES", {"textbook": isolation.open_textbook})
+    monkeypatch.setattr(isolation, "PAUSE_S", 0.02)
+    monkeypatch.setattr(isolation, "WARM_UP_S", 0.05)
+    monkeypatch.setattr("bench.load.run_apart", drive)
+    figures = await isolation.find(stage, Effort(0.1, 3, 1, quick=True))
+    assert [row[1] for row in figures.rows] == ["idle", "paced", "flat out"]
+    assert len(figures.claims) == 2
