@@ -1,24 +1,34 @@
-"""`python -m bench [joins] [reservations]`: measures what is named, prints ratios, writes `bench/RESULTS.md`."""
+"""`python -m bench [NAME …]`: measures what is named, prints ratios, writes `bench/RESULTS.md`."""
 
 import argparse
-import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import uvloop
 from rich.console import Console
 
 from bench import load, machine, report
+from bench.cpu import cpu_s
+from bench.designs import designs
+from bench.growth import growth
 from bench.joins import joins
 from bench.load import Load
-from bench.measurement import Measurement, Round, Side, summed_up
+from bench.measurement import Effort, Finding, Measurement, Round, Side, summed_up
+from bench.memory import memory
+from bench.refill import refill
 from bench.reservations import reservations
 from bench.stage import Stage, stage
+from bench.status import status
 from onsale.loopback import HOST
 
-MEASUREMENTS = {"joins": joins, "reservations": reservations}
+MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
+    "joins": joins, "status": status, "reservations": reservations, "refill": refill, "memory": memory,
+    "growth": growth, "designs": designs,
+}  # fmt: skip
+QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".onsale"
 
@@ -28,15 +38,15 @@ class Options:
     """What the person typed."""
 
     names: Sequence[str]
-    seconds: float
-    connections: int
-    rounds: int
+    effort: Effort
 
     def typed(self) -> str:
-        names = " ".join(self.names)
+        names, effort = " ".join(self.names), self.effort
+        if effort.quick:
+            return f"python -m bench {names} --quick"
         return (
-            f"python -m bench {names} --seconds {self.seconds:g} --connections {self.connections} "
-            f"--rounds {self.rounds}"
+            f"python -m bench {names} --seconds {effort.seconds:g} --connections {effort.connections} "
+            f"--rounds {effort.rounds}"
         )
 
 
@@ -47,12 +57,14 @@ def parsed(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--seconds", type=float, default=8, help="measured time of one side's round")
     parser.add_argument("--connections", type=int, default=128, help="keep-alive connections of the load generator")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
+    parser.add_argument("--quick", action="store_true", help="try whether it works: tiny sizes, writes nothing")
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - set(MEASUREMENTS):
         parser.error(f"there is no measurement {', '.join(sorted(unknown))}; there are {', '.join(MEASUREMENTS)}")
     if given.seconds <= 0 or given.connections < 1 or given.rounds < 1:
         parser.error("seconds, connections and rounds must be positive")
-    return Options(given.names or list(MEASUREMENTS), given.seconds, given.connections, given.rounds)
+    effort = QUICK if given.quick else Effort(given.seconds, given.connections, given.rounds)
+    return Options(given.names or list(MEASUREMENTS), effort)
 
 
 async def main(options: Options) -> None:
@@ -63,32 +75,40 @@ async def main(options: Options) -> None:
         about = machine.machine(engines.data_dir)
         settings = await engines.settings()
         for measurement in measurements:
-            await measure(engines, measurement, options, console)
+            await measure(engines, measurement, options.effort, console)
             report.show(console, measurement)
+    if options.effort.quick:
+        return
     date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     text = report.document(measurements, machine=about, engines=settings, date=date, how=options.typed())
     (HERE / "RESULTS.md").write_text(text)
 
 
-async def measure(stage: Stage, measurement: Measurement, options: Options, console: Console) -> None:
-    """The sides take turns, so that a noisy minute of the machine hits both."""
+async def measure(stage: Stage, measurement: Measurement | Finding, effort: Effort, console: Console) -> None:
+    """The sides take turns, so that a noisy minute of the machine hits both. A finding sees to that itself."""
+    if isinstance(measurement, Finding):
+        measurement.figures = await measurement.find(stage, effort)
+        return
     measurement.rounds = {side.name: [] for side in measurement.sides}
-    for number in range(1, options.rounds + 1):
+    for number in range(1, effort.rounds + 1):
         for side in measurement.sides:
-            done = await one_round(stage, side, options)
+            done = await one_round(stage, side, effort)
             measurement.rounds[side.name].append(done)
             console.print(f"{measurement.key} round {number}, {side.name}: {done.per_second:,.0f}/s", style="dim")
 
 
-async def one_round(stage: Stage, side: Side, options: Options) -> Round:
+async def one_round(stage: Stage, side: Side, effort: Effort) -> Round:
     """Start one side, load it, compare its ledger with its answers, stop it."""
     async with stage.turn() as turn, side.open(turn) as target:
         gc.collect()
+        before_s = cpu_s(target.pid)
         heard = await load.run_apart(
-            Load(HOST, target.port, target.requests, options.connections, options.seconds, repeat=target.repeat)
-        )
-        return summed_up(heard, await target.check(heard))
+            Load(HOST, target.port, target.requests, effort.connections, effort.seconds, repeat=target.repeat,
+                 wanted=target.wanted, warm_up_s=min(1.0, effort.seconds))
+        )  # fmt: skip
+        spent_s = cpu_s(target.pid) - before_s
+        return summed_up(heard, await target.check(heard), wanted=target.wanted, cpu_s=spent_s or None)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(parsed()))
+    uvloop.run(main(parsed()))

@@ -27,7 +27,10 @@ WITHOUT_BODY = frozenset({204, 304})
 
 @dataclass(frozen=True)
 class Load:
-    """What to send, where, over how many connections and for how long. `repeat` starts over at the end of the list."""
+    """What to send, where, over how many connections and for how long. `repeat` starts over at the end of the list.
+
+    Answers with the status `wanted` count; their bodies are kept if that is 201.
+    """
 
     host: str
     port: int
@@ -36,11 +39,12 @@ class Load:
     seconds: float
     warm_up_s: float = 1.0
     repeat: bool = False
+    wanted: int = 201
 
 
 @dataclass
 class Heard:
-    """What came back. `latencies_ms` holds the wanted answers (201) inside the measured time only."""
+    """What came back. `latencies_ms` holds the wanted answers inside the measured time only."""
 
     seconds: float
     statuses: Counter[int] = field(default_factory=Counter)
@@ -60,6 +64,7 @@ class Source:
 
     def __init__(self, load: Load) -> None:
         self.heard = Heard(load.seconds)
+        self._wanted = load.wanted
         self._requests: Iterator[bytes] = itertools.cycle(load.requests) if load.repeat else iter(load.requests)
         self.measured_from = time.perf_counter() + load.warm_up_s
         self.ends_at = self.measured_from + load.seconds
@@ -75,10 +80,11 @@ class Source:
     def take(self, status: int, body: bytes, sent_at: float) -> None:
         heard, now = self.heard, time.perf_counter()
         heard.statuses[status] += 1
-        if status != 201:
+        if status != self._wanted:
             heard.refused.append(body)
             return
-        heard.created.append(body)
+        if status == 201:
+            heard.created.append(body)
         if self.measured_from <= now < self.ends_at:
             heard.latencies_ms.append((now - sent_at) * 1000)
 

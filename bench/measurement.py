@@ -1,4 +1,7 @@
-"""What is measured: a claim, two sides, and what each heard in its rounds; the ratio compares the medians."""
+"""What is measured: a claim, two sides, and what each heard in its rounds; the ratio compares the medians.
+
+What two sides under load cannot show is a `Finding`: it looks for itself and brings rows of figures.
+"""
 
 import statistics
 from collections import Counter
@@ -7,20 +10,23 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from bench.load import Heard
-from bench.stage import Turn
+from bench.stage import Stage, Turn
 
 
 @dataclass(frozen=True)
 class Target:
     """A side, up and running: where it listens, what to send, and how its ledger is compared with its answers.
 
-    `check` returns the sentences that hold, and raises `Wrong` when one does not.
+    `check` returns the sentences that hold, and raises `Wrong` when one does not. `wanted` is the status of the answers
+    that count; `pid` is the server's, where its processor time is to be counted.
     """
 
     port: int
     requests: Sequence[bytes]
     repeat: bool
     check: Callable[[Heard], Awaitable[list[str]]]
+    wanted: int = 201
+    pid: int | None = None
 
 
 class Wrong(Exception):
@@ -36,6 +42,57 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Effort:
+    """How hard to look: measured seconds of a side's turn, connections, turns; `quick` only tries whether it works."""
+
+    seconds: float = 8
+    connections: int = 128
+    rounds: int = 3
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One line of the summary: what, ours, what stands beside it, how they compare, and what was aimed at."""
+
+    what: str
+    ours: str
+    beside: str
+    ratio: str
+    aims: str = ""
+
+    def sentence(self) -> str:
+        aims = f" ({self.aims})" if self.aims else ""
+        return f"{self.what}: {self.ours}, beside {self.beside}: RATIO {self.ratio}{aims}"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a finding brought: a table, the claims that follow from it, and the sentences that were checked."""
+
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    claims: list[Claim]
+    checked: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Finding:
+    """A claim that is looked into by `find`; `figures` is there once it was."""
+
+    key: str
+    title: str
+    settings: list[str]
+    find: Callable[[Stage, Effort], Awaitable[Figures]]
+    figures: Figures | None = None
+
+    @property
+    def found(self) -> Figures:
+        assert self.figures is not None, "it has been looked into"
+        return self.figures
+
+
+@dataclass(frozen=True)
 class Round:
     """One side's turn under load."""
 
@@ -47,11 +104,15 @@ class Round:
     others: dict[int, int]
     broken: int
     checked: list[str]
+    per_cpu_s: float | None = None
 
 
 @dataclass
 class Measurement:
-    """A claim with two sides, ours first; `rounds` fills up as they take turns."""
+    """A claim with two sides, ours first; `rounds` fills up as they take turns.
+
+    `by_cpu` compares answers per second of the servers' processor time: what a core can serve, whoever else uses it.
+    """
 
     key: str
     title: str
@@ -60,10 +121,11 @@ class Measurement:
     aim: float
     settings: list[str]
     sides: tuple[Side, Side]
+    by_cpu: bool = False
     rounds: dict[str, list[Round]] = field(default_factory=dict)
 
     def median(self, side: Side) -> float:
-        return statistics.median(round_.per_second for round_ in self.rounds[side.name])
+        return statistics.median(self._rates(side))
 
     @property
     def ratio(self) -> float:
@@ -73,19 +135,40 @@ class Measurement:
     @property
     def ratios(self) -> list[float]:
         """Round by round, each pair taken within a minute of each other."""
-        ours, theirs = (self.rounds[side.name] for side in self.sides)
-        return [mine.per_second / other.per_second for mine, other in zip(ours, theirs, strict=True)]
+        return [mine / other for mine, other in zip(*map(self._rates, self.sides), strict=True)]
+
+    def _rates(self, side: Side) -> list[float]:
+        rounds = self.rounds[side.name]
+        return [round_.per_cpu_s or 0.0 for round_ in rounds] if self.by_cpu else [r.per_second for r in rounds]
+
+    def claim(self) -> Claim:
+        """The measurement in one line."""
+        ours, theirs = self.sides
+        per = "s of processor time" if self.by_cpu else "s"
+        return Claim(
+            f"{self.key} {self.title}",
+            f"{self.median(ours):,.0f}/{per}",
+            f"{theirs.name} {self.median(theirs):,.0f}/{per}",
+            f"{self.ratio:{'.2f' if self.ratio < 1 else '.1f'}} ×",
+            f"at least {self.at_least:g}, aim {self.aim:g}",
+        )
 
 
-def summed_up(heard: Heard, checked: list[str]) -> Round:
-    """The round's figures. Raises `Wrong` when the answers were not those asked for."""
+def summed_up(heard: Heard, checked: list[str], *, wanted: int = 201, cpu_s: float | None = None) -> Round:
+    """The round's figures; `cpu_s` is what the server spent on all answers. Raises `Wrong` when the answers were not
+    those asked for.
+    """
     if heard.ran_out:
         raise Wrong("the prepared requests ran out before the time did")
     if not heard.latencies_ms:
-        raise Wrong(f"nothing was created: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}")
+        raise Wrong(
+            f"nothing was answered {wanted}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}"
+        )
     ordered = sorted(heard.latencies_ms)
     p50, p95, p99 = (ordered[int(len(ordered) * share)] for share in (0.5, 0.95, 0.99))
     others = Counter(heard.statuses)
-    del others[201]
-    created = heard.statuses[201]
-    return Round(heard.per_second, p50, p95, p99, created, dict(others), heard.broken, checked)
+    del others[wanted]
+    per_cpu_s = heard.statuses[wanted] / cpu_s if cpu_s else None
+    return Round(
+        heard.per_second, p50, p95, p99, heard.statuses[wanted], dict(others), heard.broken, checked, per_cpu_s
+    )

@@ -1,7 +1,8 @@
 """Our side: the real services, a process each, started and told about the event as an operator would."""
 
+import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import httpx
 
@@ -12,16 +13,20 @@ from shared import migrate
 from shared.contracts.event_file import EventFile
 from shared.routes import Service
 
+LINE_S, POLL_S = 30.0, 0.1
 ADMIN_KEY = secrets.token_urlsafe(32)
 
 
-async def serve(turn: Turn, services: Sequence[Service]) -> dict[Service, int]:
+async def serve(
+    turn: Turn, services: Sequence[Service], settings: Mapping[str, str] | None = None
+) -> dict[Service, int]:
     """Migrate, start these services in this order, and wait until they are ready; their public ports."""
     ports: dict[Service, int] = {name: free_port() for name in services}
     environment = {
         "ONSALE_POSTGRES_URL": turn.postgres_url,
         "ONSALE_REDIS_URL": turn.redis_url,
         "ONSALE_ADMIN_KEYS": f"bench:admin:{ADMIN_KEY}",
+        **(settings or {}),
     }
     for name, port in ports.items():
         internal_port = free_port()
@@ -45,9 +50,25 @@ async def apply_to_inventory(event: EventFile, port: int) -> None:
         await admin.call("PUT", f"/admin/inventory/events/{event.event_id}", event.model_dump(mode="json"))
 
 
-async def open_room(event: EventFile, port: int) -> None:
-    """The waiting room, configured and open."""
+async def apply_room(event: EventFile, port: int) -> None:
+    """The waiting room, configured; a new one is a draft."""
     async with httpx.AsyncClient(trust_env=False) as client:
         admin = Admin(client, f"http://{HOST}:{port}", ADMIN_KEY)
         await admin.call("PUT", f"/admin/queue/events/{event.event_id}", event.model_dump(mode="json"))
-        await admin.act(event.event_id, "open", reason="measuring")
+
+
+async def open_room(event: EventFile, port: int) -> None:
+    """The waiting room, configured and open."""
+    await apply_room(event, port)
+    async with httpx.AsyncClient(trust_env=False) as client:
+        await Admin(client, f"http://{HOST}:{port}", ADMIN_KEY).act(event.event_id, "open", reason="measuring")
+
+
+async def until_line(gateway_port: int, event: EventFile, *, tail_seq: int) -> None:
+    """Waits until the gateway shows a line that is as long as the ledger's. Raises `TimeoutError`."""
+    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(LINE_S):
+        while True:
+            said = await client.get(f"http://{HOST}:{gateway_port}/events/{event.event_id}/queue")
+            if said.status_code == 200 and said.json()["tail_seq"] >= tail_seq and said.json()["state"] == "open":
+                return
+            await asyncio.sleep(POLL_S)

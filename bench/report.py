@@ -6,30 +6,41 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench.measurement import Measurement, Round, Side
+from bench.measurement import Claim, Finding, Measurement, Round, Side
 
+SUMMARY = ("what", "Onsale", "beside it", "ratio", "aims")
 HEADINGS = ("", "min", "median", "max", "p50 ms", "p95 ms", "p99 ms", "other answers")
 
 
-def show(console: Console, measurement: Measurement) -> None:
+def show(console: Console, measurement: Measurement | Finding) -> None:
     """One measurement on the terminal."""
-    table = Table(title=f"{measurement.key} · {measurement.title} ({measurement.unit})", title_justify="left")
-    for heading in HEADINGS:
+    table = Table(title=_title(measurement), title_justify="left")
+    for heading in _headings(measurement):
         table.add_column(heading, justify="right" if heading else "left")
-    for side in measurement.sides:
-        table.add_row(*_row(measurement, side))
+    for row in _rows(measurement):
+        table.add_row(*row)
     console.print(table)
-    console.print(_verdict(measurement), style="bold")
+    for sentence in _verdicts(measurement):
+        console.print(sentence, style="bold")
+    for sentence in _all_checked(measurement):
+        console.print(sentence, style="dim")
 
 
 def document(
-    measurements: Sequence[Measurement], *, machine: Mapping[str, str], engines: Mapping[str, str], date: str, how: str
+    measurements: Sequence[Measurement | Finding],
+    *,
+    machine: Mapping[str, str],
+    engines: Mapping[str, str],
+    date: str,
+    how: str,
 ) -> str:
     """The whole of `RESULTS.md`."""
     parts = [
         "# Measured, side by side",
         f"`{how}` on {date}. Both sides ran in the same minutes on the same machine and the same engines, taking turns "
         "round by round; only the side whose turn it was ran. Read the ratios: the load generator shares the cores.",
+        "## In short",
+        summary(measurements),
         *(_section(measurement) for measurement in measurements),
         "## Machine and versions",
         _list(machine),
@@ -39,21 +50,50 @@ def document(
     return "\n\n".join(parts) + "\n"
 
 
-def _section(measurement: Measurement) -> str:
-    rows = ["| " + " | ".join(HEADINGS) + " |", "|---|" + "---:|" * (len(HEADINGS) - 1)]
-    rows += ["| " + " | ".join(_row(measurement, side)) + " |" for side in measurement.sides]
-    settings = "\n".join(f"- {line}" for line in measurement.settings)
-    checked = "\n".join(f"- {side.name}: {'; '.join(_checked(measurement, side))}" for side in measurement.sides)
-    return "\n\n".join(
-        [
-            f"## {measurement.key}: {measurement.title}",
-            f"**{_verdict(measurement)}**",
-            f"{measurement.unit}:",
-            "\n".join(rows),
-            settings,
-            f"Checked after every round:\n{checked}",
-        ]
-    )
+def summary(measurements: Sequence[Measurement | Finding]) -> str:
+    """One line a claim: the table README shows."""
+    claims = [claim for measurement in measurements for claim in _claims(measurement)]
+    return _table(SUMMARY, [(claim.what, claim.ours, claim.beside, claim.ratio, claim.aims) for claim in claims])
+
+
+def _claims(measurement: Measurement | Finding) -> list[Claim]:
+    return measurement.found.claims if isinstance(measurement, Finding) else [measurement.claim()]
+
+
+def _section(measurement: Measurement | Finding) -> str:
+    parts = [
+        f"## {measurement.key}: {measurement.title}",
+        "\n".join(f"**{sentence}**  " for sentence in _verdicts(measurement)).rstrip(),
+        *([f"{measurement.unit}:"] if isinstance(measurement, Measurement) else []),
+        _table(_headings(measurement), _rows(measurement)),
+        "\n".join(f"- {line}" for line in measurement.settings),
+    ]
+    checked = _all_checked(measurement)
+    if checked:
+        parts.append("Checked after every round:\n" + "\n".join(f"- {line}" for line in checked))
+    return "\n\n".join(parts)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(headings) + " |", "|---|" + "---:|" * (len(headings) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def _title(measurement: Measurement | Finding) -> str:
+    unit = f" ({measurement.unit})" if isinstance(measurement, Measurement) else ""
+    return f"{measurement.key} · {measurement.title}{unit}"
+
+
+def _headings(measurement: Measurement | Finding) -> Sequence[str]:
+    if isinstance(measurement, Finding):
+        return measurement.found.headings
+    return (*HEADINGS, "per s of processor") if measurement.by_cpu else HEADINGS
+
+
+def _rows(measurement: Measurement | Finding) -> Sequence[Sequence[str]]:
+    if isinstance(measurement, Finding):
+        return measurement.found.rows
+    return [_row(measurement, side) for side in measurement.sides]
 
 
 def _row(measurement: Measurement, side: Side) -> list[str]:
@@ -61,7 +101,8 @@ def _row(measurement: Measurement, side: Side) -> list[str]:
     rates = sorted(round_.per_second for round_ in rounds)
     speeds = [f"{rate:,.0f}" for rate in (rates[0], median(rates), rates[-1])]
     times = [f"{median(getattr(round_, name) for round_ in rounds):.1f}" for name in ("p50_ms", "p95_ms", "p99_ms")]
-    return [side.name, *speeds, *times, _others(rounds)]
+    per_cpu_s = [f"{measurement.median(side):,.0f}"] if measurement.by_cpu else []
+    return [side.name, *speeds, *times, _others(rounds), *per_cpu_s]
 
 
 def _others(rounds: Sequence[Round]) -> str:
@@ -75,16 +116,20 @@ def _others(rounds: Sequence[Round]) -> str:
     return ", ".join(f"{number} × {what}" for what, number in counts.items()) or "none"
 
 
-def _checked(measurement: Measurement, side: Side) -> list[str]:
-    return measurement.rounds[side.name][-1].checked
+def _all_checked(measurement: Measurement | Finding) -> list[str]:
+    """The sentences that held, by side, as the last round said them."""
+    if isinstance(measurement, Finding):
+        return measurement.found.checked
+    return [f"{side.name}: {'; '.join(measurement.rounds[side.name][-1].checked)}" for side in measurement.sides]
 
 
-def _verdict(measurement: Measurement) -> str:
-    low, high = min(measurement.ratios), max(measurement.ratios)
-    return (
-        f"RATIO {measurement.ratio:.1f} × (round by round {low:.1f} to {high:.1f}; "
-        f"at least {measurement.at_least:g}, aim {measurement.aim:g})"
+def _verdicts(measurement: Measurement | Finding) -> list[str]:
+    if isinstance(measurement, Finding):
+        return [claim.sentence() for claim in measurement.found.claims]
+    low, high = (
+        f"{ratio:{'.2f' if ratio < 1 else '.1f'}}" for ratio in (min(measurement.ratios), max(measurement.ratios))
     )
+    return [f"RATIO {measurement.claim().ratio} (round by round {low} to {high}; {measurement.claim().aims})"]
 
 
 def _list(facts: Mapping[str, str]) -> str:

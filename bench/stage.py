@@ -34,20 +34,21 @@ class Stage:
 
     data_dir: Path
     engines: Engines
+    pids: dict[str, int] = field(default_factory=dict)
+    template: str = "template1"
     _turns: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator["Turn"]:
         """An empty Valkey and a fresh database, dropped afterwards."""
         name = f"turn_{next(self._turns)}"
-        await self._sql(f"CREATE DATABASE {name}", "CHECKPOINT")
-        client = redis.asyncio.Redis.from_url(self.engines.redis_url)
-        await client.flushall()
-        await client.aclose()
+        await self._sql(f"CREATE DATABASE {name} TEMPLATE {self.template}", "CHECKPOINT")
         server, _ = self.engines.postgres_url.rsplit("/", 1)
         try:
             async with AsyncExitStack() as servers:
-                yield Turn(self, f"{server}/{name}", self.engines.redis_url, servers)
+                turn = Turn(self, f"{server}/{name}", self.engines.redis_url, servers)
+                await turn.forget_engine()
+                yield turn
         finally:
             await self._sql(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -81,6 +82,7 @@ class Turn:
     postgres_url: str
     redis_url: str
     _servers: AsyncExitStack
+    pids: dict[str, int] = field(default_factory=dict)
 
     async def serve(self, name: str, command: Sequence[str], port: int, environment: Mapping[str, str]) -> None:
         """Start a server as a process of its own and wait until its `/readyz` on `port` is 200."""
@@ -93,7 +95,14 @@ class Turn:
             env={**_untouched(), "PYTHONPATH": str(Path(__file__).parents[1]), **environment},
         )
         self._servers.push_async_callback(child.stop)
+        self.pids[name] = child._keeper.pid
         await _ready(child, port)
+
+    @asynccontextmanager
+    async def some(self) -> AsyncIterator["Turn"]:
+        """The same turn for servers that end before it does."""
+        async with AsyncExitStack() as servers:
+            yield Turn(self.stage, self.postgres_url, self.redis_url, servers)
 
     async def serve_textbook(self, module: str, **environment: str) -> int:
         """One uvicorn process with a baseline in it; its port."""
@@ -104,6 +113,18 @@ class Turn:
         command = ["uvicorn", f"bench.baselines.{module}:create_app", *options]
         await self.serve(module, command, port, engines | environment)
         return port
+
+    async def forget_engine(self) -> None:
+        """Valkey loses everything."""
+        async with redis.asyncio.Redis.from_url(self.redis_url) as client:
+            await client.flushall()
+
+    async def sql(self, *statements: str) -> None:
+        """Statements on this turn's ledger, one by one."""
+        connection = await asyncpg.connect(with_driver(self.postgres_url))
+        for statement in statements:
+            await connection.execute(statement)
+        await connection.close()
 
     async def count(self, query: str, *arguments: object) -> int:
         """One number from this turn's ledger."""
@@ -143,6 +164,7 @@ async def stage(parent: Path) -> AsyncIterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent, ignore_cleanup_errors=True) as folder:
         running = await start_engines(Path(folder), fsync=True, environ=_untouched())
         try:
-            yield Stage(Path(folder), running.engines)
+            pids = {child.name: child._keeper.pid for child in running.children}
+            yield Stage(Path(folder), running.engines, pids)
         finally:
             await running.stop()

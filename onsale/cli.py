@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx
 import typer
 import uvloop
 from rich.console import Console
@@ -18,10 +17,11 @@ from rich.panel import Panel
 from rich.table import Table
 
 from onsale import event_files, key_file, keys, stock
-from onsale.admin import Admin, Refused
+from onsale.admin import Refused
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
 from onsale.audit import print_audit
 from onsale.child import EngineTrouble
-from onsale.engines import suite_url
+from onsale.lanes import codes, lanes_table
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from shared.logs import write_json_lines
@@ -42,15 +42,11 @@ room = typer.Typer(no_args_is_help=True, help="Steer a waiting room while fans a
 app.add_typer(events, name="events")
 app.add_typer(room, name="room")
 app.add_typer(keys.app, name="keys")
+app.add_typer(codes, name="codes")
 app.add_typer(stock.app, name="stock")
 app.command("simulate")(simulate)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-
-DataDir = Annotated[Path, typer.Option("--data-dir", help="Engines' data, keys and logs.")]
-Url = Annotated[str | None, typer.Option("--url", help="Where the suite answers; as its data directory says.")]
-EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event, as in its file.")]
-DATA_DIR = Path(".onsale")
 
 
 def main() -> None:
@@ -164,8 +160,9 @@ def show_room(event_id: EventId, url: Url = None, data_dir: DataDir = DATA_DIR) 
     state = _admin(url, data_dir, lambda admin: admin.room(event_id))
     table = Table(show_header=False, title=event_id)
     for name, value in state.items():
-        table.add_row(name, str(value))
-    out.print(table)
+        if name != "lanes":
+            table.add_row(name, str(value))
+    out.print(table, lanes_table(state["lanes"]))
 
 
 @room.command("set")
@@ -212,9 +209,5 @@ def audit(event_id: EventId, url: Url = None, data_dir: DataDir = DATA_DIR) -> N
         raise typer.Exit(1)
 
 
-def _admin(url: str | None, data_dir: Path, ask: Any) -> Any:
-    async def work() -> Any:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            return await ask(Admin(client, url or suite_url(data_dir), key_file.admin_key(data_dir)))
-
-    return _run(work())
+def _admin(url: str | None, data_dir: Path, question: Any) -> Any:
+    return ask(url, data_dir, question)

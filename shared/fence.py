@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from shared.problems import Unavailable
 
@@ -36,8 +36,7 @@ async def fenced(engine: AsyncEngine, opening: str) -> AsyncIterator[Any]:
     Raises `Unavailable` if the ledger is away; then nobody knows what was written.
     """
     async with engine.connect() as connection:
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert driver is not None
+        driver = await driver_of(connection)
         try:
             await driver.execute(opening)
             yield driver
@@ -51,3 +50,10 @@ async def fenced(engine: AsyncEngine, opening: str) -> AsyncIterator[Any]:
         except BaseException:
             await connection.invalidate()  # cut off: nobody knows what state it is in; the server rolls back
             raise
+
+
+async def driver_of(connection: AsyncConnection) -> Any:
+    """The driver's own connection, in whatever transaction it is."""
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert driver is not None
+    return driver

@@ -48,10 +48,10 @@ class Script:
         self._names = {slot.name for slot in (*self.keys, *self.arguments)}
 
     @classmethod
-    def load(cls, package: str, name: str) -> "Script":
-        """From `<package>/lua/<name>.lua`."""
-        source = importlib.resources.files(package).joinpath("lua", f"{name}.lua").read_text()
-        return cls(f"{package}:{name}", source)
+    def load(cls, package: str, *names: str) -> "Script":
+        """From `<package>/lua/<name>.lua`; the last is the verb, what it calls stands in front of it."""
+        room = importlib.resources.files(package).joinpath("lua")
+        return cls(f"{package}:{names[-1]}", "".join(room.joinpath(f"{name}.lua").read_text() for name in names))
 
     async def __call__(self, redis: Redis, /, **named: Argument) -> Any:
         keys, arguments = self.bind(named)

@@ -4,19 +4,19 @@ Each reads what it needs straight from the scope and answers with bytes; problem
 """
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.identity import head
+from services.gateway.identity import Claims, head
 from services.gateway.line import Line
 from services.gateway.metrics import CLAIMS, POLLS
 from services.gateway.room import Room
-from services.gateway.schemas import JoinBody
+from services.gateway.schemas import JoinBody, NothingBody
 from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
@@ -28,6 +28,7 @@ from shared.tokens import QueueToken
 JSON, NO_STORE = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
 QUIET = "onsale.quiet"
+Said = TypeVar("Said", bound=BaseModel)
 WAITING: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
 ENDED: frozenset[PlaceState] = frozenset({"completed", "expired", "left"})
 _by_arithmetic, _from_memory, _by_asking = (POLLS.labels(how) for how in ("arithmetic", "memory", "queue"))
@@ -69,9 +70,9 @@ class Status:
 
 def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
     """The status of a place above the head."""
-    wait_s = line.estimated_wait_s(position)
+    wait_s = line.estimated_wait_s(position, token.lane)
     return {
-        "status": "prequeue" if line.before_sale else "waiting",
+        "status": "prequeue" if line.before_sale or token.lane in line.closed_lanes else "waiting",
         "join_seq": token.join_seq,
         "position_in_queue": position,
         "estimated_wait_time": wait_s,
@@ -115,10 +116,12 @@ class Join:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        fan = await newcomer(room, scope, event_id)
-        await read_nothing(receive)
+        fan, claims = await newcomer(room, scope, event_id)
+        said = await read(receive, JoinBody)
         fan = room.door.admit(scope, event_id, await room.board.line(event_id), fan)
-        place = await room.joins.join(event_id, fan)
+        if said is not None and said.code is not None:
+            fan = fan.model_copy(update={"code": said.code})
+        place = await room.joins.join(event_id, fan, claims)
         token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         line = await room.board.line(event_id)
@@ -131,7 +134,7 @@ class Join:
             "join_seq": token.join_seq,
             "lane": token.lane,
             "position_in_queue": position,
-            "estimated_wait_time": line.estimated_wait_s(position) if place.status in WAITING else 0,
+            "estimated_wait_time": line.estimated_wait_s(position, place.lane) if place.status in WAITING else 0,
             "status": place.status,
             "epoch": token.epoch,
         }
@@ -139,13 +142,13 @@ class Join:
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
-async def newcomer(room: Room, scope: Scope, event_id: str) -> FanAtTheDoor:
+async def newcomer(room: Room, scope: Scope, event_id: str) -> tuple[FanAtTheDoor, Claims | None]:
     """Who stands at the door, within the limits of their address and their own."""
     room.limits.address(scope)
-    fan = await room.identities.join(scope, event_id)
+    fan, claims = await room.identities.join(scope, event_id)
     if fan.may_be_known:
         room.limits.fan(event_id, fan.holder)
-    return fan
+    return fan, claims
 
 
 class Challenge:
@@ -153,7 +156,7 @@ class Challenge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        fan = await newcomer(room, scope, event_id)
+        fan, _ = await newcomer(room, scope, event_id)
         challenge = room.door.challenge(event_id, await room.board.line(event_id), fan)
         if challenge is None:
             await answer(send, 204, b"", NO_STORE)
@@ -161,8 +164,8 @@ class Challenge:
             await answer(send, 200, orjson.dumps(challenge), JSON, NO_STORE)
 
 
-async def read_nothing(receive: Receive) -> None:
-    """Reads a body that has nothing to say: empty or `{}`. Anything else is refused, field by field."""
+async def read(receive: Receive, kind: type[Said]) -> Said | None:
+    """What the body says, or nothing if it is empty. What `kind` does not know is refused, field by field."""
     body = b""
     while True:
         message = await receive()
@@ -170,9 +173,9 @@ async def read_nothing(receive: Receive) -> None:
         if not message.get("more_body", False):
             break
     if not body.strip():
-        return
+        return None
     try:
-        JoinBody.model_validate_json(body)
+        return kind.model_validate_json(body)
     except ValidationError as refused:
         errors = [{**error, "loc": ("body", *error["loc"])} for error in refused.errors(include_input=False)]
         raise RequestValidationError(errors) from refused
@@ -198,7 +201,7 @@ class Claim:
         room, event_id = door(scope)
         token = await room.place(scope, event_id)
         room.limits.fan(event_id, token.holder)
-        await read_nothing(receive)
+        await read(receive, NothingBody)
         line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         waits = line.position(token.lane, token.join_seq) > 0 and not beside(scope, line, token)
@@ -240,7 +243,7 @@ class Leave:
         room, event_id = door(scope)
         token = await room.place(scope, event_id)
         room.limits.fan(event_id, token.holder)
-        await read_nothing(receive)
+        await read(receive, NothingBody)
         with suppress(StaleEpoch):
             await room.places.leave(token)
         gone = (_cookie(room, name(event_id), "", max_age_s=0) for name in (queue_cookie, pass_cookie))

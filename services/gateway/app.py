@@ -77,7 +77,7 @@ def _room(settings: Settings, redis: Redis, queue: QueueClient, users: Users) ->
         settings=settings,
         board=board,
         identities=identities,
-        joins=Joins(queue, board, waiting_max=settings.joins_waiting_max),
+        joins=Joins(queue, board, waiting_max=settings.joins_waiting_max, wrong_codes_per_s=settings.wrong_codes_per_s),
         places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
         user_places=UserPlaces(
             queue, name="gateway", waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max

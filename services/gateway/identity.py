@@ -8,6 +8,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.types import Scope
@@ -19,6 +20,7 @@ from shared.tokens import BEARER_MAX_CHARS, Keyring, QueueToken, QueueTokens, b6
 from shared.user_jwt import User, Users
 
 Head = Mapping[bytes, bytes]
+Claims = Mapping[str, Any]
 HOLDER_BYTES, HOLDERS_AT_ONCE = 18, 256
 _KEY = re.compile(rb"[A-Za-z0-9._:-]{22,128}")
 
@@ -101,8 +103,8 @@ class Identities:
                 require_own_origin(fields)
         return self.token(text, event_id)
 
-    async def join(self, scope: Scope, event_id: str) -> Join:
-        """Who wants to join: a user, a fan of before, of this key, or a new one."""
+    async def join(self, scope: Scope, event_id: str) -> tuple[Join, Claims | None]:
+        """Who wants to join: a user with their claims, a fan of before, of this key, or a new one."""
         fields = head(scope)
         key = fields.get(b"idempotency-key")
         if key is not None and not _KEY.fullmatch(key):
@@ -110,13 +112,13 @@ class Identities:
         text = bearer(fields)
         if text is not None and not self._tokens.is_one(text):
             user = await self._users.read(text)
-            return Join(holder=user.holder, user_id=user.user_id, may_be_known=True)
+            return Join(holder=user.holder, user_id=user.user_id, may_be_known=True), user.claims
         token = self.token(text, event_id) if text is not None else self._by_cookie(fields, event_id)
         if token is not None:
-            return Join(holder=token.holder, lane=token.lane, may_be_known=True)
+            return Join(holder=token.holder, may_be_known=True), None  # a lane is earned anew, by code or claim
         if key is not None:
-            return Join(holder=self.holder(event_id, key), may_be_known=True)
-        return Join(holder=next(self._holders))
+            return Join(holder=self.holder(event_id, key), may_be_known=True), None
+        return Join(holder=next(self._holders)), None
 
     def holder(self, event_id: str, key: bytes) -> str:
         """The holder that a key of the fan's own stands for."""

@@ -6,13 +6,15 @@ one member of it.
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from services.gateway.line_board import LineBoard
 from services.gateway.metrics import JOINS
-from services.gateway.problems import LineFull, SignInNeeded, UnknownLane
+from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInNeeded, UnknownLane
+from services.gateway.wrong_codes import WrongCodes
 from shared.batches import Batches
+from shared.contracts.lanes import lane_of
 from shared.contracts.queue import Join, JoinAnswer, JoinBatch, Joined, PlaceState, QueueClient
 from shared.problems import Problem, RoomClosed, SoldOut, Unavailable
 
@@ -30,8 +32,9 @@ class Place(NamedTuple):
 class Joins:
     """Takes fans into the line."""
 
-    def __init__(self, queue: QueueClient, board: LineBoard, *, waiting_max: int) -> None:
+    def __init__(self, queue: QueueClient, board: LineBoard, *, waiting_max: int, wrong_codes_per_s: float) -> None:
         self._queue, self._board = queue, board
+        self._wrong_codes = WrongCodes(per_s=wrong_codes_per_s)
         self._batches: Batches[str, Join, Place] = Batches(
             self._ask,
             name="gateway.joins",
@@ -39,16 +42,25 @@ class Joins:
             in_flight_max=1,  # one large batch costs half of two
         )
 
-    async def join(self, event_id: str, fan: Join) -> Place:
-        """The fan's place. Raises `UnknownEvent`, `LineFull`, `RoomClosed`, `SoldOut`, `SignInNeeded`, `Overloaded`,
+    async def join(self, event_id: str, fan: Join, claims: Mapping[str, Any] | None = None) -> Place:
+        """The fan's place, in the lane his code or his verified claims open. Raises `UnknownEvent`, `LineFull`,
+        `RoomClosed`, `SoldOut`, `SignInNeeded`, `CodeUnknown`, `CodeUsedUp`, `TooManyWrongCodes`, `Overloaded`,
         `Unavailable`.
         """
         line = await self._board.line(event_id)
         if line.frame.options.entry.signed_in_only and fan.user_id is None and not fan.may_be_known:
             raise SignInNeeded  # the queue would say the same, and of the others only it knows who has a place
-        if fan.lane not in line.heads:  # a token from before a reset must not spoil a batch
-            fan = fan.model_copy(update={"lane": 0})
-        return await self._batches.submit(event_id, fan)
+        lane = lane_of(claims, line.frame.options.lanes)
+        if lane:
+            fan = fan.model_copy(update={"lane": lane})
+        if fan.code is None:
+            return await self._batches.submit(event_id, fan)
+        self._wrong_codes.check(event_id)
+        try:
+            return await self._batches.submit(event_id, fan)
+        except CodeUnknown:
+            self._wrong_codes.note(event_id)
+            raise
 
     async def _ask(self, event_id: str, fans: list[Join]) -> Sequence[Place | Problem]:
         members = list({fan.holder: fan for fan in fans}.values())
@@ -83,6 +95,10 @@ def _place(epoch: int, joined: Joined, *, known: bool) -> Place | Problem:
         return SoldOut("Every ticket has found an owner.", status=410)
     if joined.word == "sign-in-needed":
         return SignInNeeded()
+    if joined.word == "code-unknown":
+        return CodeUnknown()
+    if joined.word == "code-used-up":
+        return CodeUsedUp()
     if joined.word == "unknown-lane":
         return UnknownLane()
     return Place(epoch, joined.lane, joined.join_seq, joined.status, known)

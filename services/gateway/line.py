@@ -10,6 +10,7 @@ import orjson
 
 from shared.clock import now_ms, rfc3339
 from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.lanes import Lane
 
 BODY_FRESH_MS = 1_000
 CALLING = frozenset({"open", "draining"})
@@ -44,8 +45,9 @@ class Pace:
 class Line:
     """A frame and what follows from it. `calls_per_s` is the smoothed pace, `None` while unknown or paused."""
 
-    __slots__ = ("_body", "_body_at_ms", "_per_live_s", "_poll_max_ms", "_poll_min_ms", "before_sale", "epoch",
-                 "etag", "frame", "heads", "heard_s", "message", "rollout_percent")  # fmt: skip
+    __slots__ = ("_body", "_body_at_ms", "_per_live_s", "_poll_max_ms", "_poll_min_ms", "_shares", "before_sale",
+                 "closed_lanes", "epoch", "etag", "frame", "heads", "heard_s", "message",
+                 "rollout_percent")  # fmt: skip
 
     epoch: int
     heads: dict[int, int]
@@ -62,7 +64,9 @@ class Line:
         kept = previous.heads if previous is not None and previous.epoch == frame.epoch else {}
         self.frame = frame
         self.epoch = frame.epoch
-        self.heads = {lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()}
+        self.heads = {**kept, **{lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()}}
+        self.closed_lanes = frozenset(lane.lane for lane in frame.options.lanes if lane.opens_ms > frame.at_ms)
+        self._shares = shares(frame, self.closed_lanes)
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
         self.rollout_percent = frame.options.rollout_percent
@@ -77,11 +81,12 @@ class Line:
         """How many places stand between this one and the head: an upper bound of how many fans."""
         return max(0, join_seq - self.heads.get(lane, 0))
 
-    def estimated_wait_s(self, position: int) -> int | None:
-        """Seconds until this position is called at the present pace; `None` while nobody can know."""
-        if self._per_live_s is None or position == 0:
+    def estimated_wait_s(self, position: int, lane: int = 0) -> int | None:
+        """Seconds until this position is called at the lane's present pace; `None` while nobody can know."""
+        share = self._shares.get(lane, 0)
+        if self._per_live_s is None or position == 0 or share == 0:
             return None
-        return max(1, math.ceil(position * self._per_live_s))
+        return max(1, math.ceil(position * self._per_live_s / share))
 
     def poll_after_ms(self, wait_s: int | None, join_seq: int) -> int:
         """When to ask again: half the wait, within limits and never past one liveness window, spread by place."""
@@ -107,7 +112,8 @@ class Line:
 
     def _public(self, at_ms: int) -> dict[str, Any]:
         frame = self.frame
-        lanes = {lane: self._lane(lane, at) for lane, at in frame.lanes.items()}
+        rules = {lane.lane: lane for lane in frame.options.lanes}
+        lanes = {lane: self._lane(lane, at) | told(rules.get(lane)) for lane, at in frame.lanes.items()}
         general = lanes.pop(0, {"head_seq": 0, "tail_seq": 0})
         starts_ms = frame.sale_starts_at_ms
         public = {
@@ -122,6 +128,21 @@ class Line:
         }
         return {**public, "lanes": lanes} if lanes else public
 
-    def _lane(self, lane: int, at: LaneHead) -> dict[str, int]:
+    def _lane(self, lane: int, at: LaneHead) -> dict[str, Any]:
         head_seq = self.heads[lane]
         return {"head_seq": head_seq, "tail_seq": max(at.tail_seq, head_seq)}
+
+
+def shares(frame: LineFrame, closed_lanes: frozenset[int]) -> dict[int, float]:
+    """The part of all calls each lane gets while those others have somebody waiting; 0 before its start."""
+    weights = {lane.lane: lane.weight for lane in frame.options.lanes if lane.lane not in closed_lanes}
+    waiting = {lane: weights.get(lane, 0) for lane, at in frame.lanes.items() if at.tail_seq > at.head_seq}
+    return {lane: weight / sum({**waiting, lane: weight}.values()) for lane, weight in weights.items()}
+
+
+def told(lane: Lane | None) -> dict[str, Any]:
+    """What everybody may know of a lane's rules."""
+    if lane is None:
+        return {}
+    opens = {"opens_at": rfc3339(lane.opens_ms)} if lane.opens_ms else {}
+    return opens if lane.lane == 0 else {"name": lane.name, "code_required": lane.code_required, **opens}

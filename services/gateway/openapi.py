@@ -57,9 +57,10 @@ def _schemas() -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     join = _call("Join the line", {201: "A new place", 200: "The place this fan has already"}, JoinedAnswer,
-                 refusals={400: "Malformed key", 401: "Only signed-in fans may join", 410: "Closed or sold out",
-                           428: "Solve the challenge first",
-                           429: "The line is full, or too many from one address"})  # fmt: skip
+                 refusals={400: "Malformed key", 401: "Only signed-in fans may join", 403: "Unknown code",
+                           409: "Code used up", 410: "Closed or sold out", 428: "Solve the challenge first",
+                           429: "The line is full, or too many from one address, or too many wrong codes",
+                           })  # fmt: skip
     join["parameters"] = [KEY, PROOF]
     join["requestBody"] = {"required": False, "content": _json(JoinBody)}
     join["security"] = [{}, *CREDENTIAL]

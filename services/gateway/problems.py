@@ -22,6 +22,25 @@ class ReturnNotAllowed(Problem):
     status = 422
 
 
+class CodeUnknown(Problem):
+    """This code opens no lane here. You may join the general line without one."""
+
+    status = 403
+
+
+class CodeUsedUp(Problem):
+    """This code was used as often as it may be. You may join the general line without one."""
+
+    status = 409
+
+
+class TooManyWrongCodes(Problem):
+    """Too many wrong codes were tried here. Try yours again in a moment."""
+
+    status = 429
+    retry_after_default_s = 1
+
+
 class UnknownLane(Problem):
     """The line has no such lane."""
 

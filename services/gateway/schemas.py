@@ -1,16 +1,24 @@
 """What the door answers, for the documentation and for whoever reads it; hot paths write the same fields by hand."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from shared.contracts.frames import LaneHead, RoomState
 from shared.contracts.queue import PlaceState
 from shared.inputs import Body
 
+Code = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=64)]
+
+
+class NothingBody(Body):
+    """An empty body or `{}`."""
+
 
 class JoinBody(Body):
-    """Nothing yet: an empty body or `{}`."""
+    """What a fan may say who joins: a code that opens a lane. It is never part of an address."""
+
+    code: Code | None = None
 
 
 class JoinedAnswer(BaseModel):
@@ -37,8 +45,16 @@ class StatusAnswer(BaseModel):
     message: str | None
 
 
+class LaneAnswer(LaneHead):
+    """A further lane: where it stands, and how one comes into it. From `opens_at` on its fans are called."""
+
+    name: str
+    code_required: bool
+    opens_at: AwareDatetime | None = None
+
+
 class LineAnswer(BaseModel):
-    """The line as everybody sees it; `head_seq` and `tail_seq` are lane 0's."""
+    """The line as everybody sees it; `head_seq`, `tail_seq` and `opens_at` are lane 0's."""
 
     state: RoomState
     epoch: int
@@ -49,7 +65,8 @@ class LineAnswer(BaseModel):
     message: str | None
     sale_starts_at: AwareDatetime | None
     server_time: AwareDatetime
-    lanes: dict[int, LaneHead] | None = Field(None, description="Further lanes, if there are any.")
+    opens_at: AwareDatetime | None = Field(None, description="When the general lane is called, if later than others.")
+    lanes: dict[int, LaneAnswer] | None = Field(None, description="Further lanes, if there are any.")
 
 
 class PassAnswer(BaseModel):

@@ -29,6 +29,9 @@ class Settings(ServiceSettings):
     remembered_max: int = Field(
         65_536, ge=1, description="Verified tokens and statuses that one process remembers, each."
     )
+    wrong_codes_per_s: float = Field(
+        20, gt=0, le=10_000, description="Wrong codes one process lets be tried per event and second."
+    )
     poll_min_ms: int = Field(2_000, ge=100, le=60_000, description="Shortest time between a fan's polls.")
     poll_max_ms: int = Field(10_000, ge=100, le=60_000, description="Longest time between a fan's polls.")
     trusted_proxies: NetworksSetting = Field(

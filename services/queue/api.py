@@ -6,12 +6,14 @@ from fastapi import APIRouter, Depends, Header, Response
 
 from services.queue import keys
 from services.queue.audit import audit
+from services.queue.ledger import Of, Tally
 from services.queue.problems import RoomChanged
 from services.queue.rooms import Action, Room
 from services.queue.running import Running, running
-from services.queue.schemas import NULLABLE, Notice, RoomPatch, RoomView, Step
+from services.queue.schemas import NULLABLE, LaneView, Notice, RoomPatch, RoomView, Step
 from shared.auth import Operator, operators
 from shared.contracts.event_file import EventFile
+from shared.contracts.frames import LaneHead, LineFrame
 from shared.inputs import EventIdPath
 from shared.problems import InvalidRequest
 from shared.redis import ENGINE_AWAY
@@ -21,6 +23,7 @@ Queue = Annotated[Running, Depends(running)]
 Viewer = Annotated[Operator, operators("viewer")]
 Changer = Annotated[Operator, operators("operator")]
 NO_REASON = Step()
+NOTHING = Tally(0, 0, 0.0, 0)
 IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=64)]
 
 
@@ -47,7 +50,7 @@ async def change(
     if_match: IfMatch = None,
 ) -> RoomView:  # fmt: skip
     """The next tick obeys. With `If-Match`, only if nobody changed the room since you read it."""
-    wanted: dict[str, Any] = patch.model_dump(exclude_unset=True, exclude={"reason"})
+    wanted: dict[str, Any] = {name: getattr(patch, name) for name in patch.model_fields_set - {"reason"}}
     for name, value in wanted.items():
         if value is None and name not in NULLABLE:
             raise InvalidRequest(f"{name}: null is not acceptable.")
@@ -125,7 +128,20 @@ async def _view(queue: Running, room: Room, response: Response) -> RoomView:
         active = await queue.line.redis.zcard(keys.active(room.event_id, room.epoch))
     except ENGINE_AWAY:
         called = active = 0
-    return RoomView(
-        **room.configuration(), event_id=room.event_id, shown_state=frame.state, ready=frame.ready, lanes=frame.lanes,
-        called=called, active=active, calls_per_s=frame.calls_per_s, live_ratio=frame.live_ratio,
-    )  # fmt: skip
+    return RoomView.model_validate({
+        **room.configuration(), "event_id": room.event_id, "shown_state": frame.state, "ready": frame.ready,
+        "lanes": await _lanes(queue, room, frame), "called": called, "active": active,
+        "calls_per_s": frame.calls_per_s, "live_ratio": frame.live_ratio,
+    })  # fmt: skip
+
+
+async def _lanes(queue: Running, room: Room, frame: LineFrame) -> dict[int, LaneView]:
+    """Each lane as it is set, where it stands, and what the ledger knows it was given."""
+    async with queue.rooms.engine.connect() as connection:
+        tallies = await Of(connection, room.event_id, room.epoch).tallies()
+    views = {}
+    for lane in room.options.lanes:
+        tally, at = tallies.get(lane.lane, NOTHING), frame.lanes.get(lane.lane, LaneHead(head_seq=0, tail_seq=0))
+        given = {"calls": tally.calls, "contested": tally.contested, "due": round(tally.due, 2)}
+        views[lane.lane] = LaneView(**dict(lane), **dict(at), **given)
+    return views

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from services.queue import api, internal
+from services.queue import api, codes_api, internal
 from services.queue.claims import Claims
+from services.queue.code_book import CodeBook
 from services.queue.frames import Frames
 from services.queue.gatekeeper import Gatekeeper
 from services.queue.joins import RENEW_S, Joins
@@ -41,7 +42,7 @@ def create_app(settings: QueueSettings | None = None) -> FastAPI:
         settings,
         title="queue",
         lifespan=_lifespan,
-        routers=[api.router],
+        routers=[api.router, codes_api.router],
         internal_routers=[internal.router],
         internal_hot_routes=internal.HOT_ROUTES,
         checks=_checks,
@@ -100,6 +101,7 @@ def build(
         recovery=recovery,
         sessions=sessions,
         gatekeeper=gatekeeper,
+        codes=CodeBook(engine),
     )
 
 

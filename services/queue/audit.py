@@ -1,10 +1,12 @@
 """The promises about the line (invariants 3 to 5), each as a question to ledger and engine that must find nothing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import text
 
 from services.queue import keys
+from services.queue.ledger import Of, Tally
 from services.queue.rooms import Room
 from shared.postgres import AsyncConnection, AsyncEngine
 from shared.redis import Redis
@@ -43,6 +45,8 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room) -> list[dict[str,
         open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(OPEN_CALLS, which)}
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
         after = await _standing(redis, room)
+        tallies = await Of(connection, room.event_id, room.epoch).tallies()
+    found["4 lanes share contested calls by weight"] = uneven(tallies)
     if standing is None or after is None:
         found["3 the engine is filled"] = [room.event_id]
     else:
@@ -62,6 +66,18 @@ async def _beyond(connection: AsyncConnection, which: dict[str, Any]) -> list[st
     lowest = float((await connection.execute(LOWEST_ROLLOUT, which)).scalar_one())
     rows = await connection.execute(BEYOND_THE_HEAD, which)
     return [str(row.join_seq) for row in rows if not outside(which["event_id"], row.holder or "", lowest)]
+
+
+def uneven(tallies: Mapping[int, Tally]) -> list[str]:
+    """Lanes whose calls, in turns when all had somebody to call, are not their due.
+
+    What a lane is owed is carried from turn to turn and is always less than a call per lane, so over one spell of such
+    turns calls and due differ by less than twice that, however long it is.
+    """
+    return [
+        f"lane {lane}: {tally.contested} of {tally.due:.1f}" for lane, tally in tallies.items()
+        if abs(tally.contested - tally.due) > 2 * len(tallies) * tally.contests + 0.001 * tally.contested
+    ]  # fmt: skip
 
 
 def _line(invariant: str, broken: list[str]) -> dict[str, Any]:

@@ -13,7 +13,19 @@ from services.queue.frames import Frames
 from services.queue.ledger import Of, Recorded, by_lane
 from services.queue.life import Life
 from services.queue.line import EngineNotReady, Line
-from services.queue.metrics import ACTIVE, CALLED, DEAF, ENDED, MISSED, TICK_SECONDS, VOIDED, WAITING
+from services.queue.metrics import (
+    ACTIVE,
+    CALLED,
+    DEAF,
+    ENDED,
+    LANE_CALLED,
+    LANE_CONTESTED,
+    LANE_DUE,
+    MISSED,
+    TICK_SECONDS,
+    VOIDED,
+    WAITING,
+)
 from services.queue.recovery import Recovery
 from services.queue.replies import Ticked
 from services.queue.rooms import Room, Rooms
@@ -163,10 +175,15 @@ class Gatekeeper:
             self.sessions.end_soon(room, ticked.due)
         if ticked.state["config_version"] < room.version:
             await self.line.configure(room)
+        elif ticked.state["config_version"] > room.version:
+            await self.rooms.read(room.event_id)  # another process was told first; it may have made a lane
         frame = self.frames.ticked(room, ticked.state)
         await self.frames.show(frame)
         WAITING.labels(room.event_id).set(sum(lane.tail_seq - lane.head_seq for lane in frame.lanes.values()))
         ACTIVE.labels(room.event_id).set(ticked.state["called"] + ticked.state["active"])
+        for at in ticked.state["lanes"] if len(room.lanes) > 1 else ():
+            LANE_CONTESTED.labels(room.event_id, at["lane"]).set(at["contested"])
+            LANE_DUE.labels(room.event_id, at["lane"]).set(at["due"])
         return frame
 
     async def _write(self, room: Room, ticked: Ticked) -> None:
@@ -185,7 +202,7 @@ class Gatekeeper:
             if not await of.filled_by(fill):
                 raise EngineNotReady
             written = await of.record(ticked.changes)
-            await of.heads(heads)
+            await of.heads(ticked.state["lanes"])
             await of.tell("called", written.called)
             await of.tell("expired", written.spent)
         _count(written)
@@ -197,6 +214,8 @@ class Gatekeeper:
 
 def _count(written: Recorded) -> None:
     CALLED.inc(len(written.called))
+    for lane, seqs in by_lane(written.called).items():
+        LANE_CALLED.labels(lane).inc(len(seqs))
     MISSED.inc(written.missed)
     VOIDED.inc(len(written.void))
     ENDED.labels("expired").inc(len(written.spent))

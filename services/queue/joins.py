@@ -5,30 +5,27 @@ When the engine is away, numbers come from the ledger's own high-water mark, and
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sqlalchemy import select
-
+from services.queue.codes import code_hash
 from services.queue.landings import Landings
 from services.queue.ledger import Of, Seat, by_lane
 from services.queue.line import EngineNotReady, Line
 from services.queue.metrics import JOIN_REFUSED, JOINED
-from services.queue.placing import place
+from services.queue.placing import lanes_of, place, place_by_ledger
 from services.queue.replies import Numbers
 from services.queue.rollout import beside, pass_by
 from services.queue.rooms import Room, Rooms
-from services.queue.tables import lane as lane_table
+from services.queue.work import Outcome, Refused, Work
 from shared.clock import now_ms
 from shared.contracts.frames import LineFrame
-from shared.contracts.queue import Join, JoinAnswer, JoinBatch, Joined, PlaceState
+from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, PlaceState
 from shared.postgres import AsyncEngine
 from shared.problems import Overloaded, StaleEpoch, Unavailable
 from shared.redis import ENGINE_AWAY
 
-Refused = Literal["line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"]
-Outcome = Seat | Refused
 REFUSALS: dict[str, Refused] = {"closed": "closed", "sold-out": "sold-out", "line-full": "line-full"}
 ATTEMPTS_MAX = 4
 RENEW_S = 1.0
@@ -65,12 +62,25 @@ class Joins:
     async def _join(self, room: Room, batch: JoinBatch) -> JoinAnswer:
         known = await self._known(room, [join.holder for join in batch.joins if join.may_be_known])
         await self._hear(room, known.values())
-        outcomes: dict[str, Outcome] = {**dict(_unfit(room, batch)), **known}
+        hashes = {
+            join.holder: code_hash(room.event_id, join.code)
+            for join in batch.joins
+            if join.code is not None and join.holder not in known
+        }
+        judged = await lanes_of(self.engine, room, hashes)
+        lanes = {join.holder: judged.get(join.holder, join.lane) for join in batch.joins}
+        refused = {holder: lane for holder, lane in lanes.items() if isinstance(lane, str)}
+        astray = (holder for holder, lane in lanes.items() if lane not in room.lanes)
+        outcomes: dict[str, Outcome] = {**dict.fromkeys(astray, "unknown-lane"), **refused}
+        outcomes |= dict.fromkeys(_strangers(room, batch), "sign-in-needed")
+        outcomes |= known
         call_now = False
         for lane in room.lanes:
-            fresh = {join.holder: join for join in batch.joins if join.lane == lane and join.holder not in outcomes}
+            fresh = {
+                join.holder: join for join in batch.joins if lanes[join.holder] == lane and join.holder not in outcomes
+            }
             if fresh:
-                work = Work(room, lane, f"{batch.batch_id}/{lane}", fresh)
+                work = Work(room, lane, f"{batch.batch_id}/{lane}", fresh, hashes)
                 await self._place(work)
                 outcomes.update(work.outcomes)
                 known.update(work.known)
@@ -97,7 +107,7 @@ class Joins:
 
     # -- numbers from the engine ---------------------------------------------------------------------------------------
 
-    async def _place(self, work: "Work") -> None:
+    async def _place(self, work: Work) -> None:
         """Numbers and inserts until every holder has a place or a refusal."""
         for attempt in range(ATTEMPTS_MAX):
             if not work.fresh:
@@ -113,7 +123,7 @@ class Joins:
         if work.fresh:
             await self._place_by_ledger(work)
 
-    async def _allocate(self, work: "Work", batch_id: str) -> Numbers | str | None:
+    async def _allocate(self, work: Work, batch_id: str) -> Numbers | str | None:
         """Numbers, a refusal, or nothing when the engine cannot number. What we numbered ourselves lands first."""
         if _now_s() < self._away_until_s:
             return None
@@ -126,23 +136,25 @@ class Joins:
             self._away_until_s = _now_s() + AWAY_S
             return None
 
-    async def _insert(self, work: "Work", numbers: Numbers) -> None:
+    async def _insert(self, work: Work, numbers: Numbers) -> None:
         joins = list(work.fresh.values())[: numbers.granted]
         self._pending[numbers.member] = (work.room.event_id, work.room.epoch, work.lane)
         try:
             rows = [(join.holder, join.user_id) for join in joins]
-            landed = await place(self.engine, work.room, work.lane, numbers.first, rows, fill=numbers.fill)
+            placed = await place(
+                self.engine, work.room, work.lane, numbers.first, rows, fill=numbers.fill, hashes=work.hashes
+            )
         finally:
             del self._pending[numbers.member]
-        await self._land(work, numbers.member, landed)
-        given = {join.holder: (work.lane, n) for n, join in enumerate(joins, numbers.first) if n in landed}
-        work.gave(given)
-        JOINED.labels("engine").inc(len(given))
-        left_over = [join.holder for join in joins if join.holder not in given]
+        await self._land(work, numbers.member, set(placed.given.values()))
+        work.gave({holder: (work.lane, n) for holder, n in placed.given.items()})
+        work.refuse_some(placed.refused)
+        JOINED.labels("engine").inc(len(placed.given))
+        left_over = [join.holder for join in joins if join.holder in work.fresh]
         if left_over:
             await self._settle(work, left_over)
 
-    async def _settle(self, work: "Work", holders: list[str]) -> None:
+    async def _settle(self, work: Work, holders: list[str]) -> None:
         """For those whose row was refused: either they have a place, or their numbers were somebody else's.
 
         A second statement, because the loser of `ON CONFLICT DO NOTHING` sees no row in the same one.
@@ -153,13 +165,15 @@ class Joins:
             tails = await of.lanes()
         await self._hear(work.room, found.values())
         work.knew(found)
+        if work.lane not in tails:
+            raise StaleEpoch  # the lane was taken away; what the room is now decides
         if work.fresh:
             try:
                 await self.line.raise_counter(work.room.event_id, work.room.epoch, work.lane, tails[work.lane][1])
             except ENGINE_AWAY:
                 self._away_until_s = _now_s() + AWAY_S
 
-    async def _land(self, work: "Work", member: str, landed: set[int]) -> None:
+    async def _land(self, work: Work, member: str, landed: set[int]) -> None:
         """The places are on disk whatever happens here: what cannot land now lands later."""
         try:
             work.call_now = await self.line.land(work.room, work.lane, member, landed) or work.call_now
@@ -168,33 +182,23 @@ class Joins:
 
     # -- numbers from the ledger ---------------------------------------------------------------------------------------
 
-    async def _place_by_ledger(self, work: "Work") -> None:
+    async def _place_by_ledger(self, work: Work) -> None:
         refusal = await self._refusal_by_ledger(work)
         if refusal:
             work.refuse(refusal)
             return
-        joins = [(join.holder, join.user_id) for join in work.fresh.values()]
         for _ in range(ATTEMPTS_MAX):
-            async with self.engine.begin() as connection:
-                of = Of(connection, work.room.event_id, work.room.epoch)
-                row = lane_table.c
-                await connection.execute(
-                    select(row.lane)
-                    .where(row.event_id == of.event_id, row.epoch == of.epoch, row.lane == work.lane)
-                    .with_for_update()
-                )
-                numbers = await of.join_by_ledger(work.lane, joins)
-                await of.tell_joined(work.lane, numbers.values())
-            work.gave({holder: (work.lane, n) for holder, n in numbers.items()})
-            JOINED.labels("ledger").inc(len(numbers))
-            self.landings.keep(work.room, work.lane, set(numbers.values()))
+            placed = await place_by_ledger(self.engine, work)
+            work.gave({holder: (work.lane, n) for holder, n in placed.given.items()})
+            work.refuse_some(placed.refused)
+            JOINED.labels("ledger").inc(len(placed.given))
+            self.landings.keep(work.room, work.lane, set(placed.given.values()))
             work.knew(await self._known(work.room, list(work.fresh)))
-            joins = [(join.holder, join.user_id) for join in work.fresh.values()]
-            if not joins:
+            if not work.fresh:
                 return
         raise Unavailable
 
-    async def _refusal_by_ledger(self, work: "Work") -> Refused | None:
+    async def _refusal_by_ledger(self, work: Work) -> Refused | None:
         room = await self.rooms.read(work.room.event_id)
         if room.epoch != work.room.epoch:
             raise StaleEpoch
@@ -203,8 +207,10 @@ class Joins:
         if closed or (ends is not None and ends.timestamp() * 1000 <= at_ms):
             return "closed"
         async with self.engine.connect() as connection:
-            head, tail = (await Of(connection, room.event_id, room.epoch).lanes())[work.lane]
-        return "line-full" if room.max_line is not None and tail - head >= room.max_line else None
+            head, tail = (await Of(connection, room.event_id, room.epoch).lanes()).get(work.lane, (0, 0))
+        of_lane = (lane.max_line for lane in room.options.lanes if lane.lane == work.lane)
+        limits = [limit for limit in (room.max_line, *of_lane) if limit is not None]
+        return "line-full" if any(tail - head >= limit for limit in limits) else None
 
     async def renew(self) -> None:
         """Each second: the batches whose insert is pending are alive."""
@@ -223,7 +229,7 @@ class Joins:
         heads = {lane: at.head_seq for lane, at in frame.lanes.items()} if frame.ready else {}
         seats = [outcome for outcome in outcomes.values() if isinstance(outcome, tuple)]
         states = await self._states(room, [s for s in seats if s[1] <= heads.get(s[0], 0) or s in outside])
-        otherwise: PlaceState = "prequeue" if frame.state == "prequeue" else "waiting"
+        later = {lane.lane for lane in room.options.lanes if lane.opens_ms > frame.at_ms}
         joined = []
         for join in batch.joins:
             outcome = outcomes[join.holder]
@@ -232,7 +238,8 @@ class Joins:
                 joined.append(Joined(word=outcome))
             else:
                 word: Literal["known", "joined"] = "known" if join.holder in known else "joined"
-                status = states.get(outcome, otherwise)
+                early: bool = frame.state == "prequeue" or outcome[0] in later
+                status = states.get(outcome, "prequeue" if early else "waiting")
                 joined.append(Joined(word=word, lane=outcome[0], join_seq=outcome[1], status=status))
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=frame)
 
@@ -250,41 +257,9 @@ class Joins:
         return states
 
 
-@dataclass
-class Work:
-    """The joins of one lane on their way: `fresh` still have no outcome."""
-
-    room: Room
-    lane: int
-    batch_id: str
-    fresh: dict[str, Join]
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    known: dict[str, Seat] = field(default_factory=dict)
-    call_now: bool = False
-
-    def gave(self, seats: dict[str, Seat]) -> None:
-        for holder, seat in seats.items():
-            self.outcomes[holder] = seat
-            del self.fresh[holder]
-
-    def knew(self, seats: dict[str, Seat]) -> None:
-        self.known.update(seats)
-        self.gave(seats)
-
-    def refuse(self, word: Refused) -> None:
-        for holder in list(self.fresh):
-            self.outcomes[holder] = word
-            del self.fresh[holder]
-
-
-def _unfit(room: Room, batch: JoinBatch) -> Iterator[tuple[str, Refused]]:
-    """Who may not join here, whatever else; one who has a place keeps it."""
-    signed_in_only = room.options.entry.signed_in_only
-    for join in batch.joins:
-        if join.lane not in room.lanes:
-            yield join.holder, "unknown-lane"
-        elif signed_in_only and join.user_id is None:
-            yield join.holder, "sign-in-needed"
+def _strangers(room: Room, batch: JoinBatch) -> list[str]:
+    """Who may not join a room for users; one who has a place keeps it."""
+    return [join.holder for join in batch.joins if join.user_id is None] if room.options.entry.signed_in_only else []
 
 
 def _refusal(word: str) -> Refused:

@@ -1,6 +1,6 @@
 """The line on disk: set-based statements, one a verb. What is fenced says which filling of the engine it came from."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, TextClause
@@ -20,7 +20,9 @@ RECORD_CALLS, RECORD_MISSES, RECORD_HEADS, RECORD_CLAIMS, END_PLACES, END_CALLS,
     for verb in ("record_calls", "record_misses", "record_heads", "record_claims", "end_places", "end_calls", "lanes")
 )
 
-FILLED_BY, USER_PLACES = (statement(__package__, verb) for verb in ("filled_by", "user_places"))
+FILLED_BY, USER_PLACES, TALLIES, LOCK_LANE = (
+    statement(__package__, verb) for verb in ("filled_by", "user_places", "tallies", "lock_lane")
+)
 
 Seat = tuple[int, int]  # lane, join_seq
 
@@ -48,6 +50,17 @@ class Recorded(NamedTuple):
     spent: list[Seat]
 
 
+class Tally(NamedTuple):
+    """What a lane was given: calls; those of turns in which lanes contended, its due of them by weight; how many times
+    such turns began.
+    """
+
+    calls: int
+    contested: int
+    due: float
+    contests: int
+
+
 class Of:
     """The statements on one event and epoch, in the caller's transaction."""
 
@@ -66,6 +79,10 @@ class Of:
     async def filled_by(self, fill: int) -> bool:
         """Whether the engine has not been filled anew since `fill`, nor the room reset. Under the fence it stays so."""
         return bool(await self._rows(FILLED_BY, fill=fill))
+
+    async def lock_lane(self, lane: int) -> bool:
+        """Keeps the lane's row from others until the transaction ends; false when there is no such lane."""
+        return bool(await self._rows(LOCK_LANE, lane=lane))
 
     async def join_by_ledger(self, lane: int, joins: Sequence[tuple[str, str | None]]) -> dict[str, int]:
         """Inserts (holder, user_id) under the ledger's own next numbers, by holder. The caller locked the lane."""
@@ -115,9 +132,15 @@ class Of:
             spent=list(ended),
         )
 
-    async def heads(self, heads: dict[int, int]) -> None:
-        """Writes how far each lane has come."""
-        await self._rows(RECORD_HEADS, lanes=list(heads), head_seqs=list(heads.values()))
+    async def heads(self, lanes: Sequence[Mapping[str, Any]]) -> None:
+        """Writes how far each lane has come, and its tally, as a tick told them."""
+        columns = {"lanes": "lane", "head_seqs": "head_seq", "dues": "due"}
+        columns |= {name: name for name in ("calls", "contested", "contests")}
+        await self._rows(RECORD_HEADS, **{name: [at[told] for at in lanes] for name, told in columns.items()})
+
+    async def tallies(self) -> dict[int, Tally]:
+        """What each lane was given of the calls."""
+        return {row.lane: Tally(row.calls, row.contested, row.due, row.contests) for row in await self._rows(TALLIES)}
 
     async def lock(self, seats: Iterable[Seat]) -> set[Seat]:
         """Locks those of the places that are live, in key order."""

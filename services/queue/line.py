@@ -17,7 +17,8 @@ from shared.redis import Redis
 
 ALLOCATE, RENEW, LAND = (Script.load(__package__, verb) for verb in ("allocate", "renew", "land"))
 HEAR, LOOK, CLAIM = (Script.load(__package__, verb) for verb in ("hear", "look", "claim"))
-TICK, ACKNOWLEDGE, VOID = (Script.load(__package__, verb) for verb in ("tick", "acknowledge", "void"))
+TICK = Script.load(__package__, "share", "scan", "tick")
+ACKNOWLEDGE, VOID = (Script.load(__package__, verb) for verb in ("acknowledge", "void"))
 FINISH, EXTEND, RAISE = (Script.load(__package__, verb) for verb in ("finish", "extend", "raise"))
 CONFIGURE, FILL = (Script.load(__package__, verb) for verb in ("configure", "fill"))
 

@@ -5,6 +5,11 @@ from prometheus_client import Counter, Gauge, Histogram
 JOINED = Counter("queue_joined_total", "Places given, durable.", ["numbered_by"])
 JOIN_REFUSED = Counter("queue_join_refused_total", "Joins refused.", ["word"])
 CALLED = Counter("queue_called_total", "Calls written to the ledger by this process.")
+LANE_CALLED = Counter("queue_lane_called_total", "Calls written to the ledger by this process, per lane.", ["lane"])
+LANE_CONTESTED = Gauge(
+    "queue_lane_contested_calls", "Calls of turns in which all lanes had somebody to call.", ["event_id", "lane"]
+)
+LANE_DUE = Gauge("queue_lane_contested_due", "The lane's share of these by weight.", ["event_id", "lane"])
 CLAIMED = Counter("queue_claimed_total", "Calls turned into sessions.")
 MISSED = Counter("queue_missed_total", "Calls nobody claimed in time.")
 PASSED_BY = Counter("queue_passed_by_total", "Calls beside the line: fans outside the rolled-out share.")

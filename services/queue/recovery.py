@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import update
 
 from services.queue import keys
-from services.queue.ledger import FENCE_ALONE, Of
+from services.queue.ledger import FENCE_ALONE, Of, Tally
 from services.queue.line import Line
 from services.queue.metrics import REBUILDS
 from services.queue.rooms import Room, Rooms, read
@@ -22,7 +22,10 @@ from shared.redis import identity
 
 log = logging.getLogger("onsale.queue")
 Pair = str | int
-CALLED_PLACES, ENDED_RUNS = (statement(__package__, verb) for verb in ("called_places", "ended_runs"))
+WORD_BYTES = 8
+OPEN_CALLS, TAKEN_PLACES, ENDED_PLACES = (
+    statement(__package__, verb) for verb in ("open_calls", "taken_places", "ended_places")
+)
 
 
 @dataclass
@@ -30,6 +33,7 @@ class Told:
     """What the ledger tells of a room's line."""
 
     lanes: dict[int, tuple[int, int]]
+    tallies: dict[int, Tally] = field(default_factory=dict)
     called: list[Pair] = field(default_factory=list)
     active: list[Pair] = field(default_factory=list)
     misses: list[Pair] = field(default_factory=list)
@@ -74,6 +78,9 @@ class Recovery:
         room_fields = [*room.fields(), "config_version", str(room.version)]
         for lane, (head, tail) in told.lanes.items():
             room_fields += [f"head_seq:{lane}", str(head), f"join_seq:{lane}", str(tail)]
+        for lane, tally in told.tallies.items():
+            room_fields += [f"calls:{lane}", str(tally.calls), f"contested:{lane}", str(tally.contested)]
+            room_fields += [f"due:{lane}", str(tally.due), "contests", str(tally.contests)]
         filled = await self._line.fill(
             room,
             ramp=ramp,
@@ -81,7 +88,7 @@ class Recovery:
             called=told.called,
             active=told.active,
             misses=told.misses,
-            bitmaps=[bytes(bits.get(lane, b"")) for lane in told.lanes for bits in (told.taken, told.done)],
+            bitmaps=[bytes(bits.get(lane, b"")) for lane in room.lanes for bits in (told.taken, told.done)],
         )
         REBUILDS.inc()
         level = logging.INFO if room.fill <= 1 else logging.WARNING  # the first filling is no news
@@ -91,21 +98,24 @@ class Recovery:
 
 async def ask(connection: AsyncConnection, event_id: str, epoch: int) -> Told:
     """Everything the engine must know of a line, read from the ledger."""
-    told = Told(await Of(connection, event_id, epoch).lanes())
+    of = Of(connection, event_id, epoch)
+    told = Told(await of.lanes(), await of.tallies())
     which = {"event_id": event_id, "epoch": epoch}
-    for row in await connection.execute(CALLED_PLACES, which):
-        _take_call(told, row)
-    for lane, first, last in await connection.execute(ENDED_RUNS, which):
-        _set(told.done, lane, first, last)
+    open_calls = await connection.execute(OPEN_CALLS, which)
+    for what, bitmaps in ((TAKEN_PLACES, told.taken), (ENDED_PLACES, told.done)):
+        for lane, word, bits in await connection.execute(what, which):
+            _set(bitmaps, lane, word, bits)
+    for row in open_calls:
+        if not _has(told.done, row.lane, row.join_seq):
+            _take_call(told, row)
     return told
 
 
 def _take_call(told: Told, row: Any) -> None:
+    """The last call of a place that has not ended."""
     place = f"{row.lane}:{row.join_seq}"
-    if row.state != "missed":
-        _set(told.taken, row.lane, row.join_seq, row.join_seq)
-    if row.over:
-        return
+    if row.state == "missed" and _has(told.taken, row.lane, row.join_seq):
+        told.taken[row.lane][row.join_seq // 8] &= ~(128 >> row.join_seq % 8)  # an earlier call of it was written late
     misses = row.call if row.state == "missed" else row.call - 1
     if misses:
         told.misses += [place, misses]
@@ -115,16 +125,15 @@ def _take_call(told: Told, row: Any) -> None:
         told.active += [place, row.expires_at_ms]
 
 
-def _set(bitmaps: dict[int, bytearray], lane: int, first: int, last: int) -> None:
-    """Sets bits `first` to `last` as the engine counts them: bit 0 is the highest of byte 0."""
-    bits = bitmaps.setdefault(lane, bytearray())
-    if len(bits) <= last // 8:
-        bits.extend(bytes(last // 8 + 1 - len(bits)))
-    from_byte, to_byte = -(-first // 8), (last + 1) // 8
-    if from_byte < to_byte:
-        bits[from_byte:to_byte] = b"\xff" * (to_byte - from_byte)
-        edges = [*range(first, from_byte * 8), *range(to_byte * 8, last + 1)]
-    else:
-        edges = list(range(first, last + 1))
-    for n in edges:
-        bits[n // 8] |= 128 >> n % 8
+def _set(bitmaps: dict[int, bytearray], lane: int, word: int, bits: int) -> None:
+    """Puts a word in its place: as the engine counts, bit 0 is the highest of byte 0."""
+    bitmap = bitmaps.setdefault(lane, bytearray())
+    end = (word + 1) * WORD_BYTES
+    if len(bitmap) < end:
+        bitmap.extend(bytes(end - len(bitmap)))
+    bitmap[end - WORD_BYTES : end] = bits.to_bytes(WORD_BYTES, "big", signed=True)
+
+
+def _has(bitmaps: dict[int, bytearray], lane: int, n: int) -> bool:
+    bitmap = bitmaps.get(lane, b"")
+    return n // 8 < len(bitmap) and bool(bitmap[n // 8] & 128 >> n % 8)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from services.queue.lanes import add_lanes, engine_fields, set_lanes
 from services.queue.problems import RoomChanged, RoomStateConflict
 from services.queue.tables import lane, room, room_change
 from shared.clock import from_datetime
@@ -75,6 +76,7 @@ class Room:
             "returning_share": self.returning_share,
             "max_line": self.max_line or 0,
             "stock_coupling": int(self.stock_coupling),
+            **engine_fields(self.options.lanes),
         }
         return [str(value) for pair in named.items() for value in pair]
 
@@ -148,6 +150,7 @@ class Rooms:
             "tickets_per_order": file.sales.tickets_per_order,
         }
         async with self.engine.begin() as connection:
+            await _fence_alone(connection, file.event_id)
             new = insert(room).values(
                 event_id=file.event_id,
                 epoch=1,
@@ -160,7 +163,7 @@ class Rooms:
             )
             created = bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
             if created:
-                await connection.execute(insert(lane).values(event_id=file.event_id, epoch=1, lane=0, head_seq=0))
+                await add_lanes(connection, file.event_id, 1, [one.lane for one in file.room.lanes])
                 now = await read(connection, file.event_id)
                 await _audit(connection, now, actor=actor, action="create", reason=None, before=None)
             else:
@@ -173,6 +176,8 @@ class Rooms:
     ) -> Room:  # fmt: skip
         """Sets columns and options of the room. Raises `RoomChanged` if `version` is given and not the room's."""
         async with self.engine.begin() as connection:
+            if "lanes" in wanted:
+                await _fence_alone(connection, event_id)
             now = await _change(
                 connection, event_id, wanted, actor=actor, action=action, reason=reason, version=version
             )
@@ -191,12 +196,10 @@ class Rooms:
     async def reset(self, event_id: str, *, actor: str, reason: str | None) -> Room:
         """Raises the epoch: the line starts anew and old tokens die."""
         async with self.engine.begin() as connection:
-            await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("queue " + event_id, 0))))
+            await _fence_alone(connection, event_id)
             before = await read(connection, event_id, lock=True)
             epoch = before.epoch + 1
-            await connection.execute(
-                insert(lane), [{"event_id": event_id, "epoch": epoch, "lane": n, "head_seq": 0} for n in before.lanes]
-            )
+            await add_lanes(connection, event_id, epoch, before.lanes)
             now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
         return self._remember(now)
 
@@ -210,6 +213,11 @@ async def read(connection: AsyncConnection, event_id: str, *, lock: bool = False
     return _from(found)
 
 
+async def _fence_alone(connection: AsyncConnection, event_id: str) -> None:
+    """Comes before the room's row: a rebuild takes them in this order."""
+    await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("queue " + event_id, 0))))
+
+
 async def _change(
     connection: AsyncConnection, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str,
     reason: str | None, version: int | None = None,
@@ -220,6 +228,9 @@ async def _change(
         raise RoomChanged(version=before.version)
     if all(getattr(before, name) == value for name, value in wanted.items()):
         return before
+    lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)
+    if lanes != set(before.lanes):
+        await set_lanes(connection, event_id, before.epoch, lanes)
     await connection.execute(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from services.queue.claims import Claims
+from services.queue.code_book import CodeBook
 from services.queue.gatekeeper import Gatekeeper
 from services.queue.joins import Joins
 from services.queue.life import Life
@@ -26,6 +27,7 @@ class Running:
     recovery: Recovery
     sessions: Sessions
     gatekeeper: Gatekeeper
+    codes: CodeBook
 
 
 async def running(request: Request) -> Running:

@@ -5,7 +5,8 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from services.queue.rooms import State
-from shared.contracts.frames import LaneHead, RoomState
+from shared.contracts.frames import RoomState
+from shared.contracts.lanes import Lane, Lanes
 from shared.contracts.room_options import Entry, Friction, GatePart
 from shared.inputs import Body
 
@@ -33,6 +34,7 @@ class RoomPatch(Body):
     gate: GatePart | None = None
     entry: Entry | None = None
     friction: Friction | None = None
+    lanes: Lanes | None = None
     reason: Reason | None = None
 
 
@@ -50,6 +52,18 @@ class Notice(Body):
 
     message: Message | None = None
     reason: Reason | None = None
+
+
+class LaneView(Lane):
+    """A lane, how far it has come, and its calls. `contested` are those of turns in which every lane had somebody to
+    call: only there a share can be seen; `due` is the lane's share of them by weight.
+    """
+
+    head_seq: int
+    tail_seq: int
+    calls: int
+    contested: int
+    due: float
 
 
 class RoomView(BaseModel):
@@ -78,7 +92,7 @@ class RoomView(BaseModel):
     sale_ends_at: AwareDatetime | None
     entry: Entry
     friction: Friction
-    lanes: dict[int, LaneHead]
+    lanes: dict[int, LaneView]
     called: int
     active: int
     calls_per_s: float | None

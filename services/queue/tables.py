@@ -9,6 +9,7 @@ from sqlalchemy import (
     Double,
     Index,
     Integer,
+    LargeBinary,
     SmallInteger,
     Table,
     Text,
@@ -58,6 +59,10 @@ lane = Table(
     Column("epoch", Integer, primary_key=True),
     Column("lane", SmallInteger, primary_key=True),
     Column("head_seq", BigInteger, nullable=False),
+    Column("calls", BigInteger, nullable=False, server_default=text("0")),
+    Column("contested", BigInteger, nullable=False, server_default=text("0")),
+    Column("due", Double, nullable=False, server_default=text("0")),
+    Column("contests", BigInteger, nullable=False, server_default=text("0")),
 )
 
 place = Table(
@@ -95,6 +100,31 @@ admission = Table(
     Column("expires_at_ms", BigInteger),
     CheckConstraint("state IN ('called', 'claimed', 'missed', 'ended')", name="state"),
     CheckConstraint("state <> 'claimed' OR (jti IS NOT NULL AND expires_at_ms IS NOT NULL)", name="claimed_pass"),
+)
+
+code = Table(
+    "code",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("code_hash", LargeBinary, primary_key=True),
+    Column("lane", SmallInteger, nullable=False),
+    Column("uses_max", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("uses", Integer, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("revoked_at", DateTime(timezone=True)),
+    CheckConstraint("uses BETWEEN 0 AND uses_max", name="uses"),
+)
+
+code_use = Table(
+    "code_use",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("code_hash", LargeBinary, primary_key=True),
+    Column("holder", Text, primary_key=True),
+    Column("lane", SmallInteger, nullable=False),
+    Column("join_seq", BigInteger, nullable=False),
 )
 
 room_change = Table(

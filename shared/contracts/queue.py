@@ -16,11 +16,13 @@ class Join(BaseModel):
     """One fan at the door. The gateway minted `holder` before asking, so a retried batch finds its own places.
 
     `may_be_known`: signed in, or came with a key or token of old; looked up in the ledger before taking a number.
+    `code`: opens a lane, which then counts instead of `lane`.
     """
 
     holder: str = Field(min_length=1, max_length=64)
     user_id: str | None = Field(None, max_length=255)
     lane: int = Field(0, ge=0, le=15)
+    code: str | None = Field(None, max_length=64)
     may_be_known: bool = False
 
 
@@ -35,7 +37,10 @@ class JoinBatch(BaseModel):
 class Joined(BaseModel):
     """`joined` (a new place), `known` (the place this holder already has), or why not."""
 
-    word: Literal["joined", "known", "line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"]
+    word: Literal[
+        "joined", "known", "line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed", "code-unknown",
+        "code-used-up",
+    ]  # fmt: skip
     lane: int = 0
     join_seq: int = 0
     status: PlaceState = "waiting"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
+from shared.contracts.lanes import GENERAL, Lanes
 from shared.inputs import Body
 
 SiteOrigin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?$")]
@@ -70,3 +71,4 @@ class RoomOptions(Body):
     gate: GatePart = GatePart()
     entry: Entry = Entry()
     friction: Friction = Friction()
+    lanes: Lanes = (GENERAL,)

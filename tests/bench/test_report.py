@@ -1,11 +1,17 @@
 """The ratio compares medians, and what is written down says so."""
 
+from array import array
+from collections import Counter
+
 import pytest
 
 from bench import report
 from bench.__main__ import MEASUREMENTS, parsed
+from bench.joins import joins
 from bench.load import Heard
-from bench.measurement import Measurement, Round, Wrong, summed_up
+from bench.measurement import Claim, Figures, Finding, Measurement, Round, Wrong, summed_up
+from bench.memory import memory
+from bench.status import status
 
 
 def played(measurement: Measurement, *, ours: tuple[float, ...], theirs: tuple[float, ...]) -> Measurement:
@@ -15,7 +21,7 @@ def played(measurement: Measurement, *, ours: tuple[float, ...], theirs: tuple[f
 
 
 def test_the_ratio_is_of_the_medians() -> None:
-    measurement = played(MEASUREMENTS["joins"](), ours=(600, 900, 1000), theirs=(100, 300, 200))
+    measurement = played(joins(), ours=(600, 900, 1000), theirs=(100, 300, 200))
     assert measurement.ratio == 4.5
     assert measurement.ratios == [6, 3, 5]
     text = report.document([measurement], machine={"Memory": "8 GiB"}, engines={"fsync": "on"}, date="d", how="h")
@@ -24,16 +30,43 @@ def test_the_ratio_is_of_the_medians() -> None:
     assert "- fsync: on" in text
 
 
+def test_a_ratio_by_processor_time_does_not_hear_the_load_generator() -> None:
+    measurement = status()
+    for side, per_cpu_s in zip(measurement.sides, (30_000, 50_000), strict=True):
+        measurement.rounds[side.name] = [Round(9_000, 1, 2, 3, 10, {}, 0, ["right"], per_cpu_s)]
+    assert measurement.ratio == 0.6
+    assert "**RATIO 0.60 × (round by round 0.60 to 0.60; at least 0.4, aim 0.6)**" in report._section(measurement)
+    heard = Heard(1, latencies_ms=array("d", [1.0]), statuses=Counter({200: 500, 503: 1}))
+    assert summed_up(heard, [], wanted=200, cpu_s=0.5).per_cpu_s == 1_000
+    assert summed_up(heard, [], wanted=200, cpu_s=0.5).others == {503: 1}
+
+
+def test_what_was_found_is_summed_up_in_one_line_a_claim() -> None:
+    claims = [Claim("P8 bytes a fan", "0.5", "sorted set 100", "200 × less", "at most 2")]
+    finding = Finding("P8", "memory", ["How it was done."], memory().find)
+    finding.figures = Figures(("fans", "bytes"), [("10", "0.5")], claims, ["nothing was lost"])
+    played_joins = played(joins(), ours=(900,), theirs=(200,))
+    summary = report.summary([played_joins, finding])
+    assert "| P1 durable joins | 900/s | textbook 200/s | 4.5 × | at least 3.5, aim 6 |" in summary
+    assert "| P8 bytes a fan | 0.5 | sorted set 100 | 200 × less | at most 2 |" in summary
+    text = report.document([played_joins, finding], machine={}, engines={}, date="d", how="h")
+    assert summary in text
+    assert "**P8 bytes a fan: 0.5, beside sorted set 100: RATIO 200 × less (at most 2)**" in text
+    assert "| 10 | 0.5 |" in text
+    assert "- nothing was lost" in text
+
+
 def test_a_round_that_did_not_do_what_was_asked_has_no_figures() -> None:
     with pytest.raises(Wrong, match="ran out"):
         summed_up(Heard(1, ran_out=True), [])
-    with pytest.raises(Wrong, match="nothing was created"):
+    with pytest.raises(Wrong, match="nothing was answered 201"):
         summed_up(Heard(1), [])
 
 
 def test_no_name_means_everything_and_a_wrong_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parsed([]).names == ["joins", "reservations"]
-    assert parsed(["joins", "--rounds", "1"]).rounds == 1
+    assert parsed([]).names == list(MEASUREMENTS)
+    assert parsed(["joins", "--rounds", "1"]).effort.rounds == 1
+    assert parsed(["--quick"]).effort.quick
     with pytest.raises(SystemExit):
         parsed(["cold-fusion"])
     assert "there is no measurement cold-fusion" in capsys.readouterr().err

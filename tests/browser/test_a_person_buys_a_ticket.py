@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import httpx
 import pytest
 
 CHROMIUM = next(
@@ -20,6 +21,7 @@ TURN_MS = 30_000
 
 class Suite(Protocol):
     url: str
+    admin_key: str
 
 
 @pytest.fixture
@@ -120,3 +122,35 @@ def test_a_person_takes_the_best_there_is(page: Any, suite: Suite) -> None:
     rows, numbers = zip(*((found[1], int(found[2])) for found in places if found), strict=True)
     assert (len(set(rows)), numbers) == (1, tuple(range(numbers[0], numbers[0] + 3)))
     page.locator("#give-back").click()
+
+
+def presale(suite: Suite) -> tuple[str, str]:
+    """An open event whose presale lane asks for a code; the event and a code."""
+    event_id = f"presale-{uuid.uuid4().hex[:8]}"
+    lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "weight": 3, "code_required": True}]
+    event = {
+        "event_id": event_id, "name": "A presale", "venue": "A hall", "currency": "EUR",
+        "starts_at": "2030-01-01T20:00:00Z", "room": {"lanes": lanes, "max_active": 0},
+        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 9, "price_minor": 100}],
+    }  # fmt: skip
+    headers = {"authorization": f"Bearer {suite.admin_key}"}
+    with httpx.Client(base_url=suite.url, headers=headers) as operator:
+        for service in ("inventory", "queue"):
+            operator.put(f"/admin/{service}/events/{event_id}", json=event).raise_for_status()
+        at = f"/admin/queue/events/{event_id}"
+        operator.post(f"{at}/room/open", json={}).raise_for_status()
+        [code] = operator.post(f"{at}/codes", json={"lane": 1}).json()["codes"]
+    return event_id, code
+
+
+def test_a_person_with_a_code_stands_in_the_presale_line(page: Any, suite: Suite) -> None:
+    event_id, code = presale(suite)
+    page.goto(f"{suite.url}/e/{event_id}")
+    page.get_by_label("Code, if you have one").fill("not a code of ours")
+    page.locator("#join").click()
+    sync_api.expect(page.locator("#trouble-text")).to_contain_text("opens no lane here")
+    page.get_by_label("Code, if you have one").fill(code.lower())
+    page.get_by_label("Code, if you have one").press("Enter")
+    sync_api.expect(page.locator("#waiting")).to_be_visible(timeout=TURN_MS)
+    sync_api.expect(page.locator("#waiting")).to_contain_text("Your number is 1 in the line “Club”")
+    assert code not in page.url

@@ -43,7 +43,8 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    "command", ["up", "serve", "migrate", "simulate", "audit", "events", "room", "room set", "keys rotate", "stock"]
+    "command",
+    ["up", "serve", "migrate", "simulate", "audit", "events", "room", "room set", "keys rotate", "codes", "stock"],
 )
 def test_every_command_explains_itself(onsale: Command, command: str) -> None:
     helped = onsale(*command.split(), "--help")
@@ -114,6 +115,26 @@ def test_an_operator_steers_a_room(operate: Command) -> None:
     assert operate("room", "set", "arena-2026", "--rate", "50", "--max-active", "2000").returncode == 0
     assert operate("room", "set", "arena-2026").returncode == 2
     assert operate("room", "show", "nowhere").returncode == 2
+
+
+def test_codes_are_made_told_once_listed_and_revoked(operate: Command, suite: RunningSuite, tmp_path: Path) -> None:
+    event_id = asyncio.run(suite.open_event(room={"lanes": [
+        {"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True},
+    ]}))  # fmt: skip
+    made = operate("codes", "create", event_id, "--lane", "1", "--count", "3").stdout.split()
+    assert len(set(made)) == 3
+    listed = operate("codes", "list", event_id).stdout
+    assert "0 of 1" in listed
+    assert not any(code in listed for code in made)
+    assert "Presale" in operate("room", "show", event_id).stdout
+    file = tmp_path / "codes.txt"
+    file.write_text("\n".join(made))
+    assert "3 codes revoked" in operate("codes", "revoke", event_id, "--file", str(file)).stdout
+    assert operate("codes", "revoke", event_id).returncode == 2
+    refused = operate("codes", "create", event_id, "--lane", "1", "--file", str(file))
+    assert refused.returncode == 2
+    assert "is there already" in refused.stderr
+    assert operate("codes", "create", event_id, "--lane", "5").returncode == 2
 
 
 def test_the_audit_of_a_fresh_event_is_clean(operate: Command) -> None:

@@ -68,6 +68,31 @@ async def test_everything_comes_back_after_flushall(queue: Queue):
     assert (await queue.status((2, "fan-2"), (1, "fan-1"), (5, "fan-5"))) == ["admitted", "completed", "left"]
 
 
+async def test_every_ended_place_of_a_long_line_comes_back_and_no_other(queue: Queue):
+    await queue.open(rate_per_s=0)
+    await queue.crowd(300)
+    gone = [1, 7, 8, 63, 64, 65, 127, 128, 191, 192, 256, 300]
+    await queue.leave(*((n, f"fan-{n}") for n in gone))
+    before = await engine_state(queue)
+    await queue.redis.flushall()
+    await queue.turn()
+    assert await engine_state(queue) == before
+    bits = (await queue.redis.get(f"{KEY}:0:done")) or b""
+    assert [n for n in range(len(bits) * 8) if bits[n // 8] & 128 >> n % 8] == gone
+
+
+async def test_a_place_missed_after_a_claim_that_only_the_ledger_knew_is_called_again(queue: Queue):
+    await settled(queue)
+    await queue.sql(
+        "INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state, deadline_ms) "
+        "VALUES (:event_id, 1, 0, 2, 2, 'missed', 1)",
+        event_id=EVENT,
+    )
+    await queue.redis.flushall()
+    await queue.turn()
+    assert (await queue.redis.getbit(f"{KEY}:0:taken", 2), await queue.redis.hget(f"{KEY}:misses", "0:2")) == (0, b"2")
+
+
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_lost_engine_with_silent_bits_still_calls_the_line(queue: Queue, without, guarded: bool):
     if not guarded:

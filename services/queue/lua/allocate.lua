@@ -12,7 +12,7 @@ local lane, batch_id, count = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local BATCHES_MAX = 512
 
 local r = redis.call('HMGET', room, 'ready', 'epoch', 'fill', 'last_ms', 'state', 'opens_ms', 'ends_ms', 'stock',
-  'max_line', 'join_seq:' .. lane, 'head_seq:' .. lane)
+  'max_line', 'join_seq:' .. lane, 'head_seq:' .. lane, 'lane_max:' .. lane)
 if r[1] ~= '1' then return {'not-ready'} end
 if r[2] ~= ARGV[1] then return {'stale-epoch'} end
 local time = redis.call('TIME')
@@ -28,7 +28,9 @@ if (r[5] ~= 'open' and r[5] ~= 'paused') or now < opens or (ends > 0 and now >= 
 if r[8] == 'sold_out' then return {'sold-out'} end
 if redis.call('ZCARD', inflight) >= BATCHES_MAX then return {'busy'} end
 local tail, head, max_line = tonumber(r[10]) or 0, tonumber(r[11]) or 0, tonumber(r[9]) or 0
+local lane_max = tonumber(r[12]) or 0
 if max_line > 0 then count = math.min(count, max_line - (tail - head)) end
+if lane_max > 0 then count = math.min(count, lane_max - (tail - head)) end
 if count < 1 then return {'line-full'} end
 
 redis.call('HINCRBY', room, 'join_seq:' .. lane, count)

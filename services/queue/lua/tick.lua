@@ -16,7 +16,7 @@
 -- ARGV[7+] lanes list the lanes, as their keys are given
 local room, called, active, misses, unwritten = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local CALLS_MAX, MISSES_MAX, DUE_MAX, CHANGES_MAX, BACKLOG_MAX = 2000, 500, 200, 2500, 10000
-local CHUNK_BYTES, MAIN_BYTES, RETURNERS_BYTES = 1024, 32768, 8192
+local MAIN_BYTES, RETURNERS_BYTES = 32768, 8192
 local BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000, 400, 30000
 
 local r = {}
@@ -141,38 +141,6 @@ local backlog = redis.call('ZCARD', unwritten)
 if shown ~= 'open' or backlog > BACKLOG_MAX then free = 0 end
 local n = math.max(0, math.floor(math.min(free, CALLS_MAX)))
 
--- The first `want` places in [from, to] that are live and free, reading at most `bytes` bytes; and the last one looked at.
-local function scan(lane, from, to, want, bytes, any)
-  local found, at = {}, from
-  while at <= to and bytes > 0 and #found < want do
-    local first = math.floor(at / 8)
-    local last = math.min(first + math.min(CHUNK_BYTES, bytes) - 1, math.floor(to / 8))
-    bytes = bytes - (last - first + 1)
-    local a = redis.call('GETRANGE', lane.seen[1], first, last)
-    local b = redis.call('GETRANGE', lane.seen[2], first, last)
-    local c = redis.call('GETRANGE', lane.seen[3], first, last)
-    if any or string.find(a, '[^%z]') or string.find(b, '[^%z]') or string.find(c, '[^%z]') then
-      local taken = redis.call('GETRANGE', lane.taken, first, last)
-      local done = redis.call('GETRANGE', lane.done, first, last)
-      for byte = first, last do
-        local k = byte - first + 1
-        local live = any and 255 or bit.bor(string.byte(a, k) or 0, string.byte(b, k) or 0, string.byte(c, k) or 0)
-        live = bit.band(live, bit.bnot(bit.bor(string.byte(taken, k) or 0, string.byte(done, k) or 0)))
-        if live ~= 0 then
-          for seq = math.max(at, byte * 8, 1), math.min(to, byte * 8 + 7) do
-            if bit.band(live, bit.lshift(1, 7 - seq % 8)) ~= 0 then
-              found[#found + 1] = seq
-              if #found == want then return found, seq end
-            end
-          end
-        end
-      end
-    end
-    at = (last + 1) * 8
-  end
-  return found, math.min(at - 1, to)
-end
-
 local deadline = now + number('claim_window_s') * 1000
 local function call(lane, seqs)
   for _, seq in ipairs(seqs) do
@@ -207,18 +175,31 @@ local function call_main(lane, want)
   return call(lane, found)
 end
 
-local share = number('returning_share')
-local credit = number('credit')
-local calls, by_credit = 0, 0
-for i, lane in ipairs(lanes) do
-  local part = math.ceil((n - calls) / (#lanes - i + 1))
-  local owed = math.min(part, math.floor(credit - by_credit + share * part + 1e-9))
+local returning_share = number('returning_share')
+local function call_lane(lane, want)
+  local owed = math.min(want, math.floor(lane.credit + returning_share * want + 1e-9))
   local returned = call_returners(lane, owed)
-  by_credit = by_credit + returned
-  local main = call_main(lane, part - returned)
-  calls = calls + returned + main + call_returners(lane, part - returned - main)
+  local main = call_main(lane, want - returned)
+  local got = returned + main + call_returners(lane, want - returned - main)
+  lane.credit = math.max(0, math.min(1, lane.credit + returning_share * got - returned))
+  return got
 end
-set.credit = string.format('%.6f', math.max(0, math.min(1, credit + share * calls - by_credit)))
+
+-- A lane takes part from its own start on. Contested turns are counted, so that weights can be held against calls.
+local open, weights = {}, 0
+for _, lane in ipairs(lanes) do
+  if now >= number('lane_opens_ms:' .. lane.name) then
+    lane.weight, lane.waits = math.max(1, number('weight:' .. lane.name)), lane.head < lane.limit
+    lane.owed, lane.credit = number('owed:' .. lane.name), number('credit:' .. lane.name)
+    open[#open + 1], weights = lane, weights + lane.weight
+  end
+end
+local calls, contested = share_calls(open, n, call_lane)
+note_shares(open, weights, calls, contested, number, set)
+if n > 0 then
+  set.is_contested = contested and 1 or 0
+  set.contests = number('contests') + (contested and r.is_contested ~= '1' and 1 or 0)
+end
 set.tokens = string.format('%.6f', math.max(0, tokens - calls))
 set.calls = number('calls') + calls
 set.change_n = string.format('%.0f', change_n)
@@ -237,7 +218,9 @@ local state = {now_ms = now, version = set.version, shown = shown, config_versio
   backlog = backlog, assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
   stock = r.stock or 'unknown', lanes = {}}
 for i, lane in ipairs(lanes) do
-  state.lanes[i] = {lane = tonumber(lane.name), head_seq = lane.head, tail_seq = lane.tail}
+  local function total(name) return set[name .. lane.name] or number(name .. lane.name) end
+  state.lanes[i] = {lane = tonumber(lane.name), head_seq = lane.head, tail_seq = lane.tail, calls = total('calls:'),
+    contested = total('contested:'), due = total('due:'), contests = set.contests or number('contests')}
 end
 local due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', now), 'LIMIT', 0, DUE_MAX)
 for i, place in ipairs(due) do

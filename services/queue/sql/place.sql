@@ -1,12 +1,13 @@
 -- A batch of places under the numbers the engine gave, from $4 on, and the event that tells of them. Nothing is inserted
--- when the engine was filled anew or the room was reset since; a number or a holder that is there already is left alone,
--- and then the event is the caller's to write, as it says who.
+-- when the engine was filled anew, the room was reset or the lane taken away since; a number or a holder that is there
+-- already is left alone, and then the event is the caller's to write, as it says who.
 -- $1 event_id, $2 epoch, $3 lane, $4 first number, $5 holders, $6 user ids, $7 fill, $8 the event if all are placed
 WITH placed AS (
     INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder, user_id)
     SELECT $1::text, $2::int, $3::smallint, $4::bigint + n.at - 1, n.holder, n.user_id
     FROM unnest($5::text[], $6::text[]) WITH ORDINALITY AS n (holder, user_id, at)
     WHERE EXISTS (SELECT FROM queue.room r WHERE r.event_id = $1 AND r.epoch = $2 AND r.fill = $7::bigint)
+      AND EXISTS (SELECT FROM queue.lane l WHERE l.event_id = $1 AND l.epoch = $2 AND l.lane = $3)
     ORDER BY n.at
     ON CONFLICT DO NOTHING
     RETURNING join_seq

@@ -44,7 +44,7 @@ class Journey {
     this.stock.describe(fact);
     this.basket = new Basket(fact.limits.tickets_per_order);
     const { line, stock, basket } = this;
-    const join = () => this.join();
+    const join = (code) => this.join(code);
     const sections = new Sections({ stock, basket, open: (sectionId) => this.steps.choosing.open(sectionId) });
     this.feed = new Feed({ eventId, line, stock, noticed: (...news) => this.noticed(...news), changed: connection });
     const held = (reservation) => this.go("held", reservation);
@@ -74,8 +74,15 @@ class Journey {
     if (!place) this.go("lobby");
   }
 
-  async join() {
-    await this.line.join();
+  /** Whoever joins again comes with the same code. It is remembered nowhere else. */
+  async join(code = this.code) {
+    try {
+      await this.line.join(code);
+      this.code = code;
+    } catch (problem) {
+      if (problem.slug?.startsWith("code-")) this.code = undefined;
+      throw problem;
+    }
   }
 
   /** Where the server says this fan is decides the step, except between the fan's own moves. */

@@ -41,10 +41,10 @@ export class Line extends EventTarget {
   }
 
   /** One key per wish to join: an answer lost on the way must not cost a second place. */
-  async join() {
+  async join(code) {
     const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, gateKey(this.eventId) ?? freshKey());
     try {
-      this.#take(await this.#knock(key));
+      this.#take(await this.#knock(key, code ? { code } : undefined));
     } catch (problem) {
       if (!problem.unknown) tab(`join:${this.eventId}`, null);
       throw problem;
@@ -53,10 +53,10 @@ export class Line extends EventTarget {
   }
 
   /** Asks to be let in, and proves work whenever the door wants it; a phone that slept over its challenge gets another. */
-  async #knock(key) {
+  async #knock(key, body) {
     for (let proof = null, proofs = 0; ; proofs += 1) {
       try {
-        return await ask("POST", this.path, { key, proof, patience: 5 });
+        return await ask("POST", this.path, { key, proof, body, patience: 5 });
       } catch (problem) {
         if (problem.slug !== "proof-of-work-needed" || proofs === PROOFS_MAX) throw problem;
         proof = await prove(problem.members.challenge);
@@ -81,11 +81,23 @@ export class Line extends EventTarget {
   /** Takes in a frame from the stream or from a look. */
   hear(frame) {
     if (this.frame?.epoch !== undefined && frame.epoch !== undefined && frame.epoch !== this.frame.epoch) this.#heads.clear();
-    this.frame = { ...this.frame, ...frame };
+    this.frame = { ...this.frame, ...frame, lanes: merged(this.frame?.lanes, frame.lanes) };
     this.#head(0, frame.head_seq);
     for (const [lane, heads] of Object.entries(frame.lanes ?? {})) this.#head(Number(lane), heads.head_seq);
     this.#changed();
     if (this.place?.status === "waiting" && this.position === 0) this.#pollWithin(NEAR_POLL_MS);
+  }
+
+  /** When my lane is called: with the sale, or later by itself. */
+  get startsAt() {
+    const { sale_starts_at: sale, opens_at: general, lanes } = this.frame ?? {};
+    const own = this.place?.lane ? lanes?.[this.place.lane]?.opens_at : general;
+    return sale && own ? (Date.parse(own) > Date.parse(sale) ? own : sale) : (own ?? sale);
+  }
+
+  /** My lane's name; nothing in the general line. */
+  get laneName() {
+    return (this.place?.lane && this.frame?.lanes?.[this.place.lane]?.name) || "";
   }
 
   get position() {
@@ -162,4 +174,11 @@ export class Line extends EventTarget {
   #changed() {
     this.dispatchEvent(new Event("change"));
   }
+}
+
+/** Frames of the stream say where lanes stand, a look also what they are called. */
+function merged(before = {}, now = {}) {
+  const lanes = { ...before };
+  for (const [lane, facts] of Object.entries(now)) lanes[lane] = { ...lanes[lane], ...facts };
+  return lanes;
 }

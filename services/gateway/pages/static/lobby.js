@@ -1,4 +1,4 @@
-// Before joining: how the line stands, and the one big button.
+// Before joining: how the line stands, the one big button, and a field for a code where a lane asks for one.
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { byId, show, trouble, write } from "./dom.js";
@@ -21,6 +21,10 @@ export class Lobby {
   constructor({ line, join }) {
     this.line = line;
     byId("join").addEventListener("click", () => this.#join(join));
+    byId("code-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#join(join);
+    });
     line.addEventListener("change", () => this.render());
   }
 
@@ -40,6 +44,7 @@ export class Lobby {
     write("lobby-text", text);
     write("lobby-length", this.#length(frame, button));
     show("join", Boolean(button));
+    this.#askForCode(frame, button);
     this.#countDown(frame);
   }
 
@@ -50,6 +55,12 @@ export class Lobby {
     const perMinute = Math.max(1, Math.round(rate * 60));
     const pace = rate > 0 ? `, up to ${plural(perMinute, "fan")} called per minute` : "";
     return `${count(waiting)} ${waiting === 1 ? "fan is" : "fans are"} in line${pace}.`;
+  }
+
+  #askForCode({ lanes = {} }, open) {
+    const names = Object.values(lanes).filter((lane) => lane.code_required).map((lane) => lane.name);
+    show("code-form", Boolean(open) && names.length > 0);
+    write("code-note", `For ${names.join(" or ")}. Without one you join the general line.`);
   }
 
   #countDown({ state, sale_starts_at: startsAt }) {
@@ -70,9 +81,10 @@ export class Lobby {
     button.ariaBusy = "true";
     trouble(null);
     try {
-      await join();
+      await join(byId("code-form").hidden ? "" : byId("code").value.trim());
     } catch (problem) {
       trouble(problem.message);
+      if (problem.slug?.startsWith("code-")) byId("code").focus();
     } finally {
       button.ariaBusy = "false";
     }

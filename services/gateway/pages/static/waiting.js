@@ -30,13 +30,14 @@ export class Waiting {
   }
 
   render() {
-    const { place, frame, position } = this.line;
+    const { place, position } = this.line;
     if (byId("waiting").hidden || !place) return;
     const early = place.status === "prequeue";
     show("before-start", early);
     show("in-line", !early);
     write("join-seq", count(place.join_seq));
-    if (early) this.#beforeStart(frame?.sale_starts_at);
+    write("lane-name", this.line.laneName ? ` in the line “${this.line.laneName}”` : "");
+    if (early) this.#beforeStart(this.line.startsAt);
     else this.#inLine(position);
   }
 

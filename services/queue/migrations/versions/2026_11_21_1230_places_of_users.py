@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "2026_11_21_1230"
-down_revision = "2026_11_21_1200"
+down_revision = "2026_11_21_1220"
 
 SCHEMA = "queue"
 

@@ -1,0 +1,13 @@
+-- Writes down who used which code for which place, and counts the uses. The caller has the codes locked.
+-- $1 event_id, $2 epoch, $3 lane, $4 hashes, $5 holders, $6 numbers, $7 whether it costs a use
+WITH used AS (
+    SELECT * FROM unnest($4::bytea[], $5::text[], $6::bigint[], $7::boolean[]) AS n (code_hash, holder, join_seq, costs)
+), noted AS (
+    INSERT INTO queue.code_use (event_id, epoch, code_hash, holder, lane, join_seq)
+    SELECT $1::text, $2::int, code_hash, holder, $3::smallint, join_seq FROM used
+    ON CONFLICT (event_id, epoch, code_hash, holder) DO UPDATE SET lane = excluded.lane, join_seq = excluded.join_seq
+)
+UPDATE queue.code c
+SET uses = CASE WHEN c.epoch = $2 THEN c.uses ELSE 0 END + spent.n, epoch = $2
+FROM (SELECT code_hash, count(*) AS n FROM used WHERE costs GROUP BY code_hash) AS spent
+WHERE c.event_id = $1 AND c.code_hash = spent.code_hash

@@ -1,0 +1,5 @@
+-- Places with a call that was not missed, in words as `ended_places` has them. Nearly always it is their last.
+SELECT lane, join_seq / 64 AS word, bit_or(1::bigint << (63 - join_seq % 64)::int) AS bits
+FROM queue.admission
+WHERE event_id = :event_id AND epoch = :epoch AND state <> 'missed'
+GROUP BY lane, word

@@ -1,0 +1,137 @@
+"""The measurements of the room, tried at toy sizes: they run to their end and their figures are of what they name."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import designs, growth_room, growth_stock, memory, refill
+from bench.__main__ import MEASUREMENTS, QUICK
+from bench.baselines.line_designs import ListAndHash, PostgresQueue, SortedSet
+from bench.cpu import cpu_s, descendants
+from bench.lines import queue
+from bench.measurement import Effort, Finding, Wrong
+from bench.our_design import Ours, OursDurable
+from bench.stage import Stage, Turn
+from onsale.engines import Engines
+from services.queue import recovery
+from shared.contracts.event_file import EventFile
+
+
+@pytest.fixture
+def stage(engines: Engines, migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setattr("bench.baselines.pool.CONNECTIONS", 2)
+    return Stage(tmp_path, engines, template=migrated)
+
+
+@pytest.fixture
+async def turn(stage: Stage) -> AsyncIterator[Turn]:
+    async with stage.turn() as turn:
+        yield turn
+
+
+@pytest.mark.parametrize("design", [SortedSet, ListAndHash, PostgresQueue, Ours, OursDurable])
+async def test_a_design_joins_tells_positions_and_admits(turn: Turn, design: Any) -> None:
+    async with design.on(turn, connections=2) as line:
+        await line.fill(50)
+        assert await line.bytes_kept() > 0
+        for each in (1, 10):
+            joined = await line.join(20, each=each)
+            assert (joined.fans, len(joined.latencies_ms)) == (20, 20 / each)
+        assert (await line.position(10)).fans == 10
+        admitted = await line.admit(20, each=10)
+        assert admitted.fans >= 20
+        assert len(admitted.latencies_ms) == 2
+        assert admitted.per_second > 0
+
+
+async def test_the_designs_stand_beside_each_other_in_one_table(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(designs, "QUICK_FANS", 10)
+    monkeypatch.setattr(designs, "CONNECTIONS", 2)
+    figures = await designs.find(stage, QUICK)
+    assert [row[:2] for row in figures.rows] == [("300", design.name) for design in designs.DESIGNS]
+    assert all(len(row) == len(figures.headings) for row in figures.rows)
+    assert len(figures.claims) == 3
+
+
+async def test_a_fan_in_our_line_costs_bits_and_in_the_sorted_set_bytes(turn: Turn) -> None:
+    async with queue(turn, rate_per_s=100_000, liveness_window_s=600) as line:
+        bits, _ = await memory.ours_bytes(line, 5_000)
+    await turn.forget_engine()
+    members, _ = await memory.sorted_set_bytes(turn, 5_000)
+    assert 5 / 8 * 5_000 < bits < 2 * 5_000
+    assert members > 50 * 5_000
+
+
+async def test_a_ledger_to_be_found_again_has_every_kind_of_place(turn: Turn) -> None:
+    sizes = refill.Sizes(3_000, called=50, active=100)
+    async with queue(turn) as line:
+        await turn.sql(*sizes.sql())
+        async with line.running.recovery._engine.connect() as connection:
+            told = await recovery.ask(connection, "bench", 1)
+    assert told.lanes == {0: (300, 3_000)}
+    assert 40 <= len(told.called) // 2 <= 50
+    assert 90 <= len(told.active) // 2 <= 100
+    assert len(told.misses) // 2 > 2
+    ended = sum(byte.bit_count() for byte in told.done[0])
+    assert ended == await turn.count("SELECT count(*) FROM queue.place WHERE ended_at IS NOT NULL")
+    assert sum(byte.bit_count() for byte in told.taken[0]) == 300 - len(told.misses) // 2
+
+
+async def test_a_sorted_set_is_filled_again_from_the_same_table(turn: Turn) -> None:
+    sizes = refill.Sizes(3_000, called=50, active=100)
+    async with queue(turn):
+        await turn.sql(*sizes.sql())
+        assert await refill._sorted_set(turn, sizes) > 0
+
+
+async def test_the_tick_is_timed_inside_the_engine(stage: Stage) -> None:
+    cost = await growth_room.of_the_tick(stage, QUICK, 2_000)
+    assert cost.keys() == {"tick, 50 calls", "tick, no calls"}
+    assert cost["tick, 50 calls"] > cost["tick, no calls"] > 0
+
+
+@pytest.mark.parametrize("sections", [10, 100])
+def test_the_same_tickets_stand_in_more_or_fewer_sections(sections: int) -> None:
+    event = growth_stock.event(sections)
+    EventFile.model_validate(event.model_dump())
+    assert (len(event.sections), sum(section.capacity for section in event.sections)) == (sections, 200_000)
+    seats = [
+        seat for request in growth_stock.wishes(sections, 400) if b'"seats"' in request
+        for seat in request.split(b'["')[1].split(b'"]')[0].split(b'","')
+    ]  # fmt: skip
+    assert len(set(seats)) == len(seats) == 400
+
+
+async def test_a_finding_that_is_wrong_has_no_figures(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth_room, "RATE_PER_S", 100)
+    monkeypatch.setattr("bench.lines.Queue.tick", _calls_nobody)
+    with pytest.raises(Wrong, match="called 0"):
+        await growth_room.of_the_tick(stage, Effort(quick=True), 200)
+
+
+async def _calls_nobody(_: object) -> int:
+    return 0
+
+
+def test_every_finding_says_how_it_was_made() -> None:
+    for name, make in MEASUREMENTS.items():
+        measurement = make()
+        assert measurement.settings, name
+        assert isinstance(measurement, Finding) or measurement.aim >= measurement.at_least
+
+
+def test_processor_time_is_that_of_the_process_and_what_it_started() -> None:
+    before_s = cpu_s(os.getpid())
+    sum(range(10**6))
+    assert cpu_s(os.getpid()) > before_s > 0
+    assert cpu_s(None) == cpu_s() == 0
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert child.pid in descendants({os.getpid()})
+    finally:
+        child.communicate(b"\n")
