@@ -1,64 +1,51 @@
-"""The buffer: places kept aside so that a section that was oversold can still give everybody what they bought."""
-
-from dataclasses import dataclass
+"""Stock an operator kept aside for the case that more was sold than there is."""
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.inventory.aside import free
-from services.inventory.change import LOCK_EVENT, Change, Seat, Spots, Touched
-from shared.problems import UnknownEvent
+from services.inventory.change import note
 
+LOCK = text(
+    "SELECT e.version, s.blocked FROM inventory.section s JOIN inventory.event e USING (event_id) "
+    "WHERE s.event_id = :event_id AND s.section_id = :section_id FOR UPDATE OF s"
+)
 BUFFERS = text(
-    "SELECT a.allotment_id, coalesce(g.kept, 0) AS kept FROM inventory.allotment a "
-    "LEFT JOIN inventory.allotment_ga g ON g.event_id = a.event_id AND g.allotment_id = a.allotment_id "
-    "AND g.section_id = :section_id "
-    "WHERE a.event_id = :event_id AND a.kind = 'buffer' AND a.opened_at IS NULL ORDER BY a.allotment_id"
+    "SELECT a.allotment_id, g.kept FROM inventory.allotment a "
+    "JOIN inventory.allotment_ga g USING (event_id, allotment_id) WHERE a.event_id = :event_id "
+    "AND g.section_id = :section_id AND a.kind = 'buffer' AND g.kept > 0 ORDER BY a.allotment_id"
 )
-SEATS = text(
-    "SELECT section_id, position FROM inventory.seat WHERE event_id = :event_id AND section_id = :section_id "
-    "AND allotment_id = :allotment_id ORDER BY position LIMIT :count_max"
+TAKE = text(
+    "UPDATE inventory.allotment_ga SET kept = kept - :n "
+    "WHERE event_id = :event_id AND section_id = :section_id AND allotment_id = :allotment_id"
+)
+UNBLOCK = text(
+    "UPDATE inventory.section SET blocked = blocked - :n, version = version + 1 "
+    "WHERE event_id = :event_id AND section_id = :section_id"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FromBuffer:
-    """What the buffer gave: `quantity` places, and which if they are seats. The gate is told of `touched` by `say`
-    once the transaction is committed.
+async def take_from_buffer(connection: AsyncConnection, event_id: str, section_id: str, n: int) -> int:
+    """Unblocks up to `n` places of the section's buffers for tickets sold already, in the caller's transaction and
+    with a line in the audit; how many. Nothing is put on sale.
+
+    The section is locked, and everybody who changes a buffer locks it first. Only GA places: a seat that was sold twice
+    needs another seat, which a person must choose.
     """
-
-    quantity: int
-    seats: list[Seat]
-    touched: Touched
-
-
-async def take_from_buffer(
-    connection: AsyncConnection, event_id: str, section_id: str, quantity: int, *, actor: str, reason: str
-) -> FromBuffer:
-    """Up to so many places of a section out of its buffers, in the caller's transaction, with a line in the audit.
-
-    They are available then, and locked until the transaction ends: whoever called takes them before anybody else can.
-    It locks the event and the section, so it comes before any other lock on sections or seats. Raises `UnknownEvent`
-    or `UnknownSection`.
-    """
-    version: int | None = (await connection.execute(LOCK_EVENT, {"event_id": event_id})).scalar()
-    if version is None:
-        raise UnknownEvent
-    change = Change(connection, event_id, version)
-    await change.lock([section_id])
     which = {"event_id": event_id, "section_id": section_id}
+    section = (await connection.execute(LOCK, which)).one_or_none()
     taken: dict[str, int] = {}
-    seats: list[Seat] = []
     for buffer in (await connection.execute(BUFFERS, which)).all():
-        wanted = quantity - sum(taken.values())
-        spots = Spots((), {section_id: min(wanted, buffer.kept)} if min(wanted, buffer.kept) > 0 else {})
-        if change.section(section_id).kind == "seated":
-            values = {**which, "allotment_id": buffer.allotment_id, "count_max": wanted}
-            spots = Spots(tuple((row.section_id, row.position) for row in await connection.execute(SEATS, values)))
-        await free(change, spots, allotment_id=buffer.allotment_id)
-        seats += spots.seats
-        taken[buffer.allotment_id] = sum(spots.counts().values())
-    if any(taken.values()):
-        change.detail |= {"taken": taken}
-    await change.write(actor=actor, action="take from buffer", reason=reason)
-    return FromBuffer(sum(taken.values()), seats, change.touched)
+        some = min(buffer.kept, n - sum(taken.values()))
+        if some > 0:
+            await connection.execute(TAKE, {**which, "allotment_id": buffer.allotment_id, "n": some})
+            taken[buffer.allotment_id] = some
+    total = sum(taken.values())
+    if section is not None and total:
+        await connection.execute(UNBLOCK, {**which, "n": total})
+        before = {"sections": {section_id: {"blocked": section.blocked}}}
+        after = {"sections": {section_id: {"blocked": section.blocked - total}}, "taken": taken}
+        await note(
+            connection, event_id, actor="reconcile", action="take from buffer", reason=f"{n} too many were sold",
+            version=section.version, before=before, after=after,
+        )  # fmt: skip
+    return total

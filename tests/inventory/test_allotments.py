@@ -11,7 +11,6 @@ from services.inventory import allotments
 from services.inventory.allotments import Opener
 from services.inventory.buffer import take_from_buffer
 from services.inventory.keys import Keys
-from services.inventory.say import say
 from shared.clock import now_ms
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.inventory.test_aside import left, report, statuses
@@ -177,26 +176,41 @@ async def test_opening_while_a_crowd_waits_oversells_nothing(inventory: Inventor
     assert await inventory.broken() == []
 
 
-async def test_a_buffer_gives_places_in_the_callers_transaction(inventory: Inventory) -> None:
+async def test_a_buffer_gives_places_for_what_was_sold_too_often(inventory: Inventory) -> None:
+    """In the caller's transaction, buffers only, and nothing goes on sale."""
     room = inventory.room
-    buffers = (
+    await inventory.put(with_allotments(
         {**BAND, "allotment_id": "spare-1", "kind": "buffer", "rows": [], "ga": [{"section_id": "GA1", "quantity": 2}]},
         {"allotment_id": "spare-2", "name": "More", "kind": "buffer", "ga": [{"section_id": "GA1", "quantity": 4}]},
         {"allotment_id": "band", "name": "Band", "kind": "house", "ga": [{"section_id": "GA1", "quantity": 4}]},
-    )
-    await inventory.put(with_allotments(*buffers))
-    audited = {"actor": "reconcile", "reason": "oversold by 3"}
+    ))  # fmt: skip
     async with room.engine.begin() as connection:
-        floor = await take_from_buffer(connection, EVENT, "GA1", 3, **audited)
-        seats = await take_from_buffer(connection, EVENT, "A", 5, **audited)
-        await say(room.engine, room.gate, EVENT, floor.touched)
-        assert await left(inventory, "GA1") == (10, 0), "nobody else sees them before the commit"
-    assert (floor.quantity, seats.quantity, seats.seats) == (3, 2, [("A", 0), ("A", 1)])
-    for taken in (floor, seats):
-        await say(room.engine, room.gate, EVENT, taken.touched)
-    assert (await left(inventory, "GA1"), await left(inventory, "A")) == ((13, 0), (15, 0))
-    assert (await report(inventory, "GA1"))["kept_aside_by"] == {"band": 4, "spare-2": 3}
+        assert await take_from_buffer(connection, EVENT, "A", 5) == 0, "seats are chosen by a person"
+        assert await take_from_buffer(connection, EVENT, "GA1", 3) == 3
+    section = await report(inventory, "GA1")
+    assert (section["kept_aside_by"], section["available"]) == ({"band": 4, "spare-2": 3}, 10)
+    newest = (await inventory.operate("GET", "/changes")).json()["changes"][0]
+    assert (newest["action"], newest["after"]["taken"]) == ("take from buffer", {"spare-1": 2, "spare-2": 1})
     async with room.engine.begin() as connection:
-        assert (await take_from_buffer(connection, EVENT, "GA1", 9, **audited)).quantity == 3, "as many as there are"
-    assert (await inventory.operate("POST", "/allotments/spare-2/open")).json()["seats"] == 0
-    assert (await report(inventory, "GA1"))["available"] == 16
+        assert await take_from_buffer(connection, EVENT, "GA1", 9) == 3, "as many as there are"
+    assert (await inventory.operate("POST", "/allotments/spare-2/open")).json()["changed"] is True
+    assert (await report(inventory, "GA1"))["available"] == 10, "it had nothing left to put on sale"
+
+
+async def test_a_buffer_is_opened_or_taken_from_but_not_both(inventory: Inventory) -> None:
+    room = inventory.room
+    spare = {"allotment_id": "spare", "name": "Spare", "kind": "buffer", "ga": [{"section_id": "GA1", "quantity": 4}]}
+    await inventory.put(with_allotments(spare))
+    async with room.engine.begin() as connection:
+        assert await take_from_buffer(connection, EVENT, "GA1", 3) == 3
+        opening = asyncio.create_task(inventory.operate("POST", "/allotments/spare/open"))
+
+        async def waits() -> bool:
+            query = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            async with room.engine.connect() as other:
+                return bool(await other.scalar(query))
+
+        await wait_until(waits)
+    assert (await opening).is_success
+    section = await report(inventory, "GA1")
+    assert (section["available"], section["kept_aside"], section["blocked"]) == (17, 0, 0)
