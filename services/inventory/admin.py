@@ -1,4 +1,4 @@
-"""What operators do: apply an event file, release holds, ask for a reconcile or an audit."""
+"""What operators do: apply an event file, release holds, ask for an audit."""
 
 import logging
 from typing import Annotated, Any
@@ -79,12 +79,6 @@ async def _read(inventory: Room, reservation_id: str) -> Record:
 async def _cancel(inventory: Room, event_id: str, ids: list[str], *, how: How, operator: Operator) -> list[str]:
     now = now_ms() + inventory.gate.clock_offset_ms
     return await cancel(inventory.engine, inventory.gate, event_id, ids, how=how, now_ms=now, actor=operator.name)
-
-
-@router.post("/events/{event_id}/reconcile", summary="Compare gate and ledger now")
-async def reconcile(operator: AnOperator, inventory: InRoom, event_id: EventIdPath) -> dict[str, int]:
-    """One look. What was seen before, at least five seconds ago, and has not changed is corrected."""
-    return await inventory.reconciler.look(inventory.catalogue.layout(event_id))
 
 
 @router.get("/events/{event_id}/audit", summary="The live invariants of an event's stock")

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from sqlalchemy import text
 from starlette.routing import Route
 
-from services.inventory import admin, api, internal, reservations, tables
+from services.inventory import admin, admin_reconcile, api, findings, internal, reservations, tables
 from services.inventory.admission import Admissions
 from services.inventory.availability import Board
 from services.inventory.gate import Gate
@@ -16,6 +16,8 @@ from services.inventory.openapi import document_reserve
 from services.inventory.payment import Payments
 from services.inventory.rebuild import Watcher
 from services.inventory.reconcile import Reconciler
+from services.inventory.refunding import Refunding
+from services.inventory.returns import Returns
 from services.inventory.room import Room
 from services.inventory.settings import Settings
 from services.inventory.sweeper import Sweeper
@@ -38,7 +40,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     reserve = Route(reservations.Reserve.path, reservations.Reserve, methods=["POST"])
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan, hot_routes=[reserve],
-        routers=[api.router, reservations.router, admin.router], internal_routers=[internal.router], checks=_checks,
+        routers=[api.router, reservations.router, admin.router, admin_reconcile.router],
+        internal_routers=[internal.router], checks=_checks,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
     document_reserve(app)
@@ -88,9 +91,11 @@ def _room(
     reconciler = Reconciler(
         engine, gate, catalogue, ready_since_s=watcher.ready_since_s, interval_s=settings.reconcile_interval_s
     )
+    returns = Returns(engine, gate)
     return Room(
         settings, engine, reading, gate, catalogue, Board(reading, gate, catalogue), payments, watcher,
-        Sweeper(engine, gate, catalogue, payments, orders), reconciler, admissions,
+        Sweeper(engine, gate, catalogue, payments, orders), reconciler, returns, Refunding(engine, returns, orders),
+        admissions,
     )  # fmt: skip
 
 
@@ -101,8 +106,10 @@ def _start(loops: Loops, room: Room, relay: Relay) -> None:
     loops.every(settings.scan_interval_ms / 1000, room.sweeper.scan, name="inventory.scan")
     loops.every(settings.show_interval_ms / 1000, room.board.show, name="inventory.show")
     loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
+    loops.every(1.0, room.refunding.turn, name="inventory.refund")
     loops.keep(relay.run, name="inventory.relay")
     loops.every(3600.0, relay.forget, name="inventory.forget")
+    loops.every(3600.0, lambda: findings.forget(room.engine), name="inventory.forget_findings")
 
 
 def _checks(app: FastAPI) -> Checks:

@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from services.inventory.comparison import GateStock, differences, read_gate
 from services.inventory.gate import Gate
 from services.inventory.layout import Layout
-from services.inventory.reconcile import GateStock, differences, read_gate
 from services.inventory.record import Record
 from services.inventory.stocktake import Stock, take_stock
 from shared.clock import now_ms
@@ -19,12 +19,15 @@ LOOKS_MAX, BETWEEN_LOOKS_S = 3, 0.5
 SWEEP_SLACK_MS = 10_000
 
 WRONG_REMAINING = text(
-    "SELECT s.section_id FROM inventory.section s WHERE s.event_id = :event_id AND s.seats_remaining <> CASE s.kind "
-    "WHEN 'seated' THEN (SELECT count(*) FROM inventory.seat x WHERE x.event_id = s.event_id "
-    " AND x.section_id = s.section_id AND x.status = 'available') "
-    "ELSE s.capacity - (SELECT coalesce(sum(g.quantity), 0) FROM inventory.reservation_ga g "
-    " JOIN inventory.reservation r USING (event_id, reservation_id) WHERE g.event_id = s.event_id "
-    " AND g.section_id = s.section_id AND r.status IN ('pending_payment', 'paying', 'confirmed')) END"
+    "SELECT s.section_id FROM inventory.section s LEFT JOIN LATERAL (SELECT count(*) FILTER (WHERE x.status = "
+    " 'available') AS available, count(*) FILTER (WHERE x.status = 'blocked') AS blocked FROM inventory.seat x "
+    " WHERE x.event_id = s.event_id AND x.section_id = s.section_id) AS seats ON s.kind = 'seated' "
+    "WHERE s.event_id = :event_id AND CASE s.kind "
+    "WHEN 'seated' THEN (s.seats_remaining, s.blocked) <> (seats.available, seats.blocked) "
+    "ELSE s.seats_remaining + s.blocked <> s.capacity + s.honoured - (SELECT coalesce(sum(g.quantity), 0) "
+    " FROM inventory.reservation_ga g JOIN inventory.reservation r USING (event_id, reservation_id) "
+    " WHERE g.event_id = s.event_id AND g.section_id = s.section_id "
+    " AND r.status IN ('pending_payment', 'paying', 'confirmed')) END"
 )
 WRONG_OWNERS = text(
     "SELECT s.section_id || '-' || s.row || '-' || s.number AS seat_id FROM inventory.seat s "
@@ -66,7 +69,7 @@ async def audit(engine: AsyncEngine, gate: Gate, layout: Layout) -> list[Finding
 async def _look(engine: AsyncEngine, gate: Gate, layout: Layout) -> dict[str, list[str]]:
     """What is wrong at this moment, by invariant."""
     in_gate = await read_gate(gate.redis, layout.event_id, layout)
-    stock = await take_stock(engine, layout.event_id)
+    stock = await take_stock(engine, layout.event_id, asked=in_gate.holds)
     async with engine.connect() as connection:
         remaining, owners, twice, unsold = [
             await _names(connection, query, layout.event_id)
@@ -95,7 +98,7 @@ async def _names(connection: AsyncConnection, query: Any, event_id: str) -> list
 
 
 def _unequal(stock: Stock) -> list[str]:
-    return [s for s, x in stock.sections.items() if x.blocked < 0 or (x.marks and x.marks.count("x") != x.blocked)]
+    return [s for s, x in stock.sections.items() if x.available + x.held + x.sold + x.blocked != x.capacity]
 
 
 def _unequal_gate(gate: GateStock, stock: Stock) -> list[str]:

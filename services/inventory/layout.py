@@ -107,6 +107,7 @@ class Layout:
     active_reservations_per_customer: int
     open_orders_per_customer: int
     avoid_single_seats: bool
+    oversell: dict[str, Any]
     gate_epoch: int
     version: int
     sections: dict[str, Section]

@@ -4,6 +4,7 @@ Read in one REPEATABLE READ transaction, so that a basket is never seen half mov
 under REPEATABLE READ would decide on a snapshot older than its locks.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +27,16 @@ LIVE = text(
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
 )
 USAGE = text(
-    "SELECT r.holder, sum(n) AS tickets FROM ("
+    "SELECT r.holder, sum(n) AS tickets, coalesce(sum(n) FILTER (WHERE r.status = 'confirmed'), 0) AS bought FROM ("
     " SELECT reservation_id, count(*) AS n FROM inventory.reservation_seat WHERE event_id = :event_id GROUP BY 1"
     " UNION ALL"
     " SELECT reservation_id, sum(quantity) FROM inventory.reservation_ga WHERE event_id = :event_id GROUP BY 1"
     ") AS places JOIN inventory.reservation r ON r.event_id = :event_id AND r.reservation_id = places.reservation_id "
     "WHERE r.status IN ('pending_payment', 'paying', 'confirmed') GROUP BY r.holder"
+)
+SOLD = text(
+    "SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id AND status = 'confirmed' "
+    "AND reservation_id = ANY(CAST(:ids AS text[]))"
 )
 REVOKED = text(
     "SELECT jti, expires_at_ms FROM inventory.revoked_pass WHERE event_id = :event_id "
@@ -41,31 +46,30 @@ REVOKED = text(
 
 @dataclass(frozen=True, slots=True)
 class SectionStock:
-    """One section; `marks` is its map, empty for GA."""
+    """One section; `marks` is its map, empty for GA. What is kept aside is blocked."""
 
     capacity: int
     available: int
     held: int
     sold: int
+    blocked: int
     marks: str = ""
-
-    @property
-    def blocked(self) -> int:
-        return self.capacity - self.available - self.held - self.sold
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """The ledger of one event at one moment."""
+    """The ledger of one event at one moment. `sold_meanwhile`: those of the asked reservations that were bought."""
 
     gate_epoch: int
     sections: dict[str, SectionStock]
     live: list[Record]
     usage: dict[str, int]
     revoked: list[tuple[str, int]]
+    bought: dict[str, int]
+    sold_meanwhile: frozenset[str]
 
 
-async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
+async def take_stock(engine: AsyncEngine, event_id: str, *, asked: Iterable[str] = ()) -> Stock:
     """Everything a gate needs to know."""
     which = {"event_id": event_id}
     async with engine.connect() as plain:
@@ -76,10 +80,12 @@ async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
             maps = await _maps(connection, event_id)
             ids = list((await connection.execute(LIVE, which)).scalars())
             live = list((await read(connection, ids)).values()) if ids else []
-            usage = {row.holder: int(row.tickets) for row in await connection.execute(USAGE, which)}
+            usage = list(await connection.execute(USAGE, which))
+            sold = set((await connection.execute(SOLD, {**which, "ids": sorted(set(asked) - set(ids))})).scalars())
             revoked = [(row.jti, row.expires_at_ms) for row in await connection.execute(REVOKED, which)]
     sections = {s: _section(row, maps.get(s, "")) for s, row in counts.items()}
-    return Stock(epoch, sections, live, usage, revoked)
+    tickets, bought = ({row.holder: int(getattr(row, name)) for row in usage} for name in ("tickets", "bought"))
+    return Stock(epoch, sections, live, tickets, revoked, bought, frozenset(sold))
 
 
 async def count_sections(connection: AsyncConnection, event_id: str) -> dict[str, RowMapping]:
@@ -101,8 +107,9 @@ async def _maps(connection: AsyncConnection, event_id: str) -> dict[str, str]:
 def _section(row: RowMapping, marks: str) -> SectionStock:
     held, sold = int(row["held"]), int(row["sold"])
     if not marks:
-        return SectionStock(row["capacity"], row["available"], held, sold)
-    return SectionStock(row["capacity"], marks.count("."), marks.count("h"), marks.count("s"), marks)
+        return SectionStock(row["capacity"], row["available"], held, sold, row["blocked"])
+    available, held, sold, blocked = (marks.count(mark) for mark in ".hsx")
+    return SectionStock(row["capacity"], available, held, sold, blocked, marks)
 
 
 def gate_counts(section_id: str, section: SectionStock) -> dict[str, Any]:

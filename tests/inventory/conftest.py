@@ -1,19 +1,20 @@
 """A running inventory over real engines, with fans, operators and neighbours to ask it."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
 
+from services.inventory import app as app_room
 from services.inventory.app import create_app
 from services.inventory.room import Room
 from services.inventory.settings import Settings
 from shared.auth import AdminKeys, sign_service_call
 from shared.clock import now_s
-from shared.contracts.orders import PaymentsAnswer
+from shared.contracts.orders import PaymentsAnswer, RefundsAnswer
 from shared.service import internal, public
 from shared.settings import development_keys
 from shared.tokens import Pass, sign_pass
@@ -52,11 +53,19 @@ class Orders:
 
     def __init__(self) -> None:
         self.words: dict[str, str] = {}
+        self.refunds: list[str] = []
+        self.refund_words: dict[str, str] = {}
 
     async def payments(self, refs: list[Any]) -> PaymentsAnswer:
         return PaymentsAnswer.model_validate(
             {"payments": [self.words.get(ref.order_reference, "live") for ref in refs]}
         )
+
+    async def refund(self, refs: list[Any], *, reason: str) -> RefundsAnswer:
+        assert reason == "oversell"
+        self.refunds += [ref.order_reference for ref in refs]
+        words = [self.refund_words.get(ref.order_reference, "asked") for ref in refs]
+        return RefundsAnswer.model_validate({"refunds": words})
 
 
 @dataclass
@@ -72,9 +81,9 @@ class Inventory:
         key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
         return await self.fans.put(f"/admin/inventory/events/{file['event_id']}", json=file, headers=key)
 
-    async def admin(self, method: str, path: str) -> Any:
+    async def admin(self, method: str, path: str, **body: Any) -> Any:
         key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
-        answer = await self.fans.request(method, f"/admin/inventory{path}", headers=key)
+        answer = await self.fans.request(method, f"/admin/inventory{path}", headers=key, json=body or None)
         return answer.json()
 
     async def reserve(
@@ -139,12 +148,13 @@ class Inventory:
         await wait_until(is_ready)
 
 
-async def start(settings: Settings) -> AsyncIterator[Inventory]:
+async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         room: Room = app.state.room
         orders = Orders()
         room.sweeper._orders = orders  # type: ignore[assignment]
+        room.refunding._orders = orders  # type: ignore[assignment]
         outside = httpx.ASGITransport(public(app), raise_app_exceptions=False)
         inside = httpx.ASGITransport(internal(app), raise_app_exceptions=False)
         async with (
@@ -154,12 +164,17 @@ async def start(settings: Settings) -> AsyncIterator[Inventory]:
             yield Inventory(room, fans, neighbours, orders)
 
 
-@pytest.fixture
-def settings(redis_url: str, postgres_url: str) -> Settings:
+def settings_of(redis_url: str, postgres_url: str) -> Settings:
+    """As inventory runs in tests: every loop turns fast."""
     return Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(ADMIN), log_requests=False,
         watch_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
     )  # fmt: skip
+
+
+@pytest.fixture
+def settings(redis_url: str, postgres_url: str) -> Settings:
+    return settings_of(redis_url, postgres_url)
 
 
 @pytest.fixture
@@ -168,4 +183,14 @@ async def inventory(settings: Settings) -> AsyncIterator[Inventory]:
     async for running in start(settings):
         assert (await running.put(event_file())).status_code == 200
         await running.ready()
+        yield running
+
+
+@pytest.fixture
+async def still(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Inventory]:
+    """On sale, but without its loops: a test makes every turn by hand."""
+    monkeypatch.setattr(app_room, "_start", lambda *_: None)
+    async for running in start(settings):
+        assert (await running.put(event_file())).status_code == 200
+        await running.room.watcher.look()
         yield running
