@@ -1,4 +1,4 @@
-"""Operators' doors to reconcile: look now, read what was found and done, approve that oversold tickets are cancelled."""
+"""Operators' doors to reconcile: look now, read what was found and done, approve what cancels tickets."""
 
 import logging
 from collections.abc import Mapping

@@ -4,6 +4,7 @@ Setting right never waits and never hurries anybody: it takes only rows that nob
 every writer locks, and only while their version is the one that was looked at. Several may do it at once.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ FREE_SEATS = text(
     "ORDER BY section_id, position FOR UPDATE SKIP LOCKED"
 )
 SEATS_MAX = 5000
+TRIES_MAX, BETWEEN_TRIES_S = 10, 0.005
 
 
 class Wrong(NamedTuple):
@@ -48,10 +50,25 @@ async def wrongs(engine: AsyncEngine, event_id: str) -> list[Wrong]:
 
 
 async def set_right(engine: AsyncEngine, event_id: str, wrong: Iterable[Wrong]) -> set[tuple[str, int]]:
-    """Seats and counters to what the reservations say; which places (-1 for a section) were changed. What somebody has
-    in hand just now is left for the next look.
+    """Seats and counters to what the reservations say; which places (-1 for a section) were changed.
+
+    A section that sells is in somebody's hands most of the time, so it is tried for a moment; then the next look will.
     """
-    wrong = list(wrong)
+    left, changed = list(wrong), set[tuple[str, int]]()
+    for turn in range(TRIES_MAX):
+        sections, seats = await _set_right(engine, event_id, left)
+        changed |= seats
+        left = [w for w in left if w.section_id not in sections]
+        if not left:
+            break
+        await asyncio.sleep(BETWEEN_TRIES_S * (turn + 1))
+    return changed
+
+
+async def _set_right(
+    engine: AsyncEngine, event_id: str, wrong: Sequence[Wrong]
+) -> tuple[set[str], set[tuple[str, int]]]:
+    """Which sections nobody was changing, and what was changed of them."""
     async with engine.begin() as connection:
         asked = {"event_id": event_id, "section_ids": sorted({w.section_id for w in wrong})}
         versions = {r.section_id: r.version for r in await connection.execute(FREE_SECTIONS, asked)}
@@ -59,7 +76,7 @@ async def set_right(engine: AsyncEngine, event_id: str, wrong: Iterable[Wrong]) 
         free = await connection.execute(FREE_SEATS, _places(event_id, seats[:SEATS_MAX]))
         changed = await right_seats(connection, event_id, [(r.section_id, r.position) for r in free])
         counted = await right_sections(connection, event_id, versions)
-    return set(changed) | {(section_id, -1) for section_id in counted}
+    return set(versions), set(changed) | {(section_id, -1) for section_id in counted}
 
 
 async def right_seats(

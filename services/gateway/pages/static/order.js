@@ -74,7 +74,7 @@ class OrderPage {
 
   async render() {
     const { face, order } = this;
-    const [title, text] = WORDS[face] ?? [`Order ${order.status}`, ""];
+    const [title, text] = WORDS[face === "refunded" && order.oversold ? "oversold" : face] ?? [`Order ${order.status}`, ""];
     byId("order").dataset.face = face;
     write("status-title", title);
     write("status-text", face === "declined" && order.attempt.reason ? `${sentence(order.attempt.reason)} ${text}` : text);
