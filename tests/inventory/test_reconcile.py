@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -106,6 +107,12 @@ async def test_a_row_that_changed_since_it_was_counted_is_not_overwritten(still:
         assert await balance.right_sections(connection, EVENT, {"GA1": 1}) == {"GA1": 3}
 
 
+def _everybody_got_on(done: Counter[int]) -> Callable[[], bool]:
+    """Every fan is a step or two further than now, or through."""
+    before = done.copy()
+    return lambda: len(done) >= 8 and all(n >= 100 or n > before[fan] + 1 for fan, n in done.items())
+
+
 async def test_under_a_crowd_reconcile_finds_no_false_drift(still: Inventory) -> None:
     """Fans take, give back and buy without a pause. Between two looks every fan gets on by a step or two, which stands
     for five seconds: whatever differs is on its way, and none of it may look old.
@@ -135,8 +142,7 @@ async def test_under_a_crowd_reconcile_finds_no_false_drift(still: Inventory) ->
         said: list[dict[str, int]] = []
         while min(done.values(), default=0) < 100:
             said.append(await looks(still, times=1))
-            before = done.copy()
-            await wait_until(lambda: all(n >= 100 or n > before[f] + 1 for f, n in done.items()), timeout_s=20)
+            await wait_until(_everybody_got_on(done), timeout_s=20)
         return said
 
     looking = asyncio.create_task(look())
@@ -170,8 +176,7 @@ async def test_drift_is_healed_while_fans_go_on_buying(still: Inventory) -> None
     said = []
     for _ in range(4):
         said.append(await looks(still, times=1))
-        before = done.copy()
-        await wait_until(lambda before=before: len(done) == 8 and all(n > before[f] + 1 for f, n in done.items()))
+        await wait_until(_everybody_got_on(done), timeout_s=20)
     over.set()
     await asyncio.gather(*fans)
     assert sum(each["corrected"] for each in said) == 2
