@@ -24,6 +24,7 @@ from onsale.child import EngineTrouble
 from onsale.lanes import codes, lanes_table
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
+from shared.isolation import WrongIsolation
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
 
@@ -52,7 +53,7 @@ def main() -> None:
     """What a person can put right is one line and exit code 2."""
     try:
         app()
-    except (EngineTrouble, Refused, event_files.BadEventFile) as trouble:
+    except (EngineTrouble, Refused, WrongIsolation, event_files.BadEventFile) as trouble:
         err.print(f"[red]onsale:[/] {trouble}", soft_wrap=True)
         sys.exit(2)
 

@@ -1,10 +1,9 @@
 """Inventory as a service: opens the connections, starts the loops, answers."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
-from sqlalchemy import text
 from starlette.routing import Route
 
 from services.inventory import admin, admin_reconcile, api, findings, internal, reservations, tables
@@ -26,6 +25,7 @@ from shared import http, postgres, redis
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.http import Neighbour
+from shared.isolation import require_read_committed
 from shared.lifecycle import Loops
 from shared.outbox import Relay
 from shared.service import Checks, create_service
@@ -54,6 +54,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     engine = postgres.connect(settings.postgres_url, pool_max=settings.postgres_pool_max, name="inventory")
     cache = redis.connect(settings.redis_url)
     try:
+        await _refuse_wrong_isolation(engine)
         async with http.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
@@ -68,6 +69,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         await cache.aclose()
         await engine.dispose()
+
+
+async def _refuse_wrong_isolation(engine: postgres.AsyncEngine) -> None:
+    """A ledger that is away cannot be asked yet; readiness goes on asking."""
+    with suppress(*postgres.LEDGER_AWAY):
+        await require_read_committed(engine)
 
 
 def _admissions(settings: Settings, queue: QueueClient, users: Users) -> Admissions:
@@ -116,8 +123,7 @@ def _checks(app: FastAPI) -> Checks:
     room: Room = app.state.room
 
     async def ledger() -> None:
-        async with room.reading.connect() as connection:
-            await connection.execute(text("SELECT 1"))
+        await require_read_committed(room.engine)
 
     async def gate() -> None:
         await room.gate.redis.ping()
