@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from onsale import event_files, key_file, keys
+from onsale import event_files, key_file, keys, reconcile
 from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
 from onsale.audit import print_audit
@@ -43,6 +43,7 @@ room = typer.Typer(no_args_is_help=True, help="Steer a waiting room while fans a
 app.add_typer(events, name="events")
 app.add_typer(room, name="room")
 app.add_typer(keys.app, name="keys")
+app.add_typer(reconcile.app, name="reconcile")
 app.add_typer(codes, name="codes")
 app.command("simulate")(simulate)
 out = Console(highlight=False)
