@@ -35,12 +35,16 @@ ON_PAPER = text(
     "WHERE event_id = :event_id AND section_id = :section_id"
 )
 IS_OPEN = text(
-    "SELECT 1 FROM inventory.oversell WHERE event_id = :event_id AND section_id = :section_id "
+    "SELECT status FROM inventory.oversell WHERE event_id = :event_id AND section_id = :section_id "
     "AND position = :position AND status IN ('waiting', 'cancelling')"
 )
 WAITING = text(
     "SELECT id, section_id, position FROM inventory.oversell WHERE event_id = :event_id AND status = 'waiting' "
     "ORDER BY id FOR UPDATE"
+)
+NO_LONGER_WAITS = text(
+    "DELETE FROM inventory.oversell WHERE event_id = :event_id AND section_id = :section_id "
+    "AND position = :position AND status = 'waiting'"
 )
 DECIDED = text(
     "UPDATE inventory.oversell SET status = CAST(:status AS text), decided_by = :by, reason = :reason, "
@@ -65,21 +69,27 @@ async def decide(engine: AsyncEngine, layout: Layout, found: Iterable[Wrong]) ->
 
 
 async def _decide(connection: AsyncConnection, layout: Layout, wrong: Wrong) -> bool:
-    """Under the section's lock, so that one of several reconcilers decides, and decides on what is so now."""
-    place = {"event_id": layout.event_id, "section_id": wrong.section_id}
+    """Under the section's lock, so that one of several reconcilers decides, and decides on what is so now. What waits
+    may still be honoured, if the operator has turned to that.
+    """
+    place = {"event_id": layout.event_id, "section_id": wrong.section_id, "position": wrong.position}
     capacity = await connection.scalar(LOCK, place)
-    if capacity is None or await connection.scalar(IS_OPEN, {**place, "position": wrong.position}):
+    before = await connection.scalar(IS_OPEN, place)
+    if capacity is None or before == "cancelling":
         return False
     excess = await _excess(connection, layout.event_id, wrong.section_id, wrong.position)
     if excess <= 0:
         return False
     percent = 100 * excess / max(1, capacity)
     status = _status(layout.oversell, wrong, percent)
+    if before and status != "honoured":
+        return False
+    await connection.execute(NO_LONGER_WAITS, place)
     from_buffer = 0
     if status == "honoured":
         from_buffer = await take_from_buffer(connection, layout.event_id, wrong.section_id, excess)
         await connection.execute(ON_PAPER, {**place, "on_paper": excess - from_buffer})
-    case = {**place, "position": wrong.position, "excess": excess, "percent": percent, "status": status,
+    case = {**place, "excess": excess, "percent": percent, "status": status,
             "policy": layout.oversell["policy"], "from_buffer": from_buffer,
             "on_paper": excess - from_buffer if status == "honoured" else 0}  # fmt: skip
     case["oversell_id"] = (await connection.execute(OPEN, case)).scalar()

@@ -20,10 +20,12 @@ async def sold(inventory: Inventory, holder: str, **body: Any) -> str:
 
 async def sql(inventory: Inventory, *statements: str, **values: Any) -> list[Any]:
     """Changes nobody in the suite would make; the rows of the last one, if it has any."""
+    rows: list[Any] = []
     async with inventory.room.engine.begin() as connection:
         for statement in statements:
             done = await connection.execute(text(statement), {"event_id": EVENT, **values})
-        return list(done) if done.returns_rows else []
+            rows = list(done) if done.returns_rows else []
+    return rows
 
 
 async def status(inventory: Inventory, reservation_id: str) -> str:

@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from services.inventory import app as app_room
 from services.inventory import ledger
 from services.inventory.apply import apply
 from services.inventory.basket import Basket
@@ -76,6 +75,6 @@ async def test_another_mode_is_refused_in_one_clear_line(postgres_url: str, mode
 async def test_inventory_does_not_start_in_another_mode(
     settings: Settings, repeatable: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_room.postgres, "connect", lambda *_, **__: repeatable)
+    monkeypatch.setattr("services.inventory.app.postgres.connect", lambda *_, **__: repeatable)
     with pytest.raises(WrongIsolation):
         await anext(start(settings))

@@ -156,6 +156,18 @@ async def test_several_reconcilers_decide_once_and_orders_is_asked_until_it_answ
     assert await still.left("GA1") == (1, 0), "taken back once, however often it was asked for"
 
 
+async def test_who_would_rather_not_approve_can_still_honour(still: Inventory) -> None:
+    ids = await floor(still, policy="cancel_latest", review_percent=5)
+    await looks(still)
+    assert [case["status"] for case in await report(still)] == ["waiting"]
+    await sql(still, "UPDATE inventory.event SET oversell = '{\"policy\": \"honour\", \"review_percent\": 5}', "
+              "version = version + 1 WHERE event_id = :event_id")  # fmt: skip
+    await still.room.watcher.look()
+    await looks(still)
+    assert [case["status"] for case in await report(still)] == ["honoured"]
+    assert {await status(still, reservation_id) for reservation_id in ids} == {"confirmed"}
+
+
 async def test_nothing_is_decided_on_a_single_look_or_once_it_came_right(still: Inventory) -> None:
     await floor(still, policy="cancel_latest", review_percent=20)
     await looks(still, times=1)
