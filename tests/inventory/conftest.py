@@ -21,6 +21,7 @@ from shared.tokens import Pass, sign_pass
 from tests.support.wait import wait_until
 
 ADMIN = "tester:admin:a-long-enough-admin-secret"
+OPERATOR = "hand:operator:a-long-enough-operator-secret"
 EVENT = "show-1"
 
 
@@ -167,7 +168,7 @@ async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
 def settings_of(redis_url: str, postgres_url: str) -> Settings:
     """As inventory runs in tests: every loop turns fast."""
     return Settings(
-        redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(ADMIN), log_requests=False,
+        redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(f"{ADMIN},{OPERATOR}"), log_requests=False,
         watch_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.inventory.endings import scan
+from services.inventory.endings import cancel, scan, settle
 from services.inventory.keys import Keys
 from tests.inventory.conftest import EVENT, Inventory
 from tests.inventory.selling import sql, status
@@ -97,6 +97,16 @@ async def test_no_way_takes_a_hold_from_somebody_who_is_paying(still: Inventory,
     assert await status(still, paying) == "paying"
     assert await sql(still, LOG) == []
     assert (await still.step("confirm", paying, "order-1"))["word"] == "done"
+
+
+async def test_the_ledger_itself_keeps_what_is_being_paid(still: Inventory) -> None:
+    """Whoever asked before the payment began, and comes late: the doors do not look again, the statements do."""
+    room, paying = still.room, await held(still)
+    await still.step("begin-payment", paying, "order-1")
+    assert await cancel(room.engine, room.gate, EVENT, [paying], how="operator", now_ms=9**14, actor="late") == []
+    await settle(room.engine, room.gate, EVENT, [paying], now_ms=9**14)
+    assert await status(still, paying) == "paying"
+    assert await still.left("A") == (14, 1)
 
 
 async def test_an_operator_is_told_that_it_is_being_paid(still: Inventory) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from services.inventory.keys import Keys
+from services.inventory.record import read
 from shared.redis import ENGINE_AWAY
 from tests.inventory.conftest import EVENT, Inventory
 from tests.inventory.selling import looks, sold, sql, status
@@ -26,12 +27,27 @@ async def test_what_was_sold_is_free_again_once_however_often_it_is_told(still: 
     assert await status(still, mine) == "returned"
     assert (await still.left("A"), await still.left("GA1")) == ((15, 0), (20, 0))
     assert await still.broken(at_rest=True) == []
+    told = await sql(still, "SELECT id FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
+    assert len(told) == 1
     log = await sql(
         still, "SELECT section_id, how, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY 1"
     )
     assert [tuple(row) for row in log] == [("A", "returned", [0, 1], 0, 0), ("GA1", "returned", [], 2, 0)]
     assert await still.room.gate.redis.hget(KEYS.usage, "t:one") is None
     assert (await still.reserve("other", seats=["A-1-1"])).status_code == 201
+
+
+async def test_the_gate_follows_once(still: Inventory) -> None:
+    """Told again (its answer was lost), it leaves alone what was sold to somebody else meanwhile."""
+    mine = await sold(still, "one", ga_section="GA1", ga_quantity=2)
+    await sold(still, "two", ga_section="GA1", ga_quantity=2)
+    async with still.room.engine.connect() as connection:
+        record = (await read(connection, [mine]))[mine]
+    assert await take_back(still, mine, "order-one") == "done"
+    epoch = int(await still.room.gate.redis.hget(KEYS.gate, "epoch"))
+    await still.room.gate.take_back(EVENT, record, epoch=epoch, mark=".", places="GA1*2", excess={})
+    assert await still.room.gate.redis.hget(KEYS.counts, "GA1:sold") == b"2"
+    assert await still.broken() == []
 
 
 async def test_kept_blocked_it_does_not_go_on_sale(still: Inventory) -> None:
