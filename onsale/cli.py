@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from onsale import event_files, key_file, keys, stock
+from onsale import event_files, key_file, keys, reconcile, stock
 from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
 from onsale.audit import print_audit
@@ -27,6 +27,7 @@ from onsale.lottery import lottery
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
+from shared.isolation import WrongIsolation
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
 
@@ -46,6 +47,7 @@ app.add_typer(events, name="events")
 app.add_typer(room, name="room")
 app.add_typer(lottery, name="lottery")
 app.add_typer(keys.app, name="keys")
+app.add_typer(reconcile.app, name="reconcile")
 app.add_typer(codes, name="codes")
 app.add_typer(stock.app, name="stock")
 stock.app.command("hold-times")(hold_times)
@@ -58,7 +60,7 @@ def main() -> None:
     """What a person can put right is one line and exit code 2."""
     try:
         app()
-    except (EngineTrouble, Refused, event_files.BadEventFile) as trouble:
+    except (EngineTrouble, Refused, WrongIsolation, event_files.BadEventFile) as trouble:
         err.print(f"[red]onsale:[/] {trouble}", soft_wrap=True)
         sys.exit(2)
 

@@ -1,4 +1,4 @@
-"""What operators do: apply an event file, release holds, ask for a reconcile or an audit."""
+"""What operators do: apply an event file, release holds, ask for an audit."""
 
 import logging
 from typing import Annotated, Any
@@ -89,12 +89,6 @@ async def _cancel(inventory: Room, event_id: str, ids: list[str], *, how: How, o
 async def get_hold_times(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
     """Percentiles, returning fans, a suggested `hold_ttl_s`, and conversion by arm, from the ledger."""
     return await hold_times(inventory.engine, inventory.catalogue.layout(event_id))
-
-
-@router.post("/events/{event_id}/reconcile", summary="Compare gate and ledger now")
-async def reconcile(operator: AnOperator, inventory: InRoom, event_id: EventIdPath) -> dict[str, int]:
-    """One look. What was seen before, at least five seconds ago, and has not changed is corrected."""
-    return await inventory.reconciler.look(inventory.catalogue.layout(event_id))
 
 
 @router.get("/events/{event_id}/audit", summary="The live invariants of an event's stock")

@@ -1,14 +1,13 @@
 """Inventory as a service: opens the connections, starts the loops, answers."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from fastapi import FastAPI
-from sqlalchemy import text
 from starlette.routing import Route
 
-from services.inventory import admin, api, internal, reservations, stock_admin, tables
+from services.inventory import admin, admin_reconcile, api, findings, internal, reservations, stock_admin, tables
 from services.inventory.admission import Admissions
 from services.inventory.allotments import Opener
 from services.inventory.availability import Board
@@ -18,6 +17,8 @@ from services.inventory.openapi import document_reserve
 from services.inventory.payment import Payments
 from services.inventory.rebuild import Watcher
 from services.inventory.reconcile import Reconciler
+from services.inventory.refunding import Refunding
+from services.inventory.returns import Returns
 from services.inventory.room import Room
 from services.inventory.settings import Settings
 from services.inventory.sweeper import Sweeper
@@ -26,16 +27,14 @@ from shared import http, postgres, redis
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.http import Neighbour
+from shared.isolation import require_read_committed
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
-from shared.problems import Unavailable
 from shared.service import Checks, create_service
 from shared.tokens import PassReader, QueueTokens
 from shared.user_jwt import Users, signed_in
 from shared.user_places import UserPlaces
-
-ISOLATION = text("SELECT current_setting('default_transaction_isolation')")
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -45,7 +44,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     reserve = Route(reservations.Reserve.path, reservations.Reserve, methods=["POST"])
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan, hot_routes=[reserve],
-        routers=[api.router, reservations.router, admin.router, stock_admin.router],
+        routers=[api.router, reservations.router, admin.router, admin_reconcile.router, stock_admin.router],
         internal_routers=[internal.router], checks=_checks, meter=meter,
     )  # fmt: skip
     app.state.admin_keys, app.state.meter = settings.admin_keys, meter
@@ -59,6 +58,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     engine = postgres.connect(settings.postgres_url, pool_max=settings.postgres_pool_max, name="inventory")
     cache = redis.connect(settings.redis_url)
     try:
+        await _refuse_wrong_isolation(engine)
         async with http.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
@@ -75,6 +75,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         await cache.aclose()
         await engine.dispose()
+
+
+async def _refuse_wrong_isolation(engine: postgres.AsyncEngine) -> None:
+    """A ledger that is away cannot be asked yet; readiness goes on asking."""
+    with suppress(*postgres.LEDGER_AWAY):
+        await require_read_committed(engine)
 
 
 def _admissions(settings: Settings, queue: QueueClient, users: Users) -> Admissions:
@@ -98,9 +104,11 @@ def _room(
     reconciler = Reconciler(
         engine, gate, catalogue, ready_since_s=watcher.ready_since_s, interval_s=settings.reconcile_interval_s
     )
+    returns = Returns(engine, gate)
     return Room(
         settings, engine, reading, gate, catalogue, Board(reading, gate, catalogue), payments, watcher,
-        Sweeper(engine, gate, catalogue, payments, orders), reconciler, admissions,
+        Sweeper(engine, gate, catalogue, payments, orders), reconciler, returns, Refunding(engine, returns, orders),
+        admissions,
     )  # fmt: skip
 
 
@@ -113,18 +121,17 @@ def _start(loops: Loops, room: Room, relay: Relay) -> None:
     loops.every(settings.open_interval_ms / 1000, opener.turn, name="inventory.open")
     loops.every(settings.show_interval_ms / 1000, room.board.show, name="inventory.show")
     loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
+    loops.every(1.0, room.refunding.turn, name="inventory.refund")
     loops.keep(relay.run, name="inventory.relay")
     loops.every(3600.0, relay.forget, name="inventory.forget")
+    loops.every(3600.0, lambda: findings.forget(room.engine), name="inventory.forget_findings")
 
 
 def _checks(app: FastAPI) -> Checks:
     room: Room = app.state.room
 
     async def ledger() -> None:
-        async with room.reading.connect() as connection:
-            level = await connection.scalar(ISOLATION)
-        if level != "read committed":
-            raise Unavailable(f"PostgreSQL sessions are {level}, not read committed: is a pooler in between?")
+        await require_read_committed(room.reading)
 
     async def gate() -> None:
         await room.gate.redis.ping()

@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from services.inventory.comparison import GateStock, differences, read_gate
 from services.inventory.gate import Gate
 from services.inventory.layout import Layout
-from services.inventory.reconcile import GateStock, differences, read_gate
 from services.inventory.record import Record
 from services.inventory.stocktake import Stock, take_stock
 from shared.clock import now_ms
@@ -24,7 +24,7 @@ WRONG_REMAINING = text(
     " WHERE x.event_id = s.event_id AND x.section_id = s.section_id) AS seats ON s.kind = 'seated' "
     "WHERE s.event_id = :event_id AND CASE s.kind "
     "WHEN 'seated' THEN (s.seats_remaining, s.blocked) <> (seats.available, seats.blocked) "
-    "ELSE s.seats_remaining + s.blocked <> s.capacity - (SELECT coalesce(sum(g.quantity), 0) "
+    "ELSE s.seats_remaining + s.blocked <> s.capacity + s.honoured - (SELECT coalesce(sum(g.quantity), 0) "
     " FROM inventory.reservation_ga g JOIN inventory.reservation r USING (event_id, reservation_id) "
     " WHERE g.event_id = s.event_id AND g.section_id = s.section_id "
     " AND r.status IN ('pending_payment', 'paying', 'confirmed')) END"
@@ -78,7 +78,7 @@ async def audit(engine: AsyncEngine, gate: Gate, layout: Layout) -> list[Finding
 async def _look(engine: AsyncEngine, gate: Gate, layout: Layout) -> dict[str, list[str]]:
     """What is wrong at this moment, by invariant."""
     in_gate = await read_gate(gate.redis, layout.event_id, layout)
-    stock = await take_stock(engine, layout.event_id)
+    stock = await take_stock(engine, layout.event_id, asked=in_gate.holds)
     async with engine.connect() as connection:
         remaining, kept, owners, twice, unsold = [
             await _names(connection, query, layout.event_id)

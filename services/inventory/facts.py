@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple
 from shared.contracts.events import Event
 from shared.postgres import AsyncConnection, statement
 
-What = Literal["created", "expired", "cancelled", "confirmed"]
+What = Literal["created", "expired", "cancelled", "confirmed", "returned"]
 TELL = statement(__package__, "tell")
 SEATS: dict[What, str] = {
     "created": "seat.reserved", "expired": "seat.released", "cancelled": "seat.released", "confirmed": "seat.sold",
+    "returned": "seat.released",
 }  # fmt: skip
 
 

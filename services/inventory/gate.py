@@ -58,8 +58,8 @@ class Gate:
     def __init__(self, redis: Redis, *, clock_offset_ms: int = 0) -> None:
         self.redis = redis
         self.clock_offset_ms = clock_offset_ms
-        verbs = ("hold", "extend", "begin_payment", "end_payment", "confirm", "release", "retake", "correct", "cap",
-                 "due", "revoke", "raise_floor", "fill_holds", "fill_usage")  # fmt: skip
+        verbs = ("hold", "extend", "begin_payment", "end_payment", "confirm", "release", "retake", "take_back",
+                 "correct", "cap", "due", "revoke", "raise_floor", "fill_holds", "fill_usage")  # fmt: skip
         self.scripts = {verb: load(verb) for verb in verbs}
 
     async def hold(self, event_id: str, asks: Sequence[dict[str, Any]]) -> list[Gated | Refusal]:
@@ -109,6 +109,17 @@ class Gate:
     async def retake(self, event_id: str, reservation_id: str, holder: str, basket: str) -> None:
         call = {"reservation_id": reservation_id, "holder": holder, "basket": basket}
         await self._many("retake", event_id, _ALL, [call])
+
+    async def take_back(
+        self, event_id: str, record: Record, *, epoch: int, mark: str, places: str, excess: Mapping[str, int]
+    ) -> None:
+        """What was sold is `mark` now: `places` in text; the `excess` tickets of sections had none."""
+        call = {
+            "epoch": epoch, "reservation_id": record.reservation_id, "holder": record.holder,
+            "quantity": record.quantity, "mark": mark, "places": places,
+            "excess": [part for pair in excess.items() for part in pair],
+        }  # fmt: skip
+        await self._many("take_back", event_id, _ALL, [call])
 
     async def correct(self, event_id: str, places: Sequence[str | int]) -> int:
         """Sets places to the ledger's word; how many changed. See `lua/correct.lua` for their form."""

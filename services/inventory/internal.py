@@ -19,6 +19,7 @@ from shared.contracts.inventory import (
     StepDone,
     StepsAnswer,
     StockQuestion,
+    TakeBack,
 )
 
 router = APIRouter()
@@ -70,6 +71,15 @@ async def release(question: PaymentSteps, inventory: InRoom) -> StepsAnswer:
 @router.post("/reservations/retake")
 async def retake(question: PaymentSteps, inventory: InRoom) -> StepsAnswer:
     return _answer(await inventory.payments.retake(question.steps))
+
+
+@router.post("/reservations/take-back")
+async def take_back(question: TakeBack, inventory: InRoom) -> StepsAnswer:
+    return _answer(
+        await inventory.returns.take_back(
+            question.steps, keep_blocked=question.keep_blocked, reason=question.reason, actor="orders"
+        )
+    )
 
 
 @router.post("/stock")

@@ -126,6 +126,7 @@ class Layout:
     avoid_single_seats: bool
     hold_ttl_b_s: int | None
     hold_ttl_b_percent: float
+    oversell: dict[str, Any]
     gate_epoch: int
     version: int
     pass_floor: int

@@ -15,3 +15,10 @@ REBUILD_SECONDS = Histogram(
     "inventory_gate_rebuild_seconds", "Time from closing a gate to opening it.", buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 )
 GATES_READY = Gauge("inventory_gates_ready", "Gates that answer holds, as this process sees it.")
+RETURNED = Counter("inventory_returned_total", "Sold reservations that were taken back, by why.", ["reason"])
+CORRECTED = Counter("inventory_drift_corrected_total", "Differences that reconcile set right, by kind.", ["kind"])
+OVERSOLD = Counter("inventory_oversell_total", "Places sold beyond what there is, by what was decided.", ["status"])
+OVERSELL_WAITING = Gauge("inventory_oversell_waiting", "Oversells that wait for an operator, as this process sees it.")
+RECONCILE_SECONDS = Histogram(
+    "inventory_reconcile_seconds", "One look over an event.", buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15)
+)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.endings import MARK_SEATS, follow, give_back
+from services.inventory.endings import MARK_SEATS, How, follow, give_back
 from services.inventory.facts import Fact, tell
 from services.inventory.gate import Gate
 from services.inventory.layout import Catalogue
@@ -42,6 +42,7 @@ class _Turn:
     connection: AsyncConnection
     records: dict[str, Record]
     now_ms: int
+    how: How
     moved: dict[str, str | None] = field(default_factory=dict)
     retaken: list[str] = field(default_factory=list)
 
@@ -91,13 +92,13 @@ class Payments:
 
         return await self._run(steps, decide)
 
-    async def release(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
+    async def release(self, steps: Sequence[PaymentStep], *, how: How = "order") -> list[StepDone]:
         """The order has ended unpaid: what was held is free."""
 
         async def decide(turn: _Turn) -> list[str]:
             return [_release(turn, step) for step in steps]
 
-        return await self._run(steps, decide)
+        return await self._run(steps, decide, how=how)
 
     async def retake(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
         """A payment that came late: the same places, if they are still ours or all free."""
@@ -108,13 +109,13 @@ class Payments:
         return await self._run(steps, decide)
 
     async def _run(
-        self, steps: Sequence[PaymentStep], decide: Callable[[_Turn], Awaitable[list[str]]]
+        self, steps: Sequence[PaymentStep], decide: Callable[[_Turn], Awaitable[list[str]]], *, how: How = "order"
     ) -> list[StepDone]:
         ids = sorted({step.reservation_id for step in steps})
         async with self._engine.begin() as connection:
             await connection.execute(LOCK, {"ids": ids})
             now_ms = (await connection.execute(NOW)).scalar_one() + self._gate.clock_offset_ms
-            turn = _Turn(connection, await read(connection, ids), now_ms)
+            turn = _Turn(connection, await read(connection, ids), now_ms, how)
             words = await decide(turn)
             await _write(turn)
         await self._follow(turn)
@@ -268,7 +269,7 @@ async def _write(turn: _Turn) -> None:
         },
     )  # fmt: skip
     for event_id, ids in turn.ids("expired", "cancelled").items():
-        await give_back(turn.connection, event_id, ids, how="order", now_ms=turn.now_ms, actor="orders")
+        await give_back(turn.connection, event_id, ids, how=turn.how, now_ms=turn.now_ms, actor="orders")
     for event_id, ids in turn.ids("confirmed").items():
         await turn.connection.execute(MARK_SEATS, {"event_id": event_id, "ids": ids, "mark": "sold"})
     bought = [record for record in moved if record.status == "confirmed"]

@@ -1,93 +1,57 @@
-"""Gate against ledger, without stopping sales: only what differs in two looks, five seconds apart, is touched.
+"""Gate against ledger, and the ledger against itself, without stopping sales.
 
-A difference seen once is usually a change on its way. The ledger wins; the engine does the correcting in one step and
-only where the gate still says what was seen.
+A difference seen once is usually a change on its way: only what is seen in every look for five seconds is touched. The
+ledger is set right by its reservations, then the gate by the ledger; one reconciler at a time does it, on what it sees
+at that moment, so that several never correct the same twice.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.inventory import oversell
+from services.inventory.balance import Wrong, set_right, wrongs
+from services.inventory.comparison import Difference, GateStock, differences, read_gate
 from services.inventory.endings import settle
+from services.inventory.findings import Finding, note
 from services.inventory.gate import Gate
-from services.inventory.keys import Keys
 from services.inventory.layout import Catalogue, Layout
-from services.inventory.metrics import DRIFT
+from services.inventory.metrics import CORRECTED, DRIFT, RECONCILE_SECONDS
 from services.inventory.stocktake import MARKS, Stock, take_stock
 from shared.logs import data
-from shared.redis import ENGINE_AWAY, Redis
+from shared.redis import ENGINE_AWAY
 
 log = logging.getLogger("onsale.inventory")
 AGE_S = 5.0
-Difference = tuple[str, str, str]  # what, gate's word, ledger's word
+ALONE = text("SELECT pg_try_advisory_xact_lock(hashtextextended('inventory reconcile ' || :event_id, 0))")
 
 
 @dataclass(frozen=True, slots=True)
-class GateStock:
-    """What the gate says: maps by section, counts by `section:name`, ids of live holds, tickets by holder."""
+class _View:
+    """Everything that differs at one moment; the ledger's own faults are among it, each with its row."""
 
-    ready: bool
-    maps: dict[str, str]
-    counts: dict[str, int]
-    holds: frozenset[str]
-    usage: dict[str, int]
+    gate: GateStock
+    stock: Stock
+    found: set[Difference]
+    wrong: dict[Difference, Wrong]
 
 
 @dataclass(slots=True)
 class _Look:
-    """What differed, and when it was first looked at."""
+    """When it was looked, and since when each difference is seen without a break; which of them people know about."""
 
     at_s: float
-    differences: set[Difference] = field(default_factory=set)
+    since: dict[Difference, tuple[float, datetime]] = field(default_factory=dict)
+    noted: set[Difference] = field(default_factory=set)
 
-
-async def read_gate(redis: Redis, event_id: str, layout: Layout) -> GateStock:
-    """In one transaction of the engine, so that no script comes between."""
-    keys = Keys.of(event_id)
-    seated = [section.section_id for section in layout.sections.values() if section.kind == "seated"]
-    pipe = redis.pipeline(transaction=True)
-    pipe.hget(keys.gate, "ready")
-    pipe.hgetall(keys.counts)
-    pipe.hkeys(keys.holds)
-    pipe.hgetall(keys.usage)
-    for section_id in seated:
-        pipe.get(keys.map + section_id)
-    ready, counts, holds, usage, *maps = await pipe.execute()
-    return GateStock(
-        ready == b"1",
-        {s: (marks or b"").decode() for s, marks in zip(seated, maps, strict=True)},
-        {k.decode(): int(v) for k, v in counts.items()},
-        frozenset(h.decode() for h in holds),
-        {k.decode()[2:]: int(v) for k, v in usage.items() if k.startswith(b"t:")},
-    )
-
-
-def differences(gate: GateStock, stock: Stock) -> Iterator[Difference]:
-    """Every place, count, hold and holder that gate and ledger see differently. A seated section is compared seat by
-    seat, and its counts with its own map.
-    """
-    for section_id, section in stock.sections.items():
-        marks = gate.maps.get(section_id, "")
-        if marks != section.marks:
-            for position, mark in enumerate(section.marks):
-                seen = marks[position : position + 1]
-                if seen != mark:
-                    yield f"seat {section_id} {position}", seen, mark
-        for name, mark in MARKS.items():
-            counted = marks.count(mark) if section.marks else getattr(section, name)
-            if (seen_n := gate.counts.get(f"{section_id}:{name}", 0)) != counted:
-                yield f"count {section_id} {name}", str(seen_n), str(counted)
-    live = {record.reservation_id for record in stock.live}
-    for reservation_id in live ^ gate.holds:
-        inside = reservation_id in gate.holds
-        yield f"hold {reservation_id}", "there" if inside else "missing", "missing" if inside else "there"
-    for holder in stock.usage.keys() | gate.usage.keys():
-        seen_n, ledger_n = gate.usage.get(holder, 0), stock.usage.get(holder, 0)
-        if seen_n != ledger_n:
-            yield f"usage {holder}", str(seen_n), str(ledger_n)
+    def lost(self) -> frozenset[str]:
+        return frozenset(what[5:] for what, seen, _ in self.since if what.startswith("hold ") and seen == "missing")
 
 
 class Reconciler:
@@ -110,49 +74,108 @@ class Reconciler:
             if ready_s is None or self._clock() - ready_s < AGE_S:
                 continue
             last = self._last.get(layout.event_id)
-            pause_s = AGE_S if last and last.differences else self._interval_s
+            pause_s = AGE_S if last and last.since else self._interval_s
             if last is None or last.at_s < ready_s or self._clock() - last.at_s >= pause_s:
                 try:
                     await self.look(layout)
                 except ENGINE_AWAY:
                     self._last.pop(layout.event_id, None)
 
+    def watched(self, event_id: str) -> list[tuple[Difference, datetime]]:
+        """What this process has seen and not yet believed, or left to people."""
+        last = self._last.get(event_id)
+        return [(difference, since) for difference, (_, since) in sorted(last.since.items())] if last else []
+
+    @RECONCILE_SECONDS.time()
     async def look(self, layout: Layout) -> dict[str, int]:
         """One look: what differs, how much of that is old and unchanged, and what was corrected."""
+        last, now_s = self._last.get(layout.event_id) or _Look(0.0), self._clock()
+        view = await self._view(layout, last.lost())
+        if view is None:
+            return {"differences": 0, "old": 0, "corrected": 0}
+        seen = now_s, datetime.now(UTC)
+        look = _Look(now_s, {d: last.since.get(d, seen) for d in view.found}, last.noted & view.found)
+        self._last[layout.event_id] = look
+        old = {difference for difference, (since_s, _) in look.since.items() if now_s - since_s >= AGE_S}
+        corrected = await self._act(layout, look, old, view) if old else set()
+        for difference in corrected:
+            look.since.pop(difference, None)
+        return {"differences": len(view.found), "old": len(old), "corrected": len(corrected)}
+
+    async def _act(self, layout: Layout, look: _Look, old: set[Difference], view: _View) -> set[Difference]:
+        """Heals what can be healed, puts what was oversold before the policy, and tells people of the rest once."""
+        corrected = await self._heal(layout, old, look.lost())
+        oversold = {d: view.wrong[d] for d in old & view.wrong.keys() if view.wrong[d].kind in oversell.KINDS}
+        await oversell.decide(self._engine, layout, oversold.values())
+        news = old - look.noted - oversold.keys()
+        findings = [Finding(d, look.since[d][1], "corrected" if d in corrected else "left") for d in news]
+        look.noted |= old - corrected
+        for difference in news:
+            DRIFT.labels("balance" if difference in view.wrong else "reconcile").inc()
+        if news:
+            await note(self._engine, layout.event_id, findings)
+            log.warning("drift.found", extra=data(event_id=layout.event_id, old=len(news), corrected=len(corrected)))
+        return corrected
+
+    async def _view(self, layout: Layout, lost: frozenset[str]) -> _View | None:
         gate = await read_gate(self._gate.redis, layout.event_id, layout)
         if not gate.ready:
-            return {"differences": 0, "old": 0, "corrected": 0}
-        stock = await take_stock(self._engine, layout.event_id)
-        found = set(differences(gate, stock))
-        last = self._last.get(layout.event_id)
-        old: set[Difference] = set()
-        if last and self._clock() - last.at_s >= AGE_S:
-            old = found & last.differences
-        corrected = await self._correct(layout, stock, old) if old else 0
-        if old:
-            DRIFT.labels("reconcile").inc(len(old))
-            log.warning("drift.corrected", extra=data(event_id=layout.event_id, old=len(old), corrected=corrected))
-        if last is None or not found or self._clock() - last.at_s >= AGE_S:
-            self._last[layout.event_id] = _Look(self._clock(), found - old)
-        return {"differences": len(found), "old": len(old), "corrected": corrected}
+            return None
+        stock = await take_stock(self._engine, layout.event_id, asked=gate.holds)
+        wrong = {_difference(w): w for w in await wrongs(self._engine, layout.event_id)}
+        return _View(gate, stock, set(differences(gate, stock, lost=lost)) | wrong.keys(), wrong)
 
-    async def _correct(self, layout: Layout, stock: Stock, old: set[Difference]) -> int:
-        """Seats and counts to the ledger's word; holds by asking the ledger what they are; missing ones again."""
-        gone = [what.split(" ")[1] for what, seen, _ in sorted(old) if what.startswith("hold ") and seen == "there"]
-        now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
-        if gone and now_ms:
-            await settle(self._engine, self._gate, layout.event_id, gone, now_ms=now_ms)
-            gate = await read_gate(self._gate.redis, layout.event_id, layout)
-            old = old & set(differences(gate, stock))  # their places went with them: once is enough
+    async def _heal(self, layout: Layout, old: set[Difference], lost: frozenset[str]) -> set[Difference]:
+        """The ledger first, then holds, then places and counts, each time what still differs; what was corrected."""
+        async with self._alone(layout.event_id) as alone:
+            view = await self._view(layout, lost) if alone else None
+            if view is None:
+                return set()
+            still = old & view.found
+            mine = [w for d, w in view.wrong.items() if d in still and w.kind in ("remaining", "blocked", "seat")]
+            if mine:
+                await set_right(self._engine, layout.event_id, mine)
+            now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
+            gone = [what[5:] for what, seen, _ in sorted(still) if what.startswith("hold ") and seen == "there"]
+            if gone and now_ms:
+                await settle(self._engine, self._gate, layout.event_id, gone, now_ms=now_ms)
+            if (mine or gone) and (view := await self._view(layout, lost)) is None:
+                return set()
+            doubted = {what.removeprefix("ledger-") for what, _, _ in view.wrong}
+            believed = {d for d in still & view.found if d[0] not in doubted}
+            await self._correct(layout.event_id, view.stock, believed)
+            after = await self._view(layout, lost)
+        corrected = still - after.found if after else set()
+        for what, _, _ in corrected:
+            CORRECTED.labels(what.split(" ")[0]).inc()
+        return corrected
+
+    async def _correct(self, event_id: str, stock: Stock, old: set[Difference]) -> None:
+        """Seats and counts to the ledger's word, missing holds again."""
         places: list[str | int] = []
-        for what, seen, ledger in sorted(old):
+        usage: list[tuple[str, int]] = []
+        for what, seen, should_be in sorted(old):
             kind, name, *rest = what.split(" ")
             if kind == "seat":
-                places += [name, int(rest[0]), seen, ledger]
+                places += [name, int(rest[0]), seen[:1], should_be[:1]]
             elif kind == "count":
-                places += [name, "count", MARKS[rest[0]], int(ledger) - int(seen)]
-        corrected = await self._gate.correct(layout.event_id, places)
+                places += [name, "count", MARKS[rest[0]], -int(seen)]
+            elif kind == "usage":
+                usage.append((name, int(should_be)))
+        await self._gate.correct(event_id, places)
         missing = [r for r in stock.live if (f"hold {r.reservation_id}", "missing", "there") in old]
-        usage = [(what.split(" ", 1)[1], int(ledger)) for what, _, ledger in old if what.startswith("usage ")]
-        await self._gate.remember(layout.event_id, missing, usage)
-        return corrected + len(gone) + len(missing) + len(usage)
+        await self._gate.remember(event_id, missing, usage)
+
+    @asynccontextmanager
+    async def _alone(self, event_id: str) -> AsyncIterator[bool]:
+        """Whether this is the one reconciler that may correct now; others find it done."""
+        async with self._engine.begin() as connection:
+            yield bool(await connection.scalar(ALONE, {"event_id": event_id}))
+
+
+def _difference(wrong: Wrong) -> Difference:
+    """As the gate's are told; counters by how far they are off, which stays the same while others sell."""
+    place = f"{wrong.section_id} {wrong.position}" if wrong.position >= 0 else wrong.section_id
+    if wrong.kind in ("remaining", "blocked"):
+        return f"ledger-{wrong.kind} {place}", f"{wrong.apart:+d}", "+0"
+    return f"ledger-{wrong.kind} {place}", wrong.seen, wrong.should_be

@@ -13,6 +13,8 @@ from services.inventory.layout import Catalogue
 from services.inventory.payment import Payments
 from services.inventory.rebuild import Watcher
 from services.inventory.reconcile import Reconciler
+from services.inventory.refunding import Refunding
+from services.inventory.returns import Returns
 from services.inventory.settings import Settings
 from services.inventory.sweeper import Sweeper
 
@@ -31,6 +33,8 @@ class Room:
     watcher: Watcher
     sweeper: Sweeper
     reconciler: Reconciler
+    returns: Returns
+    refunding: Refunding
     admissions: Admissions
     reservers: dict[str, Reserver] = field(default_factory=dict)
 

@@ -4,6 +4,7 @@ Read in one REPEATABLE READ transaction, so that a basket is never seen half mov
 under REPEATABLE READ would decide on a snapshot older than its locks.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +28,16 @@ LIVE = text(
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
 )
 USAGE = text(
-    "SELECT r.holder, sum(n) AS tickets FROM ("
+    "SELECT r.holder, sum(n) AS tickets, coalesce(sum(n) FILTER (WHERE r.status = 'confirmed'), 0) AS bought FROM ("
     " SELECT reservation_id, count(*) AS n FROM inventory.reservation_seat WHERE event_id = :event_id GROUP BY 1"
     " UNION ALL"
     " SELECT reservation_id, sum(quantity) FROM inventory.reservation_ga WHERE event_id = :event_id GROUP BY 1"
     ") AS places JOIN inventory.reservation r ON r.event_id = :event_id AND r.reservation_id = places.reservation_id "
     "WHERE r.status IN ('pending_payment', 'paying', 'confirmed') GROUP BY r.holder"
+)
+SOLD = text(
+    "SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id AND status = 'confirmed' "
+    "AND reservation_id = ANY(CAST(:ids AS text[]))"
 )
 REVOKED = text(
     "SELECT jti, expires_at_ms FROM inventory.revoked_pass WHERE event_id = :event_id "
@@ -54,7 +59,9 @@ class SectionStock:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """The ledger of one event at one moment; `version` is the event's."""
+    """The ledger of one event at one moment; `version` is the event's. `sold_meanwhile`: those of the asked
+    reservations that were bought.
+    """
 
     gate_epoch: int
     version: int
@@ -63,9 +70,11 @@ class Stock:
     usage: dict[str, int]
     revoked: list[tuple[str, int]]
     pass_floor: int
+    bought: dict[str, int]
+    sold_meanwhile: frozenset[str]
 
 
-async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
+async def take_stock(engine: AsyncEngine, event_id: str, *, asked: Iterable[str] = ()) -> Stock:
     """Everything a gate needs to know."""
     which = {"event_id": event_id}
     async with engine.connect() as plain:
@@ -78,10 +87,12 @@ async def take_stock(engine: AsyncEngine, event_id: str) -> Stock:
             maps = await _maps(connection, event_id)
             ids = list((await connection.execute(LIVE, which)).scalars())
             live = list((await read(connection, ids)).values()) if ids else []
-            usage = {row.holder: int(row.tickets) for row in await connection.execute(USAGE, which)}
+            usage = list(await connection.execute(USAGE, which))
+            sold = set((await connection.execute(SOLD, {**which, "ids": sorted(set(asked) - set(ids))})).scalars())
             revoked = [(row.jti, row.expires_at_ms) for row in await connection.execute(REVOKED, which)]
     sections = {s: _section(row, maps.get(s, "")) for s, row in counts.items()}
-    return Stock(epoch, version, sections, live, usage, revoked, floor)
+    tickets, bought = ({row.holder: int(getattr(row, name)) for row in usage} for name in ("tickets", "bought"))
+    return Stock(epoch, version, sections, live, tickets, revoked, floor, bought, frozenset(sold))
 
 
 async def count_sections(connection: AsyncConnection, event_id: str) -> dict[str, RowMapping]:
@@ -104,8 +115,8 @@ def _section(row: RowMapping, marks: str) -> SectionStock:
     held, sold = int(row["held"]), int(row["sold"])
     if not marks:
         return SectionStock(row["capacity"], row["available"], held, sold, row["blocked"])
-    free, in_hands, gone, out = (marks.count(mark) for mark in ".hsx")
-    return SectionStock(row["capacity"], free, in_hands, gone, out, marks)
+    available, held, sold, blocked = (marks.count(mark) for mark in ".hsx")
+    return SectionStock(row["capacity"], available, held, sold, blocked, marks)
 
 
 def gate_counts(section_id: str, section: SectionStock) -> dict[str, Any]:

@@ -76,4 +76,4 @@ class Sweeper:
             return
         gone = [ref for ref, word in zip(refs, words, strict=True) if word in ("dead", "absent")]
         if gone:
-            await self._payments.release([PaymentStep(**ref.model_dump()) for ref in gone])
+            await self._payments.release([PaymentStep(**ref.model_dump()) for ref in gone], how="orders-gone")

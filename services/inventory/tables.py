@@ -10,6 +10,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     Float,
     Index,
     Integer,
@@ -27,6 +28,7 @@ from shared.outbox import outbox_tables
 
 metadata = postgres.metadata("inventory")
 LIVE = "status IN ('pending_payment', 'paying')"
+HONOUR = """'{"policy": "honour", "review_percent": 5.0}'"""
 
 event = Table(
     "event",
@@ -46,6 +48,7 @@ event = Table(
     Column("avoid_single_seats", Boolean, nullable=False, server_default=text("true")),
     Column("hold_ttl_b_s", Integer),
     Column("hold_ttl_b_percent", Float, nullable=False, server_default="0"),
+    Column("oversell", JSONB, nullable=False, server_default=text(HONOUR)),
     Column("gate_epoch", BigInteger, nullable=False, server_default="0"),
     Column("version", BigInteger, nullable=False, server_default="1"),
     Column("pass_floor", Integer, nullable=False, server_default="0"),
@@ -64,6 +67,7 @@ section = Table(
     Column("capacity", Integer, nullable=False),
     Column("seats_remaining", Integer, nullable=False),
     Column("blocked", Integer, nullable=False, server_default="0", comment="Not for sale: by hand, or kept aside."),
+    Column("honoured", Integer, nullable=False, server_default="0", comment="Places that exist only on paper."),
     Column("price_minor", Integer, nullable=False),
     Column("fee_minor", Integer, nullable=False),
     Column("price_levels", JSONB, nullable=False, server_default=text("'[]'")),
@@ -218,6 +222,63 @@ release_log = Table(
     Column("late_ms", BigInteger, nullable=False),
     Column("released_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Index("ix_release_log_event", "event_id", "id"),
+)
+
+drift = Table(
+    "drift",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("event_id", Text, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("seen", Text, nullable=False),
+    Column("should_be", Text, nullable=False),
+    Column("since", DateTime(timezone=True), nullable=False),
+    Column("done", Text, nullable=False),
+    Column("done_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Index("ix_drift_event", "event_id", "id"),
+)
+
+oversell = Table(
+    "oversell",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("event_id", Text, nullable=False),
+    Column("section_id", Text, nullable=False),
+    Column("position", Integer, nullable=False, comment="Of a seat sold twice; -1 for a section sold beyond itself."),
+    Column("excess", Integer, nullable=False),
+    Column("percent", Double, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("from_buffer", Integer, nullable=False, server_default="0"),
+    Column("on_paper", Integer, nullable=False, server_default="0"),
+    Column("found_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("decided_by", Text),
+    Column("reason", Text),
+    Column("ended_at", DateTime(timezone=True)),
+    CheckConstraint("status IN ('waiting', 'cancelling', 'cancelled', 'honoured', 'gone')", name="status"),
+    Index(
+        "uq_oversell_open",
+        "event_id",
+        "section_id",
+        "position",
+        unique=True,
+        postgresql_where=text("status IN ('waiting', 'cancelling')"),
+    ),
+)
+
+oversell_return = Table(
+    "oversell_return",
+    metadata,
+    Column("event_id", Text),
+    Column("reservation_id", Text),
+    Column("oversell_id", BigInteger, nullable=False),
+    Column("order_reference", Text, nullable=False),
+    Column("returned_at", DateTime(timezone=True)),
+    Column("refund", Text, comment="What orders answered."),
+    Column("refunded_at", DateTime(timezone=True)),
+    PrimaryKeyConstraint("event_id", "reservation_id"),
+    Index("ix_oversell_return_due", "event_id", postgresql_where=text("refunded_at IS NULL")),
+    comment="Sold, and to be given back: rows are the truth, each step may be repeated.",
 )
 
 outbox, outbox_lease = outbox_tables(metadata)

@@ -4,17 +4,15 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from sqlalchemy import or_, select
-from sqlalchemy.dialects.postgresql import insert
 
-from services.orders import audit, ledger, refunds
+from services.orders import audit, ledger
 from services.orders.api import Page, PageSize
 from services.orders.frames import body
-from services.orders.jobs import JobNotAccepted
-from services.orders.problems import RefundRefused, UnknownOrder
+from services.orders.giving_back import give_back_all
+from services.orders.problems import UnknownOrder
 from services.orders.room import Room
 from services.orders.schemas import RefundAsked
-from services.orders.steps import Order, backed
-from services.orders.tables import checkout_command, order
+from services.orders.tables import order
 from shared.auth import Operator, operators
 from shared.inputs import EventId, EventIdPath, ReferencePath
 
@@ -56,33 +54,10 @@ async def refund(reference: ReferencePath, asked: RefundAsked, request: Request,
     seen = await room.book.read(reference)
     if seen is None:
         raise UnknownOrder
-    for with_job in (True, False):
-        try:
-            await _ask_refund(room, seen, asked.reason, operator, with_job=with_job)
-            break
-        except JobNotAccepted:
-            continue
+    await give_back_all(room, seen, reason=asked.reason, asked_by=operator.name)
     latest = await room.book.read(reference)
     assert latest is not None
     return body(latest)
-
-
-async def _ask_refund(room: Room, seen: Order, reason: str, operator: Operator, *, with_job: bool) -> None:
-    """One refund of all that is left, however often it is asked for; a second request finds nothing left."""
-    charge = next((c for c in seen.charges if c.charge_ref == seen.charge_ref), None)
-    if not backed(seen) or charge is None or charge.refunded_minor >= charge.amount_minor:
-        raise RefundRefused
-    async with room.engine.begin() as connection:
-        await ledger.nudge(connection, seen.reference)
-        await refunds.ask(connection, seen, charge, reason=reason, asked_by=operator.name)
-        await connection.execute(
-            insert(checkout_command).values(
-                reference=seen.reference, command_type="refund", status="processing",
-                payload={"reason": reason, "by": operator.name},
-            )
-        )  # fmt: skip
-        if with_job:
-            await room.jobs.wake_up(connection, seen.reference)
 
 
 @router.get("/events/{event_id}/audit", summary="Are the promises about orders and money kept, by the ledger?")

@@ -14,7 +14,7 @@ from services.orders.book import Book
 from services.orders.changes import Change, Lease, LeaseLost, Rest
 from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES, STEPS
 from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Provider, Refused
-from services.orders.refunds import status_after
+from services.orders.refunds import OVERSELL, status_after
 from services.orders.settings import Settings
 from services.orders.states import LIVE
 from services.orders.steps import Order, Step, next_step
@@ -209,8 +209,9 @@ class Cashier:
                 charge_ref=refund.charge_ref, provider_ref=refund_ref,
             )  # fmt: skip
             if status:
-                change.order(to=status).command("refund")
-                change.tell("refunded", status=status, refunded_minor=refund.amount_minor)
+                change.order(to=status, **({"end_reason": OVERSELL} if refund.reason == OVERSELL else {}))
+                change.command("refund")
+                change.tell("refunded", status=status, refunded_minor=refund.amount_minor, reason=refund.reason)
         await self._failpoint("after the refund", seen.reference)
         await self._book.write(change)
 

@@ -7,6 +7,7 @@ from redis.exceptions import RedisError
 from sqlalchemy import func, select
 
 from services.orders import ledger
+from services.orders.refunds import OVERSELL
 from services.orders.steps import Attempt, Order
 from services.orders.tables import order as order_table
 from shared.clock import rfc3339
@@ -45,6 +46,7 @@ def body(order: Order) -> dict[str, Any]:
         "expires_in_seconds": max(0, (order.expires_at_ms - order.now_ms) // 1000) if order.status == "pending" else 0,
         "confirmed_at": rfc3339(order.confirmed_at_ms) if order.confirmed_at_ms else None,
         "cancel_asked": order.cancel_asked,
+        "oversold": order.end_reason == OVERSELL,
         "attempt": _attempt(order.attempt),
     }
 

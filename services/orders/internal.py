@@ -9,8 +9,17 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.orders import ledger
 from services.orders.frames import frame
+from services.orders.giving_back import refund_oversold
 from services.orders.tables import order
-from shared.contracts.orders import OrdersAnswer, OrdersQuestion, PaymentRef, PaymentsAnswer, PaymentsQuestion
+from shared.contracts.orders import (
+    OrdersAnswer,
+    OrdersQuestion,
+    PaymentRef,
+    PaymentsAnswer,
+    PaymentsQuestion,
+    RefundsAnswer,
+    RefundsQuestion,
+)
 from shared.postgres import AsyncEngine
 
 router = APIRouter()
@@ -26,6 +35,12 @@ async def payments(question: PaymentsQuestion, request: Request) -> PaymentsAnsw
 async def read(question: OrdersQuestion, request: Request) -> OrdersAnswer:
     found = await ledger.read_many(request.app.state.room.book.engine, question.references)
     return OrdersAnswer(orders=[frame(found[r]) if r in found else None for r in question.references])
+
+
+@router.post("/orders/refund")
+async def refund(question: RefundsQuestion, request: Request) -> RefundsAnswer:
+    words = [await refund_oversold(request.app.state.room, ref, question.reason) for ref in question.refunds]
+    return RefundsAnswer(refunds=words)
 
 
 async def standing(engine: AsyncEngine, asked: Sequence[PaymentRef]) -> list[Word]:

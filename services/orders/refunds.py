@@ -8,6 +8,8 @@ from services.orders.steps import Charge, Order, Refund, backed
 from services.orders.tables import refund as refund_table
 from shared.postgres import AsyncConnection
 
+OVERSELL = "oversell"  # who asks, and why, when the stock sold more than there is
+
 
 def row_of(charge: Charge, *, reason: str, asked_by: str) -> dict[str, Any]:
     """The rest of a charge is to go back. The key follows from the charge and from what was given back of it before,
@@ -20,10 +22,11 @@ def row_of(charge: Charge, *, reason: str, asked_by: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def ask(connection: AsyncConnection, seen: Order, charge: Charge, *, reason: str, asked_by: str) -> None:
-    """Asks for the rest of a charge to go back, in the caller's transaction; a worker sends it."""
+async def ask(connection: AsyncConnection, seen: Order, charge: Charge, *, reason: str, asked_by: str) -> bool:
+    """Asks for the rest of a charge to go back, in the caller's transaction; a worker sends it. False: it was asked."""
     row = {"reference": seen.reference, "status": "requested", **row_of(charge, reason=reason, asked_by=asked_by)}
-    await connection.execute(insert(refund_table).values(row).on_conflict_do_nothing())
+    asked = await connection.execute(insert(refund_table).values(row).on_conflict_do_nothing())
+    return bool(asked.rowcount)
 
 
 def status_after(seen: Order, refund: Refund) -> str | None:

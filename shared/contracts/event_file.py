@@ -50,6 +50,15 @@ class RoomPart(RoomOptions):
         return self
 
 
+class OversellPart(Body):
+    """What happens when more was sold than there is: `honour` keeps every ticket, from the buffer or on paper;
+    `cancel_latest` gives the latest their money back. More than `review_percent` of a section waits for a person.
+    """
+
+    policy: Literal["honour", "cancel_latest"] = "honour"
+    review_percent: float = Field(5, ge=0, le=100)
+
+
 class SalesPart(Body):
     """How long a hold lasts and how much one customer may have; 0 means no limit."""
 
@@ -61,6 +70,7 @@ class SalesPart(Body):
     avoid_single_seats: bool = Field(True, description="best available leaves no single seat if it can")
     active_reservations_per_customer: int = Field(1, ge=0, le=100)
     open_orders_per_customer: int = Field(1, ge=0, le=100)
+    oversell: OversellPart = OversellPart()
     hold_ttl_b_s: int | None = Field(None, ge=5, le=86_400, description="the other arm of a comparison")
     hold_ttl_b_percent: float = Field(0, ge=0, le=100, description="share of fans who get it")
 

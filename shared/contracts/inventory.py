@@ -103,6 +103,14 @@ class PaymentSteps(BaseModel):
     steps: list[PaymentStep] = Field(min_length=1, max_length=BATCH_MAX)
 
 
+class TakeBack(BaseModel):
+    """What these orders bought is given back. `keep_blocked`: its places do not go on sale again by themselves."""
+
+    steps: list[PaymentStep] = Field(min_length=1, max_length=BATCH_MAX)
+    reason: str = Field(max_length=200)
+    keep_blocked: bool = False
+
+
 class StepDone(BaseModel):
     """`done`, also when it was done before. `being-paid`: another order owns it (its reference is told).
     `ended`: the hold is over. `taken`: its stock went to somebody else (retake only). `limit-exceeded`: too many for
@@ -157,6 +165,9 @@ class InventoryClient:
 
     async def retake(self, steps: PaymentSteps) -> StepsAnswer:
         return await self._ask("/reservations/retake", steps, StepsAnswer, deadline_s=5.0)
+
+    async def take_back(self, question: TakeBack) -> StepsAnswer:
+        return await self._ask("/reservations/take-back", question, StepsAnswer, deadline_s=5.0)
 
     async def stock(self, event_id: str) -> StockFrame:
         return await self._ask("/stock", StockQuestion(event_id=event_id), StockFrame)

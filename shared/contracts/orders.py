@@ -31,6 +31,21 @@ class PaymentsAnswer(BaseModel):
     payments: list[Literal["live", "dead", "absent"]]
 
 
+class RefundsQuestion(BaseModel):
+    """Asked by inventory: these were sold too often, so all their money goes back."""
+
+    refunds: list[PaymentRef] = Field(min_length=1, max_length=BATCH_MAX)
+    reason: str = Field(max_length=200)
+
+
+class RefundsAnswer(BaseModel):
+    """`asked`: the money is on its way back, also when it was before. `free`: nothing had been paid. `none`: there is
+    no such sale, or it has ended. `later`: the order is not through yet; ask again.
+    """
+
+    refunds: list[Literal["asked", "free", "none", "later"]]
+
+
 class OrdersQuestion(BaseModel):
     """Orders by their public reference."""
 
@@ -53,6 +68,10 @@ class OrdersClient:
         return await self._ask(
             "/reservations/status", PaymentsQuestion(payments=payments), PaymentsAnswer, deadline_s=5.0
         )
+
+    async def refund(self, refunds: list[PaymentRef], *, reason: str) -> RefundsAnswer:
+        question = RefundsQuestion(refunds=refunds, reason=reason)
+        return await self._ask("/orders/refund", question, RefundsAnswer, deadline_s=5.0)
 
     async def read(self, references: list[str]) -> OrdersAnswer:
         return await self._ask("/orders/read", OrdersQuestion(references=references), OrdersAnswer)

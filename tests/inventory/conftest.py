@@ -14,13 +14,14 @@ from services.inventory.room import Room
 from services.inventory.settings import Settings
 from shared.auth import AdminKeys, sign_service_call
 from shared.clock import now_s
-from shared.contracts.orders import PaymentsAnswer
+from shared.contracts.orders import PaymentsAnswer, RefundsAnswer
 from shared.service import internal, public
 from shared.settings import development_keys
 from shared.tokens import Pass, sign_pass
 from tests.support.wait import wait_until
 
 ADMIN = "tester:admin:a-long-enough-admin-secret"
+OPERATOR = "hand:operator:a-long-enough-operator-secret"
 EVENT = "show-1"
 
 
@@ -53,11 +54,19 @@ class Orders:
 
     def __init__(self) -> None:
         self.words: dict[str, str] = {}
+        self.refunds: list[str] = []
+        self.refund_words: dict[str, str] = {}
 
     async def payments(self, refs: list[Any]) -> PaymentsAnswer:
         return PaymentsAnswer.model_validate(
             {"payments": [self.words.get(ref.order_reference, "live") for ref in refs]}
         )
+
+    async def refund(self, refs: list[Any], *, reason: str) -> RefundsAnswer:
+        assert reason == "oversell"
+        self.refunds += [ref.order_reference for ref in refs]
+        words = [self.refund_words.get(ref.order_reference, "asked") for ref in refs]
+        return RefundsAnswer.model_validate({"refunds": words})
 
 
 @dataclass
@@ -73,9 +82,9 @@ class Inventory:
         key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
         return await self.fans.put(f"/admin/inventory/events/{file['event_id']}", json=file, headers=key)
 
-    async def admin(self, method: str, path: str) -> Any:
+    async def admin(self, method: str, path: str, **body: Any) -> Any:
         key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
-        answer = await self.fans.request(method, f"/admin/inventory{path}", headers=key)
+        answer = await self.fans.request(method, f"/admin/inventory{path}", headers=key, json=body or None)
         return answer.json()
 
     async def operate(self, method: str, path: str, **body: Any) -> httpx.Response:
@@ -152,6 +161,7 @@ async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
         room: Room = app.state.room
         orders = Orders()
         room.sweeper._orders = orders  # type: ignore[assignment]
+        room.refunding._orders = orders  # type: ignore[assignment]
         outside = httpx.ASGITransport(public(app), raise_app_exceptions=False)
         inside = httpx.ASGITransport(internal(app), raise_app_exceptions=False)
         async with (
@@ -164,7 +174,7 @@ async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
 def settings_of(redis_url: str, postgres_url: str) -> Settings:
     """As inventory runs in tests: every loop turns fast."""
     return Settings(
-        redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(ADMIN), log_requests=False,
+        redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(f"{ADMIN},{OPERATOR}"), log_requests=False,
         watch_interval_ms=50, open_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
     )  # fmt: skip
 

@@ -14,8 +14,8 @@ from redis.exceptions import ConnectionError as EngineAway
 from sqlalchemy import text
 
 from services.inventory import app as app_room
+from services.inventory.comparison import differences, read_gate
 from services.inventory.holds import Held
-from services.inventory.reconcile import differences, read_gate
 from services.inventory.record import Record
 from services.inventory.reservations import make_ask
 from services.inventory.schemas import ReservationAsk

@@ -21,6 +21,7 @@ const WORDS = {
   late_paid: ["Your payment came late", "We are checking whether your tickets are still free. If not, it is refunded by itself."],
   partially_refunded: ["Partly refunded", "Some of your tickets were given back and refunded."],
   refunded: ["Refunded", "The whole amount is on its way back to you."],
+  oversold: ["Refunded: too many were sold", "We sold more tickets than there are, and yours were among the last. We are sorry. The whole amount is on its way back to you."],
 };
 /** What can still change by itself is watched: even an expired order may yet be paid, and then refunded. */
 const SETTLED = new Set(["confirmed", "refunded", "partially_refunded"]);
@@ -73,7 +74,7 @@ class OrderPage {
 
   async render() {
     const { face, order } = this;
-    const [title, text] = WORDS[face] ?? [`Order ${order.status}`, ""];
+    const [title, text] = WORDS[face === "refunded" && order.oversold ? "oversold" : face] ?? [`Order ${order.status}`, ""];
     byId("order").dataset.face = face;
     write("status-title", title);
     write("status-text", face === "declined" && order.attempt.reason ? `${sentence(order.attempt.reason)} ${text}` : text);

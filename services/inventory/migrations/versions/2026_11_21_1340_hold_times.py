@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "20261121_1340"
-down_revision = "20261121_1320"
+down_revision = "20261121_1330"
 
 SCHEMA = "inventory"
 

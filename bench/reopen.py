@@ -1,0 +1,185 @@
+"""`python -m bench.reopen`: how long nobody can buy after the engine lost everything, for 100,000 seats.
+
+One inventory process on engines that force everything to disk; a tenth of the seats sold, a twentieth held; then
+`FLUSHALL`, and a fan asks for a free seat again and again until it is theirs. Reading the ledger is timed apart.
+"""
+
+import argparse
+import asyncio
+import logging
+import statistics
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from bench.machine import machine
+from bench.reservations import wish
+from bench.stage import Turn, stage
+from onsale.engines import with_driver
+from onsale.loopback import HOST
+from services.inventory import rebuild
+from services.inventory.app import create_app
+from services.inventory.audit import audit
+from services.inventory.room import Room
+from services.inventory.settings import Settings
+from services.inventory.stocktake import take_stock
+from shared.auth import AdminKeys
+from shared.contracts.event_file import EventFile, SeatedSection
+from shared.migrate import upgrade
+from shared.service import public
+
+DATA = Path(__file__).parents[1] / ".onsale"
+ROWS, SEATS_PER_ROW = 40, 50
+ADMIN_SECRET = "only-for-this-measurement"
+SOLD, HELD = 0.10, 0.05
+SELL = """
+WITH taken AS (
+    SELECT section_id, position, row_number() OVER (ORDER BY section_id, position) AS n
+    FROM inventory.seat WHERE event_id = $1::text ORDER BY section_id, position LIMIT $2::int + $3::int
+), made AS (
+    SELECT *, md5('bench' || n) AS reservation_id,
+           CASE WHEN n <= $2 THEN 'confirmed' ELSE 'pending_payment' END AS status
+    FROM taken
+), reservations AS (
+    INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status, order_reference,
+        reserved_until_ms, fingerprint, confirmed_at)
+    SELECT $1, reservation_id, 'holder-' || n, 5000, 'EUR', status,
+           CASE status WHEN 'confirmed' THEN 'order-' || n END, extract(epoch FROM now()) * 1000 + 3600000,
+           'stock.body', CASE status WHEN 'confirmed' THEN now() END
+    FROM made
+), seats AS (
+    INSERT INTO inventory.reservation_seat (event_id, reservation_id, section_id, position, unit_price_minor)
+    SELECT $1, reservation_id, section_id, position, 5000 FROM made
+), sections AS (
+    UPDATE inventory.section s SET seats_remaining = seats_remaining - gone.n
+    FROM (SELECT section_id, count(*) AS n FROM made GROUP BY section_id) AS gone
+    WHERE s.event_id = $1 AND s.section_id = gone.section_id
+)
+UPDATE inventory.seat s
+SET status = CASE made.status WHEN 'confirmed' THEN 'sold' ELSE 'held' END, reservation_id = made.reservation_id
+FROM made WHERE s.event_id = $1 AND s.section_id = made.section_id AND s.position = made.position
+"""
+
+
+class Reopened(NamedTuple):
+    """Seconds: until a fan has a seat again, of these reading the ledger and filling the gate; and how many were told
+    503 meanwhile.
+    """
+
+    back_s: float
+    read_s: float
+    fill_s: float
+    refused: int
+
+
+def event(seats: int) -> EventFile:
+    """So many seats in blocks of two thousand."""
+    blocks = [
+        SeatedSection(section_id=f"S{n}", name=f"Block {n}", kind="seated", rows=ROWS, seats_per_row=SEATS_PER_ROW,
+                      price_minor=5000)
+        for n in range(max(1, seats // (ROWS * SEATS_PER_ROW)))
+    ]  # fmt: skip
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    return EventFile(event_id="bench", name="Lost", venue="Here", currency="EUR", starts_at=start, sections=blocks)
+
+
+@asynccontextmanager
+async def selling(turn: Turn, file: EventFile) -> AsyncIterator[tuple[Room, httpx.AsyncClient]]:
+    """Inventory with the event on sale, part of it gone."""
+    await upgrade(turn.postgres_url, "inventory")
+    settings = Settings(
+        postgres_url=turn.postgres_url, redis_url=turn.redis_url, admin_keys=AdminKeys(f"bench:admin:{ADMIN_SECRET}"),
+        log_requests=False,
+    )  # fmt: skip
+    app = create_app(settings)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url=f"http://{HOST}") as fans,
+    ):
+        path, head = f"/admin/inventory/events/{file.event_id}", {"authorization": f"Bearer {ADMIN_SECRET}"}
+        (await fans.put(path, json=file.model_dump(mode="json"), headers=head, timeout=60)).raise_for_status()
+        seats = sum(section.capacity for section in file.sections)
+        connection = await asyncpg.connect(with_driver(turn.postgres_url))
+        await connection.execute(SELL, file.event_id, int(seats * SOLD), int(seats * HELD), timeout=60)
+        await connection.execute("VACUUM ANALYZE")
+        await connection.close()
+        yield app.state.room, fans
+
+
+async def reopened(room: Room, fans: httpx.AsyncClient, event_id: str, fan: int) -> Reopened:
+    """One loss: everything in the engine goes, and one fan after the other asks until a seat is theirs."""
+    stages: dict[str, float] = {}
+
+    async def timed(*args: object, **named: object) -> object:
+        began_s = time.perf_counter()
+        stock = await take_stock(*args, **named)  # type: ignore[arg-type]
+        stages["read"] = time.perf_counter() - began_s
+        stages["filled_from"] = time.perf_counter()
+        return stock
+
+    rebuild.take_stock = timed  # type: ignore[assignment,attr-defined]
+    await room.gate.redis.flushall()
+    began_s, refused = time.perf_counter(), 0
+    while True:
+        status = await ask(fans, event_id, fan)
+        if status == 201:
+            break
+        assert status == 503, status
+        refused += 1
+        await asyncio.sleep(0.01)
+    back_s = time.perf_counter()
+    rebuild.take_stock = take_stock  # type: ignore[attr-defined]
+    return Reopened(back_s - began_s, stages["read"], back_s - stages["filled_from"], refused)
+
+
+async def ask(fans: httpx.AsyncClient, event_id: str, fan: int) -> int:
+    """One fan asks for the best seat there is."""
+    head, _, body = wish(fan, {"best_available": {"quantity": 1}}).partition(b"\r\n\r\n")
+    lines = [line.decode().partition(": ") for line in head.split(b"\r\n")[1:]]
+    headers = {name: value for name, _, value in lines if name.lower() in ("authorization", "content-type")}
+    answer = await fans.post(f"/events/{event_id}/reservations", content=body, headers=headers)
+    return answer.status_code
+
+
+async def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, say it, check the audit."""
+    parser = argparse.ArgumentParser(prog="python -m bench.reopen", description=__doc__)
+    parser.add_argument("--seats", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args(arguments)
+    logging.disable(logging.WARNING)
+    console, file, rounds = Console(highlight=False), event(given.seats), list[Reopened]()
+    async with stage(DATA) as engines, engines.turn() as turn, selling(turn, file) as (room, fans):
+        for number in range(given.rounds):
+            await ready(room, file.event_id)
+            rounds.append(await reopened(room, fans, file.event_id, number + 1))
+        findings = await audit(room.engine, room.gate, room.catalogue.layout(file.event_id))
+        about = machine(engines.data_dir)
+    broken = [finding for finding in findings if not finding["holds"]]
+    assert not broken, broken
+    table = Table("round", "sells again, s", "ledger read, s", "gate filled and sold, s", "answered 503")
+    for number, done in enumerate(rounds, 1):
+        table.add_row(str(number), f"{done.back_s:.2f}", f"{done.read_s:.2f}", f"{done.fill_s:.2f}", str(done.refused))
+    console.print(table)
+    median_s = statistics.median(done.back_s for done in rounds)
+    console.print(f"{given.seats:,} seats, {SOLD:.0%} sold, {HELD:.0%} held: median {median_s:.2f} s to sell again "
+                  "after FLUSHALL (aim: under 2 s); audit clean afterwards.")  # fmt: skip
+    console.print(", ".join(f"{name}: {value}" for name, value in about.items()), style="dim")
+
+
+async def ready(room: Room, event_id: str) -> None:
+    """Returns when the gate is open."""
+    while event_id not in room.watcher.ready_since_s:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.05)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,103 @@
+"""The ledger against itself: what sections and seats say must follow from the live reservations, and is set right here.
+
+Setting right never waits and never hurries anybody: it takes only rows that nobody is changing, in the order in which
+every writer locks, and only while their version is the one that was looked at. Several may do it at once.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from shared.postgres import statement
+
+BALANCE = statement(__package__, "balance")
+RIGHT_SEATS = statement(__package__, "right_seats")
+RIGHT_SECTIONS = statement(__package__, "right_sections")
+FREE_SECTIONS = text(
+    "SELECT section_id, version FROM inventory.section WHERE event_id = :event_id "
+    "AND section_id = ANY(CAST(:section_ids AS text[])) ORDER BY section_id FOR UPDATE SKIP LOCKED"
+)
+FREE_SEATS = text(
+    "SELECT section_id, position FROM inventory.seat WHERE event_id = :event_id AND (section_id, position) IN "
+    "(SELECT * FROM unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[]))) "
+    "ORDER BY section_id, position FOR UPDATE SKIP LOCKED"
+)
+SEATS_MAX = 5000
+TRIES_MAX, BETWEEN_TRIES_S = 10, 0.005
+
+
+class Wrong(NamedTuple):
+    """What of the ledger contradicts its reservations: `remaining`, `blocked` or `oversold` of a section, `seat` or
+    `sold-twice` of a seat; by how much, and what it says and should say.
+    """
+
+    kind: str
+    section_id: str
+    position: int
+    apart: int
+    seen: str
+    should_be: str
+
+
+async def wrongs(engine: AsyncEngine, event_id: str) -> list[Wrong]:
+    """One statement, one snapshot: no change on its way is ever half seen."""
+    async with engine.connect() as connection:
+        rows = await connection.execute(BALANCE, {"event_id": event_id})
+        return [Wrong(r.kind, r.section_id, r.position, int(r.apart), r.seen, r.should_be) for r in rows]
+
+
+async def set_right(engine: AsyncEngine, event_id: str, wrong: Iterable[Wrong]) -> set[tuple[str, int]]:
+    """Seats and counters to what the reservations say; which places (-1 for a section) were changed.
+
+    A section that sells is in somebody's hands most of the time, so it is tried for a moment; then the next look will.
+    """
+    left, changed = list(wrong), set[tuple[str, int]]()
+    for turn in range(TRIES_MAX):
+        sections, seats = await _set_right(engine, event_id, left)
+        changed |= seats
+        left = [w for w in left if w.section_id not in sections]
+        if not left:
+            break
+        await asyncio.sleep(BETWEEN_TRIES_S * (turn + 1))
+    return changed
+
+
+async def _set_right(
+    engine: AsyncEngine, event_id: str, wrong: Sequence[Wrong]
+) -> tuple[set[str], set[tuple[str, int]]]:
+    """Which sections nobody was changing, and what was changed of them."""
+    async with engine.begin() as connection:
+        asked = {"event_id": event_id, "section_ids": sorted({w.section_id for w in wrong})}
+        versions = {r.section_id: r.version for r in await connection.execute(FREE_SECTIONS, asked)}
+        seats = [(w.section_id, w.position) for w in wrong if w.kind == "seat" and w.section_id in versions]
+        free = await connection.execute(FREE_SEATS, _places(event_id, seats[:SEATS_MAX]))
+        changed = await right_seats(connection, event_id, [(r.section_id, r.position) for r in free])
+        counted = await right_sections(connection, event_id, versions)
+    return set(versions), set(changed) | {(section_id, -1) for section_id in counted}
+
+
+async def right_seats(
+    connection: AsyncConnection, event_id: str, seats: Sequence[tuple[str, int]], *, free_mark: str = "available"
+) -> dict[tuple[str, int], str]:
+    """These seats, which the caller has locked, go to whom the reservations name, else are `free_mark`; those changed,
+    with their new status.
+    """
+    if not seats:
+        return {}
+    rows = await connection.execute(RIGHT_SEATS, {**_places(event_id, seats), "free_mark": free_mark})
+    return {(r.section_id, r.position): r.status for r in rows}
+
+
+async def right_sections(connection: AsyncConnection, event_id: str, versions: dict[str, int]) -> dict[str, int]:
+    """These sections, which the caller has locked, are counted anew; those changed, and how much more is left."""
+    if not versions:
+        return {}
+    values = {"event_id": event_id, "section_ids": list(versions), "versions": list(versions.values())}
+    return {r.section_id: int(r.more) for r in await connection.execute(RIGHT_SECTIONS, values)}
+
+
+def _places(event_id: str, seats: Sequence[tuple[str, int]]) -> dict[str, object]:
+    return {"event_id": event_id, "section_ids": [s for s, _ in seats], "positions": [p for _, p in seats]}

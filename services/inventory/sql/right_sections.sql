@@ -1,0 +1,30 @@
+-- What is left of sections, counted anew under their locks; only where their row is still the one that was looked at.
+WITH counted AS (
+    SELECT s.section_id, s.seats_remaining AS was, asked.seen_version,
+           CASE s.kind WHEN 'seated' THEN
+               (SELECT count(*) FROM inventory.seat x
+                WHERE x.event_id = s.event_id AND x.section_id = s.section_id AND x.status = 'blocked')
+           ELSE s.blocked END AS blocked,
+           CASE s.kind WHEN 'seated' THEN
+               (SELECT count(*) FROM inventory.seat x
+                WHERE x.event_id = s.event_id AND x.section_id = s.section_id AND x.status = 'available')
+           ELSE greatest(0, s.capacity - s.blocked - tickets.live) END AS remaining,
+           least(s.honoured, greatest(0, tickets.live + s.blocked - s.capacity)) AS honoured
+    FROM inventory.section s
+    JOIN unnest(CAST(:section_ids AS text[]), CAST(:versions AS bigint[])) AS asked (section_id, seen_version)
+        USING (section_id)
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(g.quantity), 0) AS live FROM inventory.reservation_ga g
+        JOIN inventory.reservation r USING (event_id, reservation_id)
+        WHERE g.event_id = s.event_id AND g.section_id = s.section_id
+          AND r.status IN ('pending_payment', 'paying', 'confirmed')
+    ) AS tickets
+    WHERE s.event_id = :event_id
+)
+UPDATE inventory.section s
+SET seats_remaining = CAST(counted.remaining AS int), blocked = CAST(counted.blocked AS int),
+    honoured = CAST(counted.honoured AS int), version = s.version + 1
+FROM counted
+WHERE s.event_id = :event_id AND s.section_id = counted.section_id AND s.version = counted.seen_version
+  AND (s.seats_remaining, s.blocked, s.honoured) <> (counted.remaining, counted.blocked, counted.honoured)
+RETURNING s.section_id, s.seats_remaining - counted.was AS more
