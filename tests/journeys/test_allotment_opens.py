@@ -21,7 +21,8 @@ async def test_a_sold_out_line_calls_again_when_an_allotment_opens(suite: Runnin
         reservation = await first.hold(ga_section="GA1", ga_quantity=2)
         assert (await first.buy(reservation))["status"] == "confirmed"
         await wait_until(async_is(lambda: room_state(second), "sold_out"), timeout_s=20)
-        assert (await second.status())["status"] == "waiting"
+        # called in the moment before the line had heard of it, or not: there is nothing to hold
+        assert (await second.status())["status"] in ("waiting", "ready")
 
         opened = await operator.post(f"{stock}/allotments/radio/open", json={"reason": "sold nothing"})
         assert opened.json()["changed"] is True
