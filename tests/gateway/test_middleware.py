@@ -163,5 +163,6 @@ def test_it_is_imported_without_the_rest_of_onsale(tmp_path: Path):
     copied.write_text(Path(middleware.__file__).read_text())
     ours = "('onsale', 'shared', 'services')"
     program = f"import sys, middleware; print([m for m in sys.modules if m.split('.')[0] in {ours}])"
-    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    only_it = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    ran = subprocess.run([sys.executable, "-c", program], env=only_it, capture_output=True, text=True, check=False)
     assert (ran.stdout.strip(), ran.stderr) == ("[]", "")

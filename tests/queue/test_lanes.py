@@ -151,7 +151,7 @@ async def test_a_lane_made_while_the_room_is_open_is_called_at_once(queue: Queue
     frame = await other.turn(0.6)
     assert list(frame.lanes) == [0, 1], "the tick told it"
     assert (await turn_until(other, 30))[1] >= 5
-    assert await broken(queue) == []
+    assert await broken(other) == []
 
 
 async def test_a_lane_with_places_stays_and_an_empty_one_goes(queue: Queue):
