@@ -3,6 +3,7 @@
 Deadlines that two processes may fight over are never read here: scripts and statements use their engine's clock.
 """
 
+import functools
 import time
 from datetime import UTC, datetime
 
@@ -17,6 +18,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@functools.lru_cache(maxsize=4096)  # all members of a batch end at the same time
 def rfc3339(at_ms: int) -> str:
     """`2027-03-05T19:30:00.250Z` for a time in milliseconds since the epoch."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -52,7 +52,7 @@ class Status:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
-        token = await room.place(scope, event_id)
+        token = room.identities.shown(scope, event_id) or await room.place(scope, event_id)
         room.limits.fan(event_id, token.holder)
         line = room.board.seen(event_id)
         if line is None or line.epoch != token.epoch:
@@ -62,8 +62,7 @@ class Status:
         if position > 0 and not beside(scope, line, token):
             _by_arithmetic.inc()
             body = waiting(line, token, position)
-            rank = line.rank(token.lane, token.join_seq) or token.join_seq
-            room.board.told(event_id, token.lane, rank, body["estimated_wait_time"])
+            room.board.told(event_id, token.lane, body.get("rank") or token.join_seq, body["estimated_wait_time"])
         else:
             body = await called(room, line, token)
         renewed = (_keep_place(room, token),) if room.identities.outdated(token) else ()
@@ -76,7 +75,7 @@ def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
     return {
         "status": "prequeue" if line.before_sale or token.lane in line.closed_lanes else "waiting",
         "join_seq": token.join_seq,
-        **line.shown(token.lane, token.join_seq),
+        **line.shown(token.lane, token.join_seq, position),
         "estimated_wait_time": wait_s,
         "estimate_changed": line.estimate_changed(token.issued_at_s, token.lane),
         "head_seq": line.heads.get(token.lane, 0),
@@ -97,7 +96,7 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
     return {
         "status": status.status,
         "join_seq": token.join_seq,
-        **line.shown(token.lane, token.join_seq),
+        **line.shown(token.lane, token.join_seq, line.position(token.lane, token.join_seq)),
         **({} if status.status in WAITING else {"position_in_queue": 0}),
         "estimated_wait_time": None if status.status in WAITING else 0,
         "estimate_changed": None,
@@ -111,7 +110,7 @@ def beside(scope: Scope, line: Line, token: QueueToken) -> bool:
     """Whether a place above the head may have been called all the same: outside the rolled-out share, or with a pass
     from when it was.
     """
-    if outside(token.event_id, token.holder, line.rollout_percent):
+    if line.rollout_percent < 100 and outside(token.event_id, token.holder, line.rollout_percent):
         return True
     return any(name == b"cookie" and b"onsale_pass_" in value for name, value in scope["headers"])
 
@@ -138,7 +137,11 @@ class Join:
             "queue_token": text if fan.user_id is None else None,
             "join_seq": token.join_seq,
             "lane": token.lane,
-            **(line.shown(token.lane, token.join_seq) if line.epoch == token.epoch else {"position_in_queue": 0}),
+            **(
+                line.shown(token.lane, token.join_seq, position)
+                if line.epoch == token.epoch
+                else {"position_in_queue": 0}
+            ),
             "estimated_wait_time": line.estimated_wait_s(position, place.lane) if place.status in WAITING else 0,
             "status": place.status,
             "epoch": token.epoch,

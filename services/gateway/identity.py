@@ -89,12 +89,12 @@ class Identities:
             raise WrongEvent
         return token
 
-    async def who(self, scope: Scope, event_id: str) -> QueueToken | User:
-        """The place this request speaks for, or the user whose place it is. Raises `NoCredential` if it shows none."""
+    def shown(self, scope: Scope, event_id: str) -> QueueToken | None:
+        """The place whose token this request shows; nothing if it shows a user's JWT. Raises `NoCredential`."""
         fields = head(scope)
         text = bearer(fields)
         if text is not None and not self._tokens.is_one(text):
-            return await self._users.read(text)
+            return None
         if text is None:
             text = cookie(fields, queue_cookie(event_id))
             if text is None:
@@ -102,6 +102,13 @@ class Identities:
             if scope["method"] not in SAFE_METHODS:
                 require_own_origin(fields)
         return self.token(text, event_id)
+
+    async def user(self, scope: Scope) -> User:
+        """The user whose JWT this request shows."""
+        text = bearer(head(scope))
+        if text is None:
+            raise NoCredential
+        return await self._users.read(text)
 
     async def join(self, scope: Scope, event_id: str) -> tuple[Join, Claims | None]:
         """Who wants to join: a user with their claims, a fan of before, of this key, or a new one."""

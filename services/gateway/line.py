@@ -70,15 +70,15 @@ class Line:
         """How many places stand between this one and the head: an upper bound of how many fans. Before a lottery is
         drawn the head stands still, and this says no more than that nobody was called.
         """
-        return max(0, (self.rank(lane, join_seq) or join_seq) - self.heads.get(lane, 0))
+        place = join_seq if self.lottery is None else self.rank(lane, join_seq) or join_seq
+        return max(0, place - self.heads.get(lane, 0))
 
-    def shown(self, lane: int, join_seq: int) -> dict[str, int | None]:
-        """The position as a fan is told it: unknown before the draw, and with the rank after it."""
+    def shown(self, lane: int, join_seq: int, position: int) -> dict[str, int | None]:
+        """This position as a fan is told it: unknown before the draw, and with the rank after it."""
         if self.lottery is None:
-            return {"position_in_queue": self.position(lane, join_seq)}
+            return {"position_in_queue": position}
         rank = self.rank(lane, join_seq)
-        known = None if rank is None else self.position(lane, join_seq)
-        return {"position_in_queue": known, "rank": rank}
+        return {"position_in_queue": None if rank is None else position, "rank": rank}
 
     def estimated_wait_s(self, position: int, lane: int = 0) -> int | None:
         """Seconds until this position of its lane is called as promised; before the sale, counted from its start.

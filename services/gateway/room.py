@@ -17,7 +17,6 @@ from services.gateway.places import Places
 from services.gateway.revocations import Revocations
 from services.gateway.settings import Settings
 from shared.tokens import PassReader, QueueToken
-from shared.user_jwt import User
 from shared.user_places import UserPlaces
 
 
@@ -44,8 +43,9 @@ class Room:
         """The place this request speaks for: its queue token's, or that of the user it shows. Raises `NoCredential`,
         `BadCredential`, `WrongEvent`, and for a user `NoPlace`.
         """
-        who = await self.identities.who(scope, event_id)
-        if not isinstance(who, User):
-            return who
+        token = self.identities.shown(scope, event_id)
+        if token is not None:
+            return token
+        user = await self.identities.user(scope)
         line = await self.board.line(event_id)
-        return await self.user_places.place(event_id, who.holder, epoch_min=line.epoch)
+        return await self.user_places.place(event_id, user.holder, epoch_min=line.epoch)

@@ -7,6 +7,8 @@ cost more than the hold itself.
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+import orjson
+
 from shared.contracts.events import Event
 from shared.postgres import AsyncConnection, statement
 
@@ -31,8 +33,8 @@ def event(event_id: str, what: What, facts: Sequence[Fact], *, actor: str) -> st
     """One event for facts of one kind, as the outbox keeps it."""
     changed = [{"reservation_id": fact.reservation_id, "version": fact.version, **fact.after} for fact in facts]
     after = {"seats_are": SEATS[what], "reservations": changed}
-    told = Event(type=f"reservation.{what}", event_id=event_id, actor=actor, aggregate="stock", after=after)
-    return told.model_dump_json()
+    told = Event(type=f"reservation.{what}", event_id=event_id, actor=actor, aggregate="stock")
+    return orjson.dumps({**told.model_dump(), "after": after}).decode()
 
 
 async def tell(connection: AsyncConnection, event_id: str, facts: Sequence[Fact], *, actor: str) -> None:

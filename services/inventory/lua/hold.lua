@@ -18,6 +18,7 @@ local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEY
 local revoked = KEYS[6]
 local clock_offset_ms, due_ms = ARGV[1], tonumber(ARGV[2])
 local NAMED_MAX, DUE_MAX = 100, 20
+local new_holders = 0
 
 local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch', 'pass_floor')
 local ready, epoch, pass_floor = gate[1] == '1', gate[2], tonumber(gate[3] or 0)
@@ -105,7 +106,7 @@ local function hold(ask)
   write_hold(keys, ask.reservation_id, {holder = ask.holder, stock = ask.stock_print, body = ask.body_print,
                                         basket = basket, ['until'] = until_ms})
   redis.call('ZADD', keys.deadlines, text(now + due_ms), ask.reservation_id)
-  if #live == 0 then redis.call('HINCRBY', keys.gate, 'holding', 1) end
+  if #live == 0 then new_holders = new_holders + 1 end
   live[#live + 1] = ask.reservation_id
   redis.call('HSET', keys.usage, 't:' .. ask.holder, had + quantity, 'l:' .. ask.holder, table.concat(live, ','))
   return {'held', epoch, text(until_ms), basket}
@@ -113,4 +114,5 @@ end
 
 local answers = {}
 for i = 3, #ARGV do answers[i - 2] = hold(cjson.decode(ARGV[i])) end
+if new_holders > 0 then redis.call('HINCRBY', keys.gate, 'holding', new_holders) end
 return answers
