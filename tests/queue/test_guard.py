@@ -119,7 +119,7 @@ async def test_what_is_stale_throttles_nobody(
 @pytest.mark.parametrize("mode", ["observe", "off"])
 async def test_a_guard_that_observes_only_says_what_it_would_do(queue: Queue, guarded, mode: str) -> None:
     await queue.open(rate_per_s=100, pace={"guard": mode})
-    frame = [await guarded(shown=load(**SLOW)) for _ in range(3)][-1]
+    frame = [await guarded(shown=load(**SLOW)) for _ in range(5)][-1]
     assert (frame.rate_per_s, frame.throttled) == (100, None)
     seen = queue.running.steering.guard.seen.get(EVENT)
     assert (seen.factor < 0.4 if seen else None) == (True if mode == "observe" else None)
