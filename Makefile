@@ -14,8 +14,10 @@ help: ## what can be made
 run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-sales open
 	@$(BIN)/python -m onsale up --event deploy/events/arena.yaml --event deploy/events/flash.yaml $(ARGS)
 
-test: $(VENV)/dev.stamp ## every test, against real engines
-	@$(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS)
+test: $(VENV)/dev.stamp ## every test, against real engines; what fails is looked at once more, alone
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS) || { \
+	  echo "What failed, once more, one at a time: only what fails again is broken."; \
+	  $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none; }
 
 fast: $(VENV)/dev.stamp ## the tests that need no engine
 	@$(BIN)/python -m pytest -q -m "not redis and not postgres and not journey and not browser" $(ARGS)
