@@ -1,4 +1,4 @@
-"""`python -m bench [NAME …]`: measures what is named, prints ratios, writes `bench/RESULTS.md`."""
+"""`python -m bench [NAME …]`: measures what is named, prints ratios, writes each to `bench/RESULTS.md` once done."""
 
 import argparse
 import gc
@@ -10,7 +10,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from bench import load, machine, report
+from bench import load, machine, report, results
 from bench.cpu import cpu_s
 from bench.designs import designs
 from bench.endings import endings
@@ -22,6 +22,7 @@ from bench.load import Load
 from bench.measurement import Effort, Finding, Measurement, Round, Side, summed_up
 from bench.memory import memory
 from bench.refill import refill
+from bench.reopen import reopen
 from bench.reservations import reservations
 from bench.stage import Stage, stage
 from bench.status import status
@@ -31,7 +32,7 @@ from onsale.loopback import HOST
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "joins": joins, "status": status, "reservations": reservations, "refill": refill, "memory": memory,
     "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings,
-    "isolation": isolation,
+    "isolation": isolation, "reopen": reopen,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 HERE = Path(__file__).parent
@@ -45,14 +46,10 @@ class Options:
     names: Sequence[str]
     effort: Effort
 
-    def typed(self) -> str:
-        names, effort = " ".join(self.names), self.effort
-        if effort.quick:
-            return f"python -m bench {names} --quick"
-        return (
-            f"python -m bench {names} --seconds {effort.seconds:g} --connections {effort.connections} "
-            f"--rounds {effort.rounds}"
-        )
+    def typed(self, name: str) -> str:
+        """What measures this one again."""
+        seconds, connections, rounds = self.effort.seconds, self.effort.connections, self.effort.rounds
+        return f"python -m bench {name} --seconds {seconds:g} --connections {connections} --rounds {rounds}"
 
 
 def parsed(arguments: Sequence[str] | None = None) -> Options:
@@ -73,20 +70,24 @@ def parsed(arguments: Sequence[str] | None = None) -> Options:
 
 
 async def main(options: Options) -> None:
-    """Run it all, say it, write it down."""
+    """Measure one after the other; each is said and written down before the next begins."""
     console = Console(highlight=False)
-    measurements = [MEASUREMENTS[name]() for name in options.names]
     async with stage(DATA) as engines:
-        about = machine.machine(engines.data_dir)
-        settings = await engines.settings()
-        for measurement in measurements:
+        about, settings = machine.machine(engines.data_dir), await engines.settings()
+        for name in options.names:
+            measurement = MEASUREMENTS[name]()
             await measure(engines, measurement, options.effort, console)
             report.show(console, measurement)
-    if options.effort.quick:
-        return
-    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    text = report.document(measurements, machine=about, engines=settings, date=date, how=options.typed())
-    (HERE / "RESULTS.md").write_text(text)
+            if not options.effort.quick:
+                date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+                how = options.typed(name)
+                write(name, results.Result.of(measurement, date=date, how=how, machine=about, engines=settings))
+
+
+def write(name: str, result: results.Result) -> None:
+    """Kept among what was measured before, and the report made anew."""
+    results.keep(HERE / "results", name, result)
+    (HERE / "RESULTS.md").write_text(results.document(results.kept(HERE / "results", MEASUREMENTS)))
 
 
 async def measure(stage: Stage, measurement: Measurement | Finding, effort: Effort, console: Console) -> None:

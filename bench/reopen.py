@@ -1,28 +1,23 @@
-"""`python -m bench.reopen`: how long nobody can buy after the engine lost everything, for 100,000 seats.
+"""How long nobody can buy after the engine lost everything, for 100,000 seats.
 
 One inventory process on engines that force everything to disk; a tenth of the seats sold, a twentieth held; then
 `FLUSHALL`, and a fan asks for a free seat again and again until it is theirs. Reading the ledger is timed apart.
 """
 
-import argparse
 import asyncio
-import logging
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple
 
 import asyncpg
 import httpx
-from rich.console import Console
-from rich.table import Table
 
-from bench.machine import machine
+from bench.measurement import Claim, Effort, Figures, Finding, Wrong
 from bench.reservations import wish
-from bench.stage import Turn, stage
+from bench.stage import Stage, Turn
 from onsale.engines import with_driver
 from onsale.loopback import HOST
 from services.inventory import rebuild
@@ -36,7 +31,8 @@ from shared.contracts.event_file import EventFile, SeatedSection
 from shared.migrate import upgrade
 from shared.service import public
 
-DATA = Path(__file__).parents[1] / ".onsale"
+SEATS, QUICK_SEATS = 100_000, 4_000
+HEADINGS = ("round", "sells again, s", "ledger read, s", "gate filled and sold, s", "answered 503")
 ROWS, SEATS_PER_ROW = 40, 50
 ADMIN_SECRET = "only-for-this-measurement"
 SOLD, HELD = 0.10, 0.05
@@ -78,6 +74,21 @@ class Reopened(NamedTuple):
     read_s: float
     fill_s: float
     refused: int
+
+
+def reopen() -> Finding:
+    """The finding, not yet made."""
+    return Finding(
+        key="Reopen",
+        title="after the engine lost everything",
+        settings=[
+            f"One inventory process; {SEATS:,} seats in blocks of {ROWS * SEATS_PER_ROW:,}, {SOLD:.0%} sold and "
+            f"{HELD:.0%} held.",
+            "From `FLUSHALL` until the next fan's request for one free seat, repeated every 10 ms, is answered 201. "
+            "Reading the ledger and filling the gate are parts of it; the rest is noticing and raising the epoch.",
+        ],
+        find=find,
+    )
 
 
 def event(seats: int) -> EventFile:
@@ -149,37 +160,29 @@ async def ask(fans: httpx.AsyncClient, event_id: str, fan: int) -> int:
     return answer.status_code
 
 
-async def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, say it, check the audit."""
-    parser = argparse.ArgumentParser(prog="python -m bench.reopen", description=__doc__)
-    parser.add_argument("--seats", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args(arguments)
-    logging.disable(logging.WARNING)
-    console, file, rounds = Console(highlight=False), event(given.seats), list[Reopened]()
-    async with stage(DATA) as engines, engines.turn() as turn, selling(turn, file) as (room, fans):
-        for number in range(given.rounds):
+async def find(stage: Stage, effort: Effort) -> Figures:
+    """Loss after loss on one inventory; its audit is clean afterwards."""
+    seats, rounds = QUICK_SEATS if effort.quick else SEATS, list[Reopened]()
+    file = event(seats)
+    async with stage.turn() as turn, selling(turn, file) as (room, fans):
+        for number in range(effort.rounds):
             await ready(room, file.event_id)
             rounds.append(await reopened(room, fans, file.event_id, number + 1))
         findings = await audit(room.engine, room.gate, room.catalogue.layout(file.event_id))
-        about = machine(engines.data_dir)
-    broken = [finding for finding in findings if not finding["holds"]]
-    assert not broken, broken
-    table = Table("round", "sells again, s", "ledger read, s", "gate filled and sold, s", "answered 503")
-    for number, done in enumerate(rounds, 1):
-        table.add_row(str(number), f"{done.back_s:.2f}", f"{done.read_s:.2f}", f"{done.fill_s:.2f}", str(done.refused))
-    console.print(table)
-    median_s = statistics.median(done.back_s for done in rounds)
-    console.print(f"{given.seats:,} seats, {SOLD:.0%} sold, {HELD:.0%} held: median {median_s:.2f} s to sell again "
-                  "after FLUSHALL (aim: under 2 s); audit clean afterwards.")  # fmt: skip
-    console.print(", ".join(f"{name}: {value}" for name, value in about.items()), style="dim")
+    if broken := [finding for finding in findings if not finding["holds"]]:
+        raise Wrong(f"the audit: {broken}")
+    rows = [
+        (str(number), f"{done.back_s:.2f}", f"{done.read_s:.2f}", f"{done.fill_s:.2f}", str(done.refused))
+        for number, done in enumerate(rounds, 1)
+    ]
+    back_s = statistics.median(done.back_s for done in rounds)
+    read_s = statistics.median(done.read_s for done in rounds)
+    claim = Claim(f"sells again after FLUSHALL, {seats:,} seats", f"{back_s:.2f} s",
+                  f"reading the ledger alone {read_s:.2f} s", f"{back_s / read_s:.1f} ×", "under 2 s")  # fmt: skip
+    return Figures(HEADINGS, rows, [claim], ["the audit is clean after the last loss"])
 
 
 async def ready(room: Room, event_id: str) -> None:
     """Returns when the gate is open."""
     while event_id not in room.watcher.ready_since_s:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.05)
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

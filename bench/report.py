@@ -1,6 +1,6 @@
-"""The figures as a table for the terminal and as `bench/RESULTS.md`."""
+"""The figures of one measurement: a table for the terminal, and a section and lines of the summary for the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from rich.console import Console
@@ -26,41 +26,18 @@ def show(console: Console, measurement: Measurement | Finding) -> None:
         console.print(sentence, style="dim")
 
 
-def document(
-    measurements: Sequence[Measurement | Finding],
-    *,
-    machine: Mapping[str, str],
-    engines: Mapping[str, str],
-    date: str,
-    how: str,
-) -> str:
-    """The whole of `RESULTS.md`."""
-    parts = [
-        "# Measured, side by side",
-        f"`{how}` on {date}. Both sides ran in the same minutes on the same machine and the same engines, taking turns "
-        "round by round; only the side whose turn it was ran. Read the ratios: the load generator shares the cores.",
-        "## In short",
-        summary(measurements),
-        *(_section(measurement) for measurement in measurements),
-        "## Machine and versions",
-        _list(machine),
-        "## Engines, the same for both sides",
-        _list(engines),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def summary(measurements: Sequence[Measurement | Finding]) -> str:
+def summary(lines: Iterable[Claim]) -> str:
     """One line a claim: the table README shows."""
-    claims = [claim for measurement in measurements for claim in _claims(measurement)]
-    return _table(SUMMARY, [(claim.what, claim.ours, claim.beside, claim.ratio, claim.aims) for claim in claims])
+    return _table(SUMMARY, [(claim.what, claim.ours, claim.beside, claim.ratio, claim.aims) for claim in lines])
 
 
-def _claims(measurement: Measurement | Finding) -> list[Claim]:
+def claims(measurement: Measurement | Finding) -> list[Claim]:
+    """Its lines of the summary."""
     return measurement.found.claims if isinstance(measurement, Finding) else [measurement.claim()]
 
 
-def _section(measurement: Measurement | Finding) -> str:
+def section(measurement: Measurement | Finding) -> str:
+    """Its part of `RESULTS.md`."""
     parts = [
         f"## {measurement.key}: {measurement.title}",
         "\n".join(f"**{sentence}**  " for sentence in _verdicts(measurement)).rstrip(),
@@ -125,12 +102,8 @@ def _all_checked(measurement: Measurement | Finding) -> list[str]:
 
 def _verdicts(measurement: Measurement | Finding) -> list[str]:
     if isinstance(measurement, Finding):
-        return [claim.sentence() for claim in measurement.found.claims]
+        return [claim.sentence() for claim in claims(measurement)]
     low, high = (
         f"{ratio:{'.2f' if ratio < 1 else '.1f'}}" for ratio in (min(measurement.ratios), max(measurement.ratios))
     )
     return [f"RATIO {measurement.claim().ratio} (round by round {low} to {high}; {measurement.claim().aims})"]
-
-
-def _list(facts: Mapping[str, str]) -> str:
-    return "\n".join(f"- {name}: {value}" for name, value in facts.items())

@@ -2,11 +2,12 @@
 
 from array import array
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from bench import report
-from bench.__main__ import MEASUREMENTS, parsed
+from bench import report, results
+from bench.__main__ import HERE, MEASUREMENTS, parsed
 from bench.joins import joins
 from bench.load import Heard
 from bench.measurement import Claim, Figures, Finding, Measurement, Round, Wrong, summed_up
@@ -20,11 +21,15 @@ def played(measurement: Measurement, *, ours: tuple[float, ...], theirs: tuple[f
     return measurement
 
 
+def written(measurement: Measurement | Finding, date: str = "2026-11-21", **machine: str) -> results.Result:
+    return results.Result.of(measurement, date=date, how="python -m bench", machine=machine, engines={"fsync": "on"})
+
+
 def test_the_ratio_is_of_the_medians() -> None:
     measurement = played(joins(), ours=(600, 900, 1000), theirs=(100, 300, 200))
     assert measurement.ratio == 4.5
     assert measurement.ratios == [6, 3, 5]
-    text = report.document([measurement], machine={"Memory": "8 GiB"}, engines={"fsync": "on"}, date="d", how="h")
+    text = results.document([written(measurement)])
     assert "**RATIO 4.5 × (round by round 3.0 to 6.0; at least 3.5, aim 6)**" in text
     assert "| ours | 600 | 900 | 1,000 | 1.0 | 2.0 | 3.0 | 3 × 409 |" in text
     assert "- fsync: on" in text
@@ -35,7 +40,7 @@ def test_a_ratio_by_processor_time_does_not_hear_the_load_generator() -> None:
     for side, per_cpu_s in zip(measurement.sides, (30_000, 50_000), strict=True):
         measurement.rounds[side.name] = [Round(9_000, 1, 2, 3, 10, {}, 0, ["right"], per_cpu_s)]
     assert measurement.ratio == 0.6
-    assert "**RATIO 0.60 × (round by round 0.60 to 0.60; at least 0.4, aim 0.6)**" in report._section(measurement)
+    assert "**RATIO 0.60 × (round by round 0.60 to 0.60; at least 0.4, aim 0.6)**" in report.section(measurement)
     heard = Heard(1, latencies_ms=array("d", [1.0]), statuses=Counter({200: 500, 503: 1}))
     assert summed_up(heard, [], wanted=200, cpu_s=0.5).per_cpu_s == 1_000
     assert summed_up(heard, [], wanted=200, cpu_s=0.5).others == {503: 1}
@@ -46,14 +51,36 @@ def test_what_was_found_is_summed_up_in_one_line_a_claim() -> None:
     finding = Finding("P8", "memory", ["How it was done."], memory().find)
     finding.figures = Figures(("fans", "bytes"), [("10", "0.5")], claims, ["nothing was lost"])
     played_joins = played(joins(), ours=(900,), theirs=(200,))
-    summary = report.summary([played_joins, finding])
+    summary = report.summary([*report.claims(played_joins), *report.claims(finding)])
     assert "| P1 durable joins | 900/s | textbook 200/s | 4.5 × | at least 3.5, aim 6 |" in summary
     assert "| P8 bytes a fan | 0.5 | sorted set 100 | 200 × less | at most 2 |" in summary
-    text = report.document([played_joins, finding], machine={}, engines={}, date="d", how="h")
+    text = results.document([written(played_joins), written(finding)])
     assert summary in text
     assert "**P8 bytes a fan: 0.5, beside sorted set 100: RATIO 200 × less (at most 2)**" in text
     assert "| 10 | 0.5 |" in text
     assert "- nothing was lost" in text
+
+
+def test_what_is_measured_anew_leaves_the_others_standing(tmp_path: Path) -> None:
+    before = written(played(joins(), ours=(600,), theirs=(200,)), python="3.10")
+    results.keep(tmp_path, "joins", before)
+    results.keep(tmp_path, "status", written(played(status(), ours=(50,), theirs=(100,)), python="3.10"))
+    results.keep(tmp_path, "joins", written(played(joins(), ours=(800,), theirs=(200,)), "2026-11-22", python="3.11"))
+    text = results.document(results.kept(tmp_path, MEASUREMENTS))
+    assert "| P1 durable joins | 800/s | textbook 200/s | 4.0 × |" in text
+    assert "600/s" not in text
+    assert text.index("## P1") < text.index("`python -m bench` on 2026-11-22.") < text.index("## P2")
+    assert "`python -m bench` on 2026-11-21, with python 3.10." in text
+    assert "- python: 3.11" in text
+
+
+def test_the_report_is_what_was_kept_and_readme_shows_lines_of_it() -> None:
+    text = (HERE / "RESULTS.md").read_text()
+    assert text == results.document(results.kept(HERE / "results", MEASUREMENTS))
+    readme = (HERE.parent / "README.md").read_text()
+    table = readme[readme.index("## How fast") :].partition("|---|")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(table) > 5
+    assert [line for line in table if line not in text] == []
 
 
 def test_a_round_that_did_not_do_what_was_asked_has_no_figures() -> None:
