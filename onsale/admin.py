@@ -46,9 +46,9 @@ class Admin:
         rows = [{"service": service, **row} for service, answer in said.items() for row in answer["invariants"]]
         return [*rows, both_sold(said["orders"]["confirmed"], said["inventory"]["confirmed"])]
 
-    async def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Raises `Refused` with the problem's own words."""
-        headers = {"authorization": f"Bearer {self._key}"}
+    async def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
+        """The same `key` again is the same call. Raises `Refused` with the problem's own words."""
+        headers = {"authorization": f"Bearer {self._key}"} | ({"idempotency-key": key} if key else {})
         try:
             response = await self._client.request(method, self._url + path, json=body, headers=headers, timeout=60)
         except httpx.HTTPError as unreachable:

@@ -1,17 +1,15 @@
 """`onsale stock`: what an event has left, held, sold, blocked and kept aside, and how operators change it on sale."""
 
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 
-import httpx
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from onsale import key_file
 from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
-from onsale.engines import suite_url
+from onsale.downloads import download
 
 app = typer.Typer(no_args_is_help=True, help="See and change what is for sale, while it sells.")
 out = Console(highlight=False)
@@ -113,29 +111,8 @@ def export(
     data_dir: DataDir = DATA_DIR,
 ) -> None:
     """Write every seat, or every sale, as CSV."""
-    key = {"authorization": f"Bearer {key_file.admin_key(data_dir)}"}
-    address = (url or suite_url(data_dir)).rstrip("/") + _path(event_id, f"{what}.csv")
-    try:
-        with httpx.stream("GET", address, headers=key, timeout=60, trust_env=False) as answer:
-            if answer.is_error:
-                raise Refused(f"The export was refused: {answer.status_code}.")
-            with file.open("xb") as written:
-                _save(answer, file, written)
-    except httpx.HTTPError as broken:
-        raise Refused(f"The export broke off: {type(broken).__name__}.") from broken
-    except OSError as unwritable:
-        raise Refused(f"{file}: {unwritable.strerror}") from unwritable
+    download(url, data_dir, _path(event_id, f"{what}.csv"), file)
     out.print(f"{event_id}: {what} written to {file}")
-
-
-def _save(answer: httpx.Response, file: Path, written: BinaryIO) -> None:
-    """All of it or no file."""
-    try:
-        for part in answer.iter_bytes():
-            written.write(part)
-    except BaseException:
-        file.unlink()
-        raise
 
 
 def _say(event_id: str, verb: str, done: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from services.inventory.returns import Returns
 from services.inventory.room import Room
 from services.inventory.settings import Settings
 from services.inventory.sweeper import Sweeper
+from services.inventory.ticket_returns import TicketReturns
 from services.inventory.turns import Turns
 from shared import http, postgres, redis
 from shared.contracts.orders import OrdersClient
@@ -107,8 +108,8 @@ def _room(
     returns = Returns(engine, gate)
     return Room(
         settings, engine, reading, gate, catalogue, Board(reading, gate, catalogue), payments, watcher,
-        Sweeper(engine, gate, catalogue, payments, orders), reconciler, returns, Refunding(engine, returns, orders),
-        admissions,
+        Sweeper(engine, gate, catalogue, payments, orders), reconciler, returns, TicketReturns(engine, gate, returns),
+        Refunding(engine, returns, orders), admissions,
     )  # fmt: skip
 
 

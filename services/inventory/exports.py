@@ -4,9 +4,7 @@ Each page is a moment of its own; an export during a sale is not one snapshot. A
 a formula is defused.
 """
 
-import csv
-import io
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from sqlalchemy import TextClause, text
@@ -14,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.layout import Layout
 from shared.postgres import statement
+from shared.spreadsheet import csv_lines
 
 PAGE_ROWS = 1_000
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 SEATS = text(
     "SELECT section_id, position, row, number, status, allotment_id, reservation_id FROM inventory.seat "
     "WHERE event_id = :event_id AND (section_id, position) > (:section_id, :position) "
@@ -33,17 +31,6 @@ SALE_COLUMNS = (
 )  # fmt: skip
 
 
-def defused(cell: Any) -> Any:
-    """Text as text: no spreadsheet may run what a fan typed."""
-    return "'" + cell if isinstance(cell, str) and cell.startswith(FORMULA) else cell
-
-
-def _lines(rows: Iterable[Iterable[Any]]) -> bytes:
-    page = io.StringIO()
-    csv.writer(page).writerows([defused(cell) for cell in row] for row in rows)
-    return page.getvalue().encode()
-
-
 async def _page(engine: AsyncEngine, query: TextClause, **values: Any) -> list[Any]:
     async with engine.connect() as connection:
         return list(await connection.execute(query, {**values, "count_max": PAGE_ROWS}))
@@ -51,7 +38,7 @@ async def _page(engine: AsyncEngine, query: TextClause, **values: Any) -> list[A
 
 async def seats_csv(engine: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
     """Every seat, in the order of the map."""
-    yield _lines([SEAT_COLUMNS])
+    yield csv_lines([SEAT_COLUMNS])
     section_id, position = "", -1
     while rows := await _page(engine, SEATS, event_id=layout.event_id, section_id=section_id, position=position):
         cells = []
@@ -62,13 +49,13 @@ async def seats_csv(engine: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]
                 f"{row.section_id}-{row.row}-{row.number}", row.section_id, name, row.row, row.number, row.status,
                 row.allotment_id, price_minor, layout.currency, row.reservation_id,
             ))  # fmt: skip
-        yield _lines(cells)
+        yield csv_lines(cells)
         section_id, position = rows[-1].section_id, rows[-1].position
 
 
 async def sales_csv(engine: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
     """A line for every seat sold, and for the GA tickets of a section that one reservation bought."""
-    yield _lines([SALE_COLUMNS])
+    yield csv_lines([SALE_COLUMNS])
     after, position = "", ("", -1)
     while rows := await _page(
         engine, SALES, event_id=layout.event_id, reservation_id=after, section_id=position[0], position=position[1]
@@ -82,5 +69,5 @@ async def sales_csv(engine: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]
                 section.name if section else None, seat_id, row.quantity, row.unit_price_minor, row.currency,
                 row.holder, row.email,
             ))  # fmt: skip
-        yield _lines(cells)
+        yield csv_lines(cells)
         after, position = rows[-1].reservation_id, (rows[-1].section_id, rows[-1].position)

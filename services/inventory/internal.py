@@ -20,6 +20,7 @@ from shared.contracts.inventory import (
     StepsAnswer,
     StockQuestion,
     TakeBack,
+    TicketsBack,
 )
 
 router = APIRouter()
@@ -80,6 +81,11 @@ async def take_back(question: TakeBack, inventory: InRoom) -> StepsAnswer:
             question.steps, keep_blocked=question.keep_blocked, reason=question.reason, actor="orders"
         )
     )
+
+
+@router.post("/reservations/return-tickets")
+async def return_tickets(question: TicketsBack, inventory: InRoom) -> StepDone:
+    return await inventory.ticket_returns.take_back(question, actor="orders")
 
 
 @router.post("/stock")

@@ -6,10 +6,10 @@ is counted from the live reservations, not added up.
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.balance import right_seats, right_sections
@@ -43,7 +43,7 @@ BLOCK = text(
 EPOCH = text("SELECT gate_epoch FROM inventory.event WHERE event_id = :event_id")
 
 
-class _Freed(NamedTuple):
+class Freed(NamedTuple):
     """What came back to an event: seats with their new status, and how much more is left of each section."""
 
     epoch: int
@@ -63,7 +63,7 @@ class Returns:
     ) -> list[StepDone]:
         """`done`, also when it was done before; only for the order that bought it."""
         ids = sorted({step.reservation_id for step in steps})
-        freed: dict[str, _Freed] = {}
+        freed: dict[str, Freed] = {}
         async with self._engine.begin() as connection:
             await connection.execute(LOCK, {"ids": ids})
             records = await read(connection, ids)
@@ -74,16 +74,16 @@ class Returns:
                 if record.status == "confirmed" and "done" in mine:
                     by_event[record.event_id].append(record)
             for event_id, some in sorted(by_event.items()):
-                freed[event_id] = await _free(connection, event_id, some, keep_blocked=keep_blocked)
+                freed[event_id] = await free(connection, event_id, some, keep_blocked=keep_blocked)
                 facts = [_fact(record, reason) for record in some]
                 await tell(connection, event_id, facts, actor=actor)
         for event_id, back in freed.items():
             RETURNED.labels(reason).inc(len(back.records))
-            await self._follow(event_id, back, mark="x" if keep_blocked else ".")
+            await self.follow(event_id, back, mark="x" if keep_blocked else ".")
         return [_done(records.get(step.reservation_id), word) for step, word in zip(steps, words, strict=True)]
 
-    async def _follow(self, event_id: str, back: _Freed, *, mark: str) -> None:
-        """What the gate misses is drift, found by reconcile."""
+    async def follow(self, event_id: str, back: Freed, *, mark: str) -> None:
+        """The gate is told. What it misses is drift, found by reconcile."""
         left, status = dict(back.more), "available" if mark == "." else "blocked"
         try:
             for record in back.records:
@@ -100,8 +100,13 @@ class Returns:
             log.warning("gate.behind", extra=data(event_id=event_id, error=type(away).__name__))
 
 
-async def _free(connection: AsyncConnection, event_id: str, records: list[Record], *, keep_blocked: bool) -> _Freed:
-    """Sections before seats, as every writer locks."""
+async def free(
+    connection: AsyncConnection, event_id: str, records: list[Record], *, keep_blocked: bool,
+    take: TextClause = TAKE_BACK, some: Mapping[str, object] | None = None,
+) -> Freed:  # fmt: skip
+    """Sections before seats, as every writer locks. `take` with `some` is the statement that takes them, all that these
+    reservations bought unless it says otherwise.
+    """
     epoch = int(await connection.scalar(EPOCH, {"event_id": event_id}) or 0)
     ids = [record.reservation_id for record in records]
     tickets: dict[str, int] = defaultdict(int)
@@ -111,17 +116,17 @@ async def _free(connection: AsyncConnection, event_id: str, records: list[Record
     named = {s for record in records for s, _, _, _ in record.seats} | set(tickets)
     asked = {"event_id": event_id, "section_ids": sorted(named)}
     versions = {r.section_id: r.version for r in await connection.execute(LOCK_SECTIONS, asked)}
-    await connection.execute(TAKE_BACK, {"event_id": event_id, "ids": ids})
     locked = await connection.execute(LOCK_SEATS, {"event_id": event_id, "ids": ids})
-    free_mark = "blocked" if keep_blocked else "available"
     places = [(r.section_id, r.position) for r in locked]
+    await connection.execute(take, {"event_id": event_id, "ids": ids, **(some or {})})
+    free_mark = "blocked" if keep_blocked else "available"
     seats = await right_seats(connection, event_id, places, free_mark=free_mark)
     if keep_blocked:
         for section_id, n in tickets.items():
             row = {"event_id": event_id, "section_id": section_id, "n": n}
             versions[section_id] = (await connection.execute(BLOCK, row)).scalar_one()
     more = await right_sections(connection, event_id, versions)
-    return _Freed(epoch, records, seats, dict(tickets) if keep_blocked else more)
+    return Freed(epoch, records, seats, dict(tickets) if keep_blocked else more)
 
 
 def _word(record: Record | None, step: PaymentStep) -> str:

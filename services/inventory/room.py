@@ -17,6 +17,7 @@ from services.inventory.refunding import Refunding
 from services.inventory.returns import Returns
 from services.inventory.settings import Settings
 from services.inventory.sweeper import Sweeper
+from services.inventory.ticket_returns import TicketReturns
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Room:
     sweeper: Sweeper
     reconciler: Reconciler
     returns: Returns
+    ticket_returns: TicketReturns
     refunding: Refunding
     admissions: Admissions
     reservers: dict[str, Reserver] = field(default_factory=dict)

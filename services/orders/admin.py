@@ -1,26 +1,28 @@
-"""The operators' doors: find orders, give money back, and check the promises about money over the ledger."""
+"""The operators' doors to many orders: find, export, settle, and check the promises about money over the ledger."""
 
+from datetime import date
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from sqlalchemy import or_, select
+from fastapi.responses import StreamingResponse
+from pydantic import AwareDatetime
 
-from services.orders import audit, ledger
-from services.orders.api import Page, PageSize
-from services.orders.frames import body
-from services.orders.giving_back import give_back_all
-from services.orders.problems import UnknownOrder
+from services.orders import audit
+from services.orders.api import PageSize
+from services.orders.exports import orders_csv
 from services.orders.room import Room
-from services.orders.schemas import RefundAsked
-from services.orders.tables import order
+from services.orders.search import Search, find
+from services.orders.settlement import compare, days, settlement
 from shared.auth import Operator, operators
-from shared.inputs import EventId, EventIdPath, ReferencePath
+from shared.inputs import EventId, EventIdPath
+from shared.routes import REFERENCE
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 Viewer = Annotated[Operator, operators("viewer")]
-Refunder = Annotated[Operator, operators("operator")]
 Status = Annotated[str | None, Query(pattern="^[a-z_]{1,32}$")]
-Search = Annotated[str | None, Query(min_length=2, max_length=200, pattern=r"^[^\x00]*$")]
+Wanted = Annotated[str | None, Query(min_length=2, max_length=200, pattern=r"^[^\x00]*$")]
+After = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
+Zone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
 
 
 def _room(request: Request) -> Room:
@@ -28,36 +30,39 @@ def _room(request: Request) -> Room:
     return room
 
 
-@router.get("/orders", summary="Orders by event, status, reference or e-mail, newest first")
+@router.get("", summary="Orders by reference, e-mail, name, seat or charge, newest first")
+@router.get("/orders", include_in_schema=False)
 async def search(
-    request: Request, operator: Viewer, event_id: EventId | None = None, status: Status = None, q: Search = None,
-    page: Page = 1, page_size: PageSize = 50,
+    request: Request, operator: Viewer, event_id: EventId | None = None, status: Status = None, q: Wanted = None,
+    since: AwareDatetime | None = None, until: AwareDatetime | None = None, after: After = None,
+    page_size: PageSize = 50,
 ) -> dict[str, Any]:  # fmt: skip
-    found = select(order.c.reference).where(order.c.status != "tombstone")
-    if event_id is not None:
-        found = found.where(order.c.event_id == event_id)
-    if status is not None:
-        found = found.where(order.c.status == status)
-    if q is not None:
-        found = found.where(or_(order.c.reference == q, order.c.customer_email == q, order.c.reservation_id == q))
-    found = found.order_by(order.c.created_at.desc(), order.c.reference).limit(page_size).offset((page - 1) * page_size)
-    engine = _room(request).book.engine
-    async with engine.connect() as connection:
-        references = list(await connection.scalars(found))
-    orders = await ledger.read_many(engine, references)
-    return {"page": page, "page_size": page_size, "orders": [body(orders[r]) for r in references if r in orders]}
+    """`after` is the `next_after` of the page before. Names match in part, everything else exactly."""
+    asked = Search(
+        q=q, event_id=event_id, status=status, since=since, until=until, after=after, page_size=page_size
+    )  # fmt: skip
+    return await find(_room(request), asked)
 
 
-@router.post("/orders/{reference}/refund", status_code=202, summary="Give the whole order's money back")
-async def refund(reference: ReferencePath, asked: RefundAsked, request: Request, operator: Refunder) -> dict[str, Any]:
-    room = _room(request)
-    seen = await room.book.read(reference)
-    if seen is None:
-        raise UnknownOrder
-    await give_back_all(room, seen, reason=asked.reason, asked_by=operator.name)
-    latest = await room.book.read(reference)
-    assert latest is not None
-    return body(latest)
+@router.get("/export.csv", summary="An event's orders as CSV, line by line")
+async def export(request: Request, operator: Viewer, event_id: EventId) -> StreamingResponse:
+    pages = orders_csv(_room(request).book.engine, event_id)
+    named = {"content-disposition": f'attachment; filename="{event_id}-orders.csv"', "cache-control": "no-store"}
+    return StreamingResponse(pages, media_type="text/csv; charset=utf-8", headers=named)
+
+
+@router.get("/settlement", summary="What each provider took and gave back, by day")
+async def settle(
+    request: Request, operator: Viewer, first: Annotated[date, Query(alias="from")],
+    last: Annotated[date, Query(alias="to")], tz: Zone = "UTC",
+    compared: Annotated[bool, Query(alias="compare")] = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Days begin and end in `tz`, and both are included. `compare` asks the providers for their own lists."""
+    room, asked = _room(request), days(first, last, tz, compare=compared)
+    answer = await settlement(room.book.engine, asked)
+    if compared:
+        answer["compared"] = await compare(room.book.engine, room.providers, asked)
+    return answer
 
 
 @router.get("/events/{event_id}/audit", summary="Are the promises about orders and money kept, by the ledger?")

@@ -8,7 +8,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from services.orders import admin, api, internal
+from services.orders import admin, admin_desk, api, event_refunds, internal
 from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.cashier import Cashier
@@ -61,11 +61,13 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             loops.keep(lambda: room.jobs.listen(room.workers.wake), name="orders.jobs")
             loops.keep(room.workers.run, name="orders.workers")
             loops.every(settings.lease_s / 3, room.workers.renew, name="orders.leases")
+            refunds = event_refunds.EventRefunds(room.engine)
+            loops.every(event_refunds.TURN_S, refunds.turn, name="orders.event_refunds")
             yield
 
     app = create_service(
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
-        routers=[api.router, admin.router], internal_routers=[internal.router], meter=meter,
+        routers=[api.router, admin.router, admin_desk.router], internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
     document_hot_calls(app)

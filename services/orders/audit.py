@@ -38,6 +38,19 @@ CHECKS = {
         WHERE o.event_id = :event_id AND m.kind = 'charge'
         AND m.amount_minor < (SELECT coalesce(sum(r.amount_minor), 0) FROM orders.money_entry r
             WHERE r.reference = m.reference AND r.kind = 'refund' AND r.charge_ref = m.charge_ref)""",
+    "7 what an order keeps is what its state says": """
+        SELECT o.reference FROM orders."order" o CROSS JOIN LATERAL (
+            SELECT coalesce(sum(m.amount_minor), 0) AS minor FROM orders.money_entry m
+            WHERE m.reference = o.reference AND m.kind = 'refund' AND m.charge_ref = o.charge_ref) AS back
+        WHERE o.event_id = :event_id AND o.charge_ref IS NOT NULL AND CASE o.status
+            WHEN 'confirmed' THEN back.minor <> 0
+            WHEN 'partially_refunded' THEN back.minor NOT BETWEEN 1 AND o.total_minor - 1
+            WHEN 'refunded' THEN back.minor < o.total_minor END""",
+    "7 no more is on its way back than was charged": """
+        SELECT m.reference FROM orders.money_entry m JOIN orders."order" o USING (reference)
+        WHERE o.event_id = :event_id AND m.kind = 'charge'
+        AND m.amount_minor < (SELECT coalesce(sum(r.amount_minor), 0) FROM orders.refund r
+            WHERE r.reference = m.reference AND r.charge_ref = m.charge_ref AND r.status <> 'refused')""",
     "7 a refunded order keeps no money": """
         SELECT o.reference FROM orders."order" o
         WHERE o.event_id = :event_id AND o.status = 'refunded' AND 0 <> (

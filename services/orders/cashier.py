@@ -13,8 +13,9 @@ from dataclasses import replace
 from services.orders.book import Book
 from services.orders.changes import Change, Lease, LeaseLost, Rest
 from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES, STEPS
-from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Provider, Refused
-from services.orders.refunds import OVERSELL, status_after
+from services.orders.paying_back import PayingBack
+from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Provider
+from services.orders.refunds import standing
 from services.orders.settings import Settings
 from services.orders.states import LIVE
 from services.orders.steps import Order, Step, next_step
@@ -45,12 +46,14 @@ class Cashier:
         self._book, self._stock = book, stock
         self._providers, self._settings, self._failpoint = providers, settings, failpoint
         till = Till(book=book, providers=providers, settings=settings, failpoint=failpoint)
+        back = PayingBack(book=book, stock=stock, providers=providers, failpoint=failpoint)
         # A step that answers true has given the lease back with what it wrote.
         self._do: dict[Step, Callable[[Lease, Order], Awaitable[bool | None]]] = {
-            "send_refund": self._send_refund, "confirm": self._confirm, "charge": till.charge, "look": till.look,
-            "cancel_charge": till.cancel_charge, "give_up_attempt": till.give_up_attempt, "cancel": self._cancel,
-            "expire": self._expire, "release": self._release, "own_up": self._own_up, "retake": self._retake,
-            "refund": self._ask_refunds, "close_refunded": self._close_refunded, "review": self._review,
+            "send_refund": back.send, "return_tickets": back.return_tickets, "confirm": self._confirm,
+            "charge": till.charge, "look": till.look, "cancel_charge": till.cancel_charge,
+            "give_up_attempt": till.give_up_attempt, "cancel": self._cancel, "expire": self._expire,
+            "release": self._release, "own_up": self._own_up, "retake": self._retake, "refund": back.ask,
+            "close_refunded": back.close, "review": self._review, "stand": self._stand,
         }  # fmt: skip
 
     async def settle(self, lease: Lease) -> None:
@@ -135,7 +138,7 @@ class Cashier:
         await self._failpoint("after inventory", seen.reference)
         if done.word == "done":
             return await self._sold(lease, seen)
-        await self._book.write(Change(lease, seen).order(end_reason="taken"))
+        await self._book.write(Change(lease, seen).order(end_reason="taken", undecided=True))
         return None
 
     async def _release(self, lease: Lease, seen: Order) -> None:
@@ -165,7 +168,7 @@ class Cashier:
         await self._end(lease, seen, to="cancelled", reason=seen.end_reason or "provider")
 
     async def _expire(self, lease: Lease, seen: Order) -> None:
-        await self._end(lease, seen, to="expired", reason="expired")
+        await self._end(lease, seen, to="expired", reason="operator" if seen.decided else "expired")
 
     async def _end(self, lease: Lease, seen: Order, *, to: str, reason: str) -> None:
         change = Change(lease, seen).order(to=to, ended=True, end_reason=reason)
@@ -177,47 +180,15 @@ class Cashier:
         await self._book.write(Change(lease, seen).order(to="late_paid"))
         ORDERS.labels("late_paid").inc()
 
+    async def _stand(self, lease: Lease, seen: Order) -> None:
+        """An operator leaves the sale as it is."""
+        await self._book.write(Change(lease, seen).order(to=standing(seen), end_reason=None))
+
     async def _review(self, lease: Lease, seen: Order) -> None:
         reason = "mismatch" if seen.charges else "unknown"
         await self._book.write(Change(lease, seen).order(to="review", end_reason=reason))
         REVIEWS.labels(reason).inc()
         log.error("order.review", extra=data(reference=seen.reference, reason=reason))
-
-    # -- money back ------------------------------------------------------------------------------------------------
-
-    async def _ask_refunds(self, lease: Lease, seen: Order) -> None:
-        change = Change(lease, seen)
-        for charge in seen.unbacked:
-            change.ask_refund(charge, reason="not-backed", asked_by="system")
-        await self._book.write(change)
-
-    async def _send_refund(self, lease: Lease, seen: Order) -> None:
-        """Without the provider's reference it refused, and a person must look."""
-        refund = seen.refunds[0]
-        change = Change(lease, seen)
-        try:
-            refund_ref = await self._providers[refund.provider].refund(
-                refund.charge_ref, amount_minor=refund.amount_minor, key=refund.idem_key
-            )
-        except Refused as refused:
-            log.error("refund.refused", extra=data(reference=seen.reference, reason=str(refused)))
-            change.finish_refund(refund.id, status="refused")
-        else:
-            status = status_after(seen, refund)
-            change.finish_refund(refund.id, status="succeeded").money(
-                "refund", refund.provider, amount_minor=refund.amount_minor, currency=refund.currency,
-                charge_ref=refund.charge_ref, provider_ref=refund_ref,
-            )  # fmt: skip
-            if status:
-                change.order(to=status, **({"end_reason": OVERSELL} if refund.reason == OVERSELL else {}))
-                change.command("refund")
-                change.tell("refunded", status=status, refunded_minor=refund.amount_minor, reason=refund.reason)
-        await self._failpoint("after the refund", seen.reference)
-        await self._book.write(change)
-
-    async def _close_refunded(self, lease: Lease, seen: Order) -> None:
-        await self._book.write(Change(lease, seen).order(to="refunded").tell("refunded", status="refunded"))
-        ORDERS.labels("refunded").inc()
 
 
 def _payment(seen: Order) -> PaymentStep:

@@ -56,7 +56,9 @@ class Change:
     parts: dict[str, list[Row]] = field(default_factory=dict)
 
     def order(self, *, to: str | None = None, **sets: Any) -> "Change":
-        """Sets `end_reason` and `charge_ref` to a value; `confirmed`, `ended`, `released` mean now."""
+        """Sets `end_reason` and `charge_ref` to a value; `confirmed`, `ended`, `released` mean now. A new status ends
+        what was decided about a review, and so does `undecided`.
+        """
         if to is not None:
             assert may_become(self.seen.status, to), f"{self.seen.status} never becomes {to}"
             self.sets["status"] = to
@@ -94,15 +96,20 @@ class Change:
         """One entry for each id the provider gives, however often we hear of it."""
         return self._part("money", kind=kind, provider=provider, **entry)
 
-    def command(self, kind: str, *, error: str | None = None) -> "Change":
-        """Closes the open command of this kind."""
-        return self._part("commands", kind=kind, error=error)
+    def command(self, kind: str, *, error: str | None = None, command_id: str | None = None) -> "Change":
+        """Closes the open command of this kind, or this one of them."""
+        return self._part("commands", kind=kind, error=error, command_id=command_id)
 
     def ask_refund(self, charge: Charge, *, reason: str, asked_by: str) -> "Change":
         return self._part("refunds_asked", **row_of(charge, reason=reason, asked_by=asked_by))
 
     def finish_refund(self, refund_id: int, *, status: str) -> "Change":
+        """Tickets of a refund that was refused stay with their buyer."""
         return self._part("refunds_done", id=refund_id, status=status)
+
+    def finish_return(self, refund_id: int, *, word: str) -> "Change":
+        """Inventory has answered for the tickets of this refund."""
+        return self._part("refunds_done", id=refund_id, returned=word)
 
     def tell(self, kind: str, *, status: str, **after: Any) -> "Change":
         """Tells the suite what became of the order, in the transaction that made it so."""

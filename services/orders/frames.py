@@ -36,6 +36,7 @@ def body(order: Order) -> dict[str, Any]:
                 "section_id": line.section_id,
                 "seat_id": line.seat_id,
                 "quantity": line.quantity,
+                "returned": line.returned,
                 "unit_price_minor": line.unit_price_minor,
             }
             for line in order.lines

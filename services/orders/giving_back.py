@@ -1,18 +1,51 @@
-"""A whole sale's money goes back, because an operator or the stock says so: once, however often it is asked for."""
+"""Money and tickets of a sale go back because an operator or the stock says so: planned under the order's lock, so that
+any number who ask at once never ask for more than was charged, nor for a ticket twice.
+"""
 
+import hashlib
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal
 
+from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders import ledger, refunds
+from services.orders import ledger
+from services.orders.desk import By, note
 from services.orders.jobs import JobNotAccepted
+from services.orders.keys import used_before
 from services.orders.problems import RefundRefused
+from services.orders.refunds import OVERSELL, Plan, Wish, plan, row_of_plan
 from services.orders.room import Room
 from services.orders.states import SALE
 from services.orders.steps import Order, backed
-from services.orders.tables import checkout_command
+from services.orders.tables import checkout_command, order_line
+from services.orders.tables import refund as refund_table
 from shared.contracts.orders import PaymentRef
+from shared.postgres import AsyncConnection
+
+TRIES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to go back and for whom. `to_sale`: the tickets may be bought again. `gone`: inventory has them already.
+    `in_review`: also of a sale that waits for a person.
+    """
+
+    wish: Wish
+    by: By
+    to_sale: bool = False
+    gone: bool = False
+    in_review: bool = False
+
+    @property
+    def fingerprint(self) -> bytes:
+        return hashlib.sha256(repr((self.wish, self.by.reason, self.to_sale)).encode()).digest()
+
+
+class AskedMeanwhile(Exception):
+    """Somebody else asked for a refund of this charge in between."""
 
 
 async def refund_oversold(room: Room, sale: PaymentRef, reason: str) -> Literal["asked", "free", "none", "later"]:
@@ -24,34 +57,66 @@ async def refund_oversold(room: Room, sale: PaymentRef, reason: str) -> Literal[
         return "later"
     if not seen.total_minor:
         return "free"
+    by = By(name=OVERSELL, role="system", reason=reason)
     with suppress(RefundRefused):  # nothing is left: it was asked before
-        await give_back_all(room, seen, reason=reason, asked_by=refunds.OVERSELL)
+        await give_back(room, seen.reference, Asked(wish=Wish(), by=by, gone=True))
     return "asked"
 
 
-async def give_back_all(room: Room, seen: Order, *, reason: str, asked_by: str) -> None:
-    """All that is left of what was paid; a second request finds nothing left. Raises `RefundRefused`."""
-    for with_job in (True, False):
+async def give_back(room: Room, reference: str, asked: Asked, *, key: str | None = None) -> bool:
+    """A worker does it. True if this key asked for it before. Raises `RefundRefused`."""
+    with_job = True
+    for _ in range(TRIES_MAX):
         try:
-            await _ask(room, seen, reason, asked_by, with_job=with_job)
-            return
+            return await _ask(room, reference, asked, key, with_job=with_job)
         except JobNotAccepted:
+            with_job = False
+        except AskedMeanwhile:
             continue
+    raise RefundRefused("Too much is asked of this order at once; ask again.")
 
 
-async def _ask(room: Room, seen: Order, reason: str, asked_by: str, *, with_job: bool) -> None:
-    charge = next((c for c in seen.charges if c.charge_ref == seen.charge_ref), None)
-    if not backed(seen) or charge is None or charge.refunded_minor >= charge.amount_minor:
-        raise RefundRefused
+async def _ask(room: Room, reference: str, asked: Asked, key: str | None, *, with_job: bool) -> bool:
     async with room.engine.begin() as connection:
-        await ledger.nudge(connection, seen.reference)
-        if not await refunds.ask(connection, seen, charge, reason=reason, asked_by=asked_by):
-            return
-        await connection.execute(
-            insert(checkout_command).values(
-                reference=seen.reference, command_type="refund", status="processing",
-                payload={"reason": reason, "by": asked_by},
-            )
-        )  # fmt: skip
+        scope = f"POST /admin/orders/{reference}/refund"
+        if key is not None and await used_before(connection, scope, key, asked.fingerprint, reference):
+            return True
+        await give_back_in(connection, reference, asked)
         if with_job:
-            await room.jobs.wake_up(connection, seen.reference)
+            await room.jobs.wake_up(connection, reference)
+    return False
+
+
+async def give_back_in(connection: AsyncConnection, reference: str, asked: Asked) -> None:
+    """In the caller's transaction: first the lock, then a look. Raises `RefundRefused`, `AskedMeanwhile`."""
+    await ledger.nudge(connection, reference)
+    seen = (await ledger.read_in(connection, [reference]))[reference]
+    if not (backed(seen) or (asked.in_review and seen.status == "review" and seen.sold)):
+        raise RefundRefused("Only what stands as sold can be given back.")
+    planned = plan(seen, asked.wish)
+    await _write(connection, seen, planned, asked)
+    for ticket in planned.tickets:
+        line = (order_line.c.reference == reference) & (order_line.c.line_no == ticket["line_no"])
+        more = update(order_line).where(line).values(returned=order_line.c.returned + ticket["quantity"])
+        await connection.execute(more)
+    await note(
+        connection, "refund", asked.by, event_id=seen.event_id, reference=reference, before=seen.status,
+        amount_minor=planned.amount_minor, tickets=planned.tickets, to_sale=asked.to_sale,
+    )  # fmt: skip
+
+
+async def _write(connection: AsyncConnection, seen: Order, planned: Plan, asked: Asked) -> None:
+    row = row_of_plan(seen, planned, reason=asked.by.reason, asked_by=asked.by.name)
+    status = "processing" if row["status"] == "requested" else "completed"
+    command = insert(checkout_command).values(
+        reference=seen.reference, command_type="refund", status=status,
+        processed_at=ledger.NOW if status == "completed" else None,
+        payload={"reason": asked.by.reason, "by": asked.by.name, "role": asked.by.role,
+                 "amount_minor": planned.amount_minor, "tickets": planned.tickets},
+    )  # fmt: skip
+    command_id = await connection.scalar(command.returning(checkout_command.c.command_id))
+    row |= {"reference": seen.reference, "command_id": command_id, "to_sale": asked.to_sale}
+    row |= {"returned": asked.by.name} if asked.gone else {}
+    written = await connection.execute(insert(refund_table).values(row).on_conflict_do_nothing())
+    if not written.rowcount:
+        raise AskedMeanwhile

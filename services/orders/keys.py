@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.postgres import AsyncEngine, statement
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+
+from services.orders.references import key_hash
+from services.orders.tables import idempotency
+from shared.postgres import AsyncConnection, AsyncEngine, statement
+from shared.problems import IdempotencyKeyReused
 
 _FIND = statement(__package__, "find_keys")
 
@@ -33,3 +39,17 @@ async def find(engine: AsyncEngine, questions: Sequence[Question]) -> list[Known
         next((known[scope, key_hash] for scope in scopes if (scope, key_hash) in known), None)
         for scopes, key_hash in questions
     ]
+
+
+async def used_before(connection: AsyncConnection, scope: str, key: str, fingerprint: bytes, reference: str) -> bool:
+    """Whether this key did this before; from now on it did, if the caller's transaction commits. Raises
+    `IdempotencyKeyReused` if it did something else.
+    """
+    row = {"scope": scope, "key_hash": key_hash(key), "fingerprint": fingerprint, "reference": reference}
+    if (await connection.execute(insert(idempotency).values(row).on_conflict_do_nothing())).rowcount:
+        return False
+    stored = select(idempotency.c.fingerprint)
+    stored = stored.where(idempotency.c.scope == scope, idempotency.c.key_hash == row["key_hash"])
+    if await connection.scalar(stored) != fingerprint:
+        raise IdempotencyKeyReused
+    return True

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row, func, update
 
 from services.orders.changes import Lease
-from services.orders.steps import Attempt, Charge, Line, Order, Refund
+from services.orders.steps import Attempt, Charge, Line, Order, Refund, Return
 from services.orders.tables import order
 from shared.postgres import AsyncConnection, AsyncEngine, statement
 
@@ -59,15 +59,20 @@ async def read(engine: AsyncEngine, reference: str) -> Order | None:
 
 async def read_many(engine: AsyncEngine, references: Sequence[str]) -> dict[str, Order]:
     """Orders as they are now, by reference."""
-    assert len(references) <= REFERENCES_MAX
     async with engine.connect() as connection:
-        rows = await connection.execute(_LOAD, {"references": list(references)})
-        return {row.reference: _order(row) for row in rows}
+        return await read_in(connection, references)
+
+
+async def read_in(connection: AsyncConnection, references: Sequence[str]) -> dict[str, Order]:
+    """As `read_many`, in the caller's transaction."""
+    assert len(references) <= REFERENCES_MAX
+    rows = await connection.execute(_LOAD, {"references": list(references)})
+    return {row.reference: _order(row) for row in rows}
 
 
 def _order(row: Row[Any]) -> Order:
     columns = dict(row._mapping)  # noqa: SLF001 - the public name of a row's mapping
-    parts = {"lines": Line, "attempts": Attempt, "charges": Charge, "refunds": Refund}
+    parts = {"lines": Line, "attempts": Attempt, "charges": Charge, "refunds": Refund, "returns": Return}
     for name, part in parts.items():
         columns[name] = tuple(part(**each) for each in columns[name])
     return Order(**columns)
@@ -81,6 +86,7 @@ async def nudge(connection: AsyncConnection, reference: str) -> Row[Any]:
         .values(nudge=order.c.nudge + 1, due_at=NOW)
         .returning(
             order.c.status,
+            order.c.event_id,
             order.c.total_minor,
             order.c.currency,
             order.c.cancel_asked_at.is_not(None).label("cancel_asked"),

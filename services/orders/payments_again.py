@@ -8,15 +8,15 @@ from sqlalchemy.dialects.postgresql import insert
 from services.orders import ledger
 from services.orders.checkout import check_payment
 from services.orders.jobs import JobNotAccepted, Jobs
+from services.orders.keys import used_before
 from services.orders.payments.provider import Provider
 from services.orders.problems import OrderEnded, PaymentUnderway
-from services.orders.references import key_hash
 from services.orders.schemas import NewPayment
 from services.orders.states import LIVE
 from services.orders.steps import Order
-from services.orders.tables import checkout_command, idempotency, order, payment_attempt
+from services.orders.tables import checkout_command, order, payment_attempt
 from shared.postgres import AsyncConnection, AsyncEngine
-from shared.problems import HoldExpired, IdempotencyKeyReused
+from shared.problems import HoldExpired
 
 GIVEN_UP = ("cancelled", "expired")
 
@@ -31,7 +31,8 @@ async def pay_again(
     for with_job in (jobs, None):
         try:
             async with engine.begin() as connection:
-                if await _known(connection, seen.reference, key, fingerprint):
+                scope = f"POST /orders/{seen.reference}/payments"
+                if await used_before(connection, scope, key, fingerprint, seen.reference):
                     return True
                 await _add_attempt(connection, seen.reference, asked)
                 if with_job is not None:
@@ -40,18 +41,6 @@ async def pay_again(
         except JobNotAccepted:
             continue  # the sweep finds the attempt within a second
     raise AssertionError("unreachable")
-
-
-async def _known(connection: AsyncConnection, reference: str, key: str, fingerprint: bytes) -> bool:
-    scope = f"POST /orders/{reference}/payments"
-    row = {"scope": scope, "key_hash": key_hash(key), "fingerprint": fingerprint, "reference": reference}
-    if (await connection.execute(insert(idempotency).values(row).on_conflict_do_nothing())).rowcount:
-        return False
-    stored = select(idempotency.c.fingerprint)
-    stored = stored.where(idempotency.c.scope == scope, idempotency.c.key_hash == row["key_hash"])
-    if await connection.scalar(stored) != fingerprint:
-        raise IdempotencyKeyReused
-    return True
 
 
 async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPayment) -> None:
@@ -83,7 +72,7 @@ async def cancel_order(engine: AsyncEngine, jobs: Jobs, seen: Order, *, reason: 
     for with_job in (jobs, None):
         try:
             async with engine.begin() as connection:
-                await _ask_cancel(connection, seen.reference, reason)
+                await ask_cancel(connection, seen.reference, reason)
                 if with_job is not None:
                     await with_job.wake_up(connection, seen.reference)
             return
@@ -91,7 +80,8 @@ async def cancel_order(engine: AsyncEngine, jobs: Jobs, seen: Order, *, reason: 
             continue
 
 
-async def _ask_cancel(connection: AsyncConnection, reference: str, reason: str) -> None:
+async def ask_cancel(connection: AsyncConnection, reference: str, reason: str) -> None:
+    """In the caller's transaction. Raises `OrderEnded` if it is not pending."""
     asked = await connection.execute(
         update(order)
         .where(order.c.reference == reference, order.c.status == "pending")

@@ -61,3 +61,21 @@ class RefundRefused(Problem):
     """There is nothing left to refund."""
 
     status = 409
+
+
+class NotInReview(Problem):
+    """This cannot be decided about the order."""
+
+    status = 409
+
+
+class NoEventRefund(Problem):
+    """Nobody asked for this event to be refunded."""
+
+    status = 404
+
+
+class EventRefundOver(Problem):
+    """The refund of this event is done."""
+
+    status = 409

@@ -1,14 +1,16 @@
 """What callers may send, within its limits. A token is a provider's name for a card; a card's own number is refused."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from services.orders.problems import CardNumberRefused
-from shared.inputs import Body, Currency, Email, PlainText
+from shared.inputs import Body, Currency, Email, PlainText, SeatId, SectionId
 
 AMOUNT_MAX = 10**12
+TICKETS_MAX = 100
+RATE_MAX_PER_S = 200.0
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")]
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=200)]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[\x21-\x7e]+$", max_length=2000)]
@@ -63,10 +65,67 @@ class NewPayment(Body):
     payment: Payment
 
 
-class RefundAsked(Body):
-    """Why money goes back; it is kept."""
+class SomeTickets(Body):
+    """Tickets of a GA section."""
+
+    section_id: SectionId
+    quantity: int = Field(ge=1, le=TICKETS_MAX)
+
+
+class Tickets(Body):
+    """Which tickets of an order, each once."""
+
+    seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
+    ga: list[SomeTickets] = Field(default_factory=list, max_length=TICKETS_MAX)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        sections = [some.section_id for some in self.ga]
+        if not (self.seats or self.ga):
+            raise ValueError("name at least one ticket")
+        if len(set(self.seats)) < len(self.seats) or len(set(sections)) < len(sections):
+            raise ValueError("name every seat and every section once")
+        return self
+
+
+class Reason(Body):
+    """Why; it is kept."""
 
     reason: PlainText
+
+
+class RefundAsked(Reason):
+    """An amount, or some tickets, or, without either, all that is left; and whether the tickets may be bought again."""
+
+    amount_minor: int | None = Field(None, ge=1, le=AMOUNT_MAX)
+    tickets: Tickets | None = None
+    return_to_sale: bool = False
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if self.amount_minor is not None and (self.tickets is not None or self.return_to_sale):
+            raise ValueError("an amount gives no tickets back")
+        return self
+
+
+class ResolveAsked(Reason):
+    """What a person decided about an order in review."""
+
+    decision: Literal["confirm", "refund", "expire"]
+    return_to_sale: bool = False
+
+
+class EventRefundAsked(Reason):
+    """Everybody's money goes back, at this pace."""
+
+    rate_per_s: float = Field(10.0, gt=0, le=RATE_MAX_PER_S)
+    return_to_sale: bool = False
+
+
+class EventRefundResumed(Reason):
+    """It goes on, at another pace if one is given."""
+
+    rate_per_s: float | None = Field(None, gt=0, le=RATE_MAX_PER_S)
 
 
 def looks_like_card_number(token: str) -> bool:

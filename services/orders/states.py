@@ -1,6 +1,7 @@
 """The lawful steps of an order and of an attempt to charge it, as data.
 
-`succeeded` beats every other end of an attempt, because money that moved is a fact; nothing goes back.
+`succeeded` beats every other end of an attempt, because money that moved is a fact; nothing goes back. A refund that
+the provider will never carry out takes an order to `review`, wherever it stood.
 """
 
 from typing import Final, Literal
@@ -12,13 +13,13 @@ AttemptStatus = Literal["created", "unknown", "requires_action", "processing", "
 
 ORDER_STEPS: Final[dict[str, frozenset[str]]] = {
     "pending": frozenset({"confirmed", "cancelled", "expired", "review"}),
-    "review": frozenset({"confirmed", "expired", "refunded"}),
-    "confirmed": frozenset({"partially_refunded", "refunded"}),
-    "partially_refunded": frozenset({"refunded"}),
+    "review": frozenset({"confirmed", "expired", "partially_refunded", "refunded"}),
+    "confirmed": frozenset({"partially_refunded", "refunded", "review"}),
+    "partially_refunded": frozenset({"refunded", "review"}),
     "cancelled": frozenset({"late_paid"}),
     "expired": frozenset({"late_paid"}),
-    "late_paid": frozenset({"confirmed", "refunded"}),
-    "refunded": frozenset(),
+    "late_paid": frozenset({"confirmed", "refunded", "review"}),
+    "refunded": frozenset({"review"}),
 }
 BACKED: Final = frozenset({"confirmed", "partially_refunded"})
 SALE: Final = BACKED | {"refunded"}

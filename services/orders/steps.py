@@ -3,14 +3,14 @@
 Each step may run again after a crash anywhere inside it; that is why there is nothing to resume, only rows to read.
 """
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from services.orders.states import BACKED, LIVE, SALE
 
 Step = Literal[
-    "send_refund", "confirm", "charge", "look", "cancel_charge", "give_up_attempt", "cancel", "expire", "release",
-    "own_up", "retake", "refund", "close_refunded", "review", "wait",
+    "send_refund", "return_tickets", "confirm", "charge", "look", "cancel_charge", "give_up_attempt", "cancel",
+    "expire", "release", "own_up", "retake", "refund", "close_refunded", "review", "stand", "wait",
 ]  # fmt: skip
 
 
@@ -35,7 +35,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """Money that moved to us, and how much of it went back or is on its way back."""
+    """Money that moved to us, and how much of it went back or is on its way back; `refunds` counts how often that was
+    asked for, whatever came of it.
+    """
 
     provider: str
     charge_ref: str
@@ -43,6 +45,7 @@ class Charge:
     currency: str
     occurred_at_ms: int
     refunded_minor: int
+    refunds: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +59,35 @@ class Refund:
     currency: str
     reason: str
     idem_key: str
+    command_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    """Tickets whose money went back and which inventory does not have back yet; `tickets` are `{line_no, section_id,
+    seat_id, quantity}`.
+    """
+
+    id: int
+    reason: str
+    tickets: list[dict[str, Any]]
+    to_sale: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One seat, or some tickets without a seat."""
+    """One seat, or some tickets without a seat; `returned` of them were given back or are on their way."""
 
     section_id: str
     seat_id: str | None
     quantity: int
     unit_price_minor: int
+    line_no: int = 1
+    returned: int = 0
+
+    @property
+    def kept(self) -> int:
+        return self.quantity - self.returned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +120,12 @@ class Order:
     errors: int
     look_due: bool
     now_ms: int
+    decided: str | None = None
     lines: tuple[Line, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     charges: tuple[Charge, ...] = ()
-    refunds: tuple[Refund, ...] = field(default=())
+    refunds: tuple[Refund, ...] = ()
+    returns: tuple[Return, ...] = ()
 
     @property
     def attempt(self) -> Attempt | None:
@@ -116,6 +140,16 @@ class Order:
     @property
     def late(self) -> bool:
         return self.now_ms >= self.expires_at_ms
+
+    @property
+    def backing(self) -> Charge | None:
+        """The charge that pays for the sale."""
+        return next((charge for charge in self.charges if charge.charge_ref == self.charge_ref), None)
+
+    @property
+    def sold(self) -> bool:
+        """Whether its tickets were ever sold to it; money of an order that never was goes back whole."""
+        return self.confirmed_at_ms is not None
 
     @property
     def unbacked(self) -> tuple[Charge, ...]:
@@ -137,6 +171,8 @@ def next_step(order: Order, *, review_after_s: float) -> Step:
     """What to do now. `wait` means nothing until the next nudge or due time."""
     if order.refunds:
         return "send_refund"
+    if order.returns:
+        return "return_tickets"
     if order.status == "pending":
         return _pending(order, review_after_s=review_after_s)
     if order.status == "review":
@@ -165,6 +201,8 @@ def _pending(order: Order, *, review_after_s: float) -> Step:
 
 def _review(order: Order) -> Step:
     """A person decides; only an outcome that was unknown and is now known moves the order by itself."""
+    if order.decided:
+        return _decided(order)
     if order.end_reason == "unknown" and order.charges:
         return "confirm" if order.matching_charge() else "wait"
     if order.end_reason == "unknown" and order.attempt and order.attempt.status not in LIVE:
@@ -172,9 +210,19 @@ def _review(order: Order) -> Step:
     return "look" if order.look_due or order.hinted else "wait"
 
 
+def _decided(order: Order) -> Step:
+    """What was sold stands again, or its refund was asked for already; what never was is sold, given back or ended."""
+    if order.decided == "confirm":
+        return "stand" if order.sold else "retake"
+    if order.decided == "refund":
+        return "refund" if order.unbacked else "close_refunded"
+    return "expire"
+
+
 def _ended(order: Order) -> Step:
     """The hold goes back first; a late success may take it again, as anybody may."""
-    if order.status in ("cancelled", "expired") and not order.released:
+    never_sold = order.status in ("cancelled", "expired") or (order.status == "refunded" and not order.sold)
+    if never_sold and not order.released:
         return "release"
     if order.unbacked:
         return _unbacked(order)

@@ -21,7 +21,9 @@ Call = Callable[[PaymentSteps], Awaitable[StepsAnswer]]
 
 
 class Stock(AsyncExitStack):
-    """Every step is idempotent by contract, and answered for itself. Inside `async with`."""
+    """Every step is idempotent by contract, and answered for itself. Inside `async with`. Returns are asked one by one:
+    each is all or nothing.
+    """
 
     def __init__(self, client: InventoryClient) -> None:
         super().__init__()
@@ -35,6 +37,7 @@ class Stock(AsyncExitStack):
         self.confirm = self._batched("confirm", client.confirm)
         self.release = self._batched("release", client.release)
         self.retake = self._batched("retake", client.retake)
+        self.return_tickets = client.return_tickets
 
     async def __aenter__(self) -> Self:
         self.push_async_callback(self._reads.close)

@@ -57,6 +57,7 @@ order = Table(
     Column("cancel_asked_at", _at),
     Column("released_at", _at),
     Column("charge_ref", Text),
+    Column("decided", Text, comment="What an operator decided about a review: confirm, refund or expire."),
     Column("version", BigInteger, nullable=False, server_default="0"),
     Column("nudge", BigInteger, nullable=False, server_default="0"),
     Column("hinted", Boolean, nullable=False, server_default=text("false")),
@@ -72,6 +73,7 @@ order = Table(
     Index("ix_order_user", text(HOLDER), "created_at", postgresql_where=text(OF_USERS)),
     Index("ix_order_created_at", "created_at"),
     Index("ix_order_changed_at", "changed_at"),
+    Index("ix_order_event", "event_id", "created_at", "reference"),
 )
 
 order_line = Table(
@@ -83,6 +85,8 @@ order_line = Table(
     Column("seat_id", Text),
     Column("quantity", Integer, CheckConstraint("quantity > 0", name="quantity"), nullable=False),
     Column("unit_price_minor", BigInteger, nullable=False),
+    Column("returned", Integer, nullable=False, server_default="0", comment="Given back, or on their way."),
+    CheckConstraint("returned BETWEEN 0 AND quantity", name="returned"),
 )
 
 payment_attempt = Table(
@@ -128,6 +132,7 @@ money_entry = Table(
     Column("created_at", _at, nullable=False, server_default=func.now()),
     UniqueConstraint("provider", "provider_ref"),
     Index("ix_money_entry_reference", "reference"),
+    Index("ix_money_entry_occurred_at", "occurred_at", postgresql_using="brin"),
 )
 
 refund = Table(
@@ -137,12 +142,16 @@ refund = Table(
     Column("reference", Text, ForeignKey(order.c.reference), nullable=False),
     Column("provider", Text, nullable=False),
     Column("charge_ref", Text, nullable=False),
-    Column("amount_minor", BigInteger, CheckConstraint("amount_minor > 0", name="amount"), nullable=False),
+    Column("amount_minor", BigInteger, CheckConstraint("amount_minor >= 0", name="amount"), nullable=False),
     Column("currency", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("asked_by", Text, nullable=False),
     Column("idem_key", Text, nullable=False, unique=True),
     Column("status", Text, nullable=False),
+    Column("command_id", UUID(as_uuid=False)),
+    Column("tickets", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("to_sale", Boolean, nullable=False, server_default=text("false")),
+    Column("returned", Text, comment="What inventory answered when it was given the tickets back."),
     Column("created_at", _at, nullable=False, server_default=func.now()),
     Column("done_at", _at),
     Index("ix_refund_reference", "reference"),

@@ -111,10 +111,31 @@ class TakeBack(BaseModel):
     keep_blocked: bool = False
 
 
+class SomeGa(BaseModel):
+    """So many tickets of a GA section."""
+
+    section_id: str
+    quantity: int = Field(ge=1)
+
+
+class TicketsBack(BaseModel):
+    """These tickets of what an order bought are given back, all of them or none; once, however often it is asked for
+    under this `return_id`. `keep_blocked`: their places do not go on sale again by themselves.
+    """
+
+    return_id: str = Field(max_length=100)
+    reservation_id: str
+    order_reference: str
+    seats: list[str] = Field(default_factory=list, max_length=BATCH_MAX)
+    ga: list[SomeGa] = Field(default_factory=list, max_length=BATCH_MAX)
+    reason: str = Field(max_length=200)
+    keep_blocked: bool = False
+
+
 class StepDone(BaseModel):
     """`done`, also when it was done before. `being-paid`: another order owns it (its reference is told).
-    `ended`: the hold is over. `taken`: its stock went to somebody else (retake only). `limit-exceeded`: too many for
-    one customer. `not-owner`: this order does not own the hold.
+    `ended`: the hold is over, or some of these tickets are not its own any more. `taken`: its stock went to somebody
+    else (retake only). `limit-exceeded`: too many for one customer. `not-owner`: this order does not own the hold.
     """
 
     word: Literal["done", "being-paid", "ended", "taken", "limit-exceeded", "not-owner", "unknown"]
@@ -168,6 +189,9 @@ class InventoryClient:
 
     async def take_back(self, question: TakeBack) -> StepsAnswer:
         return await self._ask("/reservations/take-back", question, StepsAnswer, deadline_s=5.0)
+
+    async def return_tickets(self, question: TicketsBack) -> StepDone:
+        return await self._ask("/reservations/return-tickets", question, StepDone, deadline_s=5.0)
 
     async def stock(self, event_id: str) -> StockFrame:
         return await self._ask("/stock", StockQuestion(event_id=event_id), StockFrame)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from services.inventory import exports
-from services.inventory.exports import defused, seats_csv
+from services.inventory.exports import seats_csv
+from shared.spreadsheet import defused
 from tests.inventory.conftest import ADMIN, EVENT, Inventory
 
 

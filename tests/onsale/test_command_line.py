@@ -71,6 +71,9 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         "lottery",
         "lottery verify",
         "stock hold-times",
+        "order",
+        "order refund",
+        "order settlement",
         "stock",
     ],
 )

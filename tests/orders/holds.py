@@ -17,6 +17,7 @@ from shared.contracts.inventory import (
     ReservationsAnswer,
     StepDone,
     StepsAnswer,
+    TicketsBack,
 )
 
 EVENT = "flash"
@@ -31,12 +32,13 @@ class Holds:
     customer_max: int = 100
     customers: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
+    returned: dict[str, TicketsBack] = field(default_factory=dict)
     pay_ttl_ms: int = 60_000
     gate: Callable[[str], Any] | None = None
 
     def hold(self, holder: str = "fan", *, total_minor: int = 6800, until_ms: int = 60_000, **fields: Any) -> str:
         reservation_id = fields.pop("reservation_id", None) or uuid.uuid4().hex
-        lines = [Line(section_id="GA1", quantity=1, unit_price_minor=total_minor)]
+        lines = fields.pop("lines", None) or [Line(section_id="GA1", quantity=1, unit_price_minor=total_minor)]
         self.reservations[reservation_id] = Reservation(
             event_id=EVENT, reservation_id=reservation_id, holder=holder, status="pending_payment", join_seq=7,
             total_minor=total_minor, currency="EUR", reserved_until_ms=now_ms() + until_ms, lines=lines, **fields,
@@ -97,6 +99,19 @@ class Holds:
             return StepDone(word="taken")
         return self.owned(step, done="confirmed", to="confirmed", from_=("paying", "cancelled", "expired"))
 
+    def take_back(self, asked: TicketsBack) -> StepDone:
+        held = self.reservations.get(asked.reservation_id)
+        if held is None or held.status != "confirmed" or held.order_reference != asked.order_reference:
+            return StepDone(word="ended")
+        assert self.returned.setdefault(asked.return_id, asked) == asked
+        return StepDone(word="done")
+
+    def back(self, reservation_id: str) -> list[str]:
+        """Every ticket that was given back, by seat or by section."""
+        asked = [each for each in self.returned.values() if each.reservation_id == reservation_id]
+        ga = [some.section_id for each in asked for some in each.ga for _ in range(some.quantity)]
+        return sorted([seat for each in asked for seat in each.seats] + ga)
+
 
 @dataclass
 class Street:
@@ -110,6 +125,10 @@ class Street:
         @router.post("/read")
         async def read(question: ReadReservations) -> ReservationsAnswer:
             return ReservationsAnswer(reservations=[self.holds.reservations.get(r) for r in question.reservation_ids])
+
+        @router.post("/return-tickets")
+        async def return_tickets(question: TicketsBack) -> StepDone:
+            return self.holds.take_back(question)
 
         def verb(path: str, name: str) -> None:
             @router.post(f"/{path}")

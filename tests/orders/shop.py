@@ -107,6 +107,28 @@ class Shop:
         attempt = (await self.row(reference)).attempt
         return attempt is not None and attempt.status == status
 
+    async def desk(self, path: str, *, key: str | None = None, **body: Any) -> httpx.Response:
+        """An operator does this to an order or an event; why is always the same."""
+        headers = {"authorization": f"Bearer {ADMIN_SECRET}"} | ({"idempotency-key": key} if key else {})
+        asked = {"reason": "the show moved", **body}
+        return await self.http.post(f"/admin/orders/{path}", json=asked, headers=headers)
+
+    async def look_up(self, path: str = "", **params: Any) -> dict[str, Any]:
+        """What the desk shows a viewer."""
+        viewer = {"authorization": f"Bearer {VIEWER_SECRET}"}
+        answer = await self.http.get(f"/admin/orders{path}", params=params, headers=viewer)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def is_now(self, reference: str, *statuses: str) -> None:
+        """Waits for one of these statuses, with nothing on its way."""
+
+        async def settled() -> bool:
+            seen = await self.row(reference)
+            return seen.status in statuses and not (seen.refunds or seen.returns or seen.decided)
+
+        await wait_until(settled, timeout_s=10, interval_s=0.02)
+
     async def expire(self, reference: str, *, ago_s: int = 0) -> None:
         """Moves the order's deadline to now, or to a while ago, as time would. A worker who has it in hand has seen the
         old deadline, so it is nudged as well.

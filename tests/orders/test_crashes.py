@@ -12,6 +12,7 @@ PAID = (
     "after confirm",
 )  # fmt: skip
 TWICE_PAID = ("before refund", "after refund", "before send_refund", "after the refund", "after send_refund")
+BACK = ("before send_refund", "after the refund", "before return_tickets", "after the return", "after return_tickets")
 LATE = (
     "before cancel_charge", "after cancel_charge", "before expire", "after expire", "before release", "after release",
     "before own_up", "after own_up", "before retake", "after inventory", "after retake",
@@ -54,6 +55,26 @@ async def test_a_worker_killed_at_any_point_of_any_flow_converges(rooms):
 
     await asyncio.gather(*(flow(number, *each) for number, each in enumerate(flows)))
     assert not killer.points, "every point was reached"
+    assert await shop.audit() == {}
+    assert await shop.entries() == await shop.booked()
+
+
+async def test_a_worker_killed_while_it_gives_back_gives_back_once(rooms):
+    killer = Killer()
+    shop = await rooms.open(failpoint=killer)
+
+    async def flow(point: str) -> None:
+        held = rooms.holds.hold()
+        reference = await shop.order_of(held)
+        await shop.is_now(reference, "confirmed")
+        killer.points[reference] = point
+        assert (await shop.desk(f"{reference}/refund")).status_code == 202
+        await wait_until(lambda: reference in killer.killed, timeout_s=20)
+        await lease_runs_out(shop, reference)
+        await shop.is_now(reference, "refunded")
+        assert (rooms.holds.back(held), await shop.net_minor(reference)) == (["GA1"], 0)
+
+    await asyncio.gather(*map(flow, BACK))
     assert await shop.audit() == {}
     assert await shop.entries() == await shop.booked()
 

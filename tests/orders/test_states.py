@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from services.orders.states import ATTEMPT_STEPS, LIVE, ORDER_STEPS, attempt_after, may_become
-from services.orders.steps import Attempt, Charge, Order, Refund, next_step
+from services.orders.steps import Attempt, Charge, Order, Refund, Return, next_step
 
 ORDER = Order(
     reference="R", status="pending", event_id="e", reservation_id="r", principal="e:h", lane=0, join_seq=1,
@@ -20,6 +20,8 @@ ATTEMPT = Attempt(
 CHARGE = Charge(
     provider="sandbox", charge_ref="c1", amount_minor=100, currency="EUR", occurred_at_ms=1000, refunded_minor=0
 )
+GIVEN_BACK = replace(CHARGE, refunded_minor=100)
+RETURN = Return(id=1, reason="", tickets=[], to_sale=False)
 REFUND = Refund(id=1, provider="sandbox", charge_ref="c2", amount_minor=1, currency="EUR", reason="", idem_key="k")
 
 
@@ -73,6 +75,15 @@ ENDED = {"status": "expired", "released": True, "end_reason": "expired"}
         ({"status": "review", "end_reason": "mismatch", "charges": (CHARGE,)}, "wait"),
         ({**with_attempt("unknown"), "status": "review", "end_reason": "unknown", "charges": (CHARGE,)}, "confirm"),
         ({**with_attempt("cancelled"), "status": "review", "end_reason": "unknown"}, "expire"),
+        ({"status": "confirmed", "charge_ref": "c1", "charges": (CHARGE,), "returns": (RETURN,)}, "return_tickets"),
+        ({"status": "review", "refunds": (REFUND,), "returns": (RETURN,), "decided": "confirm"}, "send_refund"),
+        ({"status": "review", "decided": "confirm", "charges": (CHARGE,)}, "retake"),
+        ({"status": "review", "decided": "confirm", "charges": (CHARGE,), "confirmed_at_ms": 1}, "stand"),
+        ({"status": "review", "decided": "refund", "charges": (CHARGE,)}, "refund"),
+        ({"status": "review", "decided": "refund", "charges": (GIVEN_BACK,)}, "close_refunded"),
+        ({"status": "review", "decided": "expire"}, "expire"),
+        ({"status": "refunded", "confirmed_at_ms": None}, "release"),
+        ({"status": "refunded", "confirmed_at_ms": 1}, "wait"),
     ],
 )  # fmt: skip
 def test_what_is_due_follows_from_the_rows(changes, step):
@@ -95,4 +106,4 @@ def test_an_ended_order_is_sold_only_by_owning_up_to_late_money():
     assert ways == {"pending", "review", "late_paid"}
     assert not may_become("expired", "confirmed")
     assert not may_become("cancelled", "confirmed")
-    assert ORDER_STEPS["refunded"] == frozenset()
+    assert ORDER_STEPS["refunded"] == {"review"}, "only a refund that the provider refuses reopens it"

@@ -14,6 +14,7 @@ WITH asked AS (
     SET status = coalesce(a.sets ->> 'status', o.status),
         end_reason = CASE WHEN jsonb_exists(a.sets, 'end_reason') THEN a.sets ->> 'end_reason' ELSE o.end_reason END,
         charge_ref = coalesce(a.sets ->> 'charge_ref', o.charge_ref),
+        decided = CASE WHEN NOT jsonb_exists_any(a.sets, '{status,undecided}') THEN o.decided END,
         confirmed_at = CASE WHEN jsonb_exists(a.sets, 'confirmed') THEN clock_timestamp() ELSE o.confirmed_at END,
         ended_at = CASE WHEN jsonb_exists(a.sets, 'ended') THEN clock_timestamp() ELSE o.ended_at END,
         released_at = CASE WHEN jsonb_exists(a.sets, 'released') THEN clock_timestamp() ELSE o.released_at END,
@@ -56,9 +57,11 @@ WITH asked AS (
     UPDATE orders.checkout_command k
     SET status = CASE WHEN d.error IS NULL THEN 'completed' ELSE 'failed' END, attempts = k.attempts + 1,
         processed_at = clock_timestamp(), error_message = d.error
-    FROM jsonb_to_recordset(CAST(:commands AS jsonb)) AS d(reference text, kind text, error text)
+    FROM jsonb_to_recordset(CAST(:commands AS jsonb)) AS d(reference text, kind text, error text,
+        command_id uuid)
     JOIN changed c ON c.reference = d.reference
     WHERE k.reference = d.reference AND k.command_type = d.kind AND k.processed_at IS NULL
+        AND (d.command_id IS NULL OR d.command_id = k.command_id)
 ), refunds_asked AS (
     INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, asked_by, idem_key,
         status)
@@ -70,10 +73,17 @@ WITH asked AS (
     ON CONFLICT DO NOTHING
 ), refunds_done AS (
     UPDATE orders.refund r
-    SET status = d.status, done_at = clock_timestamp()
-    FROM jsonb_to_recordset(CAST(:refunds_done AS jsonb)) AS d(reference text, id bigint, status text)
+    SET status = coalesce(d.status, r.status), returned = coalesce(d.returned, r.returned),
+        done_at = CASE WHEN d.status IS NULL THEN r.done_at ELSE clock_timestamp() END
+    FROM jsonb_to_recordset(CAST(:refunds_done AS jsonb)) AS d(reference text, id bigint, status text, returned text)
     JOIN changed c ON c.reference = d.reference
     WHERE r.id = d.id
+    RETURNING r.reference, r.tickets, d.status
+), kept AS (
+    UPDATE orders.order_line l
+    SET returned = l.returned - t.quantity
+    FROM refunds_done d CROSS JOIN LATERAL jsonb_to_recordset(d.tickets) AS t(line_no integer, quantity integer)
+    WHERE d.status = 'refused' AND l.reference = d.reference AND l.line_no = t.line_no
 ), told AS (
     INSERT INTO orders.outbox (event_id, body)
     SELECT e.event_id, e.body

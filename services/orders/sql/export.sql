@@ -1,0 +1,24 @@
+-- An event's orders, a row for each line, after the order that was read last; whole orders only.
+WITH page AS (
+    SELECT o.* FROM orders."order" o
+    WHERE o.event_id = :event_id AND o.status <> 'tombstone'
+        AND (CAST(:after AS text) IS NULL OR (o.created_at, o.reference) > (
+            SELECT a.created_at, a.reference FROM orders."order" a WHERE a.reference = CAST(:after AS text)))
+    ORDER BY o.created_at, o.reference
+    LIMIT :count_max
+)
+SELECT p.reference, p.status, p.created_at, p.confirmed_at, p.customer_name, p.customer_email, p.customer_phone,
+    p.total_minor, p.currency, l.section_id, l.seat_id, l.quantity, l.returned, l.unit_price_minor,
+    a.provider, coalesce(p.charge_ref, a.provider_ref) AS charge_ref,
+    coalesce(m.charged, 0) AS charged_minor, coalesce(m.refunded, 0) AS refunded_minor
+FROM page p
+LEFT JOIN orders.order_line l USING (reference)
+LEFT JOIN LATERAL (
+    SELECT provider, provider_ref FROM orders.payment_attempt x WHERE x.reference = p.reference ORDER BY n DESC LIMIT 1
+) AS a ON true
+LEFT JOIN LATERAL (
+    SELECT sum(e.amount_minor) FILTER (WHERE e.kind = 'charge') AS charged,
+        sum(e.amount_minor) FILTER (WHERE e.kind = 'refund') AS refunded
+    FROM orders.money_entry e WHERE e.reference = p.reference
+) AS m ON true
+ORDER BY p.created_at, p.reference, l.line_no

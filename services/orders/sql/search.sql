@@ -1,0 +1,22 @@
+-- Orders, newest first, after the one that was shown last: by exact reference, reservation, e-mail, seat or charge, or by
+-- a part of the name; `charge_ref` is looked for at these providers.
+SELECT o.reference FROM orders."order" o
+WHERE o.status <> 'tombstone'
+    AND (CAST(:event_id AS text) IS NULL OR o.event_id = CAST(:event_id AS text))
+    AND (CAST(:status AS text) IS NULL OR o.status = CAST(:status AS text))
+    AND (CAST(:since AS timestamptz) IS NULL OR o.created_at >= CAST(:since AS timestamptz))
+    AND (CAST(:until AS timestamptz) IS NULL OR o.created_at < CAST(:until AS timestamptz))
+    AND (CAST(:after AS text) IS NULL OR (o.created_at, o.reference) < (
+        SELECT a.created_at, a.reference FROM orders."order" a WHERE a.reference = CAST(:after AS text)))
+    AND (CAST(:q AS text) IS NULL OR o.reference = CAST(:q AS text) OR o.reservation_id = CAST(:q AS text)
+        OR lower(o.customer_email) = lower(CAST(:q AS text))
+        OR strpos(lower(o.customer_name), lower(CAST(:q AS text))) > 0
+        OR o.reference IN (SELECT l.reference FROM orders.order_line l WHERE l.seat_id = CAST(:q AS text))
+        OR o.reference IN (
+            SELECT p.reference FROM orders.payment_attempt p
+            WHERE p.provider = ANY(CAST(:providers AS text[])) AND p.provider_ref = CAST(:q AS text))
+        OR o.reference IN (
+            SELECT m.reference FROM orders.money_entry m
+            WHERE m.provider = ANY(CAST(:providers AS text[])) AND m.provider_ref = CAST(:q AS text)))
+ORDER BY o.created_at DESC, o.reference DESC
+LIMIT :count_max
