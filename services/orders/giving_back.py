@@ -49,7 +49,7 @@ async def _ask(room: Room, seen: Order, reason: str, asked_by: str, *, with_job:
             return
         await connection.execute(
             insert(checkout_command).values(
-                reference=seen.reference, command_type="refund", status="processing",
+                reference=seen.reference, command_type="refund", caused_by=asked_by, status="processing",
                 payload={"reason": reason, "by": asked_by},
             )
         )  # fmt: skip

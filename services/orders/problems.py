@@ -61,3 +61,15 @@ class RefundRefused(Problem):
     """There is nothing left to refund."""
 
     status = 409
+
+
+class UnknownCommand(Problem):
+    """There is no command with this id."""
+
+    status = 404
+
+
+class NothingToRerun(Problem):
+    """Running this command again could do nothing."""
+
+    status = 409
