@@ -42,7 +42,8 @@ def _room(request: Request) -> Room:
     return room
 
 
-def _json(row: dict[str, Any]) -> dict[str, Any]:
+def as_json(row: dict[str, Any]) -> dict[str, Any]:
+    """A row, with its times as text."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 
@@ -55,7 +56,7 @@ async def list_commands(
         found = await commands.find(
             connection, status=status, reference=reference, event_id=event_id, page=page, page_size=page_size
         )
-    return {"page": page, "page_size": page_size, "commands": [_json(row) for row in found]}
+    return {"page": page, "page_size": page_size, "commands": [as_json(row) for row in found]}
 
 
 @router.post("/commands/{command_id}/rerun", status_code=202, summary="Do what is due for this command's order now")
@@ -63,18 +64,15 @@ async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, reque
     room = _room(request)
     again = await commands.rerun(room.engine, command_id, actor=operator.name, reason=why.reason)
     room.workers.wake()
-    return _json(again)
+    return as_json(again)
 
 
 @router.put("/events/{event_id}", summary="Apply an event file")
 async def put_event(operator: Admin, event_id: EventIdPath, file: EventFile, request: Request) -> dict[str, Any]:
-    """Its part `checkout`, if it has one: without it, what was set by hand stays."""
+    """Its part `checkout`, if it has one."""
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the address differ.")
-    changed = file.checkout is not None and await _room(request).shares.change(
-        event_id, file.checkout.background_percent, actor=operator.name, action="apply", reason=None
-    )
-    return {"event_id": event_id, "changed": changed}
+    return {"event_id": event_id, "changed": await _room(request).shares.apply(file, actor=operator.name)}
 
 
 @router.get("/events/{event_id}/checkout", summary="The share of checkouts that the background does")
@@ -98,4 +96,4 @@ async def list_changes(
 ) -> dict[str, Any]:
     async with _room(request).engine.connect() as connection:
         lines = await trail.read(connection, subject=subject, page=page, page_size=page_size)
-    return {"page": page, "page_size": page_size, "changes": [_json(line) for line in lines]}
+    return {"page": page, "page_size": page_size, "changes": [as_json(line) for line in lines]}

@@ -14,6 +14,9 @@ from services.orders.callers import Callers
 from services.orders.cashier import Cashier
 from services.orders.checkout import Checkout
 from services.orders.frames import Repeater
+from services.orders.hooks import admin as hooks_admin
+from services.orders.hooks.couriers import Couriers
+from services.orders.hooks.sender import Sender
 from services.orders.inline import Inline
 from services.orders.jobs import Jobs
 from services.orders.look import LOOK
@@ -62,13 +65,16 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             loops.every(settings.load_interval_ms / 1000, show_load, name="orders.load")
             loops.every(REFRESH_S, room.shares.refresh, name="orders.shares")
             loops.keep(lambda: room.jobs.listen(room.workers.wake), name="orders.jobs")
+            loops.keep(room.couriers.run, name="orders.hooks")
+            loops.every(3600, room.couriers.forget, name="orders.hooks_forget")
             loops.keep(room.workers.run, name="orders.workers")
             loops.every(settings.lease_s / 3, room.workers.renew, name="orders.leases")
             yield
 
     app = create_service(
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
-        routers=[api.router, admin.router, admin_commands.router], internal_routers=[internal.router], meter=meter,
+        routers=[api.router, admin.router, admin_commands.router, hooks_admin.router],
+        internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
     document_hot_calls(app)
@@ -101,7 +107,12 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     keys = settings.order_token_keys, settings.customer_keys
     shares = Shares(engine)
     checkout = Checkout(engine, book, stock, placing, providers, inline, shares, *keys)
-    return Room(settings, engine, book, cache, callers, checkout, workers, inline, shares, jobs, inbox, providers)
+    sender = await _sender(stack, settings)
+    return Room(
+        settings=settings, engine=engine, book=book, redis=cache, callers=callers, checkout=checkout, workers=workers,
+        inline=inline, shares=shares, jobs=jobs, inbox=inbox, providers=providers, sender=sender,
+        couriers=Couriers(engine, sender, settings),
+    )  # fmt: skip
 
 
 async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:
@@ -112,6 +123,14 @@ async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Pro
         client, settings.sandbox_url, secrets=settings.sandbox_webhook_secrets, timeout_s=settings.provider_timeout_s
     )
     return {sandbox.name: sandbox}
+
+
+async def _sender(stack: AsyncExitStack, settings: Settings) -> Sender:
+    """Nothing is kept open between webhooks, and nothing of the environment is followed."""
+    limits = httpx.Limits(max_connections=settings.hook_couriers, max_keepalive_connections=0)
+    client = httpx.AsyncClient(limits=limits, trust_env=False, timeout=settings.hook_deadline_s)
+    await stack.enter_async_context(client)
+    return Sender(client, deadline_s=settings.hook_deadline_s, loopback=settings.hook_loopback)
 
 
 def _checks(app: FastAPI) -> Checks:

@@ -97,9 +97,14 @@ class Change:
         """One entry for each id the provider gives, however often we hear of it."""
         return self._part("money", kind=kind, provider=provider, **entry)
 
-    def command(self, kind: str, *, error: str | None = None, caused_by: str | None = None) -> "Change":
-        """Ends the open command of this kind; with `caused_by`, what nobody had asked for is recorded as well."""
-        return self._part("commands", kind=kind, error=error, caused_by=caused_by, closes=True, attempts=1)
+    def command(
+        self, kind: str, *, error: str | None = None, caused_by: str | None = None, command_id: str | None = None
+    ) -> "Change":
+        """Ends the open commands of this kind, or this one of them; with `caused_by`, what nobody had asked for is
+        recorded as well.
+        """
+        row = {"error": error, "caused_by": caused_by, "command_id": command_id, "closes": True, "attempts": 1}
+        return self._part("commands", kind=kind, **row)
 
     def begin_command(self, kind: str, *, caused_by: str) -> "Change":
         """Opens a command that a later step will end, unless one is open."""

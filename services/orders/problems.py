@@ -73,3 +73,27 @@ class NothingToRerun(Problem):
     """Running this command again could do nothing."""
 
     status = 409
+
+
+class UnknownHook(Problem):
+    """There is no webhook endpoint with this id."""
+
+    status = 404
+
+
+class UnknownDelivery(Problem):
+    """There is no delivery with this id, or its endpoint was removed."""
+
+    status = 404
+
+
+class HookUrlRefused(Problem):
+    """Webhooks are not sent to this address."""
+
+    status = 422
+
+
+class TooManyHooks(Problem):
+    """There are as many webhook endpoints as there may be."""
+
+    status = 409

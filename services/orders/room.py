@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.checkout import Checkout
+from services.orders.hooks.couriers import Couriers
+from services.orders.hooks.sender import Sender
 from services.orders.inline import Inline
 from services.orders.jobs import Jobs
 from services.orders.payments.provider import Provider
@@ -32,3 +34,5 @@ class Room:
     jobs: Jobs
     inbox: Inbox
     providers: dict[str, Provider]
+    sender: Sender
+    couriers: Couriers

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.orders import trail
 from services.orders.operator_tables import checkout_share
+from shared.contracts.event_file import EventFile
 from shared.postgres import AsyncEngine
 from shared.rollout import within
 
@@ -39,6 +40,13 @@ class Shares:
         async with self._engine.connect() as connection:
             rows = await connection.execute(latest.order_by(checkout_share.c.changed_at.desc()).limit(EVENTS_MAX))
             self._percent = {row.event_id: row.background_percent for row in rows}
+
+    async def apply(self, file: EventFile, *, actor: str) -> bool:
+        """The event file's part; without one, what was set by hand stays. Whether anything is different now."""
+        if file.checkout is None:
+            return False
+        percent = file.checkout.background_percent
+        return await self.change(file.event_id, percent, actor=actor, action="apply", reason=None)
 
     async def change(self, event_id: str, percent: float, *, actor: str, action: str, reason: str | None) -> bool:
         """Whether anything is different now; then it is in the audit trail, and every process sees it in a second."""

@@ -53,9 +53,9 @@ WITH asked AS (
     JOIN changed c ON c.reference = m.reference
     ON CONFLICT DO NOTHING
 ), tried AS (
-    SELECT d.reference, d.kind, d.error, d.caused_by, d.closes, d.attempts
+    SELECT d.reference, d.kind, d.error, d.caused_by, d.command_id, d.closes, d.attempts
     FROM jsonb_to_recordset(CAST(:commands AS jsonb)) AS d(reference text, kind text, error text, caused_by text,
-        closes boolean, attempts integer)
+        command_id uuid, closes boolean, attempts integer)
     JOIN changed c ON c.reference = d.reference
 ), commands AS (
     UPDATE orders.checkout_command k
@@ -64,6 +64,7 @@ WITH asked AS (
         processed_at = CASE WHEN t.closes THEN clock_timestamp() END, error_message = t.error
     FROM tried t
     WHERE k.reference = t.reference AND k.processed_at IS NULL
+        AND (t.command_id IS NULL OR t.command_id = k.command_id)
         AND (k.command_type = t.kind OR t.kind = 'rerun' AND jsonb_exists(k.payload, 'rerun_of'))
 ), new_commands AS (
     INSERT INTO orders.checkout_command (reference, command_type, caused_by, status, attempts, processed_at,
