@@ -16,7 +16,7 @@ from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES,
 from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Provider, Refused
 from services.orders.refunds import OVERSELL, status_after
 from services.orders.settings import Settings
-from services.orders.states import LIVE
+from services.orders.states import LIVE, SALE
 from services.orders.steps import Order, Step, next_step
 from services.orders.stock import Stock
 from services.orders.till import Failpoint, Till, no_failpoint
@@ -115,10 +115,14 @@ class Cashier:
         await self._rest(rest)
 
     async def _wait(self, lease: Lease, seen: Order) -> None:
-        """Nothing more is due. What an operator had run again has been, unless the order is still on its way."""
+        """Nothing more is due. What an operator had run again has been, unless the order is still on its way; a cancel
+        that came as the order was sold is told so.
+        """
         rest = Change(lease, seen, is_news=False, rest=Rest(due_in_s=self._next_due_s(seen)))
         if seen.status != "pending":
             rest.command("rerun", error="The order is still in review." if seen.status == "review" else None)
+        if seen.status in SALE:
+            rest.command("cancel", error="paid before")
         await self._rest(rest)
 
     async def _rest(self, rest: Change) -> None:

@@ -31,7 +31,7 @@ WITH asked AS (
             ELSE clock_timestamp() + make_interval(secs => a.due_in_s) END
     FROM ours JOIN asked a ON a.reference = ours.reference
     WHERE o.reference = ours.reference
-    RETURNING o.reference
+    RETURNING o.reference, o.nudge = a.nudge AS seen_whole
 ), attempts AS (
     UPDATE orders.payment_attempt p
     SET status = coalesce(t.sets ->> 'status', p.status),
@@ -56,7 +56,7 @@ WITH asked AS (
     SELECT d.reference, d.kind, d.error, d.caused_by, d.command_id, d.closes, d.attempts
     FROM jsonb_to_recordset(CAST(:commands AS jsonb)) AS d(reference text, kind text, error text, caused_by text,
         command_id uuid, closes boolean, attempts integer)
-    JOIN changed c ON c.reference = d.reference
+    JOIN changed c ON c.reference = d.reference AND (d.kind <> 'rerun' OR c.seen_whole)
 ), commands AS (
     UPDATE orders.checkout_command k
     SET status = CASE WHEN NOT t.closes THEN k.status WHEN t.error IS NULL THEN 'completed' ELSE 'failed' END,
