@@ -15,6 +15,7 @@ from services.orders.cashier import Cashier
 from services.orders.checkout import Checkout
 from services.orders.frames import Repeater
 from services.orders.hooks import admin as hooks_admin
+from services.orders.hooks.addresses import Names
 from services.orders.hooks.couriers import Couriers
 from services.orders.hooks.sender import Sender
 from services.orders.inline import Inline
@@ -130,7 +131,10 @@ async def _sender(stack: AsyncExitStack, settings: Settings) -> Sender:
     limits = httpx.Limits(max_connections=settings.hook_couriers, max_keepalive_connections=0)
     client = httpx.AsyncClient(limits=limits, trust_env=False, timeout=settings.hook_deadline_s)
     await stack.enter_async_context(client)
-    return Sender(client, deadline_s=settings.hook_deadline_s, loopback=settings.hook_loopback)
+    names = Names(settings.hook_couriers)
+    stack.callback(names.close)
+    deadline_s, loopback = settings.hook_deadline_s, settings.hook_loopback
+    return Sender(client, deadline_s=deadline_s, loopback=loopback, resolve=names.resolve)
 
 
 def _checks(app: FastAPI) -> Checks:

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.orders.receiver import receiving
 from tests.support.command_line import Command
+from tests.support.receiver import receiving
 from tests.support.suite import Fan, RunningSuite
 from tests.support.wait import wait_until
 

@@ -5,8 +5,8 @@ import pytest
 
 from services.orders.hooks.addresses import AddressRefused, allowed, may_reach
 from services.orders.hooks.sender import Delivery, Sender
-from tests.orders.receiver import receiving
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET
+from tests.support.receiver import receiving
 
 HOOKS = "/admin/orders/hooks"
 ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}

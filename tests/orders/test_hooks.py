@@ -13,8 +13,8 @@ from services.orders.hooks.schemas import KINDS
 from services.orders.hooks.sender import Sent, pause_s
 from services.orders.settings import Settings
 from tests.orders.holds import EVENT
-from tests.orders.receiver import Receiver, receiving
 from tests.orders.shop import ROOT_SECRET, VIEWER_SECRET, pass_of
+from tests.support.receiver import Receiver, receiving
 from tests.support.wait import wait_until
 
 QUICK = {"hook_loopback": True, "hook_sweep_s": 0.05, "hook_deadline_s": 0.3, "hook_pauses_s": (0.05,) * 9}

@@ -7,6 +7,8 @@ between leads nowhere else.
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -18,13 +20,24 @@ class AddressRefused(Exception):
     """Webhooks go to public addresses only."""
 
 
-async def resolve(host: str, port: int) -> list[str]:
-    """Every address of this name, as this machine would try them. Raises `OSError`."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(sockaddr[0]) for *_, sockaddr in found]
+class Names:
+    """Resolves on threads of its own: a name server that hangs holds up nobody but webhooks."""
+
+    def __init__(self, threads_max: int) -> None:
+        self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="hooks-names")
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """Every address of this name, as this machine would try them. Raises `OSError`."""
+        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        return [str(sockaddr[0]) for *_, sockaddr in found]
+
+    def close(self) -> None:
+        """Whoever still asks is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-async def allowed(host: str, port: int, *, loopback: bool, resolve: Resolve = resolve) -> list[str]:
+async def allowed(host: str, port: int, *, loopback: bool, resolve: Resolve) -> list[str]:
     """The first addresses of `host` that may be connected to. Raises `AddressRefused`, `OSError`."""
     found = [text for text in dict.fromkeys(await resolve(host, port)) if may_reach(text, loopback=loopback)]
     if not found:

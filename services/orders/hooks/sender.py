@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from services.orders.hooks.addresses import AddressRefused, Resolve, allowed, resolve
+from services.orders.hooks.addresses import AddressRefused, Resolve, allowed
 from shared.clock import now_s
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what Standard Webhooks secrets begin with
@@ -71,9 +71,7 @@ class Sender:
     connection to one name must never serve another.
     """
 
-    def __init__(
-        self, client: httpx.AsyncClient, *, deadline_s: float, loopback: bool, resolve: Resolve = resolve
-    ) -> None:
+    def __init__(self, client: httpx.AsyncClient, *, deadline_s: float, loopback: bool, resolve: Resolve) -> None:
         self._client, self._deadline_s, self._loopback, self._resolve = client, deadline_s, loopback, resolve
 
     async def send(self, delivery: Delivery) -> Sent:
