@@ -98,8 +98,8 @@ async def test_only_admins_add_endpoints_and_only_what_is_told_can_be_asked_for(
     body = {"url": "https://127.0.0.1/", "reason": "x"}
     operator = {"authorization": f"Bearer {ADMIN_SECRET}"}
     assert (await shop.http.post(HOOKS, json=body, headers=operator)).status_code == 403
-    for wrong in ({"kinds": ["order.paid"]}, {"kinds": []}, {"reason": ""}, {"more": 1}, {"event_id": "a b"}):
-        answer = await shop.http.post(HOOKS, json=body | wrong, headers=ROOT)
+    for field, value in (("kinds", ["order.paid"]), ("kinds", []), ("reason", ""), ("more", 1), ("event_id", "a b")):
+        answer = await shop.http.post(HOOKS, json={**body, field: value}, headers=ROOT)
         assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-request")
 
 

@@ -4,5 +4,5 @@ from services.orders import hook_tables, operator_tables
 from services.orders.tables import metadata
 from shared.migrate import run_environment
 
-assert {hook_tables.metadata, operator_tables.metadata} == {metadata}, "one schema, several rooms"
+assert {hook_tables.hook.metadata, operator_tables.checkout_share.metadata} == {metadata}, "all of one schema"
 run_environment(metadata)

@@ -118,13 +118,10 @@ def _hooks() -> None:
         sa.UniqueConstraint("hook_id", "message_id", name=op.f("uq_hook_delivery_hook_id_message_id")),
         schema=SCHEMA,
     )
-    for name, columns, condition in (
-        ("ix_hook_delivery_hook_id", ["hook_id", "id"], None),
-        ("ix_hook_delivery_due", ["hook_id", "due_at"], "due_at IS NOT NULL"),
-        ("ix_hook_delivery_leased", ["hook_id"], "lease IS NOT NULL"),
-    ):
-        where = {"postgresql_where": sa.text(condition)} if condition else {}
-        op.create_index(name, "hook_delivery", columns, schema=SCHEMA, **where)
+    op.create_index("ix_hook_delivery_hook_id", "hook_delivery", ["hook_id", "id"], schema=SCHEMA)
+    due, leased = sa.text("due_at IS NOT NULL"), sa.text("lease IS NOT NULL")
+    op.create_index("ix_hook_delivery_due", "hook_delivery", ["hook_id", "due_at"], schema=SCHEMA, postgresql_where=due)
+    op.create_index("ix_hook_delivery_leased", "hook_delivery", ["hook_id"], schema=SCHEMA, postgresql_where=leased)
 
 
 def downgrade() -> None:
