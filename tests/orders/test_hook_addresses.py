@@ -77,6 +77,7 @@ async def test_a_name_that_turns_private_after_it_was_added_gets_nothing():
         for url in (f"https://shop.invalid:{port}/x", f"http://shop.invalid:{port}/x"):
             assert not (await sender.send(_to(url))).delivered
         assert receiver.received == []
+        assert (await sender.send(_to("http://shop.invalid/x"))).error == "Webhooks are sent by https only."
 
 
 @pytest.mark.parametrize(

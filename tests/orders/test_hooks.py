@@ -8,6 +8,7 @@ import pytest_asyncio
 from sqlalchemy import text
 from standardwebhooks.webhooks import Webhook
 
+from services.orders.hooks import couriers as couriers_room
 from services.orders.hooks import sender
 from services.orders.hooks.schemas import KINDS
 from services.orders.hooks.sender import Sent, pause_s
@@ -165,6 +166,18 @@ async def test_no_endpoint_has_more_on_their_way_than_it_may_and_none_waits_for_
         receiver.let_go.set()
         await wait_until(lambda: len(receiver.received) == 8)
         assert receiver.at_once_max == 2
+
+
+async def test_one_process_takes_at_a_time(rooms, receiver):
+    """Else one that comes due meanwhile is taken beside those that another is just taking."""
+    shop = await rooms.open(**QUICK | {"hook_sweep_s": 60.0, "hook_concurrency": 1})
+    await add(shop, receiver, kinds=["order.created"])
+    couriers = shop.app.state.room.couriers
+    async with shop.app.state.room.engine.connect() as another:
+        await another.execute(couriers_room._ALONE)
+        await shop.order()
+        assert await couriers._take() == []
+    assert len(await couriers._take()) == 1
 
 
 async def test_who_dies_with_a_delivery_leaves_it_to_others(rooms, receiver):
