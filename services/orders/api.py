@@ -121,7 +121,7 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
     room = _room(request)
     order = await owned(room, request, reference)
     await cancel_order(room.engine, room.jobs, order)
-    await room.workers.settle_now(reference)
+    await room.inline.settle_now(reference)
     latest = await room.book.read(reference)
     assert latest is not None
     response.status_code = 202 if latest.status == "pending" else 200
@@ -136,5 +136,9 @@ async def pay(
     room = _room(request)
     checked = idempotency_key(key)
     order = await owned(room, request, reference)
-    replayed = await pay_again(room.engine, room.jobs, room.providers, order, checked, asked)
-    return _accepted(room, response, await _as_it_is(room, reference), replayed=replayed)
+    in_background = room.shares.in_background(order.event_id, order.principal.partition(":")[2])
+    jobs = room.jobs if in_background else None
+    paid = await pay_again(room.engine, jobs, room.providers, order, checked, asked)
+    if not paid.heard:
+        await room.inline.settle_now(reference)
+    return _accepted(room, response, await _as_it_is(room, reference), replayed=paid.replayed)

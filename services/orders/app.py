@@ -8,12 +8,17 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from services.orders import admin, admin_desk, api, event_refunds, internal
+from services.orders import admin, admin_commands, admin_desk, api, event_refunds, internal
 from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.cashier import Cashier
 from services.orders.checkout import Checkout
 from services.orders.frames import Repeater
+from services.orders.hooks import admin as hooks_admin
+from services.orders.hooks.addresses import Names
+from services.orders.hooks.couriers import Couriers
+from services.orders.hooks.sender import Sender
+from services.orders.inline import Inline
 from services.orders.jobs import Jobs
 from services.orders.look import LOOK
 from services.orders.openapi import document_hot_calls
@@ -22,6 +27,7 @@ from services.orders.payments.sandbox import Sandbox
 from services.orders.placing import Placing
 from services.orders.room import Room
 from services.orders.settings import Settings
+from services.orders.shares import REFRESH_S, Shares
 from services.orders.stock import Stock
 from services.orders.tables import outbox, outbox_lease
 from services.orders.till import Failpoint, no_failpoint
@@ -58,7 +64,10 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             loops.every(FRAME_REPEAT_S, repeater.turn, name="orders.frames")
             show_load = partial(meter.show, room.redis, room.engine)
             loops.every(settings.load_interval_ms / 1000, show_load, name="orders.load")
+            loops.every(REFRESH_S, room.shares.refresh, name="orders.shares")
             loops.keep(lambda: room.jobs.listen(room.workers.wake), name="orders.jobs")
+            loops.keep(room.couriers.run, name="orders.hooks")
+            loops.every(3600, room.couriers.forget, name="orders.hooks_forget")
             loops.keep(room.workers.run, name="orders.workers")
             loops.every(settings.lease_s / 3, room.workers.renew, name="orders.leases")
             refunds = event_refunds.EventRefunds(room.engine)
@@ -67,7 +76,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
 
     app = create_service(
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
-        routers=[api.router, admin.router, admin_desk.router], internal_routers=[internal.router], meter=meter,
+        routers=[api.router, admin.router, admin_commands.router, admin_desk.router, hooks_admin.router],
+        internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
     document_hot_calls(app)
@@ -88,17 +98,24 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     providers = await _providers(stack, settings)
     cashier = Cashier(book=book, stock=stock, providers=providers, settings=settings, failpoint=failpoint)
     jobs = Jobs(settings.postgres_url, accept_s=settings.job_accept_s)
-    placing = Placing(engine, jobs)
+    workers = Workers(book.engine, cashier, settings)
+    inline = Inline(book.engine, workers, settings)
+    placing = Placing(engine, jobs, inline)
     stack.push_async_callback(placing.close)
     inbox = Inbox(engine, jobs)
     stack.push_async_callback(inbox.close)
-    workers = Workers(book.engine, cashier, settings)
     users = await stack.enter_async_context(signed_in(settings))
     passes = PassReader(settings.pass_public_keys, seal=settings.service_keys)
     callers = Callers(passes, settings.order_token_keys, users)
     keys = settings.order_token_keys, settings.customer_keys
-    checkout = Checkout(engine, book, stock, placing, providers, workers, *keys)
-    return Room(settings, engine, book, cache, callers, checkout, workers, jobs, inbox, providers)
+    shares = Shares(engine)
+    checkout = Checkout(engine, book, stock, placing, providers, inline, shares, *keys)
+    sender = await _sender(stack, settings)
+    return Room(
+        settings=settings, engine=engine, book=book, redis=cache, callers=callers, checkout=checkout, workers=workers,
+        inline=inline, shares=shares, jobs=jobs, inbox=inbox, providers=providers, sender=sender,
+        couriers=Couriers(engine, sender, settings),
+    )  # fmt: skip
 
 
 async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:
@@ -109,6 +126,17 @@ async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Pro
         client, settings.sandbox_url, secrets=settings.sandbox_webhook_secrets, timeout_s=settings.provider_timeout_s
     )
     return {sandbox.name: sandbox}
+
+
+async def _sender(stack: AsyncExitStack, settings: Settings) -> Sender:
+    """Nothing is kept open between webhooks, and nothing of the environment is followed."""
+    limits = httpx.Limits(max_connections=settings.hook_couriers, max_keepalive_connections=0)
+    client = httpx.AsyncClient(limits=limits, trust_env=False, timeout=settings.hook_deadline_s)
+    await stack.enter_async_context(client)
+    names = Names(settings.hook_couriers)
+    stack.callback(names.close)
+    deadline_s, loopback = settings.hook_deadline_s, settings.hook_loopback
+    return Sender(client, deadline_s=deadline_s, loopback=loopback, resolve=names.resolve)
 
 
 def _checks(app: FastAPI) -> Checks:

@@ -17,7 +17,7 @@ from services.orders.paying_back import PayingBack
 from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Provider
 from services.orders.refunds import standing
 from services.orders.settings import Settings
-from services.orders.states import LIVE
+from services.orders.states import LIVE, SALE
 from services.orders.steps import Order, Step, next_step
 from services.orders.stock import Stock
 from services.orders.till import Failpoint, Till, no_failpoint
@@ -29,6 +29,13 @@ log = logging.getLogger("onsale.orders")
 STEPS_MAX = 20
 TRY_AGAIN = (NotProcessed, OutcomeUnknown, Problem)
 REVIEW_LOOK_S = 60.0
+ERROR_MAX_CHARS = 500
+COMMANDS: Mapping[Step, tuple[str, str | None]] = {
+    "charge": ("checkout", None), "look": ("checkout", None), "cancel_charge": ("checkout", None),
+    "confirm": ("confirm", "payment"), "retake": ("reserve", "late payment"), "release": ("cancel", "system"),
+    "send_refund": ("refund", "system"),
+}  # fmt: skip  # the command a step belongs to, and what causes it if nobody asked
+CAUSES = {"expired": "deadline", "lost": "inventory"}
 
 
 class Cashier:
@@ -59,12 +66,13 @@ class Cashier:
     async def settle(self, lease: Lease) -> None:
         """Does everything that is due for this order, then gives the lease back with the next due time."""
         seen: Order | None = None
+        step: Step = "wait"
         try:
             for turn in range(STEPS_MAX):
                 seen = await self._seen(lease, seen)
                 step = self._next(seen if turn == 0 else replace(seen, look_due=False))
                 if step == "wait":
-                    await self._rest(lease, seen, Rest(due_in_s=self._next_due_s(seen)))
+                    await self._wait(lease, seen)
                     return
                 if await self._step(step, lease, seen):
                     await self._seen(lease, seen)
@@ -74,7 +82,7 @@ class Cashier:
             LEASES_LOST.inc()
         except TRY_AGAIN as failed:
             assert seen is not None
-            await self._try_again(lease, seen, failed)
+            await self._try_again(lease, seen, step, failed)
 
     def _next(self, seen: Order) -> Step:
         return next_step(seen, review_after_s=self._settings.review_after_s)
@@ -99,16 +107,31 @@ class Cashier:
         await self._failpoint(f"after {step}", seen.reference)
         return is_over
 
-    async def _try_again(self, lease: Lease, seen: Order, failed: Exception) -> None:
+    async def _try_again(self, lease: Lease, seen: Order, step: Step, failed: Exception) -> None:
         pause_s = min(self._settings.retry_max_s, self._settings.retry_first_s * 2 ** min(seen.errors, 20))
         log.info("order.again", extra=data(reference=seen.reference, error=repr(failed), errors=seen.errors + 1))
         pause_s *= 0.5 + random.random()  # noqa: S311 - jitter
-        await self._rest(lease, seen, Rest(due_in_s=pause_s, errors=seen.errors + 1))
+        rest = Change(lease, seen, is_news=False, rest=Rest(due_in_s=pause_s, errors=seen.errors + 1))
+        if step in COMMANDS:
+            kind, caused_by = COMMANDS[step]
+            rest.try_command(kind, error=repr(failed)[:ERROR_MAX_CHARS], caused_by=caused_by)
+        await self._rest(rest)
 
-    async def _rest(self, lease: Lease, seen: Order, rest: Rest) -> None:
+    async def _wait(self, lease: Lease, seen: Order) -> None:
+        """Nothing more is due. What an operator had run again has been, unless the order is still on its way; a cancel
+        that came as the order was sold is told so.
+        """
+        rest = Change(lease, seen, is_news=False, rest=Rest(due_in_s=self._next_due_s(seen)))
+        if seen.status != "pending":
+            rest.command("rerun", error="The order is still in review." if seen.status == "review" else None)
+        if seen.status in SALE:
+            rest.command("cancel", error="paid before")
+        await self._rest(rest)
+
+    async def _rest(self, rest: Change) -> None:
         """Whoever has the order by now needs no lease of ours given back."""
         with suppress(LeaseLost):
-            await self._book.write(Change(lease, seen, is_news=False, rest=rest))
+            await self._book.write(rest)
 
     def _next_due_s(self, seen: Order) -> float | None:
         """When to come back without being nudged."""
@@ -138,12 +161,13 @@ class Cashier:
         await self._failpoint("after inventory", seen.reference)
         if done.word == "done":
             return await self._sold(lease, seen)
-        await self._book.write(Change(lease, seen).order(end_reason="taken", undecided=True))
+        change = Change(lease, seen).order(end_reason="taken", undecided=True)
+        await self._book.write(change.command("reserve", error="taken", caused_by="late payment"))
         return None
 
     async def _release(self, lease: Lease, seen: Order) -> None:
         await self._stock.release(_payment(seen))
-        await self._book.write(Change(lease, seen).order(released=True))
+        await self._book.write(Change(lease, seen).order(released=True).command("cancel"))
 
     # -- the order -------------------------------------------------------------------------------------------------
 
@@ -154,7 +178,10 @@ class Cashier:
         change = Change(lease, seen).order(to="confirmed", confirmed=True, ended=True, end_reason=None)
         if charge_ref:
             change.order(charge_ref=charge_ref)
-        change.command("checkout").command("cancel", error="paid before").tell("confirmed", status="confirmed")
+        change.command("checkout").command("confirm", caused_by="payment").command("cancel", error="paid before")
+        change.tell("confirmed", status="confirmed")
+        if seen.status == "late_paid":
+            change.command("reserve", caused_by="late payment")
         after = replace(
             seen, status="confirmed", charge_ref=charge_ref, end_reason=None, ended_at_ms=seen.now_ms, look_due=False
         )
@@ -172,7 +199,10 @@ class Cashier:
 
     async def _end(self, lease: Lease, seen: Order, *, to: str, reason: str) -> None:
         change = Change(lease, seen).order(to=to, ended=True, end_reason=reason)
-        change.command("checkout", error=reason).command("cancel").tell("cancelled", status=to, reason=reason)
+        change.command("checkout", error=reason).command("cancel", caused_by=CAUSES.get(reason, reason))
+        if reason == "lost":
+            change.command("confirm", error="The hold is gone.", caused_by="payment")
+        change.tell("cancelled", status=to, reason=reason)
         await self._book.write(change)
         ORDERS.labels(to).inc()
 
@@ -186,7 +216,8 @@ class Cashier:
 
     async def _review(self, lease: Lease, seen: Order) -> None:
         reason = "mismatch" if seen.charges else "unknown"
-        await self._book.write(Change(lease, seen).order(to="review", end_reason=reason))
+        change = Change(lease, seen).order(to="review", end_reason=reason)
+        await self._book.write(change.try_command("checkout", error=f"review: {reason}", caused_by=None))
         REVIEWS.labels(reason).inc()
         log.error("order.review", extra=data(reference=seen.reference, reason=reason))
 

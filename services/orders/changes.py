@@ -13,7 +13,7 @@ import orjson
 
 from services.orders.payments.provider import ProviderCharge
 from services.orders.refunds import row_of
-from services.orders.states import attempt_after, may_become
+from services.orders.states import LIVE, attempt_after, may_become
 from services.orders.steps import Attempt, Charge, Order
 from shared.contracts.events import Event
 from shared.postgres import LEDGER_AWAY, AsyncEngine, DBAPIError, statement
@@ -66,6 +66,9 @@ class Change:
         return self
 
     def attempt(self, attempt: Attempt, **sets: Any) -> "Change":
+        """With an attempt that fails ends its checkout command."""
+        if sets.get("status") == "failed" and attempt.status in LIVE:
+            self.command("checkout", error=sets.get("reason") or "failed")
         return self._part("attempts", n=attempt.n, sets=sets)
 
     def charges(self, provider: str, charges: Sequence[ProviderCharge]) -> "Change":
@@ -96,9 +99,22 @@ class Change:
         """One entry for each id the provider gives, however often we hear of it."""
         return self._part("money", kind=kind, provider=provider, **entry)
 
-    def command(self, kind: str, *, error: str | None = None, command_id: str | None = None) -> "Change":
-        """Closes the open command of this kind, or this one of them."""
-        return self._part("commands", kind=kind, error=error, command_id=command_id)
+    def command(
+        self, kind: str, *, error: str | None = None, caused_by: str | None = None, command_id: str | None = None
+    ) -> "Change":
+        """Ends the open commands of this kind, or this one of them; with `caused_by`, what nobody had asked for is
+        recorded as well.
+        """
+        row = {"error": error, "caused_by": caused_by, "command_id": command_id, "closes": True, "attempts": 1}
+        return self._part("commands", kind=kind, **row)
+
+    def begin_command(self, kind: str, *, caused_by: str) -> "Change":
+        """Opens a command that a later step will end, unless one is open."""
+        return self._part("commands", kind=kind, error=None, caused_by=caused_by, closes=False, attempts=0)
+
+    def try_command(self, kind: str, *, error: str, caused_by: str | None) -> "Change":
+        """One more attempt that came to nothing: the command stays open, or is opened if something caused it."""
+        return self._part("commands", kind=kind, error=error, caused_by=caused_by, closes=False, attempts=1)
 
     def ask_refund(self, charge: Charge, *, reason: str, asked_by: str) -> "Change":
         return self._part("refunds_asked", **row_of(charge, reason=reason, asked_by=asked_by))

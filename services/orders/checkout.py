@@ -6,6 +6,7 @@ by name, then one transaction makes the order. A crash anywhere leaves a key tha
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,15 +15,17 @@ from sqlalchemy.exc import DBAPIError
 
 from services.orders.book import Book
 from services.orders.callers import Buyer, principal
+from services.orders.changes import Lease
+from services.orders.inline import Inline
 from services.orders.keys import Question
-from services.orders.metrics import INLINE, ORDERS, REPLAYED
+from services.orders.metrics import CHECKOUT_SECONDS, INLINE, ORDERS, REPLAYED
 from services.orders.payments.provider import Provider
-from services.orders.placing import Outcome, Placed, Placing, bury
+from services.orders.placing import Outcome, Placed, Placing, Word, bury
 from services.orders.problems import OrderGivenUp, PriceChanged, PromoCodeInvalid
 from services.orders.references import customer_key, key_hash, order_reference
 from services.orders.schemas import NewOrder, Payment
+from services.orders.shares import Shares
 from services.orders.stock import Stock
-from services.orders.workers import Workers
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.postgres import AsyncEngine
 from shared.problems import (
@@ -61,7 +64,8 @@ class Checkout:
     stock: Stock
     placing: Placing
     providers: dict[str, Provider]
-    workers: Workers
+    inline: Inline
+    shares: Shares
     keys: Keyring
     customer_keys: Keyring
     _in_flight: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
@@ -144,7 +148,9 @@ class Checkout:
         return _begun(done)
 
     async def _place(self, placed: Placed, owners: Sequence[str], key: str) -> Answer:
-        word = await self._insert(placed)
+        held, started = placed.reservation, time.perf_counter()
+        in_request = not self.shares.in_background(held.event_id, held.holder)
+        word, lease = await self._insert(placed, in_request=in_request)
         if word == "known":
             known = await self._known(owners, key, placed.fingerprint)
             assert known is not None, "the key was there a moment ago"
@@ -154,19 +160,31 @@ class Checkout:
             await self.stock.end_payment(end)
             raise OrderGivenUp
         ORDERS.labels("pending").inc()
-        if word == "unheard":
-            INLINE.inc()
-            await self.workers.settle_now(placed.reference)
-            return Answer(placed.reference, replayed=False)
-        return Answer(placed.reference, replayed=False, placed=placed)
+        if lease is not None:
+            INLINE.inc(word == "unheard")
+            await self.inline.settle(lease)
+        CHECKOUT_SECONDS.labels(_path(word, in_request, lease)).observe(time.perf_counter() - started)
+        return Answer(placed.reference, replayed=False, placed=None if lease else placed)
 
-    async def _insert(self, placed: Placed) -> Outcome:
+    async def _insert(self, placed: Placed, *, in_request: bool) -> Outcome:
         try:
-            return await self.placing.place(placed)
+            return await self.placing.place(placed, in_request=in_request)
         except DBAPIError as failed:
-            if isinstance(getattr(failed.orig, "__cause__", None), LockNotAvailableError):
+            if waited_for_a_lock(failed):
                 raise IdempotencyInFlight from failed
             raise
+
+
+def waited_for_a_lock(failed: DBAPIError) -> bool:
+    """Whether a row was somebody else's for too long: with a key's row, the first request with it is still running."""
+    return isinstance(getattr(failed.orig, "__cause__", None), LockNotAvailableError)
+
+
+def _path(word: Word, in_request: bool, lease: Lease | None) -> str:
+    """Which way an order went, as metrics tell it."""
+    if lease is not None:
+        return "job_engine_away" if word == "unheard" else "request"
+    return "overflow" if in_request or word == "unheard" else "background"
 
 
 def check_payment(providers: dict[str, Provider], payment: Payment) -> None:

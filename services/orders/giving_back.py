@@ -111,6 +111,7 @@ async def _write(connection: AsyncConnection, seen: Order, planned: Plan, asked:
     command = insert(checkout_command).values(
         reference=seen.reference, command_type="refund", status=status,
         processed_at=ledger.NOW if status == "completed" else None,
+        caused_by=asked.by.name,
         payload={"reason": asked.by.reason, "by": asked.by.name, "role": asked.by.role,
                  "amount_minor": planned.amount_minor, "tickets": planned.tickets},
     )  # fmt: skip

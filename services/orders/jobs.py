@@ -1,16 +1,18 @@
 """The job engine behind one small door: a job is only a wake-up call, rows say what is to be done.
 
 A job is accepted in the transaction of the rows it is about, on that transaction's own connection. Losing one costs a
-sweep (a second); a job that fails is kept to be looked at, never deleted.
+sweep (a second); a job that fails is tried again with growing pauses, then kept to be looked at, never deleted.
 """
 
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import asyncpg
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence import qb, schema_ddl
+from pgqueuer.core.executors import DatabaseRetryEntrypointExecutor
 from pgqueuer.core.qm import QueueManager
 from pgqueuer.domain.models import Job
 from pgqueuer.domain.settings import DBSettings
@@ -25,6 +27,9 @@ LISTENER = "onsale-orders-jobs"
 BATCH_MAX = 50
 REPICK_AFTER_S = 30
 CLOSE_S = 1.0
+DEQUEUE_S = 5.0
+TRIES_MAX = 5
+RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
 _names = DBSettings(db_schema="orders", channel="orders_jobs")
 
 
@@ -78,14 +83,14 @@ class Jobs:
         try:
             manager = QueueManager(_queries(connection), _names.channel)
 
-            @manager.entrypoint(SETTLE, on_failure="hold")
+            @manager.entrypoint(SETTLE, on_failure="hold", executor_factory=_retrying())
             async def settle(job: Job) -> None:
                 WAKE_UPS.inc()
                 wake()
 
             run = asyncio.create_task(
                 manager.run(
-                    dequeue_timeout=timedelta(seconds=5),
+                    dequeue_timeout=timedelta(seconds=DEQUEUE_S),
                     batch_size=BATCH_MAX,
                     heartbeat_timeout=timedelta(seconds=REPICK_AFTER_S),
                     shutdown_on_listener_failure=True,
@@ -94,6 +99,14 @@ class Jobs:
             await _until_over(run, manager.shutdown)
         finally:
             connection.terminate()
+
+
+def _retrying() -> Callable[..., DatabaseRetryEntrypointExecutor]:
+    """The job engine's own default is to try once."""
+    return partial(
+        DatabaseRetryEntrypointExecutor, max_attempts=TRIES_MAX, initial_delay=timedelta(seconds=RETRY_FIRST_S),
+        max_delay=timedelta(seconds=RETRY_MAX_S),
+    )  # fmt: skip
 
 
 async def _until_over(run: asyncio.Task[None], shutdown: asyncio.Event) -> None:

@@ -5,6 +5,12 @@ from prometheus_client import Counter, Histogram
 ORDERS = Counter("orders_orders_total", "Orders that reached a status.", ["status"])
 REPLAYED = Counter("orders_replayed_total", "Requests answered with an order made before.")
 INLINE = Counter("orders_settled_in_request_total", "Orders whose request settled them: the job engine did not answer.")
+CHECKOUT_SECONDS = Histogram(
+    "orders_checkout_seconds",
+    "Orders taken, by who settled them: the background, the request (by the share, or as the job engine was away), or "
+    "the background because too many requests settled theirs.",
+    ["path"],
+)
 WAKE_UPS = Counter("orders_wake_ups_total", "Jobs that woke the workers.")
 STEPS = Counter("orders_steps_total", "Steps done on orders.", ["step"])
 STEP_FAILURES = Counter("orders_step_failures_total", "Steps that will be tried again.", ["step"])
@@ -12,3 +18,4 @@ LEASES_LOST = Counter("orders_leases_lost_total", "Orders that another worker ha
 WEBHOOKS = Counter("orders_webhooks_total", "Webhooks by what became of them.", ["provider", "outcome"])
 REVIEWS = Counter("orders_reviews_total", "Orders that a person must look at.", ["reason"])
 PROVIDER_SECONDS = Histogram("orders_provider_seconds", "Calls to payment providers.", ["provider", "call"])
+HOOKS = Counter("orders_hook_deliveries_total", "Webhooks sent to organisers, by what came of it.", ["outcome"])

@@ -29,7 +29,8 @@ class PayingBack:
 
     async def ask(self, lease: Lease, seen: Order) -> None:
         """All that no sale stands behind, and in a review all there is."""
-        change, reason = Change(lease, seen), "review" if seen.decided else "not-backed"
+        reason = "review" if seen.decided else "not-backed"
+        change = Change(lease, seen).begin_command("refund", caused_by="system")
         for charge in seen.unbacked:
             change.ask_refund(charge, reason=reason, asked_by="system")
         await self._book.write(change)
@@ -51,7 +52,7 @@ class PayingBack:
             )  # fmt: skip
             if status:
                 change.order(to=status, **({"end_reason": OVERSELL} if refund.reason == OVERSELL else {}))
-            if refund.command_id:
+            if refund.command_id or len(seen.refunds) == 1:
                 change.command("refund", command_id=refund.command_id)
             if seen.sold and refund.charge_ref == seen.charge_ref:
                 change.tell("refunded", status=status or seen.status, refunded_minor=refund.amount_minor,
@@ -64,8 +65,7 @@ class PayingBack:
         change.finish_refund(refund.id, status="refused").order(end_reason=REFUSED, undecided=True)
         if seen.status != "review":
             change.order(to="review")
-        if refund.command_id:
-            change.command("refund", error=why, command_id=refund.command_id)
+        change.command("refund", error=why, command_id=refund.command_id)
         REVIEWS.labels(REFUSED).inc()
         log.error("refund.refused", extra=data(reference=seen.reference, reason=why))
 

@@ -1,12 +1,13 @@
 """What a fan may still do to an order that is not paid: try another way to pay, or give it up."""
 
 import hashlib
+from typing import NamedTuple
 
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders import ledger
-from services.orders.checkout import check_payment
+from services.orders.checkout import check_payment, waited_for_a_lock
 from services.orders.jobs import JobNotAccepted, Jobs
 from services.orders.keys import used_before
 from services.orders.payments.provider import Provider
@@ -15,16 +16,23 @@ from services.orders.schemas import NewPayment
 from services.orders.states import LIVE
 from services.orders.steps import Order
 from services.orders.tables import checkout_command, order, payment_attempt
-from shared.postgres import AsyncConnection, AsyncEngine
-from shared.problems import HoldExpired
+from shared.postgres import AsyncConnection, AsyncEngine, DBAPIError
+from shared.problems import HoldExpired, IdempotencyInFlight
 
 GIVEN_UP = ("cancelled", "expired")
 
 
+class Paid(NamedTuple):
+    """What came of it: this key did so before, or a worker has been asked for."""
+
+    replayed: bool
+    heard: bool = True
+
+
 async def pay_again(
-    engine: AsyncEngine, jobs: Jobs, providers: dict[str, Provider], seen: Order, key: str, asked: NewPayment
-) -> bool:
-    """Adds an attempt, unless one is live. True if this key did so before."""
+    engine: AsyncEngine, jobs: Jobs | None, providers: dict[str, Provider], seen: Order, key: str, asked: NewPayment
+) -> Paid:
+    """Adds an attempt, unless one is live. Without `jobs` no worker is asked for."""
     asked.payment.refuse_card_numbers()
     check_payment(providers, asked.payment)
     fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
@@ -33,13 +41,17 @@ async def pay_again(
             async with engine.begin() as connection:
                 scope = f"POST /orders/{seen.reference}/payments"
                 if await used_before(connection, scope, key, fingerprint, seen.reference):
-                    return True
+                    return Paid(replayed=True)
                 await _add_attempt(connection, seen.reference, asked)
                 if with_job is not None:
                     await with_job.wake_up(connection, seen.reference)
-            return False
+            return Paid(replayed=False, heard=with_job is not None)
         except JobNotAccepted:
-            continue  # the sweep finds the attempt within a second
+            continue
+        except DBAPIError as failed:
+            if waited_for_a_lock(failed):
+                raise IdempotencyInFlight from failed
+            raise
     raise AssertionError("unreachable")
 
 
@@ -63,6 +75,8 @@ async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPa
             provider_key=f"{reference}:{n}", status="created",
         )
     )  # fmt: skip
+    command = {"command_type": "checkout", "caused_by": "fan", "status": "processing", "payload": {"attempt": n}}
+    await connection.execute(insert(checkout_command).values(reference=reference, **command))
 
 
 async def cancel_order(engine: AsyncEngine, jobs: Jobs, seen: Order, *, reason: str = "fan") -> None:
@@ -91,6 +105,10 @@ async def ask_cancel(connection: AsyncConnection, reference: str, reason: str) -
         raise OrderEnded
     await connection.execute(
         insert(checkout_command).values(
-            reference=reference, command_type="cancel", payload={"reason": reason}, status="processing"
+            reference=reference,
+            command_type="cancel",
+            caused_by=reason,
+            payload={"reason": reason},
+            status="processing",
         )
     )

@@ -4,13 +4,15 @@ Orders that are placed at the same moment share a transaction; if one of them ca
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import orjson
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
+from services.orders.changes import Lease
+from services.orders.inline import Inline
 from services.orders.jobs import JobNotAccepted, Jobs
 from services.orders.schemas import NewOrder
 from services.orders.tables import order
@@ -23,12 +25,21 @@ _PLACE = statement(__package__, "place")
 BATCH_MAX = 100
 WAITING_MAX = 2000
 IN_FLIGHT_MAX = 2  # one that waits for another's row does not hold up the next
-Outcome = Literal["placed", "unheard", "known", "buried"]
+Word = Literal["placed", "unheard", "known", "buried"]
+
+
+class Outcome(NamedTuple):
+    """`unheard`: made, but the job engine took no job; `known`: the key was used; `buried`: this reference can never
+    be. With a lease the order is made, and the request's to settle.
+    """
+
+    word: Word
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Everything an order is made of."""
+    """Everything an order is made of. With a lease no worker touches it until that has run out."""
 
     reference: str
     principal: str
@@ -37,49 +48,65 @@ class Placed:
     fingerprint: bytes
     reservation: Reservation
     asked: NewOrder
+    lease: Lease | None = None
 
 
 class _Lost(Exception):
     """Some order must not be; the transaction is given up."""
 
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome)
-        self.outcome: Outcome = outcome
+    def __init__(self, word: Word) -> None:
+        super().__init__(word)
+        self.word: Word = word
 
 
 class Placing:
-    """Makes orders and asks for a worker. `unheard`: made, but the job engine took no job; `known`: the key was used;
-    `buried`: this reference can never be.
-    """
+    """Makes orders, and asks for a worker for those that no request settles itself."""
 
-    def __init__(self, engine: AsyncEngine, jobs: Jobs) -> None:
-        self._engine, self._jobs = engine, jobs
+    def __init__(self, engine: AsyncEngine, jobs: Jobs, inline: Inline) -> None:
+        self._engine, self._jobs, self._inline = engine, jobs, inline
         self._group: GroupCommit[Placed, Outcome] = GroupCommit(
             self._place, name="orders-place", batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX
         )
         self.close = self._group.close
 
-    async def place(self, new: Placed) -> Outcome:
-        return await self._group.submit(new)
+    async def place(self, new: Placed, *, in_request: bool) -> Outcome:
+        """`in_request`: with a lease if there is a slot for it."""
+        slot = self._inline.claim(new.reference) if in_request else None
+        outcome = None
+        try:
+            outcome = await self._group.submit(replace(new, lease=slot) if slot else new)
+        finally:
+            if slot and (outcome is None or outcome.lease is None):
+                self._inline.drop(slot)
+        return outcome
 
     async def _place(self, batch: list[Placed]) -> Sequence[Outcome | BaseException]:
         try:
-            outcome = await self._heard(batch)
+            return await self._heard(batch)
         except LEDGER_AWAY:
             raise
         except (_Lost, DBAPIError) as failed:
             if len(batch) > 1:
                 return [(await self._place([new]))[0] for new in batch]
-            return [failed.outcome if isinstance(failed, _Lost) else failed]
-        return [outcome] * len(batch)
+            return [Outcome(failed.word) if isinstance(failed, _Lost) else failed]
 
-    async def _heard(self, batch: Sequence[Placed]) -> Outcome:
+    async def _heard(self, batch: Sequence[Placed]) -> list[Outcome]:
         try:
             await self._write(batch, self._jobs)
         except JobNotAccepted:
-            await self._write(batch, None)
-            return "unheard"
-        return "placed"
+            return await self._unheard(batch)
+        return [Outcome("placed", new.lease) for new in batch]
+
+    async def _unheard(self, batch: Sequence[Placed]) -> list[Outcome]:
+        """Without a job: whatever finds a slot is settled by its request, the sweep finds the rest."""
+        leases = [new.lease or self._inline.claim(new.reference) for new in batch]
+        try:
+            await self._write([replace(new, lease=lease) for new, lease in zip(batch, leases, strict=True)], None)
+        except BaseException:
+            for new, lease in zip(batch, leases, strict=True):
+                self._inline.drop(None if new.lease else lease)
+            raise
+        return [Outcome("unheard", lease) for lease in leases]
 
     async def _write(self, batch: Sequence[Placed], jobs: Jobs | None) -> None:
         """All of them or none. One wake-up call is enough for all: it names nobody, rows say what is due."""
@@ -91,7 +118,7 @@ class Placing:
                 raise _Lost("known")
             if not all(row.placed for row in rows):
                 raise _Lost("buried")
-            if jobs is not None:
+            if jobs is not None and any(new.lease is None for new in batch):
                 await jobs.wake_up(connection, batch[0].reference)
 
 
@@ -105,7 +132,8 @@ def _row(new: Placed) -> dict[str, Any]:
         "customer_phone": asked.customer.phone, "expires_at_ms": held.reserved_until_ms, "grace_s": held.grace_s,
         "lines": [line.model_dump() for line in held.lines], "provider": asked.payment.provider,
         "method": asked.payment.method, "token": asked.payment.token, "return_url": asked.payment.return_url,
-        "event": _created(new).model_dump(mode="json"),
+        "event": _created(new).model_dump(mode="json"), "lease": new.lease.owner if new.lease else None,
+        "lease_s": new.lease.seconds if new.lease else None,
     }  # fmt: skip
 
 

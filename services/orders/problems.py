@@ -79,3 +79,39 @@ class EventRefundOver(Problem):
     """The refund of this event is done."""
 
     status = 409
+
+
+class UnknownCommand(Problem):
+    """There is no command with this id."""
+
+    status = 404
+
+
+class NothingToRerun(Problem):
+    """Running this command again could do nothing."""
+
+    status = 409
+
+
+class UnknownHook(Problem):
+    """There is no webhook endpoint with this id."""
+
+    status = 404
+
+
+class UnknownDelivery(Problem):
+    """There is no delivery with this id, or its endpoint was removed."""
+
+    status = 404
+
+
+class HookUrlRefused(Problem):
+    """Webhooks are not sent to this address."""
+
+    status = 422
+
+
+class TooManyHooks(Problem):
+    """There are as many webhook endpoints as there may be."""
+
+    status = 409

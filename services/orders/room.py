@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.checkout import Checkout
+from services.orders.hooks.couriers import Couriers
+from services.orders.hooks.sender import Sender
+from services.orders.inline import Inline
 from services.orders.jobs import Jobs
 from services.orders.payments.provider import Provider
 from services.orders.settings import Settings
+from services.orders.shares import Shares
 from services.orders.webhooks import Inbox
 from services.orders.workers import Workers
 from shared.postgres import AsyncEngine
@@ -25,6 +29,10 @@ class Room:
     callers: Callers
     checkout: Checkout
     workers: Workers
+    inline: Inline
+    shares: Shares
     jobs: Jobs
     inbox: Inbox
     providers: dict[str, Provider]
+    sender: Sender
+    couriers: Couriers

@@ -1,6 +1,8 @@
 """What can be set about orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from shared.auth import AdminKeys, AdminKeysSetting
@@ -49,7 +51,26 @@ class Settings(ServiceSettings):
     job_accept_s: float = Field(1.0, gt=0, le=10, description="If a job is not accepted by then, the request settles.")
     inline_max: int = Field(8, ge=0, le=256, description="Requests that may settle their order themselves at once.")
     inline_wait_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
+    hook_loopback: bool = Field(False, description="Webhooks may go to this machine, also by http: development only.")
+    hook_deadline_s: float = Field(15.0, gt=0, le=60, description="A webhook's receiver must have answered by then.")
+    hook_sweep_s: float = Field(1.0, gt=0, le=60, description="How often owed webhooks are looked for.")
+    hook_couriers: int = Field(32, ge=1, le=256, description="Webhooks on their way at once from this process.")
+    hook_concurrency: int = Field(4, ge=1, le=100, description="Webhooks on their way to one endpoint, everywhere.")
+    hook_pauses_s: tuple[float, ...] = Field(
+        (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),
+        max_length=30,
+        description="Pauses before a webhook is tried again; after the last it has failed.",
+    )
+    hook_disable_after_s: float = Field(
+        5 * 86_400, gt=0, description="An endpoint that took nothing for so long is disabled."
+    )
     load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")
+
+    @model_validator(mode="after")
+    def _send_nothing_home_in_production(self) -> Self:
+        if self.environment == "production" and self.hook_loopback:
+            raise ValueError("hook_loopback is for development")
+        return self
 
     @property
     def sandbox_webhook_secrets(self) -> tuple[str, ...]:

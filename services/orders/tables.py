@@ -189,6 +189,7 @@ checkout_command = Table(
     Column("command_id", UUID(as_uuid=False), primary_key=True, server_default=func.gen_random_uuid()),
     Column("reference", Text, nullable=False),
     Column("command_type", Text, nullable=False),
+    Column("caused_by", Text, nullable=False, server_default="system"),
     Column("payload", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
     Column("status", Text, nullable=False),
     Column("attempts", Integer, nullable=False, server_default="0"),
@@ -196,6 +197,8 @@ checkout_command = Table(
     Column("processed_at", _at),
     Column("error_message", Text),
     Index("ix_checkout_command_reference", "reference"),
+    Index("ix_checkout_command_created_at", "created_at"),
+    Index("ix_checkout_command_error", "created_at", postgresql_where=text("error_message IS NOT NULL")),
 )
 
 outbox, outbox_lease = outbox_tables(metadata)

@@ -21,7 +21,6 @@ class Workers:
         self._engine, self._cashier, self._settings = engine, cashier, settings
         self._woken = asyncio.Event()
         self._running: dict[asyncio.Task[None], Lease] = {}
-        self._inline = asyncio.Semaphore(settings.inline_max)
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -55,7 +54,7 @@ class Workers:
                 self._engine, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
             )
             for lease in leases:
-                self._start(lease)
+                self.start(lease)
             if len(leases) < free:
                 return
 
@@ -64,7 +63,8 @@ class Workers:
             self._woken.set()
         self._running.pop(task, None)
 
-    def _start(self, lease: Lease) -> asyncio.Task[None]:
+    def start(self, lease: Lease) -> asyncio.Task[None]:
+        """Settles this order beside the others; its lease is kept until that is over."""
         task = asyncio.create_task(self._settle(lease))
         self._running[task] = lease
         task.add_done_callback(self._done)
@@ -80,16 +80,3 @@ class Workers:
             await self._cashier.settle(lease)
         except Exception:
             log.exception("order.settle_failed", extra=data(reference=lease.reference))
-
-    async def settle_now(self, reference: str) -> None:
-        """Settles this order within the request, if there is room for it and nobody does already. It is not cut off:
-        whoever asked waits a bounded time, and the work goes on without them.
-        """
-        if self._inline.locked():
-            return
-        async with self._inline:
-            lease = await ledger.take_one(self._engine, reference, lease_s=self._settings.lease_s)
-            if lease is None:
-                return
-            task = self._start(lease)
-            await asyncio.wait([task], timeout=self._settings.inline_wait_s)

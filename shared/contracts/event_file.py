@@ -1,6 +1,6 @@
-"""The event file: one YAML document that describes an on-sale, for the queue and for inventory alike.
+"""The event file: one YAML document that describes an on-sale, for the queue, inventory and orders alike.
 
-`PUT /admin/queue/events/{event_id}` and `PUT /admin/inventory/events/{event_id}` both take it whole, as JSON.
+`PUT /admin/{service}/events/{event_id}` takes it whole, as JSON, at each of the three.
 """
 
 from datetime import datetime
@@ -81,6 +81,12 @@ class SalesPart(Body):
         return self
 
 
+class CheckoutPart(Body):
+    """The share of fans whose checkout the background does; the others' is settled in their own request."""
+
+    background_percent: float = Field(100, ge=0, le=100)
+
+
 class PriceLevel(Body):
     """Some rows of a section, first and last, at a price of their own."""
 
@@ -140,6 +146,7 @@ class EventFile(Body):
     starts_at: AwareDatetime
     room: RoomPart = RoomPart()
     sales: SalesPart = SalesPart()
+    checkout: CheckoutPart | None = Field(None, description="Left out: as it was set by hand.")
     sections: list[Section] = Field(min_length=1, max_length=500)
     allotments: list[Allotment] = Field(default_factory=list, max_length=200)
 

@@ -1,13 +1,27 @@
-"""What tests of the sandbox ask for."""
+"""What tests of the command line and of the sandbox ask for."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.onsale.sandbox_fan import Fan, sandbox
+from tests.support.command_line import Command, command_line
+from tests.support.suite import RunningSuite
 
 
 @pytest.fixture
 async def fan() -> AsyncIterator[Fan]:
     async with sandbox() as fan:
         yield fan
+
+
+@pytest.fixture
+def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `onsale …` in this process, as the installed command does."""
+    return command_line(monkeypatch, capsys)
+
+
+@pytest.fixture
+def operate(onsale: Command, suite: RunningSuite) -> Command:
+    """Runs `onsale …` against the running suite."""
+    return lambda *words: onsale(*words, "--data-dir", str(suite.data_dir))

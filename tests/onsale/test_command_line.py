@@ -2,29 +2,17 @@
 
 import asyncio
 import socket
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from rich.console import Console
 
-from onsale import cli, hold_times
+from onsale import hold_times
 from onsale.admin import both_sold
 from onsale.audit import print_audit
+from tests.support.command_line import Command
 from tests.support.suite import RunningSuite
 
-
-class Ended(NamedTuple):
-    """How a command ended and what it said."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Command = Callable[..., Ended]
 TIMES = {"holds": 2, "percentiles_s": dict.fromkeys(hold_times.SHOWN, 12.5),
          "histogram": [{"from_s": 0, "to_s": 10, "holds": 0}, {"from_s": 10, "to_s": 20, "holds": 2},
                        {"from_s": 20, "to_s": None, "holds": 0}]}  # fmt: skip
@@ -38,21 +26,6 @@ REPORT = {
              {"arm": "b", "hold_ttl_s": 300, "fans": 0, "bought": 0, "open": 2, "conversion": None}],
     "b_minus_a": {"value": 0.0, "low": -0.1, "high": 0.1, "verdict": "no difference shown"},
 }  # fmt: skip
-
-
-@pytest.fixture
-def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs `onsale …` in this process, as the installed command does."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["onsale", *words])
-        cli.out.width = cli.err.width = 200
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return Ended(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -75,6 +48,9 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         "order refund",
         "order settlement",
         "stock",
+        "order commands",
+        "hooks",
+        "hooks add",
     ],
 )
 def test_every_command_explains_itself(onsale: Command, command: str) -> None:
@@ -125,12 +101,6 @@ def test_no_suite_is_one_clear_line(onsale: Command, tmp_path: Path) -> None:
     answer = onsale("room", "show", "arena-2026", "--url", "http://127.0.0.1:9", "--data-dir", str(tmp_path))
     assert answer.returncode == 2
     assert "is `onsale up` running?" in answer.stderr
-
-
-@pytest.fixture
-def operate(onsale: Command, suite: RunningSuite) -> Command:
-    """Runs `onsale …` against the running suite."""
-    return lambda *words: onsale(*words, "--data-dir", str(suite.data_dir))
 
 
 def test_an_operator_steers_a_room(operate: Command) -> None:

@@ -9,6 +9,8 @@ from services.orders.callers import principal
 from services.orders.references import key_hash
 from services.orders.tables import idempotency, order, payment_attempt
 from tests.orders.holds import EVENT
+from tests.orders.shop import pass_of
+from tests.support.wait import wait_until
 
 
 async def test_fifty_at_once_with_one_key_are_one_order_and_one_charge(rooms):
@@ -109,6 +111,41 @@ async def test_a_crash_between_inventory_and_the_ledger_does_not_block_the_key(s
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code == 202, answer.text
     await shop.settled(answer.json()["reference"], "confirmed")
+
+
+async def test_a_refusal_uses_up_no_key(shop):
+    """The fan agrees to the new price and sends the key their page has for this reservation once more."""
+    reservation = shop.holds.hold(total_minor=7000)
+    refused = await shop.post(shop.body(reservation))
+    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/price-changed")
+    assert shop.holds.reservations[reservation].status == "pending_payment"
+    assert (await shop.post(shop.body(reservation, total_minor=7000))).status_code == 202
+
+
+async def test_a_key_is_one_thing_on_one_route(rooms, monkeypatch):
+    """And on the second route as on the first: replayed, refused with another body, told to come back."""
+    monkeypatch.setattr(app, "LOCK_TIMEOUT_MS", 200)
+    shop = await rooms.open()
+    reference = await shop.order(method="decline", key="k")
+    await wait_until(lambda: shop.attempt_is(reference, "failed"))
+    head = {"authorization": f"Bearer {pass_of()}", "idempotency-key": "k"}
+    path, body = f"/orders/{reference}/payments", {"payment": {"provider": "sandbox", "method": "redirect"}}
+    scope = {"scope": f"POST {path}", "key_hash": key_hash("k"), "fingerprint": b"", "reference": reference}
+    async with shop.app.state.room.engine.connect() as elsewhere:
+        await elsewhere.execute(idempotency.insert().values(scope))
+        waiting = await shop.http.post(path, json=body, headers=head)
+        await elsewhere.rollback()
+    assert (waiting.status_code, waiting.json()["type"]) == (409, "/problems/idempotency-in-flight")
+    assert waiting.headers["retry-after"] == "1"
+    first, again = [await shop.http.post(path, json=body, headers=head) for _ in range(2)]
+    assert (first.status_code, first.headers.get("idempotency-replayed")) == (202, None)
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (202, "true")
+    assert (await shop.row(reference)).attempt.n == 2
+    body["payment"]["method"] = "ok"
+    other = await shop.http.post(path, json=body, headers=head)
+    assert (other.status_code, other.json()["type"]) == (422, "/problems/idempotency-key-reused")
+    bare = {"authorization": head["authorization"]}
+    assert (await shop.http.post(path, json=body, headers=bare)).status_code == 400
 
 
 async def _count(shop, table, *where):

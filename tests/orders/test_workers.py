@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy import insert, text
 
-from services.orders import ledger
+from services.orders import jobs, ledger
 from services.orders.changes import Change, Rest, write
 from services.orders.jobs import LISTENER, JobNotAccepted, Jobs
 from services.orders.tables import order
@@ -128,6 +128,32 @@ async def test_a_job_engine_that_is_gone_says_so(postgres, postgres_url):
         await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO away"))
         with pytest.raises(JobNotAccepted):
             await jobs.wake_up(connection, "A1")
+
+
+async def test_a_job_that_fails_is_tried_again_and_then_kept(postgres, postgres_url, monkeypatch):
+    """The job engine's own way is to try once and to delete it."""
+    for name, value in (("TRIES_MAX", 2), ("RETRY_FIRST_S", 0.01), ("DEQUEUE_S", 0.1)):
+        monkeypatch.setattr(jobs, name, value)
+    tried = []
+
+    def broken():
+        tried.append(1)
+        raise RuntimeError("nobody at home")
+
+    engine = Jobs(postgres_url, accept_s=1.0)
+    listening = asyncio.create_task(engine.listen(broken))
+    async with postgres.begin() as connection:
+        await connection.execute(text("SELECT 1"))
+        await engine.wake_up(connection, "A1")
+
+    async def kept():
+        async with postgres.connect() as connection:
+            return await connection.scalar(text("SELECT count(*) FROM orders.pgqueuer WHERE status = 'failed'"))
+
+    await wait_until(kept, timeout_s=10)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    assert len(tried) > 1
 
 
 async def test_money_entries_are_never_changed(shop):

@@ -32,7 +32,7 @@ WITH asked AS (
             ELSE clock_timestamp() + make_interval(secs => a.due_in_s) END
     FROM ours JOIN asked a ON a.reference = ours.reference
     WHERE o.reference = ours.reference
-    RETURNING o.reference
+    RETURNING o.reference, o.nudge = a.nudge AS seen_whole
 ), attempts AS (
     UPDATE orders.payment_attempt p
     SET status = coalesce(t.sets ->> 'status', p.status),
@@ -53,15 +53,30 @@ WITH asked AS (
         currency text, charge_ref text, provider_ref text, occurred_at_ms bigint)
     JOIN changed c ON c.reference = m.reference
     ON CONFLICT DO NOTHING
+), tried AS (
+    SELECT d.reference, d.kind, d.error, d.caused_by, d.command_id, d.closes, d.attempts
+    FROM jsonb_to_recordset(CAST(:commands AS jsonb)) AS d(reference text, kind text, error text, caused_by text,
+        command_id uuid, closes boolean, attempts integer)
+    JOIN changed c ON c.reference = d.reference AND (d.kind <> 'rerun' OR c.seen_whole)
 ), commands AS (
     UPDATE orders.checkout_command k
-    SET status = CASE WHEN d.error IS NULL THEN 'completed' ELSE 'failed' END, attempts = k.attempts + 1,
-        processed_at = clock_timestamp(), error_message = d.error
-    FROM jsonb_to_recordset(CAST(:commands AS jsonb)) AS d(reference text, kind text, error text,
-        command_id uuid)
-    JOIN changed c ON c.reference = d.reference
-    WHERE k.reference = d.reference AND k.command_type = d.kind AND k.processed_at IS NULL
-        AND (d.command_id IS NULL OR d.command_id = k.command_id)
+    SET status = CASE WHEN NOT t.closes THEN k.status WHEN t.error IS NULL THEN 'completed' ELSE 'failed' END,
+        attempts = k.attempts + t.attempts,
+        processed_at = CASE WHEN t.closes THEN clock_timestamp() END, error_message = t.error
+    FROM tried t
+    WHERE k.reference = t.reference AND k.processed_at IS NULL
+        AND (t.command_id IS NULL OR t.command_id = k.command_id)
+        AND (k.command_type = t.kind OR t.kind = 'rerun' AND jsonb_exists(k.payload, 'rerun_of'))
+), new_commands AS (
+    INSERT INTO orders.checkout_command (reference, command_type, caused_by, status, attempts, processed_at,
+        error_message)
+    SELECT t.reference, t.kind, t.caused_by,
+        CASE WHEN NOT t.closes THEN 'processing' WHEN t.error IS NULL THEN 'completed' ELSE 'failed' END,
+        t.attempts, CASE WHEN t.closes THEN clock_timestamp() END, t.error
+    FROM tried t
+    WHERE t.caused_by IS NOT NULL AND NOT EXISTS (
+        SELECT FROM orders.checkout_command k
+        WHERE k.reference = t.reference AND k.command_type = t.kind AND k.processed_at IS NULL)
 ), refunds_asked AS (
     INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, asked_by, idem_key,
         status)

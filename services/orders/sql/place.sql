@@ -1,21 +1,24 @@
 -- Inserts orders with their keys, lines, attempts, commands and events; nothing of one whose key is there already.
+-- An order with a lease is its request's to settle; without one it is due for any worker.
 -- `keyed` says whether the key was new; `placed` whether the order was (a tombstone of its reference wins).
 WITH asked AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
         scope text, key_hash text, fingerprint text, reference text, event_id text, reservation_id text, principal text,
         lane integer, join_seq bigint, total_minor bigint, currency text, customer_name text, customer_email text,
         customer_phone text, expires_at_ms bigint, grace_s integer, lines jsonb, provider text, method text, token text,
-        return_url text, event jsonb)
+        return_url text, event jsonb, lease text, lease_s double precision)
 ), keyed AS (
     INSERT INTO orders.idempotency (scope, key_hash, fingerprint, reference)
     SELECT scope, decode(key_hash, 'hex'), decode(fingerprint, 'hex'), reference FROM asked ORDER BY scope, key_hash
     ON CONFLICT DO NOTHING RETURNING reference
 ), placed AS (
     INSERT INTO orders."order" (reference, status, event_id, reservation_id, principal, lane, join_seq, total_minor,
-        currency, customer_name, customer_email, customer_phone, expires_at, grace_s, version, due_at)
+        currency, customer_name, customer_email, customer_phone, expires_at, grace_s, version, due_at,
+        lease, lease_until)
     SELECT a.reference, 'pending', a.event_id, a.reservation_id, a.principal, a.lane, a.join_seq, a.total_minor,
         a.currency, a.customer_name, a.customer_email, a.customer_phone, to_timestamp(a.expires_at_ms / 1000.0),
-        a.grace_s, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, now()
+        a.grace_s, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, now(), a.lease,
+        clock_timestamp() + make_interval(secs => a.lease_s)
     FROM asked a JOIN keyed k ON k.reference = a.reference
     ORDER BY a.reference
     ON CONFLICT DO NOTHING RETURNING reference
@@ -33,9 +36,11 @@ WITH asked AS (
     FROM asked a JOIN placed p ON p.reference = a.reference
     WHERE a.total_minor > 0
 ), command AS (
-    INSERT INTO orders.checkout_command (reference, command_type, payload, status)
-    SELECT a.reference, 'checkout', jsonb_build_object('reservation_id', a.reservation_id), 'processing'
+    INSERT INTO orders.checkout_command (reference, command_type, caused_by, payload, status, attempts, processed_at)
+    SELECT a.reference, c.kind, 'fan', jsonb_build_object('reservation_id', a.reservation_id), c.status, c.attempts,
+        CASE WHEN c.status = 'completed' THEN clock_timestamp() END
     FROM asked a JOIN placed p ON p.reference = a.reference
+    CROSS JOIN (VALUES ('reserve', 'completed', 1), ('checkout', 'processing', 0)) AS c(kind, status, attempts)
 ), told AS (
     INSERT INTO orders.outbox (event_id, body)
     SELECT a.event_id, a.event FROM asked a JOIN placed p ON p.reference = a.reference

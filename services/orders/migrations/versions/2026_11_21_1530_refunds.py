@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "2026_11_21_1530"
-down_revision = "2026_11_21_1230"
+down_revision = "2026_11_21_1500"
 
 SCHEMA = "orders"
 NOW = sa.text("clock_timestamp()")

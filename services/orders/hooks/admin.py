@@ -1,0 +1,80 @@
+"""Operators' doors to webhooks: endpoints, what was sent to them, sending again. A secret is shown once."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from services.orders.admin_commands import Why, as_json
+from services.orders.api import Page, PageSize
+from services.orders.hooks import endpoints
+from services.orders.hooks.addresses import AddressRefused
+from services.orders.hooks.schemas import NewHook
+from services.orders.problems import HookUrlRefused
+from services.orders.room import Room
+from shared.auth import Operator, operators
+from shared.inputs import PlainText
+
+router = APIRouter(prefix="/admin/orders/hooks", tags=["hooks"])
+Viewer = Annotated[Operator, operators("viewer")]
+AnOperator = Annotated[Operator, operators("operator")]
+Admin = Annotated[Operator, operators("admin")]
+HookIdPath = Annotated[str, Path(pattern="^hook_[0-9a-f]{16}$")]
+DeliveryIdPath = Annotated[int, Path(ge=1, le=2**62)]
+Reason = Annotated[PlainText, Query()]
+DeliveryStatus = Literal["pending", "delivered", "failed"]
+
+
+def _room(request: Request) -> Room:
+    room: Room = request.app.state.room
+    return room
+
+
+@router.get("", summary="Endpoints that are told of orders")
+async def list_hooks(request: Request, operator: Viewer) -> dict[str, Any]:
+    async with _room(request).engine.connect() as connection:
+        return {"hooks": [as_json(row) for row in await endpoints.read_all(connection)]}
+
+
+@router.post("", status_code=201, summary="Tell another endpoint of orders")
+async def add_hook(operator: Admin, asked: NewHook, request: Request, response: Response) -> dict[str, Any]:
+    """Answers its signing secret, once. By https, to a public address."""
+    room = _room(request)
+    if not (asked.url.startswith("https://") or room.settings.hook_loopback):
+        raise HookUrlRefused("Webhooks are sent by https only.")
+    try:
+        await room.sender.check(asked.url)
+    except AddressRefused as refused:
+        raise HookUrlRefused(str(refused)) from refused
+    response.headers["cache-control"] = "no-store"
+    return as_json(await endpoints.add(room.engine, asked, actor=operator.name))
+
+
+@router.delete("/{hook_id}", status_code=204, summary="Tell an endpoint no more")
+async def remove_hook(operator: Admin, hook_id: HookIdPath, reason: Reason, request: Request) -> None:
+    await endpoints.remove(_room(request).engine, hook_id, actor=operator.name, reason=reason)
+
+
+@router.post("/{hook_id}/enable", summary="Send to a disabled endpoint again")
+async def enable_hook(operator: Admin, hook_id: HookIdPath, why: Why, request: Request) -> dict[str, Any]:
+    room = _room(request)
+    row = await endpoints.enable(room.engine, hook_id, actor=operator.name, reason=why.reason)
+    room.couriers.wake()
+    return as_json(row)
+
+
+@router.get("/{hook_id}/deliveries", summary="What was sent to an endpoint, and what came of it")
+async def list_deliveries(
+    request: Request, operator: Viewer, hook_id: HookIdPath, status: DeliveryStatus | None = None, page: Page = 1,
+    page_size: PageSize = 50,
+) -> dict[str, Any]:  # fmt: skip
+    async with _room(request).engine.connect() as connection:
+        found = await endpoints.deliveries(connection, hook_id, status=status, page=page, page_size=page_size)
+    return {"page": page, "page_size": page_size, "deliveries": [as_json(row) for row in found]}
+
+
+@router.post("/deliveries/{delivery_id}/resend", status_code=202, summary="Send one again, now")
+async def resend(operator: AnOperator, delivery_id: DeliveryIdPath, why: Why, request: Request) -> dict[str, Any]:
+    room = _room(request)
+    row = await endpoints.resend(room.engine, delivery_id, actor=operator.name, reason=why.reason)
+    room.couriers.wake()
+    return as_json(row)
