@@ -8,7 +8,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from services.orders import admin, api, internal
+from services.orders import admin, api, events, internal, reminders, tickets_admin, tickets_api
 from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.cashier import Cashier
@@ -16,17 +16,21 @@ from services.orders.checkout import Checkout
 from services.orders.frames import Repeater
 from services.orders.jobs import Jobs
 from services.orders.look import LOOK
+from services.orders.mail import Postman
 from services.orders.openapi import document_hot_calls
 from services.orders.payments.provider import Provider
 from services.orders.payments.sandbox import Sandbox
 from services.orders.placing import Placing
+from services.orders.printing import Printer
 from services.orders.room import Room
 from services.orders.settings import Settings
+from services.orders.smtp import server_of, session
 from services.orders.stock import Stock
 from services.orders.tables import outbox, outbox_lease
 from services.orders.till import Failpoint, no_failpoint
 from services.orders.webhooks import WEBHOOK, Inbox
 from services.orders.workers import Workers
+from services.orders.writing import Writer
 from shared import http, postgres, redis
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
@@ -38,6 +42,7 @@ from shared.service import Checks, create_service
 from shared.tokens import PassReader
 from shared.user_jwt import signed_in
 
+MAIL_TURN_S = 1.0
 LOCK_TIMEOUT_MS = 2000  # a request with the same key waits no longer for the first
 
 
@@ -61,11 +66,18 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             loops.keep(lambda: room.jobs.listen(room.workers.wake), name="orders.jobs")
             loops.keep(room.workers.run, name="orders.workers")
             loops.every(settings.lease_s / 3, room.workers.renew, name="orders.leases")
+            if settings.smtp_url is not None:
+                postman = _postman(room, settings.smtp_url.get_secret_value())
+                loops.every(MAIL_TURN_S, postman.turn, name="orders.mail")
+                loops.every(3600, postman.forget, name="orders.mail_forget")
             yield
 
     app = create_service(
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
-        routers=[api.router, admin.router], internal_routers=[internal.router], meter=meter,
+        routers=[
+            api.router, tickets_api.router, reminders.router, admin.router, events.router, tickets_admin.router,
+        ],
+        internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
     document_hot_calls(app)
@@ -96,7 +108,17 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     callers = Callers(passes, settings.order_token_keys, users)
     keys = settings.order_token_keys, settings.customer_keys
     checkout = Checkout(engine, book, stock, placing, providers, workers, *keys)
-    return Room(settings, engine, book, cache, callers, checkout, workers, jobs, inbox, providers)
+    printer = Printer(
+        at_once=settings.prints_at_once, waiting_max=settings.prints_waiting_max, font=settings.print_font
+    )
+    stack.callback(printer.close)
+    return Room(settings, engine, book, cache, callers, checkout, workers, jobs, inbox, providers, stock, printer)
+
+
+def _postman(room: Room, smtp_url: str) -> Postman:
+    settings = room.settings
+    connect = partial(session, server_of(smtp_url), starttls=settings.smtp_starttls, timeout_s=settings.smtp_timeout_s)
+    return Postman(room.engine, Writer(room.book, room.stock, room.printer, settings), settings, connect)
 
 
 async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:

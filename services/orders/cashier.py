@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from services.orders.book import Book
 from services.orders.changes import Change, Lease, LeaseLost, Rest
@@ -16,7 +17,7 @@ from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES,
 from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Provider, Refused
 from services.orders.refunds import OVERSELL, status_after
 from services.orders.settings import Settings
-from services.orders.states import LIVE
+from services.orders.states import LIVE, SALE
 from services.orders.steps import Order, Step, next_step
 from services.orders.stock import Stock
 from services.orders.till import Failpoint, Till, no_failpoint
@@ -50,7 +51,8 @@ class Cashier:
             "send_refund": self._send_refund, "confirm": self._confirm, "charge": till.charge, "look": till.look,
             "cancel_charge": till.cancel_charge, "give_up_attempt": till.give_up_attempt, "cancel": self._cancel,
             "expire": self._expire, "release": self._release, "own_up": self._own_up, "retake": self._retake,
-            "refund": self._ask_refunds, "close_refunded": self._close_refunded, "review": self._review,
+            "refund": self._ask_refunds, "close_refunded": self._close_refunded, "issue": self._issue,
+            "review": self._review,
         }  # fmt: skip
 
     async def settle(self, lease: Lease) -> None:
@@ -155,11 +157,23 @@ class Cashier:
         after = replace(
             seen, status="confirmed", charge_ref=charge_ref, end_reason=None, ended_at_ms=seen.now_ms, look_due=False
         )
+        self._mail(change, "confirmed")
+        if after.paid:
+            change.issue(status="confirmed")
+            after = replace(after, fulfilled_at_ms=seen.now_ms)
         if self._next(after) == "wait":
             change.rest = Rest(due_in_s=self._next_due_s(after))
         await self._book.write(change)
         ORDERS.labels("confirmed").inc()
         return change.rest is not None
+
+    async def _issue(self, lease: Lease, seen: Order) -> None:
+        await self._book.write(Change(lease, seen).issue(status=seen.status))
+
+    def _mail(self, change: Change, kind: str, **facts: Any) -> None:
+        """Where no mail is sent none is owed: it would all go out on the day somebody sets a server."""
+        if self._settings.smtp_url is not None:
+            change.mail(kind, **facts)
 
     async def _cancel(self, lease: Lease, seen: Order) -> None:
         await self._end(lease, seen, to="cancelled", reason=seen.end_reason or "provider")
@@ -208,6 +222,11 @@ class Cashier:
                 "refund", refund.provider, amount_minor=refund.amount_minor, currency=refund.currency,
                 charge_ref=refund.charge_ref, provider_ref=refund_ref,
             )  # fmt: skip
+            if seen.status in SALE:
+                kind = "oversold" if refund.reason == OVERSELL else "refunded"
+                self._mail(change, kind, about=str(refund.id), amount_minor=refund.amount_minor)
+            if status == "refunded":
+                change.void_tickets(reason=refund.reason)
             if status:
                 change.order(to=status, **({"end_reason": OVERSELL} if refund.reason == OVERSELL else {}))
                 change.command("refund")
@@ -216,7 +235,9 @@ class Cashier:
         await self._book.write(change)
 
     async def _close_refunded(self, lease: Lease, seen: Order) -> None:
-        await self._book.write(Change(lease, seen).order(to="refunded").tell("refunded", status="refunded"))
+        change = Change(lease, seen).order(to="refunded").tell("refunded", status="refunded")
+        self._mail(change, "late", amount_minor=seen.total_minor)
+        await self._book.write(change)
         ORDERS.labels("refunded").inc()
 
 

@@ -15,6 +15,7 @@ from services.orders.payments.provider import ProviderCharge
 from services.orders.refunds import row_of
 from services.orders.states import attempt_after, may_become
 from services.orders.steps import Attempt, Charge, Order
+from services.orders.tickets import admissions
 from shared.contracts.events import Event
 from shared.postgres import LEDGER_AWAY, AsyncEngine, DBAPIError, statement
 
@@ -56,7 +57,7 @@ class Change:
     parts: dict[str, list[Row]] = field(default_factory=dict)
 
     def order(self, *, to: str | None = None, **sets: Any) -> "Change":
-        """Sets `end_reason` and `charge_ref` to a value; `confirmed`, `ended`, `released` mean now."""
+        """Sets `end_reason` and `charge_ref` to a value; `confirmed`, `fulfilled`, `ended`, `released` mean now."""
         if to is not None:
             assert may_become(self.seen.status, to), f"{self.seen.status} never becomes {to}"
             self.sets["status"] = to
@@ -104,6 +105,23 @@ class Change:
     def finish_refund(self, refund_id: int, *, status: str) -> "Change":
         return self._part("refunds_done", id=refund_id, status=status)
 
+    def issue(self, *, status: str) -> "Change":
+        """The tickets of the order, each once however often it is written."""
+        self.order(fulfilled=True).tell("fulfilled", status=status)
+        for admission in admissions(self.seen):
+            self._part("tickets", **admission._asdict())
+        return self
+
+    def void_tickets(self, *, reason: str) -> "Change":
+        """All that were issued admit nobody any more."""
+        return self._part("tickets_voided", reason=reason)
+
+    def mail(self, kind: str, *, about: str = "", **facts: Any) -> "Change":
+        """A mail to the customer is owed; `about` tells two of a kind apart."""
+        key = ":".join(filter(None, (kind, self.seen.reference, about)))
+        address, event_id = self.seen.customer_email, self.seen.event_id
+        return self._part("mails", mail_key=key, kind=kind, address=address, event_id=event_id, **facts)
+
     def tell(self, kind: str, *, status: str, **after: Any) -> "Change":
         """Tells the suite what became of the order, in the transaction that made it so."""
         event = order_event(self.seen, kind, status=status, **after)
@@ -123,7 +141,9 @@ class Change:
         }  # fmt: skip
 
 
-PARTS = ("attempts", "money", "commands", "refunds_asked", "refunds_done", "events")
+PARTS = (
+    "attempts", "money", "commands", "refunds_asked", "refunds_done", "events", "tickets", "tickets_voided", "mails"
+)  # fmt: skip
 
 
 async def write(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | None]:

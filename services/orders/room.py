@@ -7,7 +7,9 @@ from services.orders.callers import Callers
 from services.orders.checkout import Checkout
 from services.orders.jobs import Jobs
 from services.orders.payments.provider import Provider
+from services.orders.printing import Printer
 from services.orders.settings import Settings
+from services.orders.stock import Stock
 from services.orders.webhooks import Inbox
 from services.orders.workers import Workers
 from shared.postgres import AsyncEngine
@@ -28,3 +30,5 @@ class Room:
     jobs: Jobs
     inbox: Inbox
     providers: dict[str, Provider]
+    stock: Stock
+    printer: Printer

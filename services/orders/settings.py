@@ -1,11 +1,20 @@
 """What can be set about orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
 
-from pydantic import Field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
+from services.orders.smtp import readable_address, server_of
 from shared.auth import AdminKeys, AdminKeysSetting
 from shared.settings import Keys, ServiceSettings, development_keys
 from shared.tokens import b64
+
+
+def _server(url: SecretStr) -> SecretStr:
+    server_of(url.get_secret_value())
+    return url
 
 
 class Settings(ServiceSettings):
@@ -27,6 +36,9 @@ class Settings(ServiceSettings):
     sandbox_webhook_keys: Keys = Field(
         default_factory=lambda: development_keys("sandbox-webhook"),
         description="Verify the sandbox's webhooks; the secret it signs with is the key in base64url.",
+    )
+    ticket_keys: Keys = Field(
+        default_factory=lambda: development_keys("ticket"), description="Sign tickets, newest first: Ed25519 seeds."
     )
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="name:role:secret[,…]")
     secure_cookies: bool = Field(False, description="Cookies travel by https only.")
@@ -50,6 +62,28 @@ class Settings(ServiceSettings):
     inline_max: int = Field(8, ge=0, le=256, description="Requests that may settle their order themselves at once.")
     inline_wait_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
     load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")
+
+    public_url: str = Field("http://localhost:8000", pattern=r"^https?://[^\s/]+$", description="As fans type it.")
+    ticket_window_s: int = Field(0, ge=0, le=3600, description="Codes of tickets move this often; 0: they stand still.")
+    prints_at_once: int = Field(2, ge=1, le=16, description="PDFs that one process draws at once.")
+    prints_waiting_max: int = Field(50, ge=1, le=1000, description="PDFs that may wait for it.")
+    print_font: Path | None = Field(None, description="A TrueType font for names beyond Latin-1.")
+    seller: str = Field("", max_length=500, description="Who sells, on receipts: name, address, tax number.")
+
+    smtp_url: Annotated[SecretStr, AfterValidator(_server)] | None = Field(
+        None, description="smtp://user:password@host:587 or smtps://…; nothing: no mail is written."
+    )
+    smtp_starttls: Literal["auto", "always", "never"] = Field(
+        "auto", description="auto: if the server offers it, and always before a password is sent."
+    )
+    smtp_timeout_s: float = Field(20.0, gt=0, le=120, description="For each word with the mail server.")
+    mail_from: Annotated[str, AfterValidator(readable_address)] = Field(
+        "Onsale <tickets@localhost>", description="Who mail is from."
+    )
+    mails_per_s: int = Field(10, ge=1, le=1000, description="Mails one process sends in a second, at most.")
+    mail_retry_first_s: float = Field(30.0, gt=0, le=3600, description="First pause after a failure; doubles.")
+    mail_tickets: bool = Field(False, description="Tickets are attached to the confirmation as PDF.")
+    remind_before_s: int = Field(120, ge=10, le=3600, description="Reminders come so long before a hold ends.")
 
     @property
     def sandbox_webhook_secrets(self) -> tuple[str, ...]:
