@@ -10,17 +10,19 @@ from services.orders.smtp import readable_address, server_of
 from shared.auth import AdminKeys, AdminKeysSetting
 from shared.settings import Keys, ServiceSettings, development_keys
 from shared.tokens import b64
+from shared.user_settings import Maybe
 
 
-def _server(url: SecretStr) -> SecretStr:
-    server_of(url.get_secret_value())
+def _server(url: SecretStr | None) -> SecretStr | None:
+    if url is not None:
+        server_of(url.get_secret_value())
     return url
 
 
 class Settings(ServiceSettings):
     """Defaults suit a laptop with the sandbox provider."""
 
-    model_config = SettingsConfigDict(env_prefix="ORDERS_", frozen=True, arbitrary_types_allowed=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="ORDERS_", hide_input_in_errors=True)
 
     order_token_keys: Keys = Field(
         default_factory=lambda: development_keys("order-token"),
@@ -70,7 +72,7 @@ class Settings(ServiceSettings):
     print_font: Path | None = Field(None, description="A TrueType font for names beyond Latin-1.")
     seller: str = Field("", max_length=500, description="Who sells, on receipts: name, address, tax number.")
 
-    smtp_url: Annotated[SecretStr, AfterValidator(_server)] | None = Field(
+    smtp_url: Annotated[SecretStr | None, AfterValidator(_server), Maybe] = Field(
         None, description="smtp://user:password@host:587 or smtps://…; nothing: no mail is written."
     )
     smtp_starttls: Literal["auto", "always", "never"] = Field(
