@@ -7,18 +7,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
-from email.policy import SMTP
+from email.policy import EmailPolicy
 from email.utils import format_datetime
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
 from services.orders.amounts import money
 from services.orders.events import Show
+from services.orders.smtp import mailbox
 
 SUBJECT_MAX_CHARS = 150
 OrderKind = Literal["confirmed", "refunded", "oversold", "late"]
 HoldKind = Literal["remind", "hold_over"]
 PROOF = "Your order page is your receipt and has your tickets; keep its address to yourself."
+
+
+class Wire(EmailPolicy):
+    """As mail travels; an address or an id in a header is never broken, which the library would do past 78 signs."""
+
+    def fold_binary(self, name: str, value: Any) -> bytes:
+        return f"{name}: {value}\r\n".encode("ascii") if name in WHOLE else super().fold_binary(name, value)
+
+
+WHOLE = ("Message-ID", "List-Unsubscribe")
+WIRE = Wire(linesep="\r\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +82,9 @@ def of_hold(kind: HoldKind, show: Show, *, link: str, stop: str) -> Letter:
 
 def message(letter: Letter, *, sender: Address, to: str, message_id: str, at: datetime) -> EmailMessage:
     """As it travels; the same letter gives the same `Message-ID`. Raises `ValueError` for an address that is none."""
-    mail = EmailMessage(policy=SMTP)
+    mail = EmailMessage(policy=WIRE)
     mail["From"] = sender
-    mail["To"] = Address(addr_spec=to)
+    mail["To"] = mailbox(to)
     mail["Subject"] = one_line(letter.subject)
     mail["Date"] = format_datetime(at)
     mail["Message-ID"] = message_id

@@ -95,7 +95,7 @@ class Postman:
         sender = address_of(self.settings.mail_from).addr_spec
         try:
             async with asyncio.timeout(HAND_IN_S):
-                await client.send_message(message, sender=sender, recipients=[one.address])
+                await client.sendmail(sender, [message["To"].addresses[0].addr_spec], message.as_bytes())
         except aiosmtplib.SMTPRecipientsRefused as refused:
             await self._refused(one, refused.recipients[0])
         except (aiosmtplib.SMTPDataError, aiosmtplib.SMTPSenderRefused) as refused:

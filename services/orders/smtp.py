@@ -4,6 +4,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from email.errors import HeaderParseError
 from email.headerregistry import Address
 from email.utils import parseaddr
 from typing import Literal
@@ -51,6 +52,15 @@ def address_of(text: str) -> Address:
     if not bare or any(not sign.isprintable() for sign in text):
         raise ValueError("a sender is `Name <box@host>`")
     return Address(display_name=name, addr_spec=bare)
+
+
+def mailbox(text: str) -> Address:
+    """Whom mail is for: exactly one mailbox, its host as DNS writes it. Raises `ValueError`."""
+    local, _, host = text.rpartition("@")
+    try:
+        return Address(addr_spec=f"{local}@{host.encode('idna').decode()}")
+    except (ValueError, IndexError, HeaderParseError) as broken:
+        raise ValueError("this is not one mailbox") from broken
 
 
 @asynccontextmanager
