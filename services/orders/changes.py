@@ -112,9 +112,9 @@ class Change:
             self._part("tickets", **admission._asdict())
         return self
 
-    def void_tickets(self, *, reason: str) -> "Change":
-        """All that were issued admit nobody any more."""
-        return self._part("tickets_voided", reason=reason)
+    def void_tickets(self, *, reason: str, line_no: int | None = None, beyond: int = 0) -> "Change":
+        """Tickets admit nobody any more: those of this line, or of all, but the first so many."""
+        return self._part("tickets_voided", reason=reason, line_no=line_no, beyond=beyond)
 
     def mail(self, kind: str, *, about: str = "", **facts: Any) -> "Change":
         """A mail to the customer is owed; `about` tells two of a kind apart."""

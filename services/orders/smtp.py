@@ -51,7 +51,8 @@ def address_of(text: str) -> Address:
     name, bare = parseaddr(text)
     if not bare or any(not sign.isprintable() for sign in text):
         raise ValueError("a sender is `Name <box@host>`")
-    return Address(display_name=name, addr_spec=bare)
+    box = mailbox(bare)
+    return Address(display_name=name, username=box.username, domain=box.domain)
 
 
 def mailbox(text: str) -> Address:

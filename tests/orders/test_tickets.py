@@ -9,6 +9,7 @@ import orjson
 import pytest
 from pypdf import PdfReader
 
+from services.orders.changes import Change, Lease, Rest, write
 from services.orders.events import apply
 from services.orders.printing import Printer, TicketPage
 from services.orders.tickets import ticket_id
@@ -114,6 +115,16 @@ async def test_what_was_given_back_admits_nobody_and_scanners_hear_of_it(shop):
     assert {(row["status"], row["void_reason"]) for row in rows} == {("valid", ""), ("void", "'=show moved")}
     viewer = {"authorization": f"Bearer {VIEWER_SECRET}"}
     assert (await shop.http.get(f"{path}.json", headers=viewer)).status_code == 403
+
+
+async def test_one_of_several_tickets_is_given_back(shop):
+    reference = await bought(shop)
+    engine = shop.app.state.room.book.engine
+    await shop.run("UPDATE orders.\"order\" SET due_at = now() + interval '1 h', lease = 'me', lease_until = now()")
+    change = Change(Lease(reference, "me", 9), await shop.row(reference), rest=Rest(due_in_s=None))
+    assert await write(engine, [change.void_tickets(reason="asked", line_no=2, beyond=1)]) == [None]
+    told = (await get(shop, f"/orders/{reference}/tickets")).json()["tickets"]
+    assert [(t["section_id"], t["status"]) for t in told] == [("A", "valid"), ("GA1", "valid"), ("GA1", "void")]
 
 
 async def test_tickets_and_receipt_print(shop):

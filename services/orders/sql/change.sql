@@ -90,9 +90,11 @@ WITH asked AS (
 ), tickets_voided AS (
     UPDATE orders.ticket t
     SET void_at = clock_timestamp(), void_reason = v.reason
-    FROM jsonb_to_recordset(CAST(:tickets_voided AS jsonb)) AS v(reference text, reason text)
+    FROM jsonb_to_recordset(CAST(:tickets_voided AS jsonb)) AS v(reference text, reason text, line_no integer,
+        beyond integer)
     JOIN changed c ON c.reference = v.reference
-    WHERE t.reference = v.reference AND t.void_at IS NULL
+    WHERE t.reference = v.reference AND t.void_at IS NULL AND t.n > v.beyond
+        AND (v.line_no IS NULL OR t.line_no = v.line_no)
 ), mails AS (
     INSERT INTO orders.mail (mail_key, kind, address, event_id, reference, amount_minor)
     SELECT m.mail_key, m.kind, m.address, m.event_id, m.reference, m.amount_minor
