@@ -81,7 +81,7 @@ def of_hold(kind: HoldKind, show: Show, *, link: str, stop: str) -> Letter:
 
 
 def message(letter: Letter, *, sender: Address, to: str, message_id: str, at: datetime) -> EmailMessage:
-    """As it travels; the same letter gives the same `Message-ID`. Raises `ValueError` for an address that is none."""
+    """As it travels; the same letter gives the same `Message-ID`. Raises `NoMailbox`."""
     mail = EmailMessage(policy=WIRE)
     mail["From"] = sender
     mail["To"] = mailbox(to)

@@ -21,7 +21,7 @@ from sqlalchemy import delete, func, update
 from services.orders.metrics import MAILS
 from services.orders.paper_tables import mail as mail_table
 from services.orders.settings import Settings
-from services.orders.smtp import address_of
+from services.orders.smtp import NoMailbox, address_of
 from services.orders.writing import NoLongerTrue, NotYet, Owed, Writer
 from shared.logs import data
 from shared.postgres import AsyncEngine, statement
@@ -62,10 +62,13 @@ class Postman:
             await self._mark(one, due_at=wait.until)
         except NoLongerTrue as why:
             await self._give_up(one, str(why), outcome="not-true")
-        except ValueError as broken:  # the address
+        except NoMailbox as broken:
             await self._give_up(one, str(broken), outcome="refused")
         except Problem as away:
             await self._later(one, away)
+        except Exception as broken:  # one that cannot be written must not stop the others
+            log.exception("mail.not_written", extra=data(mail_key=one.mail_key))
+            await self._later(one, broken)
         return None
 
     def _message_id(self, one: Owed) -> str:

@@ -15,6 +15,10 @@ import aiosmtplib
 PORTS = {"smtp": 587, "smtps": 465}
 
 
+class NoMailbox(ValueError):
+    """This is not one mailbox."""
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """Where mail is handed in."""
@@ -56,12 +60,12 @@ def address_of(text: str) -> Address:
 
 
 def mailbox(text: str) -> Address:
-    """Whom mail is for: exactly one mailbox, its host as DNS writes it. Raises `ValueError`."""
+    """Whom mail is for: exactly one mailbox, its host as DNS writes it. Raises `NoMailbox`."""
     local, _, host = text.rpartition("@")
     try:
         return Address(addr_spec=f"{local}@{host.encode('idna').decode()}")
     except (ValueError, IndexError, HeaderParseError) as broken:
-        raise ValueError("this is not one mailbox") from broken
+        raise NoMailbox("not one mailbox") from broken
 
 
 @asynccontextmanager

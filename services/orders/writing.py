@@ -62,7 +62,7 @@ class Writer:
     settings: Settings
 
     async def write(self, owed: Owed, *, message_id: str) -> EmailMessage:
-        """Raises `NotYet`, `NoLongerTrue`, `ValueError` for a bad address, and what neighbours raise."""
+        """Raises `NotYet`, `NoLongerTrue`, `NoMailbox`, and what neighbours raise."""
         show = await events.read(self.book.engine, owed.event_id)
         letter = await (self._of_order(owed, show) if owed.reference else self._of_hold(owed, show))
         sender = address_of(self.settings.mail_from)

@@ -129,7 +129,7 @@ async def test_a_refund_and_late_money_that_went_back_are_told(quiet, mailbox):
     asked = {"json": {"reason": "show moved"}, "headers": {"authorization": f"Bearer {ADMIN_SECRET}"}}
     assert (await quiet.http.post(f"/admin/orders/orders/{reference}/refund", **asked)).is_success
     await quiet.settled(reference, "refunded")
-    late = await quiet.order(method="late_success")
+    late = await quiet.order(method="success_after_cancel")
     await wait_until(lambda: quiet.attempt_is(late, "processing"))
     quiet.holds.taken.add((await quiet.row(late)).reservation_id)
     await quiet.expire(late)

@@ -148,6 +148,7 @@ async def test_tickets_and_receipt_print(shop):
 async def test_nobody_else_sees_tickets_and_a_mails_link_opens_the_order_here(shop):
     reference = await bought(shop)
     token = sign_order_token(shop.settings.order_token_keys, reference)
+    shop.http.cookies.clear()
     one = f"/orders/{reference}/tickets/{ticket_id(reference, 1, 1)}.svg"
     for path in (
         f"/orders/{reference}/tickets",

@@ -64,9 +64,9 @@ def _ticket() -> None:
         sa.ForeignKeyConstraint(
             ["reference", "line_no"],
             ["orders.order_line.reference", "orders.order_line.line_no"],
-            name="fk_ticket_reference",
+            name="fk_ticket_reference_line_no",
         ),
-        sa.UniqueConstraint("event_id", "ticket_id", name="uq_ticket_event_id"),
+        sa.UniqueConstraint("event_id", "ticket_id", name="uq_ticket_event_id_ticket_id"),
         schema=SCHEMA,
     )
 
