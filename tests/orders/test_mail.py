@@ -11,15 +11,24 @@ from tests.orders.shop import ADMIN_SECRET, Shop
 from tests.support.wait import wait_until
 
 
-async def confirmed(shop: Shop, how_many: int = 1) -> list[str]:
-    references = [await shop.order() for _ in range(how_many)]
-    for reference in references:
-        await shop.settled(reference, "confirmed")
-    return references
+async def confirmed(shop: Shop) -> str:
+    reference = await shop.order()
+    await shop.settled(reference, "confirmed")
+    return reference
+
+
+async def owed(shop: Shop, how_many: int) -> None:
+    """So many mails, though of one order."""
+    await confirmed(shop)
+    await shop.run(
+        "INSERT INTO orders.mail (mail_key, kind, address, event_id, reference)"
+        " SELECT mail_key || n, kind, address, event_id, reference FROM orders.mail, generate_series(2, :n) AS n",
+        n=how_many,
+    )
 
 
 async def test_a_confirmation_leads_to_the_order_page_and_says_nothing_a_buyer_typed(quiet, mailbox):
-    [reference] = await confirmed(quiet)
+    reference = await confirmed(quiet)
     await postman(quiet).turn()
     [taken] = mailbox.taken
     assert mailbox.envelopes == [("tickets@localhost", ["ada@example.org"])]
@@ -42,7 +51,7 @@ async def test_a_confirmation_leads_to_the_order_page_and_says_nothing_a_buyer_t
 
 
 async def test_what_is_refused_for_now_comes_later_with_the_same_id(quiet, mailbox):
-    [reference] = await confirmed(quiet)
+    reference = await confirmed(quiet)
     mailbox.words = ["451 not now"]
     await postman(quiet).turn()
     tries, sent, given_up, error = (await rows(quiet))[f"confirmed:{reference}"]
@@ -69,7 +78,7 @@ async def test_a_lost_answer_means_the_same_mail_once_more_with_the_same_id(quie
 
 
 async def test_what_is_refused_for_good_is_given_up(quiet, mailbox):
-    [reference] = await confirmed(quiet)
+    reference = await confirmed(quiet)
     mailbox.refused = {"ada@example.org": "550 nobody of this name"}
     await postman(quiet).turn()
     await due_again(quiet)
@@ -80,7 +89,7 @@ async def test_what_is_refused_for_good_is_given_up(quiet, mailbox):
 
 
 async def test_a_dropped_connection_costs_one_mail_a_try_and_the_others_nothing(quiet, mailbox):
-    await confirmed(quiet, 3)
+    await owed(quiet, 3)
     mailbox.words = [None, DROP]
     await postman(quiet).turn()
     assert len(mailbox.taken) == 2
@@ -91,7 +100,7 @@ async def test_a_dropped_connection_costs_one_mail_a_try_and_the_others_nothing(
 
 async def test_while_the_server_is_away_nothing_is_lost_and_after_a_day_it_is_given_up(quiet, mailbox):
     away = postman(quiet, "smtp://127.0.0.1:9")
-    await confirmed(quiet, 2)
+    await owed(quiet, 2)
     await away.turn()
     assert {row[:3] for row in (await rows(quiet)).values()} == {(1, False, False)}
     await due_again(quiet)
@@ -107,7 +116,7 @@ async def test_while_the_server_is_away_nothing_is_lost_and_after_a_day_it_is_gi
 
 
 async def test_two_postmen_take_no_mail_twice_and_no_more_than_they_may_in_a_second(quiet, mailbox):
-    await confirmed(quiet, 7)
+    await owed(quiet, 7)
     both = asyncio.Event()
 
     async def until_both_hand_in() -> None:
@@ -125,7 +134,7 @@ async def test_two_postmen_take_no_mail_twice_and_no_more_than_they_may_in_a_sec
 
 
 async def test_a_refund_and_late_money_that_went_back_are_told(quiet, mailbox):
-    [reference] = await confirmed(quiet)
+    reference = await confirmed(quiet)
     asked = {"json": {"reason": "show moved"}, "headers": {"authorization": f"Bearer {ADMIN_SECRET}"}}
     assert (await quiet.http.post(f"/admin/orders/orders/{reference}/refund", **asked)).is_success
     await quiet.settled(reference, "refunded")
