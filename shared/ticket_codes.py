@@ -65,7 +65,8 @@ def read_ticket(keys: Mapping[str, Ed25519PublicKey], code: str) -> Ticket:
         key.verify(unb64(parts[8]), ".".join(parts[:8]).encode())
     except (InvalidSignature, ValueError) as forged:
         raise BadTicket("its signature is wrong") from forged
-    return Ticket(*parts[2:7], window_s=int(parts[7]))
+    event_id, ticket_id, section_id, seat_id, order, window_s = parts[2:8]
+    return Ticket(event_id, ticket_id, section_id, seat_id, order, int(window_s))
 
 
 def require_beat(ticket: Ticket, secret: bytes, code: str, *, at_s: float) -> None:

@@ -242,5 +242,6 @@ async def mailbox() -> AsyncIterator[Mailbox]:
 async def quiet(rooms: Rooms, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """A shop that owes mail and whose postman walks only when a test says so."""
     monkeypatch.setattr("services.orders.app.MAIL_TURN_S", 3600.0)
-    fields = {"public_url": "https://shop.test", "mail_retry_first_s": 3600.0, "mails_per_s": 5}
-    return await rooms.open(smtp_url=mailbox.url, **fields)
+    return await rooms.open(
+        smtp_url=mailbox.url, public_url="https://shop.test", mail_retry_first_s=3600.0, mails_per_s=5
+    )

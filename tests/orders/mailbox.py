@@ -53,13 +53,12 @@ class Mailbox:
             await self.pause()
         word = self.words.pop(0) if self.words else None
         if word == DROP:
-            assert server.transport is not None
-            server.transport.abort()
+            _abort(server)
             return "421 gone"
         if word is not None:
             return word
         assert isinstance(envelope.content, bytes)
-        self.taken.append(message_from_bytes(envelope.content, policy=default))  # type: ignore[arg-type]
+        self.taken.append(message_from_bytes(envelope.content, policy=default))
         self.envelopes.append((envelope.mail_from or "", envelope.rcpt_tos))
         return "250 taken"
 
@@ -81,8 +80,12 @@ class Mailbox:
             server.close()
             await server.wait_closed()
             for one in made:
-                if one.transport is not None:
-                    one.transport.abort()
+                _abort(one)
+
+
+def _abort(server: SMTP) -> None:
+    if isinstance(server.transport, asyncio.WriteTransport):
+        server.transport.abort()
 
 
 def postman(shop: Shop, url: str | None = None) -> Postman:
@@ -92,11 +95,11 @@ def postman(shop: Shop, url: str | None = None) -> Postman:
     return Postman(room.engine, Writer(room.book, room.stock, room.printer, room.settings), room.settings, connect)
 
 
-async def rows(shop: Shop) -> dict[str, tuple[int, bool, bool, str | None]]:
+async def rows(shop: Shop) -> dict[str, tuple[int, bool, bool, str]]:
     """By key: tries, whether sent, whether given up, and why."""
     async with shop.app.state.room.engine.connect() as connection:
         return {
-            row.mail_key: (row.tries, row.sent_at is not None, row.given_up_at is not None, row.error)
+            row.mail_key: (row.tries, row.sent_at is not None, row.given_up_at is not None, row.error or "")
             for row in await connection.execute(select(mail))
         }
 

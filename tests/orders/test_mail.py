@@ -47,7 +47,7 @@ async def test_a_confirmation_leads_to_the_order_page_and_says_nothing_a_buyer_t
     await due_again(quiet)
     await postman(quiet).turn()
     assert mailbox.tried == 1
-    assert (await rows(quiet))[f"confirmed:{reference}"] == (0, True, False, None)
+    assert (await rows(quiet))[f"confirmed:{reference}"] == (0, True, False, "")
 
 
 async def test_what_is_refused_for_now_comes_later_with_the_same_id(quiet, mailbox):
@@ -64,7 +64,7 @@ async def test_what_is_refused_for_now_comes_later_with_the_same_id(quiet, mailb
     await due_again(quiet)
     await postman(quiet).turn()
     assert (mailbox.tried, len(mailbox.taken)) == (3, 1)
-    assert (await rows(quiet))[f"confirmed:{reference}"] == (2, True, False, None)
+    assert (await rows(quiet))[f"confirmed:{reference}"] == (2, True, False, "")
 
 
 async def test_a_lost_answer_means_the_same_mail_once_more_with_the_same_id(quiet, mailbox):
@@ -94,7 +94,7 @@ async def test_a_dropped_connection_costs_one_mail_a_try_and_the_others_nothing(
     await postman(quiet).turn()
     assert len(mailbox.taken) == 2
     assert sorted((await rows(quiet)).values(), key=str) == sorted(
-        [(0, True, False, None), (0, True, False, None), (1, False, False, _any_error(await rows(quiet)))], key=str
+        [(0, True, False, ""), (0, True, False, ""), (1, False, False, _any_error(await rows(quiet)))], key=str
     )
 
 
@@ -163,5 +163,5 @@ async def test_without_a_server_no_mail_is_owed(shop):
     assert await rows(shop) == {}
 
 
-def _any_error(told: dict[str, tuple[int, bool, bool, str | None]]) -> str | None:
+def _any_error(told: dict[str, tuple[int, bool, bool, str]]) -> str:
     return next(error for _, sent, _, error in told.values() if not sent)

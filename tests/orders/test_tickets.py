@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 import pytest
@@ -29,7 +30,7 @@ from tests.support.wait import wait_until
 PUBLISHED = orjson.dumps(jwks(development_keys("ticket").public()))
 KEYS = {key.kid or "": key.key for key in parse(PUBLISHED, ("EdDSA",))}
 OPERATOR = {"authorization": f"Bearer {ADMIN_SECRET}"}
-SHOW = {
+SHOW: dict[str, Any] = {
     "event_id": EVENT, "name": "The Ünited States of Mind", "venue": "Big Hall", "currency": "EUR",
     "starts_at": "2030-05-04T20:00:00+02:00",
     "sections": [

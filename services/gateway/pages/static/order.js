@@ -20,7 +20,7 @@ const WORDS = {
   expired: ["The order ran out of time", "Your tickets went back. If a payment arrives after all, it is refunded by itself."],
   review: ["We are looking into it", "The payment needs a human eye. Your tickets stay held; you need not do anything."],
   late_paid: ["Your payment came late", "We are checking whether your tickets are still free. If not, it is refunded by itself."],
-  partially_refunded: ["Partly refunded", "Some of your tickets were given back and refunded."],
+  partially_refunded: ["Partly refunded", "Part of what you paid is on its way back to you. Tickets with a code are still good."],
   refunded: ["Refunded", "The whole amount is on its way back to you."],
   oversold: ["Refunded: too many were sold", "We sold more tickets than there are, and yours were among the last. We are sorry. The whole amount is on its way back to you."],
 };

@@ -31,16 +31,18 @@ function withCodes({ tickets: all, window_s: windowS }, order) {
 
 function admission({ ticket_id: id, place, status }, order) {
   const [section, ...rest] = place.split(", ");
-  const words = [element("strong", {}, section), element("span", {}, rest.join(", "))];
+  const words = [element("strong", {}, section), element("span", {}, upperFirst(rest.join(", ")))];
   const alt = `The code to show at the door: ${place}`;
   const good = status === "valid";
   const code = good
     ? element("img", { class: "code", src: `/orders/${order.reference}/tickets/${id}.svg`, alt, width: 232, height: 232 })
-    : element("em", { class: "void" }, "Given back: not valid any more");
+    : element("em", { class: "void" }, "Given back: not valid");
   const node = element("li", { class: "ticket", "data-status": status }, ...words, code, element("code", {}, id));
   paint(node, order.event_id ?? "");
   return node;
 }
+
+const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function renew(image, windowS) {
   if (!image || document.hidden) return;
