@@ -24,23 +24,27 @@ BREAKS: dict[Purpose, str] = {
     "queue_token": "Every place in a line whose token it signed is lost to its fan: they must join again, at the end.",
     "pass": "Passes it signed are refused: fans who are choosing must fetch their pass again, and origins too.",
     "service": "Services that have not read the file yet are refused by the others for a moment.",
+    "ticket": "Printed tickets it signed are refused at the door: fans must show the order page, which signs anew.",
 }
 HASTE = {
     "queue_token": "A process that cannot read the file within seconds will refuse new tokens.",
     "pass": "Origins that keep our public keys for up to 5 minutes will refuse new passes until they look again.",
     "service": "A process that cannot read the file within seconds will be refused by the others.",
+    "ticket": "Scanners that have not loaded the public keys again will refuse new tickets.",
 }
 app = typer.Typer(no_args_is_help=True, help="Rotate the keys that tokens are signed with, while fans wait.")
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-Named = Literal["queue-token", "pass", "service"]
+Named = Literal["queue-token", "pass", "service", "ticket"]
 DataDir = Annotated[Path, typer.Option("--data-dir", help="The data directory of `onsale up`.")]
-PurposeName = Annotated[Named, typer.Argument(metavar="PURPOSE", help="queue-token, pass or service.")]
+PurposeName = Annotated[Named, typer.Argument(metavar="PURPOSE", help="queue-token, pass, service or ticket.")]
 DATA_DIR = Path(".onsale")
 
 
 def _purpose(name: Named) -> Purpose:
-    purposes: dict[Named, Purpose] = {"queue-token": "queue_token", "pass": "pass", "service": "service"}
+    purposes: dict[Named, Purpose] = {
+        "queue-token": "queue_token", "pass": "pass", "service": "service", "ticket": "ticket"
+    }  # fmt: skip
     return purposes[name]
 
 

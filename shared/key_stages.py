@@ -15,7 +15,7 @@ from shared.tokens import Keyring, b64, unb64
 JWKS_MAX_AGE_S = 300
 KEYS_MAX, HISTORY_MAX, FILE_MAX_BYTES = 16, 50, 100_000
 
-Purpose = Literal["queue_token", "pass", "service"]
+Purpose = Literal["queue_token", "pass", "service", "ticket"]
 Stage = Literal["announced", "signing", "retiring", "gone"]
 
 
@@ -30,6 +30,7 @@ OVERLAPS: dict[Purpose, Overlap] = {
     "queue_token": Overlap(announce_s=60, life_s=8 * 86_400),  # a browser keeps its token for a week
     "pass": Overlap(announce_s=2 * JWKS_MAX_AGE_S, life_s=2 * 86_400),  # a session is a day at most, a hold another
     "service": Overlap(announce_s=60, life_s=120),  # signatures are good for half a minute
+    "ticket": Overlap(announce_s=86_400, life_s=800 * 86_400),  # scanners load keys by hand; shows are years ahead
 }
 
 

@@ -26,6 +26,8 @@ FIELDS: dict[str, tuple[Purpose, Callable[[Keyring], Keyring]]] = {
     "pass_keys": ("pass", lambda ring: ring),
     "pass_public_keys": ("pass", Keyring.public),
     "service_keys": ("service", lambda ring: ring),
+    "ticket_keys": ("ticket", lambda ring: ring),
+    "ticket_public_keys": ("ticket", Keyring.public),
 }
 
 

@@ -31,6 +31,7 @@ ROUTES: tuple[Route, ...] = (
     Route(r"/events(/.*)?", "inventory"),
     Route(r"/orders(/.*)?", "orders"),
     Route(r"/webhooks/.*", "orders"),
+    Route(r"/reminders(/.*)?", "orders"),
     Route(r"/admin/queue/.*", "queue", private=True),
     Route(r"/admin/inventory/.*", "inventory", private=True),
     Route(r"/admin/orders(/.*)?", "orders", private=True),

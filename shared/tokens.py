@@ -281,7 +281,7 @@ def _pass(claims: dict[str, Any]) -> Pass:
 
 
 def jwks(public_keys: Keyring) -> dict[str, list[dict[str, str]]]:
-    """The public keys of passes as a JWK set (RFC 8037)."""
+    """The public keys of passes, or of tickets, as a JWK set (RFC 8037)."""
     return {
         "keys": [
             {"kty": "OKP", "crv": "Ed25519", "x": b64(raw), "kid": kid, "use": "sig", "alg": "EdDSA"}

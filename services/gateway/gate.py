@@ -126,3 +126,11 @@ async def public_keys(request: Request, response: Response) -> dict[str, list[di
     room: Room = request.app.state.room
     response.headers["cache-control"] = f"public, max-age={JWKS_MAX_AGE_S}"
     return jwks(room.settings.pass_public_keys)
+
+
+@router.get("/.well-known/ticket-keys.json", summary="Public keys of tickets")
+async def ticket_keys(request: Request, response: Response) -> dict[str, list[dict[str, str]]]:
+    """The JWK set scanners load before the doors open; tickets are verified without asking anybody."""
+    room: Room = request.app.state.room
+    response.headers["cache-control"] = f"public, max-age={JWKS_MAX_AGE_S}"
+    return jwks(room.settings.ticket_public_keys)

@@ -18,6 +18,9 @@ class Settings(ServiceSettings):
     pass_public_keys: Keys = Field(
         default_factory=lambda: development_keys("pass").public(), description="Public keys of passes, newest first."
     )
+    ticket_public_keys: Keys = Field(
+        default_factory=lambda: development_keys("ticket").public(), description="Public keys of tickets, newest first."
+    )
     secure_cookies: bool = Field(False, description="Cookies travel over HTTPS only.")
     queue_cookie_s: int = Field(
         7 * 86_400, ge=60, le=90 * 86_400, description="How long a browser keeps its place's token."

@@ -10,9 +10,7 @@ from services.orders import commands, trail
 from services.orders.api import Page, PageSize
 from services.orders.room import Room
 from shared.auth import Operator, operators
-from shared.contracts.event_file import EventFile
 from shared.inputs import Body, EventId, EventIdPath, PlainText
-from shared.problems import InvalidRequest
 from shared.routes import REFERENCE
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
@@ -65,14 +63,6 @@ async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, reque
     again = await commands.rerun(room.engine, command_id, actor=operator.name, reason=why.reason)
     room.workers.wake()
     return as_json(again)
-
-
-@router.put("/events/{event_id}", summary="Apply an event file")
-async def put_event(operator: Admin, event_id: EventIdPath, file: EventFile, request: Request) -> dict[str, Any]:
-    """Its part `checkout`, if it has one."""
-    if file.event_id != event_id:
-        raise InvalidRequest("event_id in the file and in the address differ.")
-    return {"event_id": event_id, "changed": await _room(request).shares.apply(file, actor=operator.name)}
 
 
 @router.get("/events/{event_id}/checkout", summary="The share of checkouts that the background does")

@@ -8,7 +8,18 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from services.orders import admin, admin_commands, admin_desk, api, event_refunds, internal
+from services.orders import (
+    admin,
+    admin_commands,
+    admin_desk,
+    api,
+    event_refunds,
+    events,
+    internal,
+    reminders,
+    tickets_admin,
+    tickets_api,
+)
 from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.cashier import Cashier
@@ -21,18 +32,22 @@ from services.orders.hooks.sender import Sender
 from services.orders.inline import Inline
 from services.orders.jobs import Jobs
 from services.orders.look import LOOK
+from services.orders.mail import Postman
 from services.orders.openapi import document_hot_calls
 from services.orders.payments.provider import Provider
 from services.orders.payments.sandbox import Sandbox
 from services.orders.placing import Placing
+from services.orders.printing import Printer
 from services.orders.room import Room
 from services.orders.settings import Settings
 from services.orders.shares import REFRESH_S, Shares
+from services.orders.smtp import server_of, session
 from services.orders.stock import Stock
 from services.orders.tables import outbox, outbox_lease
 from services.orders.till import Failpoint, no_failpoint
 from services.orders.webhooks import WEBHOOK, Inbox
 from services.orders.workers import Workers
+from services.orders.writing import Writer
 from shared import http, postgres, redis
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
@@ -44,6 +59,7 @@ from shared.service import Checks, create_service
 from shared.tokens import PassReader
 from shared.user_jwt import signed_in
 
+MAIL_TURN_S = 1.0
 LOCK_TIMEOUT_MS = 2000  # a request with the same key waits no longer for the first
 
 
@@ -72,11 +88,18 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             loops.every(settings.lease_s / 3, room.workers.renew, name="orders.leases")
             refunds = event_refunds.EventRefunds(room.engine)
             loops.every(event_refunds.TURN_S, refunds.turn, name="orders.event_refunds")
+            if settings.smtp_url is not None:
+                postman = _postman(room, settings.smtp_url.get_secret_value())
+                loops.every(MAIL_TURN_S, postman.turn, name="orders.mail")
+                loops.every(3600, postman.forget, name="orders.mail_forget")
             yield
 
     app = create_service(
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
-        routers=[api.router, admin.router, admin_commands.router, admin_desk.router, hooks_admin.router],
+        routers=[
+            api.router, tickets_api.router, reminders.router, admin.router, admin_commands.router, admin_desk.router,
+            events.router, hooks_admin.router, tickets_admin.router,
+        ],
         internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
@@ -111,11 +134,21 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     shares = Shares(engine)
     checkout = Checkout(engine, book, stock, placing, providers, inline, shares, *keys)
     sender = await _sender(stack, settings)
+    printer = Printer(
+        at_once=settings.prints_at_once, waiting_max=settings.prints_waiting_max, font=settings.print_font
+    )
+    stack.callback(printer.close)
     return Room(
         settings=settings, engine=engine, book=book, redis=cache, callers=callers, checkout=checkout, workers=workers,
         inline=inline, shares=shares, jobs=jobs, inbox=inbox, providers=providers, sender=sender,
-        couriers=Couriers(engine, sender, settings),
+        couriers=Couriers(engine, sender, settings), stock=stock, printer=printer,
     )  # fmt: skip
+
+
+def _postman(room: Room, smtp_url: str) -> Postman:
+    settings = room.settings
+    connect = partial(session, server_of(smtp_url), starttls=settings.smtp_starttls, timeout_s=settings.smtp_timeout_s)
+    return Postman(room.engine, Writer(room.book, room.stock, room.printer, settings), settings, connect)
 
 
 async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:

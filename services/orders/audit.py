@@ -51,6 +51,15 @@ CHECKS = {
         WHERE o.event_id = :event_id AND m.kind = 'charge'
         AND m.amount_minor < (SELECT coalesce(sum(r.amount_minor), 0) FROM orders.refund r
             WHERE r.reference = m.reference AND r.charge_ref = m.charge_ref AND r.status <> 'refused')""",
+    "7 an order's tickets are those of its lines": """
+        SELECT o.reference FROM orders."order" o
+        WHERE o.event_id = :event_id AND o.fulfilled_at IS NOT NULL
+        AND (SELECT count(*) FROM orders.ticket t WHERE t.reference = o.reference)
+            <> (SELECT sum(l.quantity) FROM orders.order_line l WHERE l.reference = o.reference)""",
+    "7 a refunded order has no ticket that is good": """
+        SELECT o.reference FROM orders."order" o
+        WHERE o.event_id = :event_id AND o.status = 'refunded'
+        AND EXISTS (SELECT FROM orders.ticket t WHERE t.reference = o.reference AND t.void_at IS NULL)""",
     "7 a refunded order keeps no money": """
         SELECT o.reference FROM orders."order" o
         WHERE o.event_id = :event_id AND o.status = 'refunded' AND 0 <> (

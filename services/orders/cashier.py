@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from services.orders.book import Book
 from services.orders.changes import Change, Lease, LeaseLost, Rest
@@ -53,14 +54,14 @@ class Cashier:
         self._book, self._stock = book, stock
         self._providers, self._settings, self._failpoint = providers, settings, failpoint
         till = Till(book=book, providers=providers, settings=settings, failpoint=failpoint)
-        back = PayingBack(book=book, stock=stock, providers=providers, failpoint=failpoint)
+        back = PayingBack(book=book, stock=stock, providers=providers, failpoint=failpoint, mail=self._mail)
         # A step that answers true has given the lease back with what it wrote.
         self._do: dict[Step, Callable[[Lease, Order], Awaitable[bool | None]]] = {
             "send_refund": back.send, "return_tickets": back.return_tickets, "confirm": self._confirm,
             "charge": till.charge, "look": till.look, "cancel_charge": till.cancel_charge,
             "give_up_attempt": till.give_up_attempt, "cancel": self._cancel, "expire": self._expire,
             "release": self._release, "own_up": self._own_up, "retake": self._retake, "refund": back.ask,
-            "close_refunded": back.close, "review": self._review, "stand": self._stand,
+            "close_refunded": back.close, "issue": self._issue, "review": self._review, "stand": self._stand,
         }  # fmt: skip
 
     async def settle(self, lease: Lease) -> None:
@@ -185,11 +186,23 @@ class Cashier:
         after = replace(
             seen, status="confirmed", charge_ref=charge_ref, end_reason=None, ended_at_ms=seen.now_ms, look_due=False
         )
+        self._mail(change, "confirmed")
+        if after.paid:
+            change.issue(status="confirmed")
+            after = replace(after, fulfilled_at_ms=seen.now_ms)
         if self._next(after) == "wait":
             change.rest = Rest(due_in_s=self._next_due_s(after))
         await self._book.write(change)
         ORDERS.labels("confirmed").inc()
         return change.rest is not None
+
+    async def _issue(self, lease: Lease, seen: Order) -> None:
+        await self._book.write(Change(lease, seen).issue(status=seen.status))
+
+    def _mail(self, change: Change, kind: str, **facts: Any) -> None:
+        """Where no mail is sent none is owed: it would all go out on the day somebody sets a server."""
+        if self._settings.smtp_url is not None:
+            change.mail(kind, **facts)
 
     async def _cancel(self, lease: Lease, seen: Order) -> None:
         await self._end(lease, seen, to="cancelled", reason=seen.end_reason or "provider")

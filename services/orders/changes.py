@@ -15,6 +15,7 @@ from services.orders.payments.provider import ProviderCharge
 from services.orders.refunds import row_of
 from services.orders.states import LIVE, attempt_after, may_become
 from services.orders.steps import Attempt, Charge, Order
+from services.orders.tickets import admissions
 from shared.contracts.events import Event
 from shared.postgres import LEDGER_AWAY, AsyncEngine, DBAPIError, statement
 
@@ -56,8 +57,8 @@ class Change:
     parts: dict[str, list[Row]] = field(default_factory=dict)
 
     def order(self, *, to: str | None = None, **sets: Any) -> "Change":
-        """Sets `end_reason` and `charge_ref` to a value; `confirmed`, `ended`, `released` mean now. A new status ends
-        what was decided about a review, and so does `undecided`.
+        """Sets `end_reason` and `charge_ref` to a value; `confirmed`, `fulfilled`, `ended`, `released` mean now. A new
+        status ends what was decided about a review, and so does `undecided`.
         """
         if to is not None:
             assert may_become(self.seen.status, to), f"{self.seen.status} never becomes {to}"
@@ -127,6 +128,23 @@ class Change:
         """Inventory has answered for the tickets of this refund."""
         return self._part("refunds_done", id=refund_id, returned=word)
 
+    def issue(self, *, status: str) -> "Change":
+        """The tickets of the order, each once however often it is written."""
+        self.order(fulfilled=True).tell("fulfilled", status=status)
+        for admission in admissions(self.seen):
+            self._part("tickets", **admission._asdict())
+        return self
+
+    def void_tickets(self, *, reason: str, line_no: int | None = None, beyond: int = 0) -> "Change":
+        """Tickets admit nobody any more: those of this line, or of all, but the first so many."""
+        return self._part("tickets_voided", reason=reason, line_no=line_no, beyond=beyond)
+
+    def mail(self, kind: str, *, about: str = "", **facts: Any) -> "Change":
+        """A mail to the customer is owed; `about` tells two of a kind apart."""
+        key = ":".join(filter(None, (kind, self.seen.reference, about)))
+        address, event_id = self.seen.customer_email, self.seen.event_id
+        return self._part("mails", mail_key=key, kind=kind, address=address, event_id=event_id, **facts)
+
     def tell(self, kind: str, *, status: str, **after: Any) -> "Change":
         """Tells the suite what became of the order, in the transaction that made it so."""
         event = order_event(self.seen, kind, status=status, **after)
@@ -146,7 +164,9 @@ class Change:
         }  # fmt: skip
 
 
-PARTS = ("attempts", "money", "commands", "refunds_asked", "refunds_done", "events")
+PARTS = (
+    "attempts", "money", "commands", "refunds_asked", "refunds_done", "events", "tickets", "tickets_voided", "mails"
+)  # fmt: skip
 
 
 async def write(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | None]:

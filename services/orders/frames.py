@@ -46,6 +46,7 @@ def body(order: Order) -> dict[str, Any]:
         "expires_at": rfc3339(order.expires_at_ms),
         "expires_in_seconds": max(0, (order.expires_at_ms - order.now_ms) // 1000) if order.status == "pending" else 0,
         "confirmed_at": rfc3339(order.confirmed_at_ms) if order.confirmed_at_ms else None,
+        "fulfilled_at": rfc3339(order.fulfilled_at_ms) if order.fulfilled_at_ms else None,
         "cancel_asked": order.cancel_asked,
         "oversold": order.end_reason == OVERSELL,
         "attempt": _attempt(order.attempt),

@@ -17,5 +17,6 @@ STEP_FAILURES = Counter("orders_step_failures_total", "Steps that will be tried 
 LEASES_LOST = Counter("orders_leases_lost_total", "Orders that another worker had taken over in the meantime.")
 WEBHOOKS = Counter("orders_webhooks_total", "Webhooks by what became of them.", ["provider", "outcome"])
 REVIEWS = Counter("orders_reviews_total", "Orders that a person must look at.", ["reason"])
+MAILS = Counter("orders_mails_total", "Mails by what became of them.", ["kind", "outcome"])
 PROVIDER_SECONDS = Histogram("orders_provider_seconds", "Calls to payment providers.", ["provider", "call"])
 HOOKS = Counter("orders_hook_deliveries_total", "Webhooks sent to organisers, by what came of it.", ["outcome"])

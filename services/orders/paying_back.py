@@ -4,7 +4,7 @@ A provider that fails is asked again under the same key; one that says never lea
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from services.orders.book import Book
 from services.orders.changes import Change, Lease
@@ -24,8 +24,12 @@ REFUSED = "refund-refused"
 class PayingBack:
     """The steps that give money and tickets back."""
 
-    def __init__(self, *, book: Book, stock: Stock, providers: Mapping[str, Provider], failpoint: Failpoint) -> None:
+    def __init__(
+        self, *, book: Book, stock: Stock, providers: Mapping[str, Provider], failpoint: Failpoint,
+        mail: Callable[..., None],
+    ) -> None:  # fmt: skip
         self._book, self._stock, self._providers, self._failpoint = book, stock, providers, failpoint
+        self._mail = mail
 
     async def ask(self, lease: Lease, seen: Order) -> None:
         """All that no sale stands behind, and in a review all there is."""
@@ -50,6 +54,11 @@ class PayingBack:
                 "refund", refund.provider, amount_minor=refund.amount_minor, currency=refund.currency,
                 charge_ref=refund.charge_ref, provider_ref=refund_ref,
             )  # fmt: skip
+            if seen.sold:
+                kind = "oversold" if refund.reason == OVERSELL else "refunded"
+                self._mail(change, kind, about=str(refund.id), amount_minor=refund.amount_minor)
+            if status == "refunded":
+                change.void_tickets(reason=refund.reason)
             if status:
                 change.order(to=status, **({"end_reason": OVERSELL} if refund.reason == OVERSELL else {}))
             if refund.command_id or len(seen.refunds) == 1:
@@ -77,12 +86,16 @@ class PayingBack:
         if done.word != "done":
             log.error("refund.not_returned", extra=data(reference=seen.reference, word=done.word))
         change = Change(lease, seen).finish_return(back.id, word=done.word)
+        lines = {line.line_no: line for line in seen.lines}
+        for line in (lines[ticket["line_no"]] for ticket in back.tickets):
+            change.void_tickets(reason=back.reason, line_no=line.line_no, beyond=line.kept)
         if seen.backing is None and seen.status == "confirmed" and standing(seen) == "refunded":
             change.order(to="refunded").tell("refunded", status="refunded", refunded_minor=0, reason=back.reason)
         await self._book.write(change)
 
     async def close(self, lease: Lease, seen: Order) -> None:
         change = Change(lease, seen).order(to="refunded").tell("refunded", status="refunded")
+        self._mail(change, "late", amount_minor=seen.total_minor)
         if seen.ended_at_ms is None:
             change.order(ended=True)
         await self._book.write(change)

@@ -57,6 +57,30 @@ class BadSignature(Problem):
     status = 401
 
 
+class NoTickets(Problem):
+    """This order has no tickets to print: it is not confirmed, or they were given back."""
+
+    status = 409
+
+
+class NoReceipt(Problem):
+    """Nothing was paid yet."""
+
+    status = 409
+
+
+class UnknownTicket(Problem):
+    """This order has no such ticket that is good."""
+
+    status = 404
+
+
+class MailOff(Problem):
+    """No mail is sent from here."""
+
+    status = 409
+
+
 class RefundRefused(Problem):
     """There is nothing left to refund."""
 

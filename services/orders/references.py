@@ -15,7 +15,12 @@ _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_MAX_CHARS}}}")
 
 def order_reference(keys: Keyring, principal: str, key: str) -> str:
     """The reference of the order this principal makes with this key: 60 bits that nobody else can compute."""
-    bits = int.from_bytes(keys.mac("reference", principal, key)[:8], "big")
+    return readable(keys.mac("reference", principal, key))
+
+
+def readable(raw: bytes) -> str:
+    """60 bits of it, as a person can read them to another."""
+    bits = int.from_bytes(raw[:8], "big")
     return "".join(_ALPHABET[(bits >> (5 * place)) & 31] for place in range(REFERENCE_CHARS))
 
 

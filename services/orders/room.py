@@ -10,8 +10,10 @@ from services.orders.hooks.sender import Sender
 from services.orders.inline import Inline
 from services.orders.jobs import Jobs
 from services.orders.payments.provider import Provider
+from services.orders.printing import Printer
 from services.orders.settings import Settings
 from services.orders.shares import Shares
+from services.orders.stock import Stock
 from services.orders.webhooks import Inbox
 from services.orders.workers import Workers
 from shared.postgres import AsyncEngine
@@ -36,3 +38,5 @@ class Room:
     providers: dict[str, Provider]
     sender: Sender
     couriers: Couriers
+    stock: Stock
+    printer: Printer

@@ -1,19 +1,28 @@
 """What can be set about orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
 
-from typing import Self
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from services.orders.smtp import readable_address, server_of
 from shared.auth import AdminKeys, AdminKeysSetting
 from shared.settings import Keys, ServiceSettings, development_keys
 from shared.tokens import b64
+from shared.user_settings import Maybe
+
+
+def _server(url: SecretStr | None) -> SecretStr | None:
+    if url is not None:
+        server_of(url.get_secret_value())
+    return url
 
 
 class Settings(ServiceSettings):
     """Defaults suit a laptop with the sandbox provider."""
 
-    model_config = SettingsConfigDict(env_prefix="ORDERS_", frozen=True, arbitrary_types_allowed=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="ORDERS_", hide_input_in_errors=True)
 
     order_token_keys: Keys = Field(
         default_factory=lambda: development_keys("order-token"),
@@ -29,6 +38,9 @@ class Settings(ServiceSettings):
     sandbox_webhook_keys: Keys = Field(
         default_factory=lambda: development_keys("sandbox-webhook"),
         description="Verify the sandbox's webhooks; the secret it signs with is the key in base64url.",
+    )
+    ticket_keys: Keys = Field(
+        default_factory=lambda: development_keys("ticket"), description="Sign tickets, newest first: Ed25519 seeds."
     )
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="name:role:secret[,…]")
     secure_cookies: bool = Field(False, description="Cookies travel by https only.")
@@ -65,6 +77,28 @@ class Settings(ServiceSettings):
         5 * 86_400, gt=0, description="An endpoint that took nothing for so long is disabled."
     )
     load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")
+
+    public_url: str = Field("http://localhost:8000", pattern=r"^https?://[^\s/]+$", description="As fans type it.")
+    ticket_window_s: int = Field(0, ge=0, le=3600, description="Codes of tickets move this often; 0: they stand still.")
+    prints_at_once: int = Field(2, ge=1, le=16, description="PDFs that one process draws at once.")
+    prints_waiting_max: int = Field(50, ge=1, le=1000, description="PDFs that may wait for it.")
+    print_font: Path | None = Field(None, description="A TrueType font for names beyond Latin-1.")
+    seller: str = Field("", max_length=500, description="Who sells, on receipts: name, address, tax number.")
+
+    smtp_url: Annotated[SecretStr | None, AfterValidator(_server), Maybe] = Field(
+        None, description="smtp://user:password@host:587 or smtps://…; nothing: no mail is written."
+    )
+    smtp_starttls: Literal["auto", "always", "never"] = Field(
+        "auto", description="auto: if the server offers it, and always before a password is sent."
+    )
+    smtp_timeout_s: float = Field(20.0, gt=0, le=120, description="For each word with the mail server.")
+    mail_from: Annotated[str, AfterValidator(readable_address)] = Field(
+        "Onsale <tickets@localhost>", description="Who mail is from."
+    )
+    mails_per_s: int = Field(10, ge=1, le=1000, description="Mails one process sends in a second, at most.")
+    mail_retry_first_s: float = Field(30.0, gt=0, le=3600, description="First pause after a failure; doubles.")
+    mail_tickets: bool = Field(False, description="Tickets are attached to the confirmation as PDF.")
+    remind_before_s: int = Field(120, ge=10, le=3600, description="Reminders come so long before a hold ends.")
 
     @model_validator(mode="after")
     def _send_nothing_home_in_production(self) -> Self:

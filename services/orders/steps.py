@@ -10,7 +10,8 @@ from services.orders.states import BACKED, LIVE, SALE
 
 Step = Literal[
     "send_refund", "return_tickets", "confirm", "charge", "look", "cancel_charge", "give_up_attempt", "cancel",
-    "expire", "release", "own_up", "retake", "refund", "close_refunded", "review", "stand", "wait",
+    "expire", "release", "own_up", "retake", "refund", "close_refunded", "issue", "review", "stand",
+    "wait",
 ]  # fmt: skip
 
 
@@ -109,6 +110,7 @@ class Order:
     expires_at_ms: int
     grace_s: int
     confirmed_at_ms: int | None
+    fulfilled_at_ms: int | None = None
     ended_at_ms: int | None
     end_reason: str | None
     cancel_asked: bool
@@ -160,6 +162,11 @@ class Order:
             if charge.refunded_minor < charge.amount_minor
             and not (self.status in SALE and charge.charge_ref == self.charge_ref)
         )
+
+    @property
+    def paid(self) -> bool:
+        """Whether what was sold has been charged, not only authorised."""
+        return not self.total_minor or any(charge.charge_ref == self.charge_ref for charge in self.charges)
 
     def matching_charge(self) -> Charge | None:
         """The first charge of exactly what the order costs that has not been given back."""
@@ -228,6 +235,8 @@ def _ended(order: Order) -> Step:
         return _unbacked(order)
     if order.status == "late_paid":
         return "close_refunded"
+    if order.status in BACKED and order.paid and order.fulfilled_at_ms is None:
+        return "issue"
     return "look" if order.attempts and (order.hinted or order.look_due) else "wait"
 
 

@@ -52,6 +52,7 @@ order = Table(
     Column("expires_at", _at),
     Column("grace_s", Integer, nullable=False, server_default="0"),
     Column("confirmed_at", _at),
+    Column("fulfilled_at", _at),
     Column("ended_at", _at),
     Column("end_reason", Text),
     Column("cancel_asked_at", _at),

@@ -87,6 +87,23 @@ def test_a_person_buys_a_seat_and_a_place_on_the_floor(page: Any, suite: Suite) 
     page.reload()
     sync_api.expect(page.locator("#reference")).to_have_text(reference)
     sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed")
+    codes = page.get_by_alt_text(re.compile("to show at the door"))
+    sync_api.expect(codes).to_have_count(2)
+    sync_api.expect(codes.first).to_have_js_property("complete", True)
+    assert codes.first.evaluate("image => image.naturalWidth") > 0
+    opens_elsewhere(page, suite, reference)
+
+
+def opens_elsewhere(page: Any, suite: Suite, reference: str) -> None:
+    """By the link of a mail, in a browser that has never seen the order."""
+    [key] = [cookie["value"] for cookie in page.context.cookies() if cookie["name"] == f"onsale_order_{reference}"]
+    page.context.clear_cookies()
+    page.goto("about:blank")
+    page.goto(f"{suite.url}/o/{reference}#key={key}")
+    sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed")
+    assert "#" not in page.url
+    page.reload()
+    sync_api.expect(page.locator("#reference")).to_have_text(reference)
 
 
 def test_a_person_whose_card_is_declined_pays_with_another(page: Any, suite: Suite) -> None:

@@ -41,6 +41,16 @@ async def test_without_a_good_credential_nobody_listens(notifier: Notifier, neig
     assert await notifier.channels() == set()
 
 
+async def test_an_order_page_listens_with_its_cookie_alone(notifier: Notifier):
+    path = f"/orders/{REFERENCE}/updates"
+    ear = await notifier.open(path, cookie=f"onsale_order_{REFERENCE}={order_token()}")
+    await wait_until(lambda: ear.last("order"))
+    await notifier.show(order(11, "refunded"))
+    await wait_until(lambda: ear.last("order")["status"] == "refunded")
+    other = await notifier.open(path, cookie=f"onsale_order_{REFERENCE}={order_token('OTHER12345')}")
+    assert await refusal(other) == (403, "not-allowed")
+
+
 async def test_a_credential_for_another_event_is_refused(notifier: Notifier):
     for token in (fan(1, event_id="other"), admitted(event_id="other")):
         assert await refusal(await notifier.listen(token=token)) == (403, "wrong-event")

@@ -31,6 +31,7 @@ from shared.service import public
 from shared.settings import development_keys
 from shared.tokens import b64
 from tests.orders.holds import Holds, Street
+from tests.orders.mailbox import Mailbox
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
 from tests.support.engines import database_numbers, in_database, sql
 from tests.support.wait import wait_until
@@ -229,3 +230,18 @@ async def redis_client(redis_url: str) -> AsyncIterator["redis.asyncio.Redis"]:
     client = redis.asyncio.Redis.from_url(redis_url)
     yield client
     await client.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def mailbox() -> AsyncIterator[Mailbox]:
+    async with Mailbox().open() as box:
+        yield box
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def quiet(rooms: Rooms, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A shop that owes mail and whose postman walks only when a test says so."""
+    monkeypatch.setattr("services.orders.app.MAIL_TURN_S", 3600.0)
+    return await rooms.open(
+        smtp_url=mailbox.url, public_url="https://shop.test", mail_retry_first_s=3600.0, mails_per_s=5
+    )

@@ -71,7 +71,7 @@ async def test_the_suite_is_told_of_a_confirmed_order(shop, redis):
 
     async def confirmed() -> bool:
         told[:] = [event for _, _, event in await read_log(redis, {stream: "0"}, block_ms=1)]
-        return [event.type for event in told] == ["order.created", "order.confirmed"]
+        return [event.type for event in told] == ["order.created", "order.confirmed", "order.fulfilled"]
 
     await wait_until(confirmed)
     after = told[1].after

@@ -16,6 +16,7 @@ WITH asked AS (
         charge_ref = coalesce(a.sets ->> 'charge_ref', o.charge_ref),
         decided = CASE WHEN NOT jsonb_exists_any(a.sets, '{status,undecided}') THEN o.decided END,
         confirmed_at = CASE WHEN jsonb_exists(a.sets, 'confirmed') THEN clock_timestamp() ELSE o.confirmed_at END,
+        fulfilled_at = CASE WHEN jsonb_exists(a.sets, 'fulfilled') THEN clock_timestamp() ELSE o.fulfilled_at END,
         ended_at = CASE WHEN jsonb_exists(a.sets, 'ended') THEN clock_timestamp() ELSE o.ended_at END,
         released_at = CASE WHEN jsonb_exists(a.sets, 'released') THEN clock_timestamp() ELSE o.released_at END,
         hinted = CASE WHEN a.looked THEN o.nudge <> a.nudge ELSE o.hinted END,
@@ -104,5 +105,27 @@ WITH asked AS (
     SELECT e.event_id, e.body
     FROM jsonb_to_recordset(CAST(:events AS jsonb)) AS e(reference text, event_id text, body jsonb)
     JOIN changed c ON c.reference = e.reference
+), tickets AS (
+    INSERT INTO orders.ticket (reference, line_no, n, event_id, ticket_id)
+    SELECT t.reference, t.line_no, t.n, t.event_id, t.ticket_id
+    FROM jsonb_to_recordset(CAST(:tickets AS jsonb)) AS t(reference text, line_no integer, n integer, event_id text,
+        ticket_id text)
+    JOIN changed c ON c.reference = t.reference
+    ON CONFLICT DO NOTHING
+), tickets_voided AS (
+    UPDATE orders.ticket t
+    SET void_at = clock_timestamp(), void_reason = v.reason
+    FROM jsonb_to_recordset(CAST(:tickets_voided AS jsonb)) AS v(reference text, reason text, line_no integer,
+        beyond integer)
+    JOIN changed c ON c.reference = v.reference
+    WHERE t.reference = v.reference AND t.void_at IS NULL AND t.n > v.beyond
+        AND (v.line_no IS NULL OR t.line_no = v.line_no)
+), mails AS (
+    INSERT INTO orders.mail (mail_key, kind, address, event_id, reference, amount_minor)
+    SELECT m.mail_key, m.kind, m.address, m.event_id, m.reference, m.amount_minor
+    FROM jsonb_to_recordset(CAST(:mails AS jsonb)) AS m(reference text, mail_key text, kind text, address text,
+        event_id text, amount_minor bigint)
+    JOIN changed c ON c.reference = m.reference
+    ON CONFLICT DO NOTHING
 )
 SELECT reference FROM changed

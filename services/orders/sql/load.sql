@@ -6,6 +6,7 @@ SELECT o.reference, o.status, o.event_id, o.reservation_id, o.principal, o.lane,
     (extract(epoch FROM o.created_at) * 1000)::bigint AS created_at_ms,
     (extract(epoch FROM o.expires_at) * 1000)::bigint AS expires_at_ms,
     (extract(epoch FROM o.confirmed_at) * 1000)::bigint AS confirmed_at_ms,
+    (extract(epoch FROM o.fulfilled_at) * 1000)::bigint AS fulfilled_at_ms,
     (extract(epoch FROM o.ended_at) * 1000)::bigint AS ended_at_ms,
     (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
     coalesce((

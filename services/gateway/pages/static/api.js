@@ -28,10 +28,10 @@ export class Problem extends Error {
 }
 
 /** Asks and answers with the JSON body. `patience` is how often a busy or silent server is asked again. */
-export async function ask(method, path, { body, key, proof, patience = 2 } = {}) {
+export async function ask(method, path, { body, key, proof, bearer, patience = 2 } = {}) {
   for (let attempt = 0; ; attempt += 1) {
     try {
-      return await once(method, path, { body, key, proof });
+      return await once(method, path, { body, key, proof, bearer });
     } catch (problem) {
       if (!problem.passing || attempt >= patience) throw problem;
       await pause(problem.retryAfterS ?? 2 ** attempt);
@@ -39,10 +39,11 @@ export async function ask(method, path, { body, key, proof, patience = 2 } = {})
   }
 }
 
-async function once(method, path, { body, key, proof }) {
+async function once(method, path, { body, key, proof, bearer }) {
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
+  if (bearer) headers.Authorization = `Bearer ${bearer}`;
   if (proof) headers["Onsale-Proof-Of-Work"] = proof;
   const sentMs = Date.now();
   const response = await reach(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });

@@ -6,6 +6,7 @@ import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
 import { browser, tab } from "./memory.js";
+import { Reminder } from "./reminder.js";
 
 export class Hold {
   #stop = () => {};
@@ -19,12 +20,14 @@ export class Hold {
       this.#pay();
     });
     byId("give-back").addEventListener("click", () => this.#giveBack());
+    this.reminder = new Reminder();
   }
 
   enter(reservation) {
     this.reservation = reservation;
     this.totalMinor = reservation.total_amount_minor_units;
     browser(`reservation:${this.eventId}`, reservation.reservation_id);
+    this.reminder.offer(reservation.reservation_id);
     byId("held-tickets").replaceChildren(...ticketLines(reservation, this.stock.sections));
     this.#total();
     this.#stop = countdown(reservation.reserved_until, (seconds) => this.#tick(seconds), () => this.#ranOut());

@@ -6,6 +6,7 @@ import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
 import { Stream } from "./stream.js";
 import { tickets } from "./tickets.js";
+import { openHere } from "./way_in.js";
 
 const BLIND_POLL_MS = 2_500;
 const LIVE_POLL_MS = 10_000;
@@ -19,12 +20,14 @@ const WORDS = {
   expired: ["The order ran out of time", "Your tickets went back. If a payment arrives after all, it is refunded by itself."],
   review: ["We are looking into it", "The payment needs a human eye. Your tickets stay held; you need not do anything."],
   late_paid: ["Your payment came late", "We are checking whether your tickets are still free. If not, it is refunded by itself."],
-  partially_refunded: ["Partly refunded", "Some of your tickets were given back and refunded."],
+  partially_refunded: ["Partly refunded", "Part of what you paid is on its way back to you. Tickets with a code are still good."],
   refunded: ["Refunded", "The whole amount is on its way back to you."],
   oversold: ["Refunded: too many were sold", "We sold more tickets than there are, and yours were among the last. We are sorry. The whole amount is on its way back to you."],
 };
 /** What can still change by itself is watched: even an expired order may yet be paid, and then refunded. */
 const SETTLED = new Set(["confirmed", "refunded", "partially_refunded"]);
+const SOLD = new Set(["confirmed", "partially_refunded"]);
+const OVER = new Set(["cancelled", "expired", "refunded"]);
 const ATTEMPT_ENDED = new Set(["failed", "cancelled"]);
 
 class OrderPage {
@@ -41,17 +44,20 @@ class OrderPage {
       this.#payAgain();
     });
     byId("cancel").addEventListener("click", () => this.#cancel());
+    byId("print").addEventListener("click", () => window.print());
+    byId("tickets-pdf").href = `${this.path}/tickets.pdf`;
+    byId("receipt-pdf").href = `${this.path}/receipt.pdf`;
   }
 
   /** Asks on until the order is settled; a frame only makes the next question come sooner. */
   async start() {
     await this.look();
-    if (!SETTLED.has(this.order.status)) this.stream.open();
+    if (!this.#settled) this.stream.open();
     this.#lookLater();
   }
 
   #lookLater() {
-    if (SETTLED.has(this.order.status)) return this.stream.close();
+    if (this.#settled) return this.stream.close();
     const ms = this.stream.state === "live" ? LIVE_POLL_MS : BLIND_POLL_MS;
     return setTimeout(async () => {
       if (!document.hidden) await this.look().catch(() => {});
@@ -62,6 +68,12 @@ class OrderPage {
   async look() {
     this.order = await ask("GET", this.path, { patience: 1 });
     await this.render();
+  }
+
+  /** Sold, tickets and all, or paid back: nothing changes by itself any more. */
+  get #settled() {
+    const { status, fulfilled_at: fulfilledAt } = this.order;
+    return SETTLED.has(status) && (Boolean(fulfilledAt) || !SOLD.has(status));
   }
 
   get face() {
@@ -85,20 +97,30 @@ class OrderPage {
     show("act", face === "act");
     if (face === "act") byId("act").href = order.attempt.checkout_url;
     this.#clock(order.status === "pending" ? order.expires_at : null);
-    if (face !== this.#shown) await this.#turned(face, title, order);
+    show("again", OVER.has(order.status));
+    byId("again").href = `/e/${encodeURIComponent(order.event_id)}`;
+    const shown = [face, order.fulfilled_at, order.refunded_minor].join();
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    await this.#turned(title, order);
   }
 
-  async #turned(face, title, order) {
-    this.#shown = face;
+  async #turned(title, order) {
     document.title = `${title} · Onsale`;
     announce(title);
     show("loading", false);
     show("order");
+    const sold = SOLD.has(order.status);
+    show("papers", Boolean(order.confirmed_at));
+    show("proof", sold);
+    show("tickets-pdf", sold && Boolean(order.fulfilled_at));
     byId("tickets").replaceChildren(...(await tickets(order)));
   }
 
   #total(order) {
     write("total", money(order.total_minor, order.currency));
+    show("refunded-line", order.refunded_minor > 0);
+    write("refunded", money(order.refunded_minor, order.currency));
   }
 
   #clock(until) {
@@ -150,11 +172,12 @@ function sentence(reason) {
 byId("trouble-close").addEventListener("click", () => trouble(null));
 const reference = decodeURIComponent(location.pathname.split("/")[2] ?? "");
 try {
+  await openHere(reference);
   await new OrderPage(reference).start();
 } catch (problem) {
   show("loading", false);
   const denied = [401, 403, 404].includes(problem.status);
   show("lost");
-  const key = "This browser has no key to this order. Open the page in the browser you bought the tickets with.";
+  const key = "This browser has no key to this order. Open the page in the browser you bought the tickets with, or by the link in our mail.";
   write("lost-text", denied ? key : problem.message);
 }

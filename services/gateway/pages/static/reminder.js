@@ -1,0 +1,33 @@
+// Mail about a hold, for who ticks the box: once before it ends, once when it has. Consent is for this hold alone.
+import { ask } from "./api.js";
+import { byId, show, trouble, write } from "./dom.js";
+
+export class Reminder {
+  #asked = null;
+
+  constructor() {
+    for (const id of ["remind", "email"]) byId(id).addEventListener("change", () => this.#ask());
+  }
+
+  offer(reservationId) {
+    if (reservationId === this.reservationId) return;
+    this.reservationId = reservationId;
+    byId("remind").checked = false;
+    byId("remind").disabled = false;
+  }
+
+  async #ask() {
+    const email = byId("email");
+    if (!byId("remind").checked || !email.value || !email.checkValidity() || this.#asked === this.reservationId) return;
+    try {
+      await ask("POST", "/reminders", { body: { reservation_id: this.reservationId, email: email.value.trim() } });
+      this.#asked = this.reservationId;
+      byId("remind").disabled = true;
+    } catch (problem) {
+      byId("remind").checked = false;
+      if (problem.slug !== "mail-off") return trouble(problem.message);
+      write("remind-text", "No mail is sent from here.");
+      show("remind-row", false);
+    }
+  }
+}

@@ -1,0 +1,16 @@
+"""Money as it is printed: how many digits are minor depends on the currency (ISO 4217)."""
+
+from typing import Final
+
+NO_MINOR_DIGITS: Final = frozenset(
+    "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF".split()  # noqa: SIM905 - read as a list
+)
+THREE_MINOR_DIGITS: Final = frozenset({"BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"})
+
+
+def money(minor: int, currency: str) -> str:
+    """`EUR 1,234.50`."""
+    digits = 0 if currency in NO_MINOR_DIGITS else 3 if currency in THREE_MINOR_DIGITS else 2
+    whole, rest = divmod(abs(minor), 10**digits)
+    sign = "-" if minor < 0 else ""
+    return f"{currency} {sign}{whole:,}" + (f".{rest:0{digits}d}" if digits else "")

@@ -1,0 +1,92 @@
+"""What orders must know of a show to print and to write about it: taken from the event file, as everybody takes it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+
+from services.orders.paper_tables import event
+from services.orders.room import Room
+from shared.auth import Operator, operators
+from shared.contracts.event_file import EventFile
+from shared.inputs import EventIdPath
+from shared.postgres import AsyncEngine
+from shared.problems import InvalidRequest
+
+router = APIRouter(prefix="/admin/orders", tags=["admin"])
+AnAdmin = Annotated[Operator, operators("admin")]
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """A show as it is printed. One whose file nobody has given us is called by its id."""
+
+    event_id: str
+    name: str
+    venue: str = ""
+    starts_at: datetime | None = None
+    section_names: Mapping[str, str] | None = None
+
+    @property
+    def when(self) -> str:
+        """In the words of its own clock, whatever the reader's is."""
+        at = self.starts_at
+        if at is None:
+            return ""
+        zone = at.strftime("%z")
+        return f"{at:%A}, {at.day} {at:%B %Y}, {at:%H:%M} (UTC{zone[:3]}:{zone[3:5]})"
+
+    def place(self, section_id: str, seat_id: str | None) -> str:
+        """A seat or a section as people say it."""
+        name = (self.section_names or {}).get(section_id, section_id)
+        if seat_id is None:
+            return name
+        _, row, number = seat_id.split("-")
+        return f"{name}, row {row}, seat {number}"
+
+
+@router.put("/events/{event_id}", summary="Apply an event file")
+async def put_event(event_id: EventIdPath, file: EventFile, request: Request, operator: AnAdmin) -> dict[str, Any]:
+    if file.event_id != event_id:
+        raise InvalidRequest("event_id in the file and in the address differ.")
+    room: Room = request.app.state.room
+    changed = [
+        await apply(room.engine, file, by=operator.name),
+        await room.shares.apply(file, actor=operator.name),
+    ]
+    return {"event_id": event_id, "changed": any(changed)}
+
+
+async def apply(engine: AsyncEngine, file: EventFile, *, by: str) -> bool:
+    """Whether it changed anything."""
+    offset = file.starts_at.utcoffset() or timedelta()
+    told = {
+        "name": file.name, "venue": file.venue, "starts_at": file.starts_at, "currency": file.currency,
+        "utc_offset_min": round(offset.total_seconds() / 60),
+        "section_names": {section.section_id: section.name for section in file.sections},
+    }  # fmt: skip
+    put = insert(event).values(event_id=file.event_id, applied_by=by, **told)
+    differs = func.row(*(event.c[name] for name in told)).is_distinct_from(
+        func.row(*(put.excluded[name] for name in told))
+    )
+    put = put.on_conflict_do_update(
+        index_elements=[event.c.event_id],
+        set_={**{name: put.excluded[name] for name in told}, "applied_by": by, "applied_at": func.now()},
+        where=differs,
+    )
+    async with engine.begin() as connection:
+        return bool((await connection.execute(put)).rowcount)
+
+
+async def read(engine: AsyncEngine, event_id: str) -> Show:
+    """The show, or what we can say of one we know nothing about."""
+    async with engine.connect() as connection:
+        row = (await connection.execute(select(event).where(event.c.event_id == event_id))).first()
+    if row is None:
+        return Show(event_id, event_id)
+    local = timezone(timedelta(minutes=row.utc_offset_min)) if row.utc_offset_min else UTC
+    return Show(event_id, row.name, row.venue, row.starts_at.astimezone(local), row.section_names)

@@ -1,0 +1,174 @@
+"""Tickets and receipts as PDF, drawn beside the event loop: a few at once, a bounded number waiting, texts clipped.
+
+Nothing is kept: the same order prints the same paper again. Names that the font cannot write come out as question marks
+unless `print_font` names one that can.
+"""
+
+import asyncio
+import io
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import segno
+from reportlab.lib.pagesizes import A4, A6
+from reportlab.lib.units import mm
+from reportlab.lib.utils import simpleSplit
+from reportlab.pdfbase import pdfmetrics
+from reportlab.pdfbase.ttfonts import TTFont
+from reportlab.pdfgen.canvas import Canvas
+
+from shared.problems import Overloaded
+
+PAGES_MAX = 200
+TEXT_MAX_CHARS = 200
+PLAIN, BOLD = "Helvetica", "Helvetica-Bold"
+OWN = "onsale-own"
+Draw = Callable[[Canvas], None]
+
+
+class TicketPage(NamedTuple):
+    """What one ticket says. Without a code it says to show the order page."""
+
+    show: str
+    when: str
+    venue: str
+    place: str
+    reference: str
+    ticket_id: str
+    code: str | None
+
+
+class Receipt(NamedTuple):
+    """What was bought, paid and given back, in words."""
+
+    seller: str
+    show: str
+    when: str
+    reference: str
+    facts: Sequence[str]
+    rows: Sequence[tuple[str, str]]
+    sums: Sequence[tuple[str, str]]
+
+
+class Printer:
+    """Draws in threads of its own. `close` waits for what is being drawn."""
+
+    def __init__(self, *, at_once: int, waiting_max: int, font: Path | None) -> None:
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="orders-print")
+        self._at_once, self._waiting_max, self._asked = at_once, waiting_max, 0
+        self._own = font is not None
+        if font is not None:
+            pdfmetrics.registerFont(TTFont(OWN, str(font)))
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    async def tickets(self, pages: Sequence[TicketPage]) -> bytes:
+        assert 0 < len(pages) <= PAGES_MAX
+        return await self._print(lambda: _drawn(A6, "Tickets", [self._ticket(page) for page in pages]))
+
+    async def receipt(self, receipt: Receipt) -> bytes:
+        assert len(receipt.rows) <= PAGES_MAX
+        return await self._print(lambda: _drawn(A4, f"Receipt {receipt.reference}", [self._receipt(receipt)]))
+
+    async def _print(self, draw: Callable[[], bytes]) -> bytes:
+        """Raises `Overloaded`."""
+        if self._asked >= self._at_once + self._waiting_max:
+            raise Overloaded("The printer is busy; the order page shows everything at once.", retry_after_s=3)
+        self._asked += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, draw)
+        finally:
+            self._asked -= 1
+
+    # -- drawing ---------------------------------------------------------------------------------------------------
+
+    def _ticket(self, page: TicketPage) -> Draw:
+        def draw(canvas: Canvas) -> None:
+            width, height = A6
+            left, room = 9 * mm, width - 18 * mm
+            y = self._text(canvas, page.show, left, height - 14 * mm, room, size=15, bold=True, lines=2)
+            y = self._text(canvas, page.when, left, y - 1 * mm, room, size=9)
+            y = self._text(canvas, page.venue, left, y, room, size=9, lines=2)
+            self._text(canvas, page.place, left, y - 2 * mm, room, size=12, bold=True, lines=2)
+            if page.code is not None:
+                _qr(canvas, page.code, (width - 58 * mm) / 2, 19 * mm, 58 * mm)
+            else:
+                moving = "The code of this ticket moves: show the order page at the door."
+                self._text(canvas, moving, left, 50 * mm, room, size=11, lines=3)
+            self._text(canvas, f"Order {page.reference} · Ticket {page.ticket_id}", left, 11 * mm, room, size=8)
+
+        return draw
+
+    def _receipt(self, receipt: Receipt) -> Draw:
+        def draw(canvas: Canvas) -> None:
+            width, height = A4
+            left, right = 20 * mm, width - 20 * mm
+            room = right - left
+            y = self._text(canvas, f"Receipt {receipt.reference}", left, height - 25 * mm, room, size=18, bold=True)
+            for line in (*receipt.seller.splitlines()[:6], receipt.show, receipt.when, *receipt.facts):
+                y = self._text(canvas, line, left, y - 1 * mm, room, size=10, lines=2)
+            y -= 6 * mm
+            for rows, bold in ((receipt.rows, False), (receipt.sums, True)):
+                for words, amount in rows:
+                    if y < 25 * mm:
+                        canvas.showPage()
+                        y = height - 25 * mm
+                    self._amount(canvas, amount, right, y)
+                    y = self._text(canvas, words, left, y, room - 40 * mm, size=10, bold=bold, lines=2) - 1 * mm
+                canvas.line(left, y + 2 * mm, right, y + 2 * mm)
+                y -= 4 * mm
+
+        return draw
+
+    def _amount(self, canvas: Canvas, amount: str, right: float, y: float) -> None:
+        canvas.setFont(OWN if self._own else PLAIN, 10)
+        canvas.drawRightString(right, y, amount)
+
+    def _text(
+        self,
+        canvas: Canvas,
+        text: str,
+        x: float,
+        y: float,
+        room: float,
+        *,
+        size: int,
+        bold: bool = False,
+        lines: int = 1,
+    ) -> float:
+        """Draws at most so many lines; the height of the next."""
+        font = OWN if self._own else BOLD if bold else PLAIN
+        words = " ".join(text[:TEXT_MAX_CHARS].split())
+        if not self._own:
+            words = words.encode("cp1252", "replace").decode("cp1252")
+        canvas.setFont(font, size)
+        for line in simpleSplit(words, font, size, room)[:lines]:
+            canvas.drawString(x, y, line)
+            y -= size * 1.25
+        return y
+
+
+def _drawn(size: tuple[float, float], title: str, pages: Sequence[Draw]) -> bytes:
+    paper = io.BytesIO()
+    canvas = Canvas(paper, pagesize=size, invariant=1)
+    canvas.setTitle(title)
+    for draw in pages:
+        draw(canvas)
+        canvas.showPage()
+    canvas.save()
+    return paper.getvalue()
+
+
+def _qr(canvas: Canvas, code: str, x: float, y: float, size: float) -> None:
+    """Runs of dark modules as bars, from the top."""
+    matrix = [bytes(row) for row in segno.make(code, error="m", micro=False).matrix_iter(scale=1, border=2)]
+    module = size / len(matrix)
+    for down, row in enumerate(matrix, start=1):
+        start = 0
+        while (dark := row.find(1, start)) >= 0:
+            end = row.find(0, dark)
+            start = len(row) if end < 0 else end
+            canvas.rect(x + dark * module, y + size - down * module, (start - dark) * module, module, stroke=0, fill=1)

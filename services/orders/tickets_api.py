@@ -1,0 +1,111 @@
+"""The doors to an order's paper: its tickets, their codes, a receipt; and the key that the link in a mail carries."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+
+from services.orders import events, papers
+from services.orders.api import COOKIE_MAX_AGE_S
+from services.orders.look import owned
+from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
+from services.orders.room import Room
+from services.orders.steps import Order
+from services.orders.tickets import Codes, Issued, issued, svg
+from shared.auth import order_cookie, set_cookie
+from shared.clock import from_datetime, rfc3339
+from shared.inputs import ReferencePath
+from shared.order_tokens import sign_order_token
+from shared.problems import NoCredential
+
+router = APIRouter(tags=["tickets"])
+TicketIdPath = Annotated[str, Path(pattern="^[A-Z0-9]{12}$")]
+PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+def _room(request: Request) -> Room:
+    room: Room = request.app.state.room
+    return room
+
+
+@router.get("/orders/{reference}/tickets", summary="The tickets of an order, with the codes to show at the door")
+async def list_tickets(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
+    """Empty until the order is confirmed. Where codes move, `window_s` says how often to ask again."""
+    room = _room(request)
+    order = await owned(room, request, reference)
+    show = await events.read(room.book.engine, order.event_id)
+    codes = Codes(room.settings)
+    response.headers["cache-control"] = "no-store"
+    return {
+        "reference": reference,
+        "event": {"event_id": show.event_id, "name": show.name, "venue": show.venue, "when": show.when},
+        "window_s": codes.window_s,
+        "tickets": [
+            {
+                "ticket_id": one.ticket_id,
+                "section_id": one.section_id,
+                "seat_id": one.seat_id,
+                "place": show.place(one.section_id, one.seat_id),
+                "status": "valid" if one.is_valid else "void",
+                "void_at": rfc3339(from_datetime(one.void_at)) if one.void_at else None,
+                "code": codes.code(order, one) if one.is_valid else None,
+            }
+            for one in await issued(room.book.engine, reference)
+        ],
+    }
+
+
+@router.get("/orders/{reference}/tickets/{ticket_id}.svg", summary="A ticket's code as a picture")
+async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Request) -> Response:
+    room = _room(request)
+    order, tickets = await _tickets(room, request, reference)
+    one = next((one for one in tickets if one.ticket_id == ticket_id and one.is_valid), None)
+    if one is None:
+        raise UnknownTicket
+    return Response(svg(Codes(room.settings).code(order, one)), media_type="image/svg+xml", headers=PRIVATE)
+
+
+@router.get("/orders/{reference}/tickets.pdf", summary="The tickets of an order, a page each")
+async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
+    room = _room(request)
+    order, tickets = await _tickets(room, request, reference)
+    show = await events.read(room.book.engine, order.event_id)
+    pages = papers.pages(order, show, tickets, Codes(room.settings))
+    if not pages:
+        raise NoTickets
+    return _pdf(await room.printer.tickets(pages), f"tickets-{reference}")
+
+
+@router.get("/orders/{reference}/receipt.pdf", summary="What was bought, paid and given back")
+async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
+    room = _room(request)
+    order = await owned(room, request, reference)
+    if not (order.charges or order.confirmed_at_ms):
+        raise NoReceipt
+    show = await events.read(room.book.engine, order.event_id)
+    return _pdf(
+        await room.printer.receipt(papers.receipt(order, show, seller=room.settings.seller)), f"receipt-{reference}"
+    )
+
+
+@router.post("/orders/{reference}/key", status_code=204, summary="Let this browser open the order")
+async def open_here(reference: ReferencePath, request: Request) -> Response:
+    """With the order's own token as Bearer, as a mail's link has it in its fragment: a cookie from now on."""
+    room = _room(request)
+    opened = room.callers.opened_by_token(request)
+    if opened is None:
+        raise NoCredential
+    if opened != reference or await room.book.read(reference) is None:
+        raise UnknownOrder
+    token = sign_order_token(room.settings.order_token_keys, reference)
+    cookie = set_cookie(order_cookie(reference), token, max_age_s=COOKIE_MAX_AGE_S, secure=room.settings.secure_cookies)
+    return Response(status_code=204, headers={**PRIVATE, "set-cookie": cookie})
+
+
+async def _tickets(room: Room, request: Request, reference: str) -> tuple[Order, list[Issued]]:
+    order = await owned(room, request, reference)
+    return order, await issued(room.book.engine, reference)
+
+
+def _pdf(drawn: bytes, name: str) -> Response:
+    headers = {**PRIVATE, "content-disposition": f'attachment; filename="{name}.pdf"'}
+    return Response(drawn, media_type="application/pdf", headers=headers)
