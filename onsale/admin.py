@@ -18,9 +18,11 @@ class Admin:
         self._client, self._url, self._key = client, url.rstrip("/"), key
 
     async def apply(self, event: EventFile) -> None:
-        """Gives the event file to inventory and to the queue. Applying it again changes nothing."""
+        """Gives the event file to inventory, to orders and, as it opens the sale, last to the queue. Applying it again
+        changes nothing.
+        """
         body = event.model_dump(mode="json")
-        for service in ("inventory", "queue"):
+        for service in ("inventory", "orders", "queue"):
             await self.call("PUT", f"/admin/{service}/events/{event.event_id}", body)
 
     async def room(self, event_id: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from onsale import event_files, key_file, keys, reconcile, stock
+from onsale import event_files, key_file, keys, promo, reconcile, stock
 from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
 from onsale.audit import print_audit
@@ -50,6 +50,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(reconcile.app, name="reconcile")
 app.add_typer(codes, name="codes")
 app.add_typer(stock.app, name="stock")
+app.add_typer(promo.app, name="promo")
 stock.app.command("hold-times")(hold_times)
 app.command("simulate")(simulate)
 out = Console(highlight=False)

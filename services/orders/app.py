@@ -8,7 +8,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from services.orders import admin, api, internal
+from services.orders import admin, api, internal, price_admin
 from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.cashier import Cashier
@@ -20,6 +20,8 @@ from services.orders.openapi import document_hot_calls
 from services.orders.payments.provider import Provider
 from services.orders.payments.sandbox import Sandbox
 from services.orders.placing import Placing
+from services.orders.price_list import PriceList
+from services.orders.quoting import Quoting
 from services.orders.room import Room
 from services.orders.settings import Settings
 from services.orders.stock import Stock
@@ -37,6 +39,7 @@ from shared.outbox import Relay
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
 from shared.user_jwt import signed_in
+from shared.wrong_codes import WrongCodes
 
 LOCK_TIMEOUT_MS = 2000  # a request with the same key waits no longer for the first
 
@@ -65,7 +68,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
 
     app = create_service(
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
-        routers=[api.router, admin.router], internal_routers=[internal.router], meter=meter,
+        routers=[api.router, admin.router, price_admin.router], internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
     document_hot_calls(app)
@@ -95,8 +98,10 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     passes = PassReader(settings.pass_public_keys, seal=settings.service_keys)
     callers = Callers(passes, settings.order_token_keys, users)
     keys = settings.order_token_keys, settings.customer_keys
-    checkout = Checkout(engine, book, stock, placing, providers, workers, *keys)
-    return Room(settings, engine, book, cache, callers, checkout, workers, jobs, inbox, providers)
+    prices = await stack.enter_async_context(PriceList(book.engine))
+    wrong = WrongCodes(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_codes_at_once)
+    checkout = Checkout(engine, book, stock, placing, providers, workers, Quoting(prices, wrong), *keys)
+    return Room(settings, engine, book, cache, callers, checkout, workers, jobs, inbox, providers, prices)
 
 
 async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row, func, update
 
 from services.orders.changes import Lease
-from services.orders.steps import Attempt, Charge, Line, Order, Refund
+from services.orders.steps import Attempt, Charge, Extra, Line, Order, Refund
 from services.orders.tables import order
 from shared.postgres import AsyncConnection, AsyncEngine, statement
 
@@ -67,7 +67,7 @@ async def read_many(engine: AsyncEngine, references: Sequence[str]) -> dict[str,
 
 def _order(row: Row[Any]) -> Order:
     columns = dict(row._mapping)  # noqa: SLF001 - the public name of a row's mapping
-    parts = {"lines": Line, "attempts": Attempt, "charges": Charge, "refunds": Refund}
+    parts = {"lines": Line, "extras": Extra, "attempts": Attempt, "charges": Charge, "refunds": Refund}
     for name, part in parts.items():
         columns[name] = tuple(part(**each) for each in columns[name])
     return Order(**columns)

@@ -7,6 +7,7 @@ from services.orders.callers import Callers
 from services.orders.checkout import Checkout
 from services.orders.jobs import Jobs
 from services.orders.payments.provider import Provider
+from services.orders.price_list import PriceList
 from services.orders.settings import Settings
 from services.orders.webhooks import Inbox
 from services.orders.workers import Workers
@@ -28,3 +29,4 @@ class Room:
     jobs: Jobs
     inbox: Inbox
     providers: dict[str, Provider]
+    prices: PriceList

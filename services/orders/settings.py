@@ -49,6 +49,8 @@ class Settings(ServiceSettings):
     job_accept_s: float = Field(1.0, gt=0, le=10, description="If a job is not accepted by then, the request settles.")
     inline_max: int = Field(8, ge=0, le=256, description="Requests that may settle their order themselves at once.")
     inline_wait_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
+    wrong_codes_at_once: int = Field(10, ge=1, le=1000, description="Wrong promo codes one fan may try at once.")
+    wrong_codes_per_minute: float = Field(10, gt=0, le=10_000, description="And then so many a minute.")
     load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")
 
     @property

@@ -12,6 +12,7 @@ Step = Literal[
     "send_refund", "confirm", "charge", "look", "cancel_charge", "give_up_attempt", "cancel", "expire", "release",
     "own_up", "retake", "refund", "close_refunded", "review", "wait",
 ]  # fmt: skip
+ExtraKind = Literal["discount", "fee", "tax"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +61,26 @@ class Refund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One seat, or some tickets without a seat."""
+    """One seat, or some tickets without a seat. `paid_minor` is what they cost with their part of every discount, fee
+    and added tax: these sum to the order's total.
+    """
 
     section_id: str
     seat_id: str | None
     quantity: int
     unit_price_minor: int
+    paid_minor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """What comes on top of the tickets, or off them (below zero). `included` is in their prices and only shown."""
+
+    kind: ExtraKind
+    name: str
+    percent: str | None
+    amount_minor: int
+    included: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +114,7 @@ class Order:
     look_due: bool
     now_ms: int
     lines: tuple[Line, ...] = ()
+    extras: tuple[Extra, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     charges: tuple[Charge, ...] = ()
     refunds: tuple[Refund, ...] = field(default=())

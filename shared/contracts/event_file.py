@@ -1,6 +1,6 @@
-"""The event file: one YAML document that describes an on-sale, for the queue and for inventory alike.
+"""The event file: one YAML document that describes an on-sale, for the queue, inventory and orders alike.
 
-`PUT /admin/queue/events/{event_id}` and `PUT /admin/inventory/events/{event_id}` both take it whole, as JSON.
+`PUT /admin/{service}/events/{event_id}` takes it whole, as JSON, at each of the three.
 """
 
 from datetime import datetime
@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from shared.contracts.allotments import Allotment
+from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RoomOptions
 from shared.inputs import Body, Currency, EventId, PlainText, SectionId
 
@@ -130,8 +131,8 @@ class GaSection(Body):
 Section = Annotated[SeatedSection | GaSection, Field(discriminator="kind")]
 
 
-class EventFile(Body):
-    """One on-sale of one show."""
+class EventFile(PriceRules):
+    """One on-sale of one show, with its fees and taxes."""
 
     event_id: EventId
     name: PlainText

@@ -135,7 +135,7 @@ def presale(suite: Suite) -> tuple[str, str]:
     }  # fmt: skip
     headers = {"authorization": f"Bearer {suite.admin_key}"}
     with httpx.Client(base_url=suite.url, headers=headers) as operator:
-        for service in ("inventory", "queue"):
+        for service in ("inventory", "orders", "queue"):
             operator.put(f"/admin/{service}/events/{event_id}", json=event).raise_for_status()
         at = f"/admin/queue/events/{event_id}"
         operator.post(f"{at}/room/open", json={}).raise_for_status()

@@ -118,7 +118,7 @@ class RunningSuite:
             ],
         }  # fmt: skip
         async with self.operator() as operator:
-            for service in ("inventory", "queue"):
+            for service in ("inventory", "orders", "queue"):
                 answer = await operator.put(f"/admin/{service}/events/{event_id}", json=event)
                 assert answer.is_success, answer.text
             if changes.get("open", True):

@@ -1,6 +1,6 @@
 """Alembic's door into the schema `orders`."""
 
-from services.orders.tables import metadata
+from services.orders import price_tables
 from shared.migrate import run_environment
 
-run_environment(metadata)
+run_environment(price_tables.metadata)
