@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from services.gateway.estimate import Promise
 from services.gateway.line import Line
 from services.gateway.room import Room
-from shared.wrong_codes import WrongCodes
 from shared.contracts.frames import LineFrame
 from shared.contracts.lanes import Lane, lane_of
 from shared.contracts.queue import Join, JoinBatch
 from shared.contracts.room_options import RoomOptions
+from shared.wrong_codes import WrongCodes
 
 PATH = "/events/show/queue"
 PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}

@@ -31,7 +31,7 @@ from shared.service import public
 from shared.settings import development_keys
 from shared.tokens import b64
 from tests.orders.holds import Holds, Street
-from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
+from tests.orders.shop import ADMIN_SECRET, BOSS_SECRET, VIEWER_SECRET, Shop
 from tests.support.engines import database_numbers, in_database, sql
 from tests.support.wait import wait_until
 
@@ -149,7 +149,7 @@ class Rooms:
         stack = stack or self._stack
         settings = Settings(
             postgres_url=self._postgres_url, redis_url=self._redis_url, inventory_url=self._street.inventory_url,
-            admin_keys=AdminKeys(f"ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"),
+            admin_keys=AdminKeys(f"boss:admin:{BOSS_SECRET},ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"),
             **{"sandbox_url": self._street.sandbox_url, **ORDERS_QUICK, **fields},
         )  # fmt: skip
         app = create_app(settings, failpoint=failpoint)

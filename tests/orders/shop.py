@@ -21,6 +21,7 @@ from tests.orders.holds import EVENT, Holds
 from tests.support.wait import wait_until
 
 ADMIN_SECRET = "an operator's secret for tests"
+BOSS_SECRET = "an administrator's secret for tests"
 VIEWER_SECRET = "a viewer's secret for tests only"
 
 

@@ -4,6 +4,7 @@ import { ask, freshKey } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
+import { billLines } from "./price.js";
 import { Stream } from "./stream.js";
 import { tickets } from "./tickets.js";
 
@@ -98,6 +99,9 @@ class OrderPage {
   }
 
   #total(order) {
+    const lines = billLines(order);
+    byId("bill").replaceChildren(...lines);
+    show("bill", lines.length > 0);
     write("total", money(order.total_minor, order.currency));
   }
 
