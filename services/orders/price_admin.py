@@ -6,8 +6,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from services.orders import price_book
-from services.orders.admin import Refunder as AnOperator
-from services.orders.admin import Viewer
 from services.orders.api import Page, PageSize
 from services.orders.problems import UnknownPromoCode
 from services.orders.promo import spelled
@@ -21,6 +19,8 @@ from shared.problems import InvalidRequest
 
 log = logging.getLogger("onsale.orders")
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["prices"])
+Viewer = Annotated[Operator, operators("viewer")]
+AnOperator = Annotated[Operator, operators("operator")]
 Admin = Annotated[Operator, operators("admin")]
 CodePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Reason = Annotated[PlainText | None, Query()]

@@ -59,7 +59,8 @@ def price(lines: Sequence[Reserved], rules: PriceRules, discount: Discount | Non
         amount_minor = _tax(tax, rules.taxes, sum(taxable))
         if not tax.included:
             paid = list(map(add, paid, split(amount_minor, taxable)))
-        extras.append(_extra("tax", tax, amount_minor, included=tax.included))
+        if amount_minor:
+            extras.append(_extra("tax", tax, amount_minor, included=tax.included))
     return Quote(tuple(map(_line, lines, paid)), tuple(extras))
 
 

@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from services.orders.prices import Discount, price, split
@@ -40,6 +40,7 @@ DISCOUNTS = some.one_of(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(LINES, RULES, DISCOUNTS)
 def test_what_tickets_bear_sums_to_what_the_lines_say(lines: list[Line], rules: PriceRules, discount: Discount | None):
     quote = price(lines, rules, discount)
@@ -54,6 +55,7 @@ def test_what_tickets_bear_sums_to_what_the_lines_say(lines: list[Line], rules: 
     assert min(each) >= 0
 
 
+@settings(deadline=None)
 @given(LINES, DISCOUNTS)
 def test_a_discount_stays_in_its_sections_and_never_takes_more_than_there_is(lines, discount):
     quote = price(lines, PriceRules(), discount)
@@ -64,6 +66,7 @@ def test_a_discount_stays_in_its_sections_and_never_takes_more_than_there_is(lin
             assert priced.paid_minor == cost
 
 
+@settings(deadline=None)
 @given(some.integers(0, 10**12), some.lists(some.integers(0, 10**9), min_size=1, max_size=20))
 def test_parts_sum_to_the_whole_and_are_at_most_one_unit_off(amount: int, weights: list[int]):
     if not any(weights):

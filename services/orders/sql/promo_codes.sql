@@ -1,5 +1,5 @@
 -- Promo codes as they are now, and how often they are used: by everybody where that is limited, and by the customer who
--- asks. A use counts while its order may still be bought or was; those of :except_references do not count.
+-- asks. A use counts while its order may still be bought or was; those of the excepted references do not.
 WITH asked AS (
     SELECT DISTINCT event_id, code, customer_key
     FROM unnest(CAST(:event_ids AS text[]), CAST(:codes AS text[]), CAST(:customer_keys AS text[]))
