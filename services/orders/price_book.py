@@ -45,7 +45,7 @@ async def put_code(engine: AsyncEngine, event_id: str, code: str, ask: PromoCode
     """Makes the code, or makes it what is asked for; a stopped one stands again. True if that changed anything."""
     wanted = {**ask.model_dump(exclude={"reason"}), "stopped_at": None}
 
-    async def work(connection: AsyncConnection, before: Row | None, event: Mapping[str, Any]) -> bool:
+    async def work(connection: AsyncConnection, before: Row | None, event: Row) -> bool:
         if unknown := set(ask.section_ids) - set(event["section_ids"]):
             raise InvalidRequest(f"section_ids: the event has no section {', '.join(sorted(unknown))}.")
         if before is not None and all(before[name] == value for name, value in wanted.items()):
@@ -60,7 +60,7 @@ async def put_code(engine: AsyncEngine, event_id: str, code: str, ask: PromoCode
 async def stop_code(engine: AsyncEngine, event_id: str, code: str, *, actor: str, reason: str | None) -> bool:
     """From now on it takes nothing off; orders that were placed keep it. Raises `UnknownPromoCode`."""
 
-    async def work(connection: AsyncConnection, before: Row | None, event: Mapping[str, Any]) -> bool:
+    async def work(connection: AsyncConnection, before: Row | None, event: Row) -> bool:
         if before is None:
             raise UnknownPromoCode
         if before["stopped_at"]:
@@ -74,7 +74,7 @@ async def stop_code(engine: AsyncEngine, event_id: str, code: str, *, actor: str
 
 async def _change(
     engine: AsyncEngine, event_id: str, code: str,
-    work: Callable[[AsyncConnection, Row | None, Mapping[str, Any]], Awaitable[bool]], *,
+    work: Callable[[AsyncConnection, Row | None, Row], Awaitable[bool]], *,
     actor: str, action: str, reason: str | None,
 ) -> bool:  # fmt: skip
     async with engine.begin() as connection:
@@ -83,7 +83,7 @@ async def _change(
         if event is None:
             raise UnknownEvent
         before = await _code(connection, event_id, code)
-        if not await work(connection, before, event):
+        if not await work(connection, before, dict(event)):
             return False
         after = await _code(connection, event_id, code)
         assert after is not None, "it was put or was there"
@@ -101,7 +101,7 @@ async def _code(connection: AsyncConnection, event_id: str, code: str) -> Row | 
 
 def plain(row: Mapping[str, Any]) -> Row:
     """As JSON takes it: percentages as people write them, times with their zone."""
-    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+    told: Row = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
     if told.get("percent") is not None:
         told["percent"] = f"{told['percent'].normalize():f}"
     return told

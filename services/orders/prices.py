@@ -16,6 +16,7 @@ from shared.contracts.prices import Fee, PriceRules, Tax
 WHOLE = 100_000  # thousandths of a percent
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Discount:
     """What a promo code takes off the tickets of these sections, or off all if none is named."""
 

@@ -77,7 +77,8 @@ def refusal(promo: PromoCode | None, lines: Sequence[Line]) -> Refusal | None:
     """
     if promo is None or not promo.stands:
         return "unknown"
-    tickets = sum(line.quantity for line in lines if promo.discount.covers(line.section_id))
+    discount = promo.discount
+    tickets = sum(line.quantity for line in lines if discount.covers(line.section_id))
     if not tickets:
         return "sections"
     if tickets < promo.tickets_min:

@@ -93,9 +93,10 @@ async def test_asking_again_takes_no_second_use(rooms):
     hold, key = sale.hold(), uuid.uuid4().hex
     asks = [sales[n % 2].order(hold, 9000, "ONCE", key=key, email="ada@example.org") for n in range(20)]
     answers = await asyncio.gather(*asks)
-    assert {answer.status_code for answer in answers} == {202}, [answer.text for answer in answers]
-    assert len({answer.json()["reference"] for answer in answers}) == 1
-    assert await sale.uses("ONCE") == 1
+    assert {answer.status_code for answer in answers} <= {202, 409}, [answer.text for answer in answers]
+    answers.append(await sale.order(hold, 9000, "ONCE", key=key, email="ada@example.org"))
+    assert len({answer.json()["reference"] for answer in answers if answer.status_code == 202}) == 1
+    assert (answers[-1].status_code, await sale.uses("ONCE")) == (202, 1)
 
 
 async def test_a_code_is_good_from_its_first_moment_to_its_last(shop):
