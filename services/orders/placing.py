@@ -49,7 +49,7 @@ class Placed:
         code = self.asked.promo_code
         if code is None:
             return None
-        return Use(self.reservation.event_id, spelled(code), self.customer_key, self.reference)
+        return Use(self.reservation.event_id, spelled(code), self.customer_key)
 
 
 class _Lost(Exception):

@@ -27,12 +27,11 @@ WORDS: Final[dict[Refusal, str]] = {
 
 
 class Use(NamedTuple):
-    """Somebody wants a code, or only wants to know of it: then the rest is empty, which matches nobody and no order."""
+    """Somebody wants a code. Who only asks what it takes off is no customer yet: nobody's key is empty."""
 
     event_id: str
     code: str
     customer_key: str = ""
-    reference: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,25 +86,27 @@ def refusal(promo: PromoCode | None, lines: Sequence[Line]) -> Refusal | None:
 
 
 async def read(connection: AsyncConnection, asked: Sequence[Use]) -> list[PromoCode | None]:
-    """One answer per question, in order. What the orders of these references use themselves does not count."""
+    """One answer per question, in order."""
     bound = {
         "event_ids": [use.event_id for use in asked], "codes": [use.code for use in asked],
-        "customer_keys": [use.customer_key for use in asked], "except_references": [use.reference for use in asked],
+        "customer_keys": [use.customer_key for use in asked],
     }  # fmt: skip
     rows = (await connection.execute(_READ, bound)).mappings()
     found = {(row["event_id"], row["code"], row["customer_key"]): PromoCode(**row) for row in rows}
-    return [found.get(use[:3]) for use in asked]
+    return [found.get(use) for use in asked]
 
 
 async def over_limit(connection: AsyncConnection, uses: Sequence[Use]) -> Refusal | None:
-    """Why these uses together are too many; if they are not, nobody takes one of them until the transaction ends."""
+    """Why these uses together are too many; if they are not, nobody takes one of them until the transaction ends. An
+    order that was made before with its use counts, too: who asks again is not told of this, but of that order.
+    """
     bound = {"event_ids": [use.event_id for use in uses], "codes": [use.code for use in uses]}
     await connection.execute(_LOCK, bound)
     by_code = Counter(use[:2] for use in uses)
-    by_customer = Counter(use[:3] for use in uses)
+    by_customer = Counter(uses)
     for use, promo in zip(uses, await read(connection, uses), strict=True):
         assert promo is not None, "codes are never deleted"
-        found = promo.over_limit(uses=by_code[use[:2]], customer_uses=by_customer[use[:3]])
+        found = promo.over_limit(uses=by_code[use[:2]], customer_uses=by_customer[use])
         if found:
             return found
     return None

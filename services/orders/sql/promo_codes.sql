@@ -1,5 +1,5 @@
 -- Promo codes as they are now, and how often they are used: by everybody where that is limited, and by the customer who
--- asks. A use counts while its order may still be bought or was; those of the excepted references do not.
+-- asks. A use counts while its order may still be bought or was.
 WITH asked AS (
     SELECT DISTINCT event_id, code, customer_key
     FROM unnest(CAST(:event_ids AS text[]), CAST(:codes AS text[]), CAST(:customer_keys AS text[]))
@@ -10,7 +10,7 @@ WITH asked AS (
     JOIN orders.promo_code p USING (event_id, code)
     JOIN orders.promo_use u USING (event_id, code)
     JOIN orders."order" o ON o.reference = u.reference
-    WHERE p.uses_max IS NOT NULL AND u.reference <> ALL(CAST(:except_references AS text[]))
+    WHERE p.uses_max IS NOT NULL
     AND o.status NOT IN ('cancelled', 'expired') AND NOT (o.status = 'refunded' AND o.confirmed_at IS NULL)
     GROUP BY u.event_id, u.code
 ), by_customer AS (
@@ -18,8 +18,7 @@ WITH asked AS (
     FROM asked a
     JOIN orders.promo_use u USING (event_id, code, customer_key)
     JOIN orders."order" o ON o.reference = u.reference
-    WHERE u.reference <> ALL(CAST(:except_references AS text[]))
-    AND o.status NOT IN ('cancelled', 'expired') AND NOT (o.status = 'refunded' AND o.confirmed_at IS NULL)
+    WHERE o.status NOT IN ('cancelled', 'expired') AND NOT (o.status = 'refunded' AND o.confirmed_at IS NULL)
     GROUP BY u.event_id, u.code, u.customer_key
 )
 SELECT p.event_id, p.code, a.customer_key, p.percent, p.amount_minor, p.uses_max, p.customer_uses_max, p.section_ids,
