@@ -182,7 +182,7 @@ def test_a_person_sees_every_fee_and_pays_less_with_a_code(page: Any, suite: Sui
     page.goto(f"{suite.url}/e/{priced(suite)}")
     page.locator("#join").click()
     sync_api.expect(page.locator("#choosing")).to_be_visible(timeout=TURN_MS)
-    sync_api.expect(page.locator("#basket-list")).to_contain_text("plus Booking fee €1.50 per ticket")
+    sync_api.expect(page.locator("#on-top")).to_contain_text("Booking fee €1.50 per ticket")
     page.get_by_role("button", name=re.compile("One more ticket")).first.click()
     page.locator("#hold").click()
     sync_api.expect(page.locator("#held-total")).to_have_text("€52.75")

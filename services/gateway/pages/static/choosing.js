@@ -67,9 +67,8 @@ export class Choosing {
     const seats = [...basket.seats.keys()].map((id) => seatName(id, stock.sections));
     const ga = [...basket.ga.values()].map((line) => `${line.quantity} × ${line.name}`);
     write("basket-count", basket.count > 0 ? plural(basket.count, "ticket") : "Nothing picked yet");
-    const fees = this.onTop ? `plus ${this.onTop}` : "fees included in every price";
-    const words = this.onTop && basket.count > 0 ? [...seats, ...ga, fees] : [...seats, ...ga];
-    write("basket-list", words.join(" · ") || `Up to ${plural(basket.limit, "ticket")}, ${fees}`);
+    const hint = `Up to ${plural(basket.limit, "ticket")}${this.onTop ? "" : ", fees included in every price"}`;
+    write("basket-list", [...seats, ...ga].join(" · ") || hint);
     write("basket-total", basket.count > 0 ? money(basket.totalMinor, stock.currency) : "");
     disable(byId("hold"), basket.count === 0);
   }
@@ -77,6 +76,8 @@ export class Choosing {
   /** Fees that come on top are told before anything is held. */
   async #tellOnTop() {
     this.onTop ??= await onTop(this.eventId, this.stock.currency);
+    write("on-top", `On top of the prices: ${this.onTop}.`);
+    show("on-top", this.onTop !== "");
     this.render();
   }
 
