@@ -16,7 +16,18 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from onsale import event_files, hooks, key_file, keys, order_commands, orders_desk, reconcile, stock, tickets
+from onsale import (
+    event_files,
+    hooks,
+    key_file,
+    keys,
+    order_commands,
+    orders_desk,
+    promo,
+    reconcile,
+    stock,
+    tickets,
+)
 from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
 from onsale.audit import print_audit
@@ -54,6 +65,7 @@ app.add_typer(orders_desk.app, name="order")
 orders_desk.app.registered_commands += order_commands.app.registered_commands
 app.add_typer(hooks.app, name="hooks")
 app.add_typer(tickets.app, name="tickets")
+app.add_typer(promo.app, name="promo")
 stock.app.command("hold-times")(hold_times)
 app.command("simulate")(simulate)
 out = Console(highlight=False)

@@ -203,6 +203,13 @@ class NotEntered(Problem):
     status = 404
 
 
+class TooManyWrongCodes(Problem):
+    """Too many wrong codes were tried here. Try yours again in a moment."""
+
+    status = 429
+    retry_after_default_s = 1
+
+
 class SoldOut(Problem):
     """Nothing is left of what you asked for."""
 

@@ -168,10 +168,14 @@ class Fan:
             await self._ask("give back", "DELETE", path, token=self._pass)
             self._seen.gave_up += 1
             raise GaveUp("gave the hold back")
+        named = {"reservation_id": reservation["reservation_id"]}
+        status, quote = await self._ask("quote", "POST", "/orders/quote", token=self._pass, body=named)
+        if status != 200:
+            raise GaveUp(f"quote refused ({status})")
         method = self._dice.choices(list(METHODS), list(METHODS.values()))[0]
         body = {
-            "reservation_id": reservation["reservation_id"],
-            "expected_total_minor": reservation["total_amount_minor_units"],
+            **named,
+            "expected_total_minor": quote["total_minor"],
             "currency": reservation["currency"],
             "customer": {
                 "name": f"Fan {self._join_seq}",

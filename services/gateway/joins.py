@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 from services.gateway.line_board import LineBoard
 from services.gateway.metrics import JOINS
 from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInNeeded, UnknownLane
-from services.gateway.wrong_codes import WrongCodes
 from shared.batches import Batches
 from shared.contracts.lanes import lane_of
 from shared.contracts.queue import Join, JoinAnswer, JoinBatch, Joined, PlaceState, QueueClient
 from shared.problems import Problem, RoomClosed, SoldOut, Unavailable
+from shared.wrong_codes import WrongCodes
+
+WRONG_CODES_BURST_S = 5.0
 
 
 class Place(NamedTuple):
@@ -34,7 +36,7 @@ class Joins:
 
     def __init__(self, queue: QueueClient, board: LineBoard, *, waiting_max: int, wrong_codes_per_s: float) -> None:
         self._queue, self._board = queue, board
-        self._wrong_codes = WrongCodes(per_s=wrong_codes_per_s)
+        self._wrong_codes = WrongCodes(per_s=wrong_codes_per_s, at_once=wrong_codes_per_s * WRONG_CODES_BURST_S)
         self._batches: Batches[str, Join, Place] = Batches(
             self._ask,
             name="gateway.joins",

@@ -34,13 +34,6 @@ class CodeUsedUp(Problem):
     status = 409
 
 
-class TooManyWrongCodes(Problem):
-    """Too many wrong codes were tried here. Try yours again in a moment."""
-
-    status = 429
-    retry_after_default_s = 1
-
-
 class UnknownLane(Problem):
     """The line has no such lane."""
 

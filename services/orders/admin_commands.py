@@ -16,7 +16,6 @@ from shared.routes import REFERENCE
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 Viewer = Annotated[Operator, operators("viewer")]
 AnOperator = Annotated[Operator, operators("operator")]
-Admin = Annotated[Operator, operators("admin")]
 CommandIdPath = Annotated[str, Path(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 CommandStatus = Literal["pending", "processing", "completed", "failed"]
 Reference = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]

@@ -12,18 +12,21 @@ from services.orders.look import owned
 from services.orders.payments_again import cancel_order, pay_again
 from services.orders.placing import Placed
 from services.orders.problems import UnknownOrder
+from services.orders.quoting import quote_body
 from services.orders.references import idempotency_key
 from services.orders.room import Room
-from services.orders.schemas import NewOrder, NewPayment
+from services.orders.schemas import NewOrder, NewPayment, QuoteAsked
 from services.orders.tables import HOLDER, OF_USERS
 from services.orders.tables import order as order_table
 from shared.auth import order_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
-from shared.inputs import ReferencePath
+from shared.contracts.prices import PriceRules
+from shared.inputs import EventIdPath, ReferencePath
 from shared.order_tokens import sign_order_token
 
 router = APIRouter(tags=["orders"])
 COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any
+PRICES_MAX_AGE_S = 10
 PAGE_SIZE_MAX = 100
 PAGE_MAX = 1000
 
@@ -91,6 +94,21 @@ def _accepted(room: Room, response: Response, seen: Accepted, *, replayed: bool)
         "poll_url": f"/orders/{seen.reference}",
         "updates_url": f"/orders/{seen.reference}/updates",
     }
+
+
+@router.post("/orders/quote", summary="What a reservation costs, with everything in it")
+async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict[str, Any]:
+    """Changes nothing. `promo-code-not-valid` says why in `reason`."""
+    room = _room(request)
+    response.headers["cache-control"] = "no-store"
+    return quote_body(*await room.checkout.quote(await room.callers.buyers(request), asked))
+
+
+@router.get("/orders/events/{event_id}/prices", summary="The fees and taxes of an event, for anyone")
+async def prices(event_id: EventIdPath, request: Request, response: Response) -> PriceRules:
+    """They come on top of the tickets' prices, unless a tax is `included`."""
+    response.headers["cache-control"] = f"public, max-age={PRICES_MAX_AGE_S}"
+    return await _room(request).prices.rules(event_id)
 
 
 @router.get("/orders", summary="The caller's own orders, newest first")

@@ -13,9 +13,10 @@ from services.orders import (
     admin_commands,
     admin_desk,
     api,
+    event_admin,
     event_refunds,
-    events,
     internal,
+    price_admin,
     reminders,
     tickets_admin,
     tickets_api,
@@ -37,7 +38,9 @@ from services.orders.openapi import document_hot_calls
 from services.orders.payments.provider import Provider
 from services.orders.payments.sandbox import Sandbox
 from services.orders.placing import Placing
+from services.orders.price_list import PriceList
 from services.orders.printing import Printer
+from services.orders.quoting import Quoting
 from services.orders.room import Room
 from services.orders.settings import Settings
 from services.orders.shares import REFRESH_S, Shares
@@ -58,6 +61,7 @@ from shared.outbox import Relay
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
 from shared.user_jwt import signed_in
+from shared.wrong_codes import WrongCodes
 
 MAIL_TURN_S = 1.0
 LOCK_TIMEOUT_MS = 2000  # a request with the same key waits no longer for the first
@@ -98,7 +102,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
         routers=[
             api.router, tickets_api.router, reminders.router, admin.router, admin_commands.router, admin_desk.router,
-            events.router, hooks_admin.router, tickets_admin.router,
+            event_admin.router, hooks_admin.router, price_admin.router, tickets_admin.router,
         ],
         internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
@@ -132,7 +136,10 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     callers = Callers(passes, settings.order_token_keys, users)
     keys = settings.order_token_keys, settings.customer_keys
     shares = Shares(engine)
-    checkout = Checkout(engine, book, stock, placing, providers, inline, shares, *keys)
+    prices = await stack.enter_async_context(PriceList(book.engine))
+    wrong = WrongCodes(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_codes_at_once)
+    quoting = Quoting(prices, wrong)
+    checkout = Checkout(engine, book, stock, placing, providers, inline, shares, quoting, *keys)
     sender = await _sender(stack, settings)
     printer = Printer(
         at_once=settings.prints_at_once, waiting_max=settings.prints_waiting_max, font=settings.print_font
@@ -142,6 +149,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
         settings=settings, engine=engine, book=book, redis=cache, callers=callers, checkout=checkout, workers=workers,
         inline=inline, shares=shares, jobs=jobs, inbox=inbox, providers=providers, sender=sender,
         couriers=Couriers(engine, sender, settings), stock=stock, printer=printer,
+        prices=prices,
     )  # fmt: skip
 
 

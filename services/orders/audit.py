@@ -26,6 +26,10 @@ CHECKS = {
         AND NOT EXISTS (
             SELECT FROM orders.money_entry m WHERE m.reference = o.reference AND m.kind = 'charge'
             AND m.charge_ref = o.charge_ref AND m.amount_minor = o.total_minor AND m.currency = o.currency)""",
+    "7 what tickets bear is the order's total": """
+        SELECT o.reference FROM orders."order" o JOIN orders.order_line l USING (reference)
+        WHERE o.event_id = :event_id GROUP BY o.reference, o.total_minor
+        HAVING o.total_minor <> sum(coalesce(l.paid_minor, l.quantity * l.unit_price_minor))""",
     "7 money that no sale stands behind went back or is going back": """
         SELECT m.reference FROM orders.money_entry m JOIN orders."order" o USING (reference)
         WHERE o.event_id = :event_id AND m.kind = 'charge' AND o.status <> 'review'

@@ -21,9 +21,11 @@ from services.orders.keys import Question
 from services.orders.metrics import CHECKOUT_SECONDS, INLINE, ORDERS, REPLAYED
 from services.orders.payments.provider import Provider
 from services.orders.placing import Outcome, Placed, Placing, Word, bury
-from services.orders.problems import OrderGivenUp, PriceChanged, PromoCodeInvalid
+from services.orders.prices import Quote
+from services.orders.problems import OrderGivenUp, PriceChanged, PromoCodeNotValid
+from services.orders.quoting import Quoting, not_valid, quote_body
 from services.orders.references import customer_key, key_hash, order_reference
-from services.orders.schemas import NewOrder, Payment
+from services.orders.schemas import NewOrder, Payment, QuoteAsked
 from services.orders.shares import Shares
 from services.orders.stock import Stock
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
@@ -66,6 +68,7 @@ class Checkout:
     providers: dict[str, Provider]
     inline: Inline
     shares: Shares
+    quoting: Quoting
     keys: Keyring
     customer_keys: Keyring
     _in_flight: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
@@ -84,9 +87,20 @@ class Checkout:
         self._in_flight[flight] = mine = asyncio.Event()
         try:
             return await self._new(owners, key, asked, fingerprint)
+        except PromoCodeNotValid:
+            # its last use may have gone to this very key, by another process
+            if (known := await self._known(owners, key, fingerprint)) is not None:
+                return known
+            raise
         finally:
             del self._in_flight[flight]
             mine.set()
+
+    async def quote(self, buyers: Sequence[Buyer], asked: QuoteAsked) -> tuple[Reservation, Quote]:
+        """What the reservation would cost now; nothing is changed."""
+        owners = await self._principals(buyers, asked.reservation_id)
+        who, reservation = await self._payable(owners, asked.reservation_id)
+        return reservation, await self.quoting.quote(who, reservation, asked.promo_code)
 
     async def _principals(self, buyers: Sequence[Buyer], reservation_id: str) -> list[str]:
         """As orders remember the buyers. At which event a signed-in user buys, only the reservation tells."""
@@ -118,27 +132,32 @@ class Checkout:
 
     async def _new(self, owners: Sequence[str], key: str, asked: NewOrder, fingerprint: bytes) -> Answer:
         check_payment(self.providers, asked.payment)
-        if asked.promo_code is not None:
-            raise PromoCodeInvalid
-        reservation = await self.stock.read(asked.reservation_id)
-        who = _owner(owners, reservation)
-        assert reservation is not None
-        _check_price(asked, reservation)
+        who, reservation = await self._payable(owners, asked.reservation_id)
+        customer = customer_key(self.customer_keys, asked.customer.email)
+        quote = await self.quoting.quote(who, reservation, asked.promo_code, customer)
+        _check_price(asked, reservation, quote)
         reference = order_reference(self.keys, who, key)
-        held = await self._begin_payment(reference, asked)
+        held = await self._begin_payment(reference, asked, customer)
         placed = Placed(
             reference=reference, principal=who, scope=_scope(who), key_hash=key_hash(key), fingerprint=fingerprint,
-            reservation=held, asked=asked,
+            reservation=held, quote=quote, customer_key=customer, asked=asked,
         )  # fmt: skip
         return await self._place(placed, owners, key)
 
-    async def _begin_payment(self, reference: str, asked: NewOrder) -> Reservation:
+    async def _payable(self, owners: Sequence[str], reservation_id: str) -> tuple[str, Reservation]:
+        """The reservation and who made it. Raises `UnknownReservation`, `BeingPaid`, `HoldExpired`."""
+        reservation = await self.stock.read(reservation_id)
+        who = _owner(owners, reservation)
+        assert reservation is not None
+        if reservation.status == "confirmed":
+            raise BeingPaid(BOUGHT)
+        if reservation.status not in PAYABLE:
+            raise HoldExpired
+        return who, reservation
+
+    async def _begin_payment(self, reference: str, asked: NewOrder, customer: str) -> Reservation:
         """Makes the hold ours by name. Whoever owns it but never came to be is buried first, so it cannot come late."""
-        step = PaymentStep(
-            reservation_id=asked.reservation_id,
-            order_reference=reference,
-            customer_key=customer_key(self.customer_keys, asked.customer.email),
-        )
+        step = PaymentStep(reservation_id=asked.reservation_id, order_reference=reference, customer_key=customer)
         done = await self.stock.begin_payment(step)
         other = done.order_reference
         if done.word == "being-paid" and other and await bury(self.engine, other):
@@ -156,15 +175,23 @@ class Checkout:
             assert known is not None, "the key was there a moment ago"
             return known
         if word == "buried":
-            end = PaymentStep(reservation_id=placed.reservation.reservation_id, order_reference=placed.reference)
-            await self.stock.end_payment(end)
+            await self._let_go(placed)
             raise OrderGivenUp
+        if word != "placed" and word != "unheard":
+            if await self._known(owners, key, placed.fingerprint) is None:
+                await self._let_go(placed)
+            raise not_valid(word)
         ORDERS.labels("pending").inc()
         if lease is not None:
             INLINE.inc(word == "unheard")
             await self.inline.settle(lease)
         CHECKOUT_SECONDS.labels(_path(word, in_request, lease)).observe(time.perf_counter() - started)
         return Answer(placed.reference, replayed=False, placed=None if lease else placed)
+
+    async def _let_go(self, placed: Placed) -> None:
+        """The hold is as it was before it was to be paid."""
+        end = PaymentStep(reservation_id=placed.reservation.reservation_id, order_reference=placed.reference)
+        await self.stock.end_payment(end)
 
     async def _insert(self, placed: Placed, *, in_request: bool) -> Outcome:
         try:
@@ -207,17 +234,10 @@ def _owner(owners: Sequence[str], reservation: Reservation | None) -> str:
     raise UnknownReservation
 
 
-def _check_price(asked: NewOrder, reservation: Reservation) -> None:
-    if reservation.status == "confirmed":
-        raise BeingPaid(BOUGHT)
-    if reservation.status not in PAYABLE:
-        raise HoldExpired
-    if (asked.expected_total_minor, asked.currency) != (reservation.total_minor, reservation.currency):
-        raise PriceChanged(
-            total_minor=reservation.total_minor,
-            currency=reservation.currency,
-            lines=[line.model_dump() for line in reservation.lines],
-        )
+def _check_price(asked: NewOrder, reservation: Reservation, quote: Quote) -> None:
+    """What was shown is what is charged, or nothing is."""
+    if (asked.expected_total_minor, asked.currency) != (quote.total_minor, reservation.currency):
+        raise PriceChanged(**quote_body(reservation, quote))
 
 
 def _begun(done: StepDone) -> Reservation:

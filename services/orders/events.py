@@ -3,22 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.paper_tables import event
-from services.orders.room import Room
-from shared.auth import Operator, operators
 from shared.contracts.event_file import EventFile
-from shared.inputs import EventIdPath
 from shared.postgres import AsyncEngine
-from shared.problems import InvalidRequest
-
-router = APIRouter(prefix="/admin/orders", tags=["admin"])
-AnAdmin = Annotated[Operator, operators("admin")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +38,6 @@ class Show:
             return name
         _, row, number = seat_id.split("-")
         return f"{name}, row {row}, seat {number}"
-
-
-@router.put("/events/{event_id}", summary="Apply an event file")
-async def put_event(event_id: EventIdPath, file: EventFile, request: Request, operator: AnAdmin) -> dict[str, Any]:
-    if file.event_id != event_id:
-        raise InvalidRequest("event_id in the file and in the address differ.")
-    room: Room = request.app.state.room
-    changed = [
-        await apply(room.engine, file, by=operator.name),
-        await room.shares.apply(file, actor=operator.name),
-    ]
-    return {"event_id": event_id, "changed": any(changed)}
 
 
 async def apply(engine: AsyncEngine, file: EventFile, *, by: str) -> bool:

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from services.orders import ledger
 from services.orders.refunds import OVERSELL
-from services.orders.steps import Attempt, Order
+from services.orders.steps import Attempt, Extra, Line, Order
 from services.orders.tables import order as order_table
 from shared.clock import rfc3339
 from shared.contracts.frames import OrderFrame, order_channel
@@ -31,16 +31,8 @@ def body(order: Order) -> dict[str, Any]:
         "total_minor": order.total_minor,
         "currency": order.currency,
         "refunded_minor": sum(c.refunded_minor for c in order.charges if c.charge_ref == order.charge_ref),
-        "lines": [
-            {
-                "section_id": line.section_id,
-                "seat_id": line.seat_id,
-                "quantity": line.quantity,
-                "returned": line.returned,
-                "unit_price_minor": line.unit_price_minor,
-            }
-            for line in order.lines
-        ],
+        "lines": [line_body(line) for line in order.lines],
+        "extras": [extra_body(extra) for extra in order.extras],
         "customer": {"name": order.customer_name, "email": order.customer_email},
         "created_at": rfc3339(order.created_at_ms),
         "expires_at": rfc3339(order.expires_at_ms),
@@ -51,6 +43,23 @@ def body(order: Order) -> dict[str, Any]:
         "oversold": order.end_reason == OVERSELL,
         "attempt": _attempt(order.attempt),
     }
+
+
+def line_body(line: Line) -> dict[str, Any]:
+    """Tickets, and what they cost with everything in it."""
+    return {
+        "section_id": line.section_id, "seat_id": line.seat_id, "quantity": line.quantity,
+        "returned": line.returned,
+        "unit_price_minor": line.unit_price_minor, "paid_minor": line.paid_minor,
+    }  # fmt: skip
+
+
+def extra_body(extra: Extra) -> dict[str, Any]:
+    """A discount, a fee or a tax; an included one is not added."""
+    return {
+        "kind": extra.kind, "name": extra.name, "percent": extra.percent, "amount_minor": extra.amount_minor,
+        "included": extra.included,
+    }  # fmt: skip
 
 
 def _attempt(attempt: Attempt | None) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row, func, update
 
 from services.orders.changes import Lease
-from services.orders.steps import Attempt, Charge, Line, Order, Refund, Return
+from services.orders.steps import Attempt, Charge, Extra, Line, Order, Refund, Return
 from services.orders.tables import order
 from shared.postgres import AsyncConnection, AsyncEngine, statement
 
@@ -72,7 +72,9 @@ async def read_in(connection: AsyncConnection, references: Sequence[str]) -> dic
 
 def _order(row: Row[Any]) -> Order:
     columns = dict(row._mapping)  # noqa: SLF001 - the public name of a row's mapping
-    parts = {"lines": Line, "attempts": Attempt, "charges": Charge, "refunds": Refund, "returns": Return}
+    parts = {
+        "lines": Line, "extras": Extra, "attempts": Attempt, "charges": Charge, "refunds": Refund, "returns": Return
+    }  # fmt: skip
     for name, part in parts.items():
         columns[name] = tuple(part(**each) for each in columns[name])
     return Order(**columns)

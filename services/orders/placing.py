@@ -12,8 +12,11 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.changes import Lease
+from services.orders.frames import extra_body, line_body
 from services.orders.inline import Inline
 from services.orders.jobs import JobNotAccepted, Jobs
+from services.orders.prices import Quote
+from services.orders.promo import Refusal, Use, over_limit, spelled
 from services.orders.schemas import NewOrder
 from services.orders.tables import order
 from shared.contracts.events import Event
@@ -25,12 +28,13 @@ _PLACE = statement(__package__, "place")
 BATCH_MAX = 100
 WAITING_MAX = 2000
 IN_FLIGHT_MAX = 2  # one that waits for another's row does not hold up the next
-Word = Literal["placed", "unheard", "known", "buried"]
+Word = Literal["placed", "unheard", "known", "buried"] | Refusal
 
 
 class Outcome(NamedTuple):
     """`unheard`: made, but the job engine took no job; `known`: the key was used; `buried`: this reference can never
-    be. With a lease the order is made, and the request's to settle.
+    be; a `Refusal`: others took the last use of the promo code. With a lease the order is made, and the request's to
+    settle.
     """
 
     word: Word
@@ -47,8 +51,18 @@ class Placed:
     key_hash: bytes
     fingerprint: bytes
     reservation: Reservation
+    quote: Quote
+    customer_key: str
     asked: NewOrder
     lease: Lease | None = None
+
+    @property
+    def use(self) -> Use | None:
+        """Of a promo code."""
+        code = self.asked.promo_code
+        if code is None:
+            return None
+        return Use(self.reservation.event_id, spelled(code), self.customer_key)
 
 
 class _Lost(Exception):
@@ -112,7 +126,10 @@ class Placing:
         """All of them or none. One wake-up call is enough for all: it names nobody, rows say what is due."""
         if len({new.reference for new in batch}) < len(batch):
             raise _Lost("known")
+        uses = [new.use for new in batch if new.use]
         async with self._engine.begin() as connection:
+            if uses and (refused := await over_limit(connection, uses)):
+                raise _Lost(refused)
             rows = (await connection.execute(_PLACE, {"orders": orjson.dumps(list(map(_row, batch))).decode()})).all()
             if not all(row.keyed for row in rows):
                 raise _Lost("known")
@@ -127,10 +144,11 @@ def _row(new: Placed) -> dict[str, Any]:
     return {
         "scope": new.scope, "key_hash": new.key_hash.hex(), "fingerprint": new.fingerprint.hex(),
         "reference": new.reference, "event_id": held.event_id, "reservation_id": held.reservation_id,
-        "principal": new.principal, "lane": held.lane, "join_seq": held.join_seq, "total_minor": held.total_minor,
+        "principal": new.principal, "lane": held.lane, "join_seq": held.join_seq, "total_minor": new.quote.total_minor,
         "currency": held.currency, "customer_name": asked.customer.name, "customer_email": asked.customer.email,
         "customer_phone": asked.customer.phone, "expires_at_ms": held.reserved_until_ms, "grace_s": held.grace_s,
-        "lines": [line.model_dump() for line in held.lines], "provider": asked.payment.provider,
+        "lines": list(map(line_body, new.quote.lines)), "extras": list(map(extra_body, new.quote.extras)),
+        "promo_code": new.use and new.use.code, "customer_key": new.customer_key, "provider": asked.payment.provider,
         "method": asked.payment.method, "token": asked.payment.token, "return_url": asked.payment.return_url,
         "event": _created(new).model_dump(mode="json"), "lease": new.lease.owner if new.lease else None,
         "lease_s": new.lease.seconds if new.lease else None,
@@ -147,7 +165,7 @@ def _created(new: Placed) -> Event:
         after={
             "reference": new.reference, "event_id": held.event_id, "status": "pending", "holder": held.holder,
             "lane": held.lane, "join_seq": held.join_seq, "reservation_id": held.reservation_id,
-            "total_minor": held.total_minor, "currency": held.currency,
+            "total_minor": new.quote.total_minor, "currency": held.currency,
         },
     )  # fmt: skip
 

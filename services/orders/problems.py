@@ -21,10 +21,16 @@ class PriceChanged(Problem):
     status = 409
 
 
-class PromoCodeInvalid(Problem):
-    """This promo code is not valid here."""
+class PromoCodeNotValid(Problem):
+    """This promo code is not valid."""
 
     status = 422
+
+
+class UnknownPromoCode(Problem):
+    """There is no promo code of this name at this event."""
+
+    status = 404
 
 
 class CardNumberRefused(Problem):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from services.orders.prices import split
 from services.orders.problems import RefundRefused
 from services.orders.steps import Charge, Line, Order, Refund
 
@@ -32,9 +33,12 @@ class Plan:
     tickets: list[Ticket] = field(default_factory=list)
 
 
-def ticket_share_minor(order: Order, line: Line) -> int:
-    """What one ticket of this line is worth when it alone is given back."""
-    return line.unit_price_minor
+def share_minor(line: Line, quantity: int) -> int:
+    """What so many of this line's tickets are worth when they are given back after those that were given back before:
+    their part of what was paid, fees and discounts in it. All shares of a line sum to what was paid for it.
+    """
+    shares = split(line.paid_minor, [1] * line.quantity)
+    return sum(shares[line.returned : line.returned + quantity])
 
 
 def left_minor(order: Order) -> int:
@@ -52,7 +56,7 @@ def plan(order: Order, wish: Wish) -> Plan:
     lines = {line.line_no: line for line in order.lines}
     if wish.seats or wish.ga:
         tickets = [_ticket(line, quantity) for line, quantity in _named(order, wish)]
-        worth = sum(ticket["quantity"] * ticket_share_minor(order, lines[ticket["line_no"]]) for ticket in tickets)
+        worth = sum(share_minor(lines[ticket["line_no"]], ticket["quantity"]) for ticket in tickets)
         return Plan(charge=order.backing, amount_minor=min(left, worth), tickets=tickets)
     tickets = [_ticket(line, line.kept) for line in order.lines if line.kept]
     if not left and (order.backing or not tickets):

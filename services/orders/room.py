@@ -10,6 +10,7 @@ from services.orders.hooks.sender import Sender
 from services.orders.inline import Inline
 from services.orders.jobs import Jobs
 from services.orders.payments.provider import Provider
+from services.orders.price_list import PriceList
 from services.orders.printing import Printer
 from services.orders.settings import Settings
 from services.orders.shares import Shares
@@ -40,3 +41,4 @@ class Room:
     couriers: Couriers
     stock: Stock
     printer: Printer
+    prices: PriceList

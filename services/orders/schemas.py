@@ -3,14 +3,16 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AwareDatetime, Field, StringConstraints, field_validator, model_validator
 
 from services.orders.problems import CardNumberRefused
+from shared.contracts.prices import AmountOrPercent
 from shared.inputs import Body, Currency, Email, PlainText, SeatId, SectionId
 
 AMOUNT_MAX = 10**12
 TICKETS_MAX = 100
 RATE_MAX_PER_S = 200.0
+USES_MAX = 100_000
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")]
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=200)]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[\x21-\x7e]+$", max_length=2000)]
@@ -57,6 +59,31 @@ class NewOrder(Body):
         if not customer.name.strip():
             raise ValueError("the name must not be blank")
         return customer
+
+
+class QuoteAsked(Body):
+    """What would this reservation cost, with this promo code if there is one?"""
+
+    reservation_id: ReservationId
+    promo_code: PromoCode | None = None
+
+
+class PromoCodeAsk(AmountOrPercent):
+    """A promo code as it shall be: what it takes off, how often, when, and off which tickets; no section means any."""
+
+    uses_max: int | None = Field(None, ge=1, le=USES_MAX)
+    customer_uses_max: int | None = Field(None, ge=1, le=USES_MAX)
+    valid_from: AwareDatetime | None = None
+    valid_until: AwareDatetime | None = None
+    section_ids: list[SectionId] = Field(default_factory=list, max_length=500)
+    tickets_min: int = Field(1, ge=1, le=100, description="so many tickets of these sections at least")
+    reason: PlainText | None = None
+
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> Self:
+        if self.valid_from and self.valid_until and self.valid_until <= self.valid_from:
+            raise ValueError("valid_until must be after valid_from")
+        return self
 
 
 class NewPayment(Body):

@@ -76,6 +76,8 @@ class Settings(ServiceSettings):
     hook_disable_after_s: float = Field(
         5 * 86_400, gt=0, description="An endpoint that took nothing for so long is disabled."
     )
+    wrong_codes_at_once: int = Field(10, ge=1, le=1000, description="Wrong promo codes one fan may try at once.")
+    wrong_codes_per_minute: float = Field(10, gt=0, le=10_000, description="And then so many a minute.")
     load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")
 
     public_url: str = Field("http://localhost:8000", pattern=r"^https?://[^\s/]+$", description="As fans type it.")

@@ -13,6 +13,7 @@ Step = Literal[
     "expire", "release", "own_up", "retake", "refund", "close_refunded", "issue", "review", "stand",
     "wait",
 ]  # fmt: skip
+ExtraKind = Literal["discount", "fee", "tax"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +78,32 @@ class Return:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One seat, or some tickets without a seat; `returned` of them were given back or are on their way."""
+    """One seat, or some tickets without a seat; `returned` of them were given back or are on their way. `paid_minor` is
+    what they cost with their part of every discount, fee and added tax: these sum to the order's total.
+    """
 
     section_id: str
     seat_id: str | None
     quantity: int
     unit_price_minor: int
+    paid_minor: int
     line_no: int = 1
     returned: int = 0
 
     @property
     def kept(self) -> int:
         return self.quantity - self.returned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """What comes on top of the tickets, or off them (below zero). `included` is in their prices and only shown."""
+
+    kind: ExtraKind
+    name: str
+    percent: str | None
+    amount_minor: int
+    included: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +139,7 @@ class Order:
     now_ms: int
     decided: str | None = None
     lines: tuple[Line, ...] = ()
+    extras: tuple[Extra, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     charges: tuple[Charge, ...] = ()
     refunds: tuple[Refund, ...] = ()

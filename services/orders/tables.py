@@ -87,7 +87,20 @@ order_line = Table(
     Column("quantity", Integer, CheckConstraint("quantity > 0", name="quantity"), nullable=False),
     Column("unit_price_minor", BigInteger, nullable=False),
     Column("returned", Integer, nullable=False, server_default="0", comment="Given back, or on their way."),
+    Column("paid_minor", BigInteger),  # null: before there were extras, and then it is the price
     CheckConstraint("returned BETWEEN 0 AND quantity", name="returned"),
+)
+
+order_extra = Table(
+    "order_extra",
+    metadata,
+    Column("reference", Text, ForeignKey(order.c.reference), primary_key=True),
+    Column("line_no", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, CheckConstraint("kind IN ('discount', 'fee', 'tax')", name="kind"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("percent", Text),
+    Column("amount_minor", BigInteger, nullable=False),
+    Column("included", Boolean, nullable=False),
 )
 
 payment_attempt = Table(

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from shared.contracts.allotments import Allotment
+from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RoomOptions
 from shared.inputs import Body, Currency, EventId, PlainText, SectionId
 
@@ -136,8 +137,8 @@ class GaSection(Body):
 Section = Annotated[SeatedSection | GaSection, Field(discriminator="kind")]
 
 
-class EventFile(Body):
-    """One on-sale of one show."""
+class EventFile(PriceRules):
+    """One on-sale of one show, with its fees and taxes."""
 
     event_id: EventId
     name: PlainText

@@ -152,7 +152,7 @@ def presale(suite: Suite) -> tuple[str, str]:
     }  # fmt: skip
     headers = {"authorization": f"Bearer {suite.admin_key}"}
     with httpx.Client(base_url=suite.url, headers=headers) as operator:
-        for service in ("inventory", "queue"):
+        for service in ("inventory", "orders", "queue"):
             operator.put(f"/admin/{service}/events/{event_id}", json=event).raise_for_status()
         at = f"/admin/queue/events/{event_id}"
         operator.post(f"{at}/room/open", json={}).raise_for_status()
@@ -171,3 +171,71 @@ def test_a_person_with_a_code_stands_in_the_presale_line(page: Any, suite: Suite
     sync_api.expect(page.locator("#waiting")).to_be_visible(timeout=TURN_MS)
     sync_api.expect(page.locator("#waiting")).to_contain_text("Your number is 1 in the line “Club”")
     assert code not in page.url
+
+
+def priced(suite: Suite) -> str:
+    """An open event with fees and taxes and two codes: EARLY takes 20 % off, FREE everything."""
+    event_id = f"priced-{uuid.uuid4().hex[:8]}"
+    event = {
+        "event_id": event_id, "name": "A play", "venue": "A hall", "currency": "EUR",
+        "starts_at": "2030-01-01T20:00:00Z",
+        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 9, "price_minor": 5000}],
+        "fees": [{"name": "Booking fee", "per": "ticket", "amount_minor": 150},
+                 {"name": "Order fee", "per": "order", "percent": "2.5"}],
+        "taxes": [{"name": "VAT", "percent": 19}],
+    }  # fmt: skip
+    headers = {"authorization": f"Bearer {suite.admin_key}"}
+    with httpx.Client(base_url=suite.url, headers=headers) as operator:
+        for service in ("inventory", "orders", "queue"):
+            operator.put(f"/admin/{service}/events/{event_id}", json=event).raise_for_status()
+        operator.post(f"/admin/queue/events/{event_id}/room/open", json={}).raise_for_status()
+        codes = f"/admin/orders/events/{event_id}/promo-codes"
+        operator.put(f"{codes}/EARLY", json={"percent": 20}).raise_for_status()
+        operator.put(f"{codes}/FREE", json={"percent": 100}).raise_for_status()
+    return event_id
+
+
+def test_a_person_sees_every_fee_and_pays_less_with_a_code(page: Any, suite: Suite) -> None:
+    page.goto(f"{suite.url}/e/{priced(suite)}")
+    page.locator("#join").click()
+    sync_api.expect(page.locator("#choosing")).to_be_visible(timeout=TURN_MS)
+    sync_api.expect(page.locator("#on-top")).to_contain_text("Booking fee €1.50 per ticket")
+    page.get_by_role("button", name=re.compile("One more ticket")).first.click()
+    page.locator("#hold").click()
+    sync_api.expect(page.locator("#held-total")).to_have_text("€52.75")
+    page.locator("#promo").fill("nonsense")
+    page.locator("#promo-apply").click()
+    sync_api.expect(page.locator("#promo-note")).to_have_text("This promo code is not valid.")
+    sync_api.expect(page.locator("#held-total")).to_have_text("€52.75")
+    page.locator("#promo").fill("early")
+    page.locator("#promo-apply").click()
+    sync_api.expect(page.locator("#held-total")).to_have_text("€42.50")
+    lines = page.locator("#bill li").all_inner_texts()
+    assert [" ".join(line.split()) for line in lines] == [
+        "Tickets €50.00", "Promo code EARLY (20 %) -€10.00", "Booking fee €1.50", "Order fee (2.5 %) €1.00",
+        "Includes VAT (19 %) €6.79",
+    ]  # fmt: skip
+    page.locator("#name").fill("Ada Lovelace")
+    page.locator("#email").fill("ada@example.org")
+    page.locator("#pay").click()
+    page.wait_for_url("**/o/*")
+    sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=TURN_MS)
+    sync_api.expect(page.locator("#total")).to_have_text("€42.50")
+    sync_api.expect(page.locator("#bill li")).to_have_count(5)
+
+
+def test_a_person_with_a_code_for_everything_pays_nothing(page: Any, suite: Suite) -> None:
+    page.goto(f"{suite.url}/e/{priced(suite)}")
+    page.locator("#join").click()
+    sync_api.expect(page.locator("#choosing")).to_be_visible(timeout=TURN_MS)
+    page.get_by_role("button", name=re.compile("One more ticket")).first.click()
+    page.locator("#hold").click()
+    page.locator("#promo").fill("FREE")
+    page.locator("#promo-apply").click()
+    sync_api.expect(page.locator("#pay")).to_have_text("Get the tickets")
+    sync_api.expect(page.locator("#method")).to_be_hidden()
+    page.locator("#name").fill("Ada Lovelace")
+    page.locator("#email").fill("ada@example.org")
+    page.locator("#pay").click()
+    page.wait_for_url("**/o/*")
+    sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=TURN_MS)

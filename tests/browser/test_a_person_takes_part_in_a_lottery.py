@@ -50,7 +50,7 @@ def test_a_person_is_told_what_is_drawn_and_which_place_it_gave(page: Any, suite
     event_id = event["event_id"]
     admin = f"/admin/queue/events/{event_id}"
     with httpx.Client(base_url=suite.url, headers=bearer(suite.admin_key), timeout=20) as operator:
-        for service in ("inventory", "queue"):
+        for service in ("inventory", "orders", "queue"):
             operator.put(f"/admin/{service}/events/{event_id}", json=event).raise_for_status()
         operator.post(f"{admin}/room/open", json={}).raise_for_status()
         page.goto(f"{suite.url}/e/{event_id}")

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from services.gateway.estimate import Promise
 from services.gateway.line import Line
 from services.gateway.room import Room
-from services.gateway.wrong_codes import WrongCodes
 from shared.contracts.frames import LineFrame
 from shared.contracts.lanes import Lane, lane_of
 from shared.contracts.queue import Join, JoinBatch
 from shared.contracts.room_options import RoomOptions
+from shared.wrong_codes import WrongCodes
 
 PATH = "/events/show/queue"
 PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}
@@ -68,7 +68,7 @@ async def test_a_code_has_limits_and_belongs_to_joining_alone(fan, queue):
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_guessing_is_bounded_and_costs_nobody_without_a_code(browser, queue, monkeypatch, guarded: bool):
-    monkeypatch.setattr("services.gateway.wrong_codes.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("shared.wrong_codes.monotonic", lambda: 1000.0)
     if not guarded:
         monkeypatch.setattr(WrongCodes, "check", lambda self, event_id: None)
     room = queue.open(refuse="code-unknown")
@@ -80,7 +80,7 @@ async def test_guessing_is_bounded_and_costs_nobody_without_a_code(browser, queu
         assert answers[-1].headers["retry-after"] == "1"
     room.refuse = None
     assert (await browser().post(PATH)).status_code == 201
-    monkeypatch.setattr("services.gateway.wrong_codes.monotonic", lambda: 1001.0)
+    monkeypatch.setattr("shared.wrong_codes.monotonic", lambda: 1001.0)
     assert (await browser().post(PATH, json={"code": "right"})).status_code == 201
 
 

@@ -24,9 +24,15 @@ async def test_an_order_is_charged_and_confirmed_in_the_background(shop):
     [charge] = await shop.charges(reference)
     assert (charge["amount_minor"], charge["idempotency_key"]) == (6800, f"{reference}:1")
     seen = await shop.see(reference)
-    assert seen["lines"] == [
-        {"section_id": "GA1", "seat_id": None, "quantity": 1, "returned": 0, "unit_price_minor": 6800}
-    ]
+    ticket = {
+        "section_id": "GA1",
+        "seat_id": None,
+        "quantity": 1,
+        "returned": 0,
+        "unit_price_minor": 6800,
+        "paid_minor": 6800,
+    }
+    assert (seen["lines"], seen["extras"]) == ([ticket], [])
     assert (seen["attempt"]["status"], seen["total_minor"], seen["currency"]) == ("succeeded", 6800, "EUR")
     assert await shop.audit() == {}
 

@@ -103,7 +103,7 @@ class RunningSuite:
         return httpx.AsyncClient(base_url=self.url, timeout=20, limits=limits, cookies=no_cookies())
 
     async def open_event(self, **changes: Any) -> str:
-        """A new event with an open room; `room`, `sales` and `sections` replace the small venue's."""
+        """A new event with an open room; `room`, `sales`, `sections`, `fees` and `taxes` replace the small venue's."""
         event_id = f"t-{uuid.uuid4().hex[:12]}"
         event = {
             "event_id": event_id, "name": "A test", "venue": "A hall", "currency": "EUR",
@@ -116,6 +116,7 @@ class RunningSuite:
                 {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50,
                  "price_minor": 3000, "fee_minor": 100},
             ],
+            "fees": changes.get("fees", []), "taxes": changes.get("taxes", []),
         }  # fmt: skip
         async with self.operator() as operator:
             for service in ("inventory", "orders", "queue"):

@@ -11,8 +11,13 @@ SELECT o.reference, o.status, o.event_id, o.reservation_id, o.principal, o.lane,
     (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
     coalesce((
         SELECT jsonb_agg(jsonb_build_object('section_id', l.section_id, 'seat_id', l.seat_id, 'quantity', l.quantity,
-            'unit_price_minor', l.unit_price_minor, 'line_no', l.line_no, 'returned', l.returned) ORDER BY l.line_no)
+            'unit_price_minor', l.unit_price_minor, 'line_no', l.line_no, 'returned', l.returned,
+            'paid_minor', coalesce(l.paid_minor, l.quantity * l.unit_price_minor)) ORDER BY l.line_no)
         FROM orders.order_line l WHERE l.reference = o.reference), '[]') AS lines,
+    coalesce((
+        SELECT jsonb_agg(jsonb_build_object('kind', e.kind, 'name', e.name, 'percent', e.percent,
+            'amount_minor', e.amount_minor, 'included', e.included) ORDER BY e.line_no)
+        FROM orders.order_extra e WHERE e.reference = o.reference), '[]') AS extras,
     coalesce((
         SELECT jsonb_agg(jsonb_build_object('n', a.n, 'provider', a.provider, 'method', a.method, 'token', a.token,
             'return_url', a.return_url, 'amount_minor', a.amount_minor, 'currency', a.currency,

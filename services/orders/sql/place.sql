@@ -1,11 +1,12 @@
--- Inserts orders with their keys, lines, attempts, commands and events; nothing of one whose key is there already.
--- An order with a lease is its request's to settle; without one it is due for any worker.
+-- Inserts orders with their keys, lines, extras, uses of promo codes, attempts, commands and events; nothing of one whose
+-- key is there already. An order with a lease is its request's to settle; without one it is due for any worker.
 -- `keyed` says whether the key was new; `placed` whether the order was (a tombstone of its reference wins).
 WITH asked AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
         scope text, key_hash text, fingerprint text, reference text, event_id text, reservation_id text, principal text,
         lane integer, join_seq bigint, total_minor bigint, currency text, customer_name text, customer_email text,
-        customer_phone text, expires_at_ms bigint, grace_s integer, lines jsonb, provider text, method text, token text,
+        customer_phone text, expires_at_ms bigint, grace_s integer, lines jsonb, extras jsonb,
+        promo_code text, customer_key text, provider text, method text, token text,
         return_url text, event jsonb, lease text, lease_s double precision)
 ), keyed AS (
     INSERT INTO orders.idempotency (scope, key_hash, fingerprint, reference)
@@ -23,11 +24,22 @@ WITH asked AS (
     ORDER BY a.reference
     ON CONFLICT DO NOTHING RETURNING reference
 ), lines AS (
-    INSERT INTO orders.order_line (reference, line_no, section_id, seat_id, quantity, unit_price_minor)
+    INSERT INTO orders.order_line (reference, line_no, section_id, seat_id, quantity, unit_price_minor, paid_minor)
     SELECT a.reference, l.line_no, l.line ->> 'section_id', l.line ->> 'seat_id', (l.line ->> 'quantity')::integer,
-        (l.line ->> 'unit_price_minor')::bigint
+        (l.line ->> 'unit_price_minor')::bigint, (l.line ->> 'paid_minor')::bigint
     FROM asked a JOIN placed p ON p.reference = a.reference,
         jsonb_array_elements(a.lines) WITH ORDINALITY AS l(line, line_no)
+), extras AS (
+    INSERT INTO orders.order_extra (reference, line_no, kind, name, percent, amount_minor, included)
+    SELECT a.reference, e.line_no, e.extra ->> 'kind', e.extra ->> 'name', e.extra ->> 'percent',
+        (e.extra ->> 'amount_minor')::bigint, (e.extra ->> 'included')::boolean
+    FROM asked a JOIN placed p ON p.reference = a.reference,
+        jsonb_array_elements(a.extras) WITH ORDINALITY AS e(extra, line_no)
+), used AS (
+    INSERT INTO orders.promo_use (reference, event_id, code, customer_key)
+    SELECT a.reference, a.event_id, a.promo_code, a.customer_key
+    FROM asked a JOIN placed p ON p.reference = a.reference
+    WHERE a.promo_code IS NOT NULL
 ), attempt AS (
     INSERT INTO orders.payment_attempt (reference, n, provider, method, token, return_url, amount_minor, currency,
         provider_key, status)

@@ -3,6 +3,7 @@ import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, disable, element, show, trouble, write } from "./dom.js";
 import { money, plural, remaining, seat as seatName } from "./format.js";
+import { onTop } from "./price.js";
 import { SeatPlan } from "./seats.js";
 
 const REFRESH_MS = 5_000;
@@ -24,6 +25,7 @@ export class Choosing {
   enter({ expires_at: until } = {}) {
     show("basket");
     this.render();
+    this.#tellOnTop();
     show("session", Boolean(until));
     if (until) this.#stop = countdown(until, (seconds) => write("session-clock", remaining(seconds)), this.timeUp);
   }
@@ -65,10 +67,18 @@ export class Choosing {
     const seats = [...basket.seats.keys()].map((id) => seatName(id, stock.sections));
     const ga = [...basket.ga.values()].map((line) => `${line.quantity} × ${line.name}`);
     write("basket-count", basket.count > 0 ? plural(basket.count, "ticket") : "Nothing picked yet");
-    const hint = `Up to ${plural(basket.limit, "ticket")}, fees included in every price`;
+    const hint = `Up to ${plural(basket.limit, "ticket")}${this.onTop ? "" : ", fees included in every price"}`;
     write("basket-list", [...seats, ...ga].join(" · ") || hint);
     write("basket-total", basket.count > 0 ? money(basket.totalMinor, stock.currency) : "");
     disable(byId("hold"), basket.count === 0);
+  }
+
+  /** Fees that come on top are told before anything is held. */
+  async #tellOnTop() {
+    this.onTop ??= await onTop(this.eventId, this.stock.currency);
+    write("on-top", `On top of the prices: ${this.onTop}.`);
+    show("on-top", this.onTop !== "");
+    this.render();
   }
 
   async #refresh() {

@@ -1,16 +1,18 @@
 // Held: the clock runs, the fan says who they are and pays, or gives the tickets back.
 // An order whose answer got lost is sent again unchanged, under the same key: it can never become a second charge.
 import { ask } from "./api.js";
+import { Bill } from "./bill.js";
 import { ticketLines } from "./choosing.js";
 import { countdown } from "./clock.js";
-import { announce, byId, show, trouble, write } from "./dom.js";
-import { money, remaining } from "./format.js";
+import { announce, byId, trouble, write } from "./dom.js";
+import { remaining } from "./format.js";
 import { browser, tab } from "./memory.js";
 import { Reminder } from "./reminder.js";
 
 export class Hold {
   #stop = () => {};
   #sent = null;
+  #bill = new Bill();
 
   /** `over(reason)` ends the step: given back or run out. */
   constructor({ eventId, stock, over }) {
@@ -25,23 +27,16 @@ export class Hold {
 
   enter(reservation) {
     this.reservation = reservation;
-    this.totalMinor = reservation.total_amount_minor_units;
     browser(`reservation:${this.eventId}`, reservation.reservation_id);
     this.reminder.offer(reservation.reservation_id);
     byId("held-tickets").replaceChildren(...ticketLines(reservation, this.stock.sections));
-    this.#total();
+    this.#bill.enter(reservation);
     this.#stop = countdown(reservation.reserved_until, (seconds) => this.#tick(seconds), () => this.#ranOut());
   }
 
   leave() {
     this.#stop();
     this.#lock(null);
-  }
-
-  #total() {
-    const text = money(this.totalMinor, this.reservation.currency);
-    write("held-total", text);
-    write("pay", `Pay ${text}`);
   }
 
   #tick(seconds) {
@@ -92,8 +87,9 @@ export class Hold {
     const field = (name) => byId(name).value.trim();
     return {
       reservation_id: this.reservation.reservation_id,
-      expected_total_minor: this.totalMinor,
-      currency: this.reservation.currency,
+      expected_total_minor: this.#bill.totalMinor,
+      currency: this.#bill.currency,
+      promo_code: this.#bill.code,
       customer: { name: field("name"), email: field("email") },
       payment: { provider: "sandbox", method: field("method") },
     };
@@ -103,7 +99,8 @@ export class Hold {
   #lock(body) {
     this.#sent = body;
     byId("pay").ariaBusy = String(body !== null);
-    for (const field of byId("checkout").elements) if (field.id !== "pay") field.disabled = body !== null;
+    const fields = [...byId("checkout").elements, ...byId("promo-form").elements];
+    for (const field of fields) if (field.id !== "pay") field.disabled = body !== null;
   }
 
   #refused(problem) {
@@ -113,12 +110,11 @@ export class Hold {
       return trouble("We do not know whether your order arrived. Press “Try again”: you will not be charged twice.");
     }
     this.#lock(null);
-    this.#total();
+    this.#bill.total();
     if (problem.slug === "hold-expired") return this.#end(problem.message);
+    if (problem.slug === "promo-code-not-valid") this.#bill.refuse(problem);
     if (problem.slug !== "price-changed") return trouble(problem.message);
-    this.totalMinor = problem.members.total_minor;
-    this.#total();
-    const price = money(this.totalMinor, this.reservation.currency);
-    return trouble(`The price has changed to ${price}. Nothing was charged. Press “Pay” to accept it.`);
+    this.#bill.show(problem.members);
+    return trouble(`The price has changed to ${this.#bill.text}. Nothing was charged. Press “Pay” to accept it.`);
   }
 }

@@ -4,6 +4,7 @@ import { ask, freshKey } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
+import { billLines } from "./price.js";
 import { Stream } from "./stream.js";
 import { tickets } from "./tickets.js";
 import { openHere } from "./way_in.js";
@@ -118,6 +119,9 @@ class OrderPage {
   }
 
   #total(order) {
+    const lines = billLines(order);
+    byId("bill").replaceChildren(...lines);
+    show("bill", lines.length > 0);
     write("total", money(order.total_minor, order.currency));
     show("refunded-line", order.refunded_minor > 0);
     write("refunded", money(order.refunded_minor, order.currency));

@@ -1,0 +1,87 @@
+// The bill of a hold: what it costs now with everything in it, and the promo code that was given for it.
+// A code that is refused changes nothing: the last good bill stays, and the reason stands beside the field.
+import { ask } from "./api.js";
+import { announce, byId, show, write } from "./dom.js";
+import { money } from "./format.js";
+import { billLines } from "./price.js";
+
+export class Bill {
+  code = null;
+  #asked = 0;
+
+  constructor() {
+    byId("promo-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#apply(byId("promo").value.trim());
+    });
+  }
+
+  /** Until the answer comes, or if none does, it is what the reservation said: nothing else can be charged. */
+  enter(reservation) {
+    if (reservation.reservation_id !== this.reservation?.reservation_id) this.#take(null);
+    this.reservation = reservation;
+    this.show({ total_minor: reservation.total_amount_minor_units, currency: reservation.currency });
+    this.#ask(this.code).catch(() => {});
+  }
+
+  show(quote) {
+    this.totalMinor = quote.total_minor;
+    this.currency = quote.currency;
+    const lines = billLines(quote);
+    byId("bill").replaceChildren(...lines);
+    show("bill", lines.length > 0);
+    show("paying", this.totalMinor > 0);
+    this.total();
+  }
+
+  total() {
+    write("held-total", this.text);
+    write("pay", this.totalMinor > 0 ? `Pay ${this.text}` : "Get the tickets");
+  }
+
+  get text() {
+    return money(this.totalMinor, this.currency);
+  }
+
+  /** The code was good when it was given and is no longer. */
+  refuse(problem) {
+    this.#take(null);
+    this.#say(problem.message);
+    this.#ask(null).catch(() => {});
+  }
+
+  async #apply(code) {
+    if (byId("promo-apply").ariaBusy === "true") return;
+    byId("promo-apply").ariaBusy = "true";
+    try {
+      await this.#ask(code || null);
+      this.#take(code || null);
+      this.#say(code ? `The code is in. You pay ${this.text}.` : "");
+    } catch (problem) {
+      this.#say(problem.message, true);
+    } finally {
+      byId("promo-apply").ariaBusy = "false";
+    }
+  }
+
+  /** Only the answer to the latest question is shown. */
+  async #ask(code) {
+    this.#asked += 1;
+    const mine = this.#asked;
+    const body = { reservation_id: this.reservation.reservation_id, promo_code: code };
+    const quote = await ask("POST", "/orders/quote", { body });
+    if (mine === this.#asked) this.show(quote);
+  }
+
+  #take(code) {
+    this.code = code;
+    byId("promo").value = code ?? "";
+    this.#say("");
+  }
+
+  #say(text, wrong = false) {
+    write("promo-note", text);
+    byId("promo").setAttribute("aria-invalid", String(wrong));
+    if (text) announce(text);
+  }
+}

@@ -1,0 +1,81 @@
+"""The tables of prices: an event's fees and taxes, its promo codes and their uses, and who changed any of it.
+
+How often a code was used is nowhere written down: it is counted from the uses, of which those count whose order was
+bought or still may be.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    Numeric,
+    Table,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from services.orders.tables import metadata, order
+
+_at = DateTime(timezone=True)
+
+event_price = Table(
+    "event_price",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("currency", Text, nullable=False),
+    Column("section_ids", JSONB, nullable=False),
+    Column("rules", JSONB, nullable=False),
+    Column("changed_at", _at, nullable=False, server_default=func.now()),
+)
+
+promo_code = Table(
+    "promo_code",
+    metadata,
+    Column("event_id", Text, ForeignKey(event_price.c.event_id), primary_key=True),
+    Column("code", Text, primary_key=True),
+    Column("percent", Numeric(6, 3)),
+    Column("amount_minor", BigInteger),
+    Column("uses_max", Integer),
+    Column("customer_uses_max", Integer),
+    Column("valid_from", _at),
+    Column("valid_until", _at),
+    Column("section_ids", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("tickets_min", Integer, nullable=False, server_default="1"),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("stopped_at", _at),
+    CheckConstraint("num_nonnulls(percent, amount_minor) = 1", name="takes_off"),
+)
+
+promo_use = Table(
+    "promo_use",
+    metadata,
+    Column("reference", Text, ForeignKey(order.c.reference), primary_key=True),
+    Column("event_id", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("customer_key", Text, nullable=False),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    ForeignKeyConstraint(["event_id", "code"], [promo_code.c.event_id, promo_code.c.code]),
+    Index("ix_promo_use_customer", "event_id", "code", "customer_key"),
+)
+
+price_change = Table(
+    "price_change",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("event_id", Text, nullable=False),
+    Column("at", _at, nullable=False, server_default=func.now()),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("code", Text),
+    Column("reason", Text),
+    Column("before", JSONB),
+    Column("after", JSONB),
+    Index("ix_price_change_event_id", "event_id", "id"),
+)

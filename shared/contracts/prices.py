@@ -1,0 +1,55 @@
+"""What an order costs beside its tickets, as the event file says it: fees and taxes.
+
+Amounts are minor units of the event's currency; percentages are decimals of at most three places, never floats.
+"""
+
+from decimal import Decimal
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from shared.inputs import Body
+
+EXTRA_MINOR_MAX = 100_000_000
+EXTRAS_MAX = 5
+
+ExtraName = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=60)]
+Percent = Annotated[Decimal, Field(gt=0, le=100, decimal_places=3)]
+AmountMinor = Annotated[int, Field(ge=1, le=EXTRA_MINOR_MAX)]
+
+
+class AmountOrPercent(Body):
+    """Either so many minor units or a percentage."""
+
+    amount_minor: AmountMinor | None = None
+    percent: Percent | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.amount_minor is None) == (self.percent is None):
+            raise ValueError("say either amount_minor or percent")
+        return self
+
+
+class Fee(AmountOrPercent):
+    """Comes on top of the tickets; a percentage is of what they cost after a discount. What costs nothing carries none:
+    a ticket no fee per ticket, an order no fee per order.
+    """
+
+    name: ExtraName
+    per: Literal["ticket", "order"] = "ticket"
+
+
+class Tax(Body):
+    """On tickets and fees. `included`: it is in their prices already and is only shown; otherwise it is added."""
+
+    name: ExtraName
+    percent: Percent
+    included: bool = True
+
+
+class PriceRules(Body):
+    """The fees and taxes of one event."""
+
+    fees: list[Fee] = Field(default_factory=list, max_length=EXTRAS_MAX)
+    taxes: list[Tax] = Field(default_factory=list, max_length=EXTRAS_MAX)
