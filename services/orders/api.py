@@ -136,5 +136,6 @@ async def pay(
     room = _room(request)
     checked = idempotency_key(key)
     order = await owned(room, request, reference)
-    replayed = await pay_again(room.engine, room.jobs, room.providers, order, checked, asked)
+    capture = room.settings.captures_at_once
+    replayed = await pay_again(room.engine, room.jobs, room.providers, order, checked, asked, capture=capture)
     return _accepted(room, response, await _as_it_is(room, reference), replayed=replayed)

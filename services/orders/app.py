@@ -17,8 +17,8 @@ from services.orders.frames import Repeater
 from services.orders.jobs import Jobs
 from services.orders.look import LOOK
 from services.orders.openapi import document_hot_calls
+from services.orders.payments import open_providers
 from services.orders.payments.provider import Provider
-from services.orders.payments.sandbox import Sandbox
 from services.orders.placing import Placing
 from services.orders.room import Room
 from services.orders.settings import Settings
@@ -86,7 +86,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     providers = await _providers(stack, settings)
     cashier = Cashier(book=book, stock=stock, providers=providers, settings=settings, failpoint=failpoint)
     jobs = Jobs(settings.postgres_url, accept_s=settings.job_accept_s)
-    placing = Placing(engine, jobs)
+    placing = Placing(engine, jobs, capture=settings.captures_at_once)
     stack.push_async_callback(placing.close)
     inbox = Inbox(engine, jobs)
     stack.push_async_callback(inbox.close)
@@ -103,10 +103,7 @@ async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Pro
     most = settings.workers + settings.inline_max  # nobody waits for a connection
     limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
     client = await stack.enter_async_context(httpx.AsyncClient(limits=limits, trust_env=False))
-    sandbox = Sandbox(
-        client, settings.sandbox_url, secrets=settings.sandbox_webhook_secrets, timeout_s=settings.provider_timeout_s
-    )
-    return {sandbox.name: sandbox}
+    return open_providers(client, settings)
 
 
 def _checks(app: FastAPI) -> Checks:

@@ -17,7 +17,7 @@ from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Prov
 from services.orders.refunds import OVERSELL, status_after
 from services.orders.settings import Settings
 from services.orders.states import LIVE
-from services.orders.steps import Order, Step, next_step
+from services.orders.steps import MISMATCH, Order, Step, next_step
 from services.orders.stock import Stock
 from services.orders.till import Failpoint, Till, no_failpoint
 from shared.contracts.inventory import PaymentStep
@@ -28,6 +28,7 @@ log = logging.getLogger("onsale.orders")
 STEPS_MAX = 20
 TRY_AGAIN = (NotProcessed, OutcomeUnknown, Problem)
 REVIEW_LOOK_S = 60.0
+UNPAID = "capture"  # why a sale was taken back
 
 
 class Cashier:
@@ -51,6 +52,7 @@ class Cashier:
             "cancel_charge": till.cancel_charge, "give_up_attempt": till.give_up_attempt, "cancel": self._cancel,
             "expire": self._expire, "release": self._release, "own_up": self._own_up, "retake": self._retake,
             "refund": self._ask_refunds, "close_refunded": self._close_refunded, "review": self._review,
+            "capture": till.capture, "take_back": self._take_back,
         }  # fmt: skip
 
     async def settle(self, lease: Lease) -> None:
@@ -142,12 +144,22 @@ class Cashier:
         await self._stock.release(_payment(seen))
         await self._book.write(Change(lease, seen).order(released=True))
 
+    async def _take_back(self, lease: Lease, seen: Order) -> None:
+        """The money of a sale could not be taken: its tickets go back on sale, and the fan is told."""
+        done = await self._stock.take_back(_payment(seen), reason=UNPAID)
+        if done.word != "done":
+            log.error("order.not_taken_back", extra=data(reference=seen.reference, word=done.word))
+        change = Change(lease, seen).order(to="cancelled", ended=True, released=True, end_reason=UNPAID)
+        await self._book.write(change.tell("cancelled", status="cancelled", reason=UNPAID))
+        ORDERS.labels("cancelled").inc()
+
     # -- the order -------------------------------------------------------------------------------------------------
 
     async def _sold(self, lease: Lease, seen: Order) -> bool:
         """The lease goes back in the same breath, unless there is more to do."""
         charge = seen.matching_charge()
-        charge_ref = charge.charge_ref if charge else None
+        promised = seen.authorised
+        charge_ref = charge.charge_ref if charge else promised.provider_ref if promised else None
         change = Change(lease, seen).order(to="confirmed", confirmed=True, ended=True, end_reason=None)
         if charge_ref:
             change.order(charge_ref=charge_ref)
@@ -178,7 +190,7 @@ class Cashier:
         ORDERS.labels("late_paid").inc()
 
     async def _review(self, lease: Lease, seen: Order) -> None:
-        reason = "mismatch" if seen.charges else "unknown"
+        reason = MISMATCH if seen.charges or seen.authorised else "unknown"
         await self._book.write(Change(lease, seen).order(to="review", end_reason=reason))
         REVIEWS.labels(reason).inc()
         log.error("order.review", extra=data(reference=seen.reference, reason=reason))

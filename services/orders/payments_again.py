@@ -22,8 +22,9 @@ GIVEN_UP = ("cancelled", "expired")
 
 
 async def pay_again(
-    engine: AsyncEngine, jobs: Jobs, providers: dict[str, Provider], seen: Order, key: str, asked: NewPayment
-) -> bool:
+    engine: AsyncEngine, jobs: Jobs, providers: dict[str, Provider], seen: Order, key: str, asked: NewPayment,
+    *, capture: bool,
+) -> bool:  # fmt: skip
     """Adds an attempt, unless one is live. True if this key did so before."""
     asked.payment.refuse_card_numbers()
     check_payment(providers, asked.payment)
@@ -33,7 +34,7 @@ async def pay_again(
             async with engine.begin() as connection:
                 if await _known(connection, seen.reference, key, fingerprint):
                     return True
-                await _add_attempt(connection, seen.reference, asked)
+                await _add_attempt(connection, seen.reference, asked, capture=capture)
                 if with_job is not None:
                     await with_job.wake_up(connection, seen.reference)
             return False
@@ -54,7 +55,7 @@ async def _known(connection: AsyncConnection, reference: str, key: str, fingerpr
     return True
 
 
-async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPayment) -> None:
+async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPayment, *, capture: bool) -> None:
     """The order's row is locked, so neither the cashier nor another request is in between."""
     locked = await ledger.nudge(connection, reference)
     attempts = select(payment_attempt.c.n, payment_attempt.c.status, payment_attempt.c.reason)
@@ -71,7 +72,7 @@ async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPa
         insert(payment_attempt).values(
             reference=reference, n=n, provider=payment.provider, method=payment.method, token=payment.token,
             return_url=payment.return_url, amount_minor=locked.total_minor, currency=locked.currency,
-            provider_key=f"{reference}:{n}", status="created",
+            provider_key=f"{reference}:{n}", status="created", capture=capture,
         )
     )  # fmt: skip
 

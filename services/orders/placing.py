@@ -52,8 +52,8 @@ class Placing:
     `buried`: this reference can never be.
     """
 
-    def __init__(self, engine: AsyncEngine, jobs: Jobs) -> None:
-        self._engine, self._jobs = engine, jobs
+    def __init__(self, engine: AsyncEngine, jobs: Jobs, *, capture: bool) -> None:
+        self._engine, self._jobs, self._capture = engine, jobs, capture
         self._group: GroupCommit[Placed, Outcome] = GroupCommit(
             self._place, name="orders-place", batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX
         )
@@ -86,7 +86,8 @@ class Placing:
         if len({new.reference for new in batch}) < len(batch):
             raise _Lost("known")
         async with self._engine.begin() as connection:
-            rows = (await connection.execute(_PLACE, {"orders": orjson.dumps(list(map(_row, batch))).decode()})).all()
+            asked = orjson.dumps([_row(new) | {"capture": self._capture} for new in batch]).decode()
+            rows = (await connection.execute(_PLACE, {"orders": asked})).all()
             if not all(row.keyed for row in rows):
                 raise _Lost("known")
             if not all(row.placed for row in rows):

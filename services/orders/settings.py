@@ -1,11 +1,22 @@
 """What can be set about orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
 
-from pydantic import Field
-from pydantic_settings import SettingsConfigDict
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from shared.auth import AdminKeys, AdminKeysSetting
 from shared.settings import Keys, ServiceSettings, development_keys
 from shared.tokens import b64
+
+
+def _parts(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,32}$")]
+ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(_parts)]
+WebhookSecrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_parts)]
 
 
 class Settings(ServiceSettings):
@@ -31,7 +42,16 @@ class Settings(ServiceSettings):
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="name:role:secret[,…]")
     secure_cookies: bool = Field(False, description="Cookies travel by https only.")
 
+    payment_providers: ProviderNames = Field(("sandbox",), min_length=1, description="Who may charge: name[,name…]")
+    capture: Literal["before_confirm", "after_confirm"] = Field(
+        "before_confirm", description="after_confirm authorises, and charges once the tickets are the fan's."
+    )
     sandbox_url: str = Field("http://127.0.0.1:8200", description="The sandbox payment provider.")
+    stripe_url: str = Field("https://api.stripe.com", description="Stripe's API.")
+    stripe_secret_key: SecretStr | None = Field(None, description="sk_… or rk_…: what Stripe knows us by.")
+    stripe_webhook_secrets: WebhookSecrets = Field(
+        (), description="whsec_…[,whsec_…]: Stripe signs webhooks with one of them; two while one is replaced."
+    )
     provider_timeout_s: float = Field(30.0, gt=0, le=120, description="Past it the outcome of a charge is unknown.")
     payment_retries: int = Field(3, ge=0, le=20, description="After so many provider errors the order is given up.")
     retry_first_s: float = Field(0.5, gt=0, le=60, description="First pause after a failure; doubles, with jitter.")
@@ -50,6 +70,16 @@ class Settings(ServiceSettings):
     inline_max: int = Field(8, ge=0, le=256, description="Requests that may settle their order themselves at once.")
     inline_wait_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
     load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")
+
+    @property
+    def captures_at_once(self) -> bool:
+        return self.capture == "before_confirm"
+
+    @model_validator(mode="after")
+    def _stripe_has_its_secrets(self) -> Self:
+        if "stripe" in self.payment_providers and not (self.stripe_secret_key and self.stripe_webhook_secrets):
+            raise ValueError("for stripe these secrets must be set: stripe_secret_key, stripe_webhook_secrets")
+        return self
 
     @property
     def sandbox_webhook_secrets(self) -> tuple[str, ...]:

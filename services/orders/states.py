@@ -1,6 +1,7 @@
 """The lawful steps of an order and of an attempt to charge it, as data.
 
-`succeeded` beats every other end of an attempt, because money that moved is a fact; nothing goes back.
+`succeeded` beats every other end of an attempt, because money that moved is a fact; nothing goes back. `authorised` is
+money promised to us and not yet taken; a confirmed order is cancelled only if it cannot be taken after all.
 """
 
 from typing import Final, Literal
@@ -8,12 +9,14 @@ from typing import Final, Literal
 OrderStatus = Literal[
     "pending", "confirmed", "cancelled", "expired", "review", "late_paid", "partially_refunded", "refunded"
 ]
-AttemptStatus = Literal["created", "unknown", "requires_action", "processing", "failed", "cancelled", "succeeded"]
+AttemptStatus = Literal[
+    "created", "unknown", "requires_action", "processing", "authorised", "failed", "cancelled", "succeeded"
+]
 
 ORDER_STEPS: Final[dict[str, frozenset[str]]] = {
     "pending": frozenset({"confirmed", "cancelled", "expired", "review"}),
     "review": frozenset({"confirmed", "expired", "refunded"}),
-    "confirmed": frozenset({"partially_refunded", "refunded"}),
+    "confirmed": frozenset({"partially_refunded", "refunded", "cancelled"}),
     "partially_refunded": frozenset({"refunded"}),
     "cancelled": frozenset({"late_paid"}),
     "expired": frozenset({"late_paid"}),
@@ -24,15 +27,18 @@ BACKED: Final = frozenset({"confirmed", "partially_refunded"})
 SALE: Final = BACKED | {"refunded"}
 
 ATTEMPT_STEPS: Final[dict[str, frozenset[str]]] = {
-    "created": frozenset({"unknown", "failed", "cancelled", "succeeded"}),
-    "unknown": frozenset({"created", "requires_action", "processing", "failed", "cancelled", "succeeded"}),
-    "requires_action": frozenset({"processing", "failed", "cancelled", "succeeded"}),
-    "processing": frozenset({"failed", "cancelled", "succeeded"}),
+    "created": frozenset({"unknown", "authorised", "failed", "cancelled", "succeeded"}),
+    "unknown": frozenset(
+        {"created", "requires_action", "processing", "authorised", "failed", "cancelled", "succeeded"}
+    ),
+    "requires_action": frozenset({"processing", "authorised", "failed", "cancelled", "succeeded"}),
+    "processing": frozenset({"authorised", "failed", "cancelled", "succeeded"}),
+    "authorised": frozenset({"failed", "cancelled", "succeeded"}),
     "failed": frozenset({"succeeded"}),
     "cancelled": frozenset({"succeeded"}),
     "succeeded": frozenset(),
 }
-LIVE: Final = frozenset({"created", "unknown", "requires_action", "processing"})
+LIVE: Final = frozenset({"created", "unknown", "requires_action", "processing", "authorised"})
 
 
 def may_become(status: str, to: str) -> bool:

@@ -8,15 +8,20 @@ from typing import Literal
 
 from services.orders.states import BACKED, LIVE, SALE
 
+CAPTURES_MAX = 3  # after so many failures what was authorised is given up, and the sale with it
+MISMATCH = "mismatch"  # the reason of an attempt that was authorised for another amount than asked
+
 Step = Literal[
     "send_refund", "confirm", "charge", "look", "cancel_charge", "give_up_attempt", "cancel", "expire", "release",
-    "own_up", "retake", "refund", "close_refunded", "review", "wait",
+    "own_up", "retake", "refund", "close_refunded", "review", "capture", "take_back", "wait",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try to charge the order; `errors` counts what the provider answered instead of an outcome."""
+    """One try to charge the order; `errors` counts what the provider answered instead of an outcome. Without `capture`
+    it authorises first, and takes the money once the order is confirmed.
+    """
 
     n: int
     provider: str
@@ -31,6 +36,7 @@ class Attempt:
     checkout_url: str | None
     reason: str | None
     errors: int
+    capture: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +120,17 @@ class Order:
         return tuple(dict.fromkeys(attempt.provider for attempt in self.attempts))
 
     @property
+    def authorised(self) -> Attempt | None:
+        """The attempt whose money is promised to us and not yet taken."""
+        attempt = self.attempt
+        return attempt if attempt is not None and attempt.status == "authorised" else None
+
+    @property
+    def is_paid(self) -> bool:
+        """The money of the sale was taken, or there is none to take."""
+        return not self.total_minor or any(charge.charge_ref == self.charge_ref for charge in self.charges)
+
+    @property
     def late(self) -> bool:
         return self.now_ms >= self.expires_at_ms
 
@@ -150,6 +167,10 @@ def _pending(order: Order, *, review_after_s: float) -> Step:
     attempt = order.attempt
     if attempt is None:
         return "expire" if order.total_minor else "confirm"
+    if attempt.status == "authorised":
+        if attempt.reason == MISMATCH:
+            return "review"
+        return "cancel_charge" if order.cancel_asked else "confirm"
     if attempt.status not in LIVE:
         if order.cancel_asked or attempt.reason == "provider-error":
             return "cancel"
@@ -167,13 +188,22 @@ def _review(order: Order) -> Step:
     """A person decides; only an outcome that was unknown and is now known moves the order by itself."""
     if order.end_reason == "unknown" and order.charges:
         return "confirm" if order.matching_charge() else "wait"
+    if order.end_reason == "unknown" and order.authorised:
+        return "wait" if order.authorised.reason == MISMATCH else "confirm"
     if order.end_reason == "unknown" and order.attempt and order.attempt.status not in LIVE:
         return "expire"
     return "look" if order.look_due or order.hinted else "wait"
 
 
 def _ended(order: Order) -> Step:
-    """The hold goes back first; a late success may take it again, as anybody may."""
+    """The hold goes back first; a late success may take it again, as anybody may. What is only authorised is taken for
+    the sale it stands for, given up otherwise; a sale whose money cannot be taken is none.
+    """
+    if (attempt := order.authorised) is not None:
+        tried = order.status != "confirmed" or attempt.errors >= CAPTURES_MAX
+        return "cancel_charge" if tried or attempt.provider_ref != order.charge_ref else "capture"
+    if order.status == "confirmed" and not order.is_paid:
+        return "take_back"
     if order.status in ("cancelled", "expired") and not order.released:
         return "release"
     if order.unbacked:
@@ -190,7 +220,7 @@ def _unbacked(order: Order) -> Step:
     if order.status != "late_paid":
         return "own_up"
     charge = order.matching_charge()
-    wanted = order.end_reason not in ("fan", "operator", "taken")
+    wanted = order.end_reason not in ("fan", "operator", "taken", "capture")
     in_time = charge is not None and charge.occurred_at_ms <= order.expires_at_ms + order.grace_s * 1000
     return "retake" if wanted and in_time else "refund"
 

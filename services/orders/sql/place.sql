@@ -5,7 +5,7 @@ WITH asked AS (
         scope text, key_hash text, fingerprint text, reference text, event_id text, reservation_id text, principal text,
         lane integer, join_seq bigint, total_minor bigint, currency text, customer_name text, customer_email text,
         customer_phone text, expires_at_ms bigint, grace_s integer, lines jsonb, provider text, method text, token text,
-        return_url text, event jsonb)
+        return_url text, capture boolean, event jsonb)
 ), keyed AS (
     INSERT INTO orders.idempotency (scope, key_hash, fingerprint, reference)
     SELECT scope, decode(key_hash, 'hex'), decode(fingerprint, 'hex'), reference FROM asked ORDER BY scope, key_hash
@@ -27,9 +27,9 @@ WITH asked AS (
         jsonb_array_elements(a.lines) WITH ORDINALITY AS l(line, line_no)
 ), attempt AS (
     INSERT INTO orders.payment_attempt (reference, n, provider, method, token, return_url, amount_minor, currency,
-        provider_key, status)
+        provider_key, status, capture)
     SELECT a.reference, 1, a.provider, a.method, a.token, a.return_url, a.total_minor, a.currency,
-        concat_ws(chr(58), a.reference, '1'), 'created'
+        concat_ws(chr(58), a.reference, '1'), 'created', a.capture
     FROM asked a JOIN placed p ON p.reference = a.reference
     WHERE a.total_minor > 0
 ), command AS (
