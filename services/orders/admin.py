@@ -7,6 +7,7 @@ from sqlalchemy import or_, select
 
 from services.orders import audit, ledger
 from services.orders.api import Page, PageSize
+from services.orders.card_numbers import refuse_card_numbers
 from services.orders.frames import body
 from services.orders.giving_back import give_back_all
 from services.orders.problems import UnknownOrder
@@ -51,6 +52,7 @@ async def search(
 @router.post("/orders/{reference}/refund", status_code=202, summary="Give the whole order's money back")
 async def refund(reference: ReferencePath, asked: RefundAsked, request: Request, operator: Refunder) -> dict[str, Any]:
     room = _room(request)
+    refuse_card_numbers(asked)
     seen = await room.book.read(reference)
     if seen is None:
         raise UnknownOrder

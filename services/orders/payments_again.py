@@ -6,6 +6,7 @@ from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders import ledger
+from services.orders.card_numbers import refuse_card_numbers
 from services.orders.checkout import check_payment
 from services.orders.jobs import JobNotAccepted, Jobs
 from services.orders.payments.provider import Provider
@@ -26,7 +27,7 @@ async def pay_again(
     *, capture: bool,
 ) -> bool:  # fmt: skip
     """Adds an attempt, unless one is live. True if this key did so before."""
-    asked.payment.refuse_card_numbers()
+    refuse_card_numbers(asked)
     check_payment(providers, asked.payment)
     fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
     for with_job in (jobs, None):
