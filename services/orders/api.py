@@ -93,6 +93,13 @@ def _accepted(room: Room, response: Response, seen: Accepted, *, replayed: bool)
     }
 
 
+@router.get("/payments/providers", summary="Who may charge here, and by which methods")
+async def providers(request: Request, response: Response) -> dict[str, Any]:
+    offered = _room(request).providers.values()
+    response.headers["cache-control"] = "public, max-age=60"
+    return {"providers": [{"name": each.name, "methods": sorted(each.methods)} for each in offered]}
+
+
 @router.get("/orders", summary="The caller's own orders, newest first")
 async def list_orders(request: Request, response: Response, page: Page = 1, page_size: PageSize = 20) -> dict[str, Any]:
     room = _room(request)

@@ -22,6 +22,7 @@ from services.orders.settings import Settings
 from services.orders.states import LIVE
 from services.orders.steps import CAPTURES_MAX, Attempt, Order
 
+REFERENCE = "{reference}"  # where a return_url has it stands the order's own: before ordering nobody knows it
 Failpoint = Callable[[str, str], Awaitable[None]]
 
 
@@ -173,6 +174,6 @@ def _charge_order(seen: Order, attempt: Attempt) -> ChargeOrder:
         currency=attempt.currency,
         method=attempt.method,
         token=attempt.token,
-        return_url=attempt.return_url,
+        return_url=attempt.return_url and attempt.return_url.replace(REFERENCE, seen.reference),
         capture=attempt.capture,
     )

@@ -6,6 +6,7 @@ import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
 import { browser, tab } from "./memory.js";
+import { chosenPayment, offerWays } from "./paying.js";
 
 export class Hold {
   #stop = () => {};
@@ -27,6 +28,7 @@ export class Hold {
     browser(`reservation:${this.eventId}`, reservation.reservation_id);
     byId("held-tickets").replaceChildren(...ticketLines(reservation, this.stock.sections));
     this.#total();
+    offerWays();
     this.#stop = countdown(reservation.reserved_until, (seconds) => this.#tick(seconds), () => this.#ranOut());
   }
 
@@ -92,7 +94,7 @@ export class Hold {
       expected_total_minor: this.totalMinor,
       currency: this.reservation.currency,
       customer: { name: field("name"), email: field("email") },
-      payment: { provider: "sandbox", method: field("method") },
+      payment: chosenPayment(),
     };
   }
 

@@ -4,6 +4,7 @@ import { ask, freshKey } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
+import { chosenPayment, offerWays } from "./paying.js";
 import { Stream } from "./stream.js";
 import { tickets } from "./tickets.js";
 
@@ -21,10 +22,14 @@ const WORDS = {
   late_paid: ["Your payment came late", "We are checking whether your tickets are still free. If not, it is refunded by itself."],
   partially_refunded: ["Partly refunded", "Some of your tickets were given back and refunded."],
   refunded: ["Refunded", "The whole amount is on its way back to you."],
+  too_late: ["Refunded: the payment came too late", "Your tickets had gone back by then. The whole amount is on its way back to you, and you may choose again."],
+  unpaid: ["Your payment could not be collected", "Your bank had agreed and then did not pay. Nothing stays charged, and the tickets went back. You may choose again."],
   oversold: ["Refunded: too many were sold", "We sold more tickets than there are, and yours were among the last. We are sorry. The whole amount is on its way back to you."],
 };
 /** What can still change by itself is watched: even an expired order may yet be paid, and then refunded. */
 const SETTLED = new Set(["confirmed", "refunded", "partially_refunded"]);
+/** Nobody has these tickets: there may be others. */
+const AGAIN = new Set(["expired", "cancelled", "too_late", "unpaid"]);
 const ATTEMPT_ENDED = new Set(["failed", "cancelled"]);
 
 class OrderPage {
@@ -41,6 +46,7 @@ class OrderPage {
       this.#payAgain();
     });
     byId("cancel").addEventListener("click", () => this.#cancel());
+    offerWays();
   }
 
   /** Asks on until the order is settled; a frame only makes the next question come sooner. */
@@ -66,6 +72,8 @@ class OrderPage {
 
   get face() {
     const { status, attempt, cancel_asked: cancelAsked } = this.order;
+    if (status === "cancelled" && this.order.end_reason === "capture") return "unpaid";
+    if (status === "refunded" && !this.order.confirmed_at) return "too_late";
     if (status !== "pending") return status;
     if (cancelAsked) return "cancelling";
     if (ATTEMPT_ENDED.has(attempt?.status)) return "declined";
@@ -83,6 +91,8 @@ class OrderPage {
     show("retry", face === "declined");
     show("cancel", order.status === "pending" && face !== "cancelling");
     show("act", face === "act");
+    show("again", AGAIN.has(face));
+    byId("again").href = `/e/${encodeURIComponent(order.event_id)}`;
     if (face === "act") byId("act").href = order.attempt.checkout_url;
     this.#clock(order.status === "pending" ? order.expires_at : null);
     if (face !== this.#shown) await this.#turned(face, title, order);
@@ -113,7 +123,7 @@ class OrderPage {
 
   /** One key per try: pressing twice, or asking again after silence, is still one attempt. */
   async #payAgain() {
-    const body = { payment: { provider: "sandbox", method: byId("method").value } };
+    const body = { payment: chosenPayment() };
     await this.#do("pay-again", async () => {
       await ask("POST", `${this.path}/payments`, { body, key: this.#key, patience: 4 });
       this.#key = freshKey();
