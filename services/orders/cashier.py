@@ -146,6 +146,7 @@ class Cashier:
 
     async def _take_back(self, lease: Lease, seen: Order) -> None:
         """The money of a sale could not be taken: its tickets go back on sale, and the fan is told."""
+        log.warning("order.unpaid", extra=data(reference=seen.reference))
         done = await self._stock.take_back(_payment(seen), reason=UNPAID)
         if done.word != "done":
             log.error("order.not_taken_back", extra=data(reference=seen.reference, word=done.word))

@@ -202,7 +202,7 @@ def _ended(order: Order) -> Step:
     if (attempt := order.authorised) is not None:
         tried = order.status != "confirmed" or attempt.errors >= CAPTURES_MAX
         return "cancel_charge" if tried or attempt.provider_ref != order.charge_ref else "capture"
-    if order.status == "confirmed" and not order.is_paid:
+    if order.status == "confirmed" and not order.is_paid and order.attempt and not order.attempt.capture:
         return "take_back"
     if order.status in ("cancelled", "expired") and not order.released:
         return "release"

@@ -10,6 +10,7 @@ from services.orders.changes import Change, Lease
 from services.orders.payments.provider import ProviderCharge
 from tests.orders.shop import reference_of
 from tests.orders.test_crashes import Killer, lease_runs_out
+from tests.orders.test_oversold import ask as oversold
 from tests.orders.test_states import ATTEMPT, ORDER
 from tests.support.wait import wait_until
 
@@ -27,12 +28,14 @@ async def test_a_sale_is_confirmed_on_a_promise_and_paid_right_after(rooms):
             await go_on.wait()
 
     shop = await rooms.open(capture="after_confirm", failpoint=pause)
-    reference = await shop.order()
+    reservation = shop.holds.hold()
+    reference = await shop.order_of(reservation)
     await here.wait()
     [charge] = await shop.charges(reference)
     assert (await shop.status(reference), charge["captured_minor"]) == ("confirmed", 0)
     assert (await shop.row(reference)).is_paid is False
     assert (await shop.entries(), await shop.audit()) == ([], {})
+    assert await oversold(shop, reference, reservation) == "later", "there is no money yet to give back"
     go_on.set()
     await shop.settled(reference, "confirmed")
     assert (await shop.row(reference)).is_paid

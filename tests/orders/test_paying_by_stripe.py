@@ -1,6 +1,7 @@
 """A fan pays by Stripe, and its bad days end as everybody's do: confirmed and paid for once, or not paid for."""
 
 import pytest
+from prometheus_client import REGISTRY
 
 from tests.orders.shop import pass_of
 from tests.support.stripe_double import signed
@@ -93,8 +94,10 @@ async def test_while_stripe_still_works_on_a_payment_nothing_is_released(rooms, 
     await shop.expire(reference)
     await wait_until(lambda: [path for _, path in street.stripe.calls if path.endswith("/cancel")])
     assert await shop.status(reference) == "pending"
+    alerts = reviews()
     await shop.expire(reference, ago_s=100)
     await wait_until(lambda: _has(shop, reference, "review"))
+    assert reviews() == alerts + 1
     assert {path for path, *_ in shop.holds.asked} == {"begin-payment"}
     street.stripe.books.pay(intents(street)[0])
     await shop.run('UPDATE orders."order" SET due_at = now(), nudge = nudge + 1')
@@ -131,6 +134,10 @@ async def ends(shop, street, reference, status):
 
     await wait_until(agrees, timeout_s=15, interval_s=0.03)
     assert await shop.audit() == {}
+
+
+def reviews():
+    return REGISTRY.get_sample_value("orders_reviews_total", {"reason": "unknown"}) or 0
 
 
 async def _has(shop, reference, status):

@@ -42,22 +42,13 @@ async def test_it_charges_and_is_refused_in_the_words_of_the_protocol(acme):
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/void"):
             return httpx.Response(409, json={"code": "no"})
-        charge = {
-            "id": "p1",
-            "order": "R",
-            "key": "R:1",
-            "status": "failed",
-            "amount": 1,
-            "currency": "EUR",
-            "at_ms": 2,
-        }
-        return httpx.Response(200, json=charge | {"reason": "declined"})
+        names = {"id": "p1", "order": "R", "key": "R:1", "currency": "EUR"}
+        return httpx.Response(200, json=names | {"status": "failed", "amount": 1, "at_ms": 2, "reason": "declined"})
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         provider = open_providers(client, Settings(payment_providers=("acme",)))["acme"]
-        made = await provider.create(
-            ChargeOrder(reference="R", key="R:1", amount_minor=1, currency="EUR", method="card")
-        )
+        asked = ChargeOrder(reference="R", key="R:1", amount_minor=1, currency="EUR", method="card")
+        made = await provider.create(asked)
         assert (made.status, made.reason, made.occurred_at_ms) == ("failed", "declined", 2)
         assert (await provider.cancel("p1")).status == "failed"
         with pytest.raises(Refused):

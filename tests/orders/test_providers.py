@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from services.orders.payments.provider import (
     AlreadySucceeded,
+    Busy,
     NoAnswer,
     NotProcessed,
     OutcomeUnknown,
@@ -52,9 +53,9 @@ async def test_silence_is_not_an_answer_and_the_charge_is_found_at_once(desk: De
     assert [charge.status for charge in await desk.provider.find("ORDER1")] == ["succeeded"]
 
 
-async def test_too_many_calls_are_not_processed(desk: Desk):
+async def test_too_many_calls_wait_their_turn(desk: Desk):
     await desk.stumble("limited")
-    with pytest.raises(NotProcessed):
+    with pytest.raises(Busy):
         await desk.create()
 
 

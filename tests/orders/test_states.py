@@ -68,7 +68,7 @@ ENDED = {"status": "expired", "released": True, "end_reason": "expired"}
         ({**PROMISED, "status": "confirmed", "charge_ref": "c2", "charges": (replace(CHARGE, charge_ref="c2"),)},
          "cancel_charge"),
         ({**PROMISED, **ENDED}, "cancel_charge"),
-        ({**with_attempt("cancelled"), "status": "confirmed", "charge_ref": "c1"}, "take_back"),
+        ({**with_attempt("cancelled", capture=False), "status": "confirmed", "charge_ref": "c1"}, "take_back"),
         ({**with_attempt("succeeded"), "status": "confirmed", "charge_ref": "c1", "charges": (CHARGE,)}, "wait"),
         ({"status": "confirmed", "total_minor": 0}, "wait"),
         ({**ENDED, "status": "late_paid", "end_reason": "capture", "charges": (CHARGE,)}, "refund"),

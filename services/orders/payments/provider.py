@@ -59,6 +59,10 @@ class NotProcessed(Exception):
     """The provider did not take the call: nothing was charged by it."""
 
 
+class Busy(NotProcessed):
+    """The provider takes fewer calls than there are: this one waits its turn and does not count as an error."""
+
+
 class OutcomeUnknown(Exception):
     """The call may or may not have been carried out."""
 

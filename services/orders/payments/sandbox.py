@@ -11,6 +11,7 @@ import orjson
 from services.orders.metrics import PROVIDER_SECONDS
 from services.orders.payments.provider import (
     AlreadySucceeded,
+    Busy,
     ChargeOrder,
     NoAnswer,
     NotProcessed,
@@ -123,7 +124,7 @@ class Sandbox:
 
 def _answer(response: httpx.Response) -> dict[str, Any]:
     if response.status_code == 429:
-        raise NotProcessed("rate-limited")
+        raise Busy("rate-limited")
     if response.status_code >= 500:
         raise OutcomeUnknown(f"status {response.status_code}")
     try:

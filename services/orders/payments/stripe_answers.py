@@ -18,6 +18,7 @@ from stripe import (
 )
 
 from services.orders.payments.provider import (
+    Busy,
     ChargeStatus,
     NoAnswer,
     NotProcessed,
@@ -52,7 +53,7 @@ def word_of(failed: StripeError) -> Exception:
         away = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
         return NotProcessed("unreachable") if isinstance(failed.__cause__, away) else NoAnswer(str(failed))
     if isinstance(failed, RateLimitError):
-        return NotProcessed("rate-limited")
+        return Busy("rate-limited")
     if isinstance(failed, AuthenticationError | PermissionError):
         log.error("stripe.credentials_refused")
         return NotProcessed("credentials-refused")
