@@ -118,8 +118,8 @@ class Stripe:
         expand = ["data.payment_intent.latest_charge"]
         asked: Any = {"transfer_group": reference, "limit": PAGE_MAX, "expand": expand}
         charges = (await self._ask("find", self._api.charges.list_async(asked)))["data"]
-        intents = {charge["payment_intent"]["id"]: charge["payment_intent"] for charge in charges}
-        return told_of(sorted(intents.values(), key=lambda intent: int(intent["created"])))
+        intents = {charge["payment_intent"]["id"]: charge["payment_intent"] for charge in reversed(charges)}
+        return told_of(intents.values())
 
     async def list_since(self, since_ms: int) -> list[ProviderCharge]:
         """Of cards all, of hosted pages those that were paid; none that are not ours."""
