@@ -210,7 +210,7 @@ class Connection(HTTPClient):
                 method, url, headers=headers, content=post_data or None, timeout=self._timeout_s
             )
         except httpx.HTTPError as lost:
-            raise APIConnectionError(type(lost).__name__) from lost
+            raise APIConnectionError(type(lost).__name__) from lost  # type: ignore[no-untyped-call]
         return response.content, response.status_code, response.headers
 
 

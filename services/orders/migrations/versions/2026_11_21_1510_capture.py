@@ -12,7 +12,7 @@ AFTER = "status IN ('created', 'unknown', 'requires_action', 'processing', 'auth
 
 
 def upgrade() -> None:
-    at_once = sa.Column("capture", sa.Boolean(), nullable=False, server_default=sa.text("true"))
+    at_once: sa.Column[bool] = sa.Column("capture", sa.Boolean(), nullable=False, server_default=sa.text("true"))
     op.add_column(TABLE, at_once, schema=SCHEMA)
     _index(AFTER)
 
