@@ -29,7 +29,7 @@ class Desk:
     ways: dict[str, dict[str, Any]]
 
     def asks(self, way: str = "ok", **changes: Any) -> ChargeOrder:
-        return replace(CHARGE, **self.ways[way], **changes)
+        return replace(CHARGE, **(self.ways[way] | changes))
 
     async def create(self, way: str = "ok", **changes: Any) -> ProviderCharge:
         return await self.provider.create(self.asks(way, **changes))
@@ -80,7 +80,7 @@ class SandboxDesk(Desk):
 
 class StripeDesk(Desk):
     def __init__(self, client: httpx.AsyncClient, url: str, doors: StripeDoors) -> None:
-        self.doors = doors
+        self.doors, self.url = doors, url
         ways: dict[str, dict[str, Any]] = {
             "ok": {"method": "card", "token": "pm_card_visa"},
             "decline": {"method": "card", "token": "pm_card_chargeDeclined"},

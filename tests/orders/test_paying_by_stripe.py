@@ -60,6 +60,8 @@ async def test_a_fan_pays_on_stripes_page_after_a_decline_there_and_comes_back(s
     attempt = (await shop.row(reference)).attempt
     assert (await shop.see(reference))["attempt"]["checkout_url"] == books.objects[attempt.provider_ref]["url"]
     books.choose(attempt.provider_ref, declined=True)
+    await looked_again(street)
+    assert await shop.attempt_is(reference, "requires_action"), "the page is still open"
     assert books.choose(attempt.provider_ref) == BACK
     for body in reversed(books.held):
         books.send(body)
@@ -74,6 +76,30 @@ async def test_an_expired_order_closes_its_page(shop, street):
     await ends(shop, street, reference, "expired")
     [page] = [each for each in street.stripe.books.objects.values() if each["object"] == "checkout.session"]
     assert page["status"] == "expired"
+
+
+async def test_a_page_that_stripe_closes_leaves_the_fan_another_try(shop, street):
+    """No money moved, so no list of charges tells of it: the page is asked for by its name."""
+    reference = await shop.order(method="redirect", provider="stripe", return_url=BACK)
+    await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
+    street.stripe.books.held = []
+    street.stripe.books.expire({}, (await shop.row(reference)).attempt.provider_ref)
+    await wait_until(lambda: shop.attempt_is(reference, "cancelled"))
+    assert await shop.status(reference) == "pending"
+
+
+async def test_a_bank_that_wants_to_see_the_fan_is_shown_them(shop, street):
+    token, back = "pm_card_threeDSecure2Required", "https://tickets.example/o/{reference}"
+    reference = await shop.order(method="card", provider="stripe", token=token, return_url=back)
+    await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
+    [intent] = intents(street)
+    url = (await shop.see(reference))["attempt"]["checkout_url"]
+    assert (url, intent["return_url"]) == (
+        f"https://bank.example/{intent['id']}",
+        f"https://tickets.example/o/{reference}",
+    )
+    street.stripe.books.pay(intent)
+    await ends(shop, street, reference, "confirmed")
 
 
 async def test_an_order_that_expires_as_its_page_is_paid_is_confirmed(rooms, street):
@@ -134,6 +160,12 @@ async def ends(shop, street, reference, status):
 
     await wait_until(agrees, timeout_s=15, interval_s=0.03)
     assert await shop.audit() == {}
+
+
+async def looked_again(street):
+    """Two more looks have begun, so one of them is over."""
+    before = len(street.stripe.calls)
+    await wait_until(lambda: [path for _, path in street.stripe.calls[before:]].count("/v1/charges") > 1)
 
 
 def reviews():

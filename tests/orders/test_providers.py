@@ -1,6 +1,5 @@
 """Whatever charges fans keeps the same promises: one suite, over the sandbox and over Stripe's double alike."""
 
-import asyncio
 import time
 
 import httpx
@@ -18,7 +17,6 @@ from services.orders.payments.provider import (
 )
 from shared.clock import now_ms, now_s
 from tests.orders.desks import Desk, SandboxDesk, StripeDesk
-from tests.support.wait import wait_until
 
 
 @pytest_asyncio.fixture(params=["sandbox", "stripe"], loop_scope="session")
@@ -169,16 +167,3 @@ async def test_only_the_providers_own_recent_webhooks_are_believed(desk: Desk):
     ):
         with pytest.raises(SignatureInvalid):
             desk.provider.verify_webhook({desk.header: header}, sent, now_s=now_s())
-
-
-async def test_a_key_in_use_elsewhere_is_waited_for(street):
-    """Only Stripe answers a repeat at once, while the first call is still being carried out."""
-    await street.clear()
-    async with httpx.AsyncClient(trust_env=False) as client:
-        desk = StripeDesk(client, street.stripe_url, street.stripe)
-        first = asyncio.ensure_future(desk.create("silent"))
-        await wait_until(lambda: street.stripe.calls)
-        with pytest.raises(NoAnswer):
-            await desk.create("silent")
-        with pytest.raises(NoAnswer):
-            await first

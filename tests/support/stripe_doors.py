@@ -33,8 +33,12 @@ class StripeDoors:
         self.books.clear()
         self.calls: list[tuple[str, str]] = []
         self.limit_next = self.fail_next = 0
-        self._answers: dict[str, tuple[Json, int, bytes]] = {}
+        self.forget_keys()
         self._running: set[str] = set()
+
+    def forget_keys(self) -> None:
+        """As after a day."""
+        self._answers: dict[str, tuple[Json, int, bytes]] = {}
 
     def app(self) -> Starlette:
         books, intents, pages = self.books, "/v1/payment_intents", "/v1/checkout/sessions"

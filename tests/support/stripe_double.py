@@ -52,7 +52,7 @@ class StripeDouble:
 
     def create_intent(self, asked: Json) -> Json:
         token = asked["payment_method"]
-        intent = self._intent(asked, amount=int(asked["amount"]), currency=asked["currency"])
+        intent = self.intent(asked, amount=int(asked["amount"]), currency=asked["currency"])
         self.behaves[intent["id"]] = token
         if token == "pm_card_chargeDeclined":
             intent["last_payment_error"] = {"type": "card_error", "code": "card_declined", "decline_code": "no_money"}
@@ -70,16 +70,17 @@ class StripeDouble:
             self._charge(intent, "pending")
             return self._move(intent, "processing", "processing")
         if token == "pm_double":
-            self.pay(self._intent(asked, amount=int(asked["amount"]), currency=asked["currency"], key="twin"))
+            self.pay(self.intent(asked, amount=int(asked["amount"]), currency=asked["currency"], key="twin"))
         return self.pay(intent)
 
-    def _intent(self, asked: Json, *, amount: int, currency: str, key: str | None = None) -> Json:
+    def intent(self, asked: Json, *, amount: int, currency: str, key: str | None = None) -> Json:
         names = dict(asked.get("metadata", {})) | ({"key": key} if key else {})
         return self._keep({
             "id": self._id("pi"), "object": "payment_intent", "amount": amount, "currency": currency,
             "amount_received": 0, "amount_capturable": 0, "status": "requires_confirmation", "metadata": names,
             "transfer_group": asked.get("transfer_group"), "capture_method": asked.get("capture_method", "automatic"),
-            "latest_charge": None, "next_action": None, "last_payment_error": None, "canceled_at": None,
+            "return_url": asked.get("return_url"), "next_action": None, "latest_charge": None,
+            "last_payment_error": None, "canceled_at": None,
         })  # fmt: skip
 
     def _charge(self, intent: Json, status: str) -> None:
@@ -137,7 +138,7 @@ class StripeDouble:
         intent = self.objects.get(page["payment_intent"] or "")
         if intent is None:
             data = orjson.loads(self.behaves[page_id])
-            intent = self._intent(data, amount=page["amount_total"], currency=page["currency"])
+            intent = self.intent(data, amount=page["amount_total"], currency=page["currency"])
             page["payment_intent"] = intent["id"]
         if declined:
             self._charge(intent, "failed")

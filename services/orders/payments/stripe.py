@@ -7,6 +7,7 @@ by the id of its intent. A hosted page goes by its own id until then: it has no 
 
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import httpx
@@ -87,7 +88,7 @@ class Stripe:
         try:
             return charge_of(await self._ask("create", made))
         except Declined as declined:
-            return charge_of(declined.intent)
+            return replace(charge_of(declined.intent), reason=str(declined))
 
     async def _open_page(self, charge: ChargeOrder) -> ProviderCharge:
         if charge.return_url is None:
