@@ -1,6 +1,7 @@
 """Two providers to one test: the calls that make each of them behave in a given way, and what the fan does there."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from shared.tokens import b64
 from tests.support import stripe_double
 from tests.support.stripe_doors import SECRET_KEY, StripeDoors
 
-TIMEOUT_S = 0.3
+PATIENT_S, IMPATIENT_S = 10.0, 0.4
 BACK = "https://tickets.example/o/ORDER1"
 CHARGE = ChargeOrder(reference="ORDER1", key="ORDER1:1", amount_minor=6800, currency="EUR", method="")
 
@@ -25,14 +26,21 @@ CHARGE = ChargeOrder(reference="ORDER1", key="ORDER1:1", amount_minor=6800, curr
 class Desk:
     """One provider; `ways` is what is asked for so that it behaves in the way of that name."""
 
-    provider: Provider
+    make: Callable[[float], Provider]
     ways: dict[str, dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        self.provider = self.make(PATIENT_S)
 
     def asks(self, way: str = "ok", **changes: Any) -> ChargeOrder:
         return replace(CHARGE, **(self.ways[way] | changes))
 
     async def create(self, way: str = "ok", **changes: Any) -> ProviderCharge:
-        return await self.provider.create(self.asks(way, **changes))
+        """For silence nobody waits long; the connection it is met with is open before."""
+        if way != "silent":
+            return await self.provider.create(self.asks(way, **changes))
+        await self.provider.find("nobody's")
+        return await self.make(IMPATIENT_S).create(self.asks(way, **changes))
 
     async def stumble(self, how: str) -> None:
         """The next call is answered 429 (`limited`) or by a broken gateway (`broken`)."""
@@ -59,7 +67,7 @@ class SandboxDesk(Desk):
             "ok": {"method": "ok"}, "decline": {"method": "decline"}, "silent": {"method": "timeout_after_success"},
             "redirect": {"method": "redirect", "return_url": BACK},
         }  # fmt: skip
-        super().__init__(Sandbox(client, url, secrets=[self.secret], timeout_s=TIMEOUT_S), ways)
+        super().__init__(lambda timeout_s: Sandbox(client, url, secrets=[self.secret], timeout_s=timeout_s), ways)
 
     async def stumble(self, how: str) -> None:
         knob = {"rate_limit_per_s": 0.001} if how == "limited" else {"down_for_s": 60}
@@ -87,9 +95,11 @@ class StripeDesk(Desk):
             "silent": {"method": "card", "token": "pm_hang_after_success"},
             "redirect": {"method": "redirect", "return_url": BACK},
         }
-        secrets = ["whsec_that_was", stripe_double.WEBHOOK_SECRET]
-        provider = Stripe(client, url, secret_key=SECRET_KEY, webhook_secrets=secrets, timeout_s=TIMEOUT_S)
-        super().__init__(provider, ways)
+        known: dict[str, Any] = {
+            "secret_key": SECRET_KEY,
+            "webhook_secrets": ["whsec_that_was", stripe_double.WEBHOOK_SECRET],
+        }
+        super().__init__(lambda timeout_s: Stripe(client, url, timeout_s=timeout_s, **known), ways)
 
     async def stumble(self, how: str) -> None:
         if how == "limited":
