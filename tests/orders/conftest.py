@@ -23,6 +23,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from onsale.engines import Engines
 from onsale.sandbox import SandboxSettings, create_sandbox
 from services.orders.app import create_app
+from services.orders.payments.sandbox import Sandbox
+from services.orders.payments.stripe import Stripe
 from services.orders.settings import Settings
 from services.orders.tables import metadata, outbox_lease
 from services.orders.till import Failpoint, no_failpoint
@@ -152,7 +154,7 @@ class Rooms:
     @property
     def _stripe(self) -> dict[str, Any]:
         return {
-            "payment_providers": ("sandbox", "stripe"), "stripe_url": self._street.stripe_url,
+            "payment_providers": (Sandbox.name, Stripe.name), "stripe_url": self._street.stripe_url,
             "stripe_secret_key": SECRET_KEY, "stripe_webhook_secrets": (WEBHOOK_SECRET,),
         }  # fmt: skip
 
