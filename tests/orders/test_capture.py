@@ -30,7 +30,7 @@ async def test_a_sale_is_confirmed_on_a_promise_and_paid_right_after(rooms):
     shop = await rooms.open(capture="after_confirm", failpoint=pause)
     reservation = shop.holds.hold()
     reference = await shop.order_of(reservation)
-    await here.wait()
+    await wait_until(here.is_set)
     [charge] = await shop.charges(reference)
     assert (await shop.status(reference), charge["captured_minor"]) == ("confirmed", 0)
     assert (await shop.row(reference)).is_paid is False
