@@ -30,6 +30,7 @@ ROUTES: tuple[Route, ...] = (
     Route(rf"/events/{EVENT_ID}/queue(/.*)?", "gateway"),
     Route(r"/events(/.*)?", "inventory"),
     Route(r"/orders(/.*)?", "orders"),
+    Route(r"/payments/.*", "orders"),
     Route(r"/webhooks/.*", "orders"),
     Route(r"/reminders(/.*)?", "orders"),
     Route(r"/admin/queue/.*", "queue", private=True),

@@ -43,7 +43,8 @@ each event three times. `reordered_webhooks` tells of the success first, and `re
 processing. `late_success` answers `processing` and succeeds after `metadata.late_after_s` (3) unless cancelled.
 `success_after_cancel` answers `processing` and stays so; a cancel is answered `cancelled`, and as much later it
 succeeds all the same. `double_success` books a second charge of the same reference under its own id and the key
-`{key}#double`. `refund_fails_once` answers the first refund of the charge with 502. `redirect` is the hosted page.
+`{key}#double`. `refund_fails_once` answers the first refund of the charge with 502, `capture_fails_once` its first
+capture, `capture_fails` every one. `redirect` is the hosted page.
 
 **Webhooks**: `POST` to the configured address, `{id: "evt_…", type, created_at, data: {charge: {…}}}`, the charge as it
 was then; `type` is `charge.` and `processing`, `succeeded`, `failed`, `cancelled` or `refunded`. Header

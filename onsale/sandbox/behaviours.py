@@ -20,6 +20,8 @@ class Method(StrEnum):
     SUCCESS_AFTER_CANCEL = "success_after_cancel"
     DOUBLE_SUCCESS = "double_success"
     REFUND_FAILS_ONCE = "refund_fails_once"
+    CAPTURE_FAILS_ONCE = "capture_fails_once"
+    CAPTURE_FAILS = "capture_fails"
     REDIRECT = "redirect"
 
 
@@ -35,6 +37,7 @@ class Behaviour:
     succeeds_after_cancel: bool = False
     charges_twice: bool = False
     refund_errors: int = 0
+    capture_errors: int = 0
     copies_per_event: int = 1
     tells_backwards: bool = False
 
@@ -51,5 +54,7 @@ BEHAVIOURS: dict[Method, Behaviour] = {
     Method.SUCCESS_AFTER_CANCEL: Behaviour(outcome="processing", succeeds_after_cancel=True),
     Method.DOUBLE_SUCCESS: Behaviour(charges_twice=True),
     Method.REFUND_FAILS_ONCE: Behaviour(refund_errors=1),
+    Method.CAPTURE_FAILS_ONCE: Behaviour(capture_errors=1),
+    Method.CAPTURE_FAILS: Behaviour(capture_errors=1_000_000),
     Method.REDIRECT: Behaviour(),
 }

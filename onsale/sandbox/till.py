@@ -92,6 +92,7 @@ class Till:
             raise Refused(409, "not_succeeded", "Only a charge that succeeded can be captured.")
         if charge.captured_minor:
             return charge
+        self._fail(f"capture {charge_id}", charge.behaviour.capture_errors, status=502)
         captured = charge.after(captured_minor=charge.amount_minor)
         self._books.put(captured)
         return captured

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from services.orders import desk, event_refunds
 from services.orders.admin import Viewer
 from services.orders.api import Key
+from services.orders.card_numbers import refuse_card_numbers
 from services.orders.desk import By
 from services.orders.giving_back import Asked, give_back
 from services.orders.problems import UnknownOrder
@@ -48,6 +49,7 @@ async def refund(
     reference: ReferencePath, asked: RefundAsked, request: Request, operator: Refunder, key: Key = None
 ) -> dict[str, Any]:
     """An `Idempotency-Key` is needed for an amount or tickets: all that is left can be asked for only once."""
+    refuse_card_numbers(asked)
     room, some = _room(request), asked.tickets
     await _read(room, reference)
     if key is not None or some is not None or asked.amount_minor is not None:
@@ -63,6 +65,7 @@ async def refund(
 
 @router.post("/{reference}/cancel", status_code=202, summary="Cancel an order that is not paid")
 async def cancel(reference: ReferencePath, asked: Reason, request: Request, operator: Refunder) -> dict[str, Any]:
+    refuse_card_numbers(asked)
     room = _room(request)
     await desk.cancel(room, await _read(room, reference), By.operator(operator, asked.reason))
     return seen_from_desk(await _read(room, reference))
@@ -70,6 +73,7 @@ async def cancel(reference: ReferencePath, asked: Reason, request: Request, oper
 
 @router.post("/{reference}/retry", status_code=202, summary="Make whatever is due for an order due now")
 async def retry(reference: ReferencePath, asked: Reason, request: Request, operator: Refunder) -> dict[str, Any]:
+    refuse_card_numbers(asked)
     room = _room(request)
     await desk.retry(room, await _read(room, reference), By.operator(operator, asked.reason))
     return seen_from_desk(await _read(room, reference))
@@ -77,6 +81,7 @@ async def retry(reference: ReferencePath, asked: Reason, request: Request, opera
 
 @router.post("/{reference}/resolve", status_code=202, summary="Decide about an order in review")
 async def decide(reference: ReferencePath, asked: ResolveAsked, request: Request, operator: Refunder) -> dict[str, Any]:
+    refuse_card_numbers(asked)
     room, by = _room(request), By.operator(operator, asked.reason)
     seen = await _read(room, reference)
     await resolve(room, seen, asked.decision, by, to_sale=asked.return_to_sale)
@@ -88,6 +93,7 @@ async def refund_event(
     event_id: EventIdPath, asked: EventRefundAsked, request: Request, operator: Refunder
 ) -> dict[str, Any]:
     """Asked again while it runs, it only answers how far it is."""
+    refuse_card_numbers(asked)
     engine, by = _room(request).engine, By.operator(operator, asked.reason)
     rate, to_sale = asked.rate_per_s, asked.return_to_sale
     await event_refunds.start(engine, event_id, by, rate_per_s=rate, to_sale=to_sale)
@@ -101,6 +107,7 @@ async def event_refund(event_id: EventIdPath, request: Request, operator: Viewer
 
 @router.post("/events/{event_id}/refund/pause", summary="Ask for no further refunds for now")
 async def pause(event_id: EventIdPath, asked: Reason, request: Request, operator: Refunder) -> dict[str, Any]:
+    refuse_card_numbers(asked)
     engine = _room(request).engine
     await event_refunds.steer(engine, event_id, By.operator(operator, asked.reason), status="paused")
     return await event_refunds.progress(engine, event_id)
@@ -110,6 +117,7 @@ async def pause(event_id: EventIdPath, asked: Reason, request: Request, operator
 async def resume(
     event_id: EventIdPath, asked: EventRefundResumed, request: Request, operator: Refunder
 ) -> dict[str, Any]:
+    refuse_card_numbers(asked)
     engine, by = _room(request).engine, By.operator(operator, asked.reason)
     await event_refunds.steer(engine, event_id, by, status="running", rate_per_s=asked.rate_per_s)
     return await event_refunds.progress(engine, event_id)

@@ -111,6 +111,13 @@ async def prices(event_id: EventIdPath, request: Request, response: Response) ->
     return await _room(request).prices.rules(event_id)
 
 
+@router.get("/payments/providers", summary="Who may charge here, and by which methods")
+async def providers(request: Request, response: Response) -> dict[str, Any]:
+    offered = _room(request).providers.values()
+    response.headers["cache-control"] = "public, max-age=60"
+    return {"providers": [{"name": each.name, "methods": sorted(each.methods)} for each in offered]}
+
+
 @router.get("/orders", summary="The caller's own orders, newest first")
 async def list_orders(request: Request, response: Response, page: Page = 1, page_size: PageSize = 20) -> dict[str, Any]:
     room = _room(request)
@@ -156,7 +163,8 @@ async def pay(
     order = await owned(room, request, reference)
     in_background = room.shares.in_background(order.event_id, order.principal.partition(":")[2])
     jobs = room.jobs if in_background else None
-    paid = await pay_again(room.engine, jobs, room.providers, order, checked, asked)
+    capture = room.settings.captures_at_once
+    paid = await pay_again(room.engine, jobs, room.providers, order, checked, asked, capture=capture)
     if not paid.heard:
         await room.inline.settle_now(reference)
     return _accepted(room, response, await _as_it_is(room, reference), replayed=paid.replayed)

@@ -35,8 +35,8 @@ from services.orders.jobs import Jobs
 from services.orders.look import LOOK
 from services.orders.mail import Postman
 from services.orders.openapi import document_hot_calls
+from services.orders.payments import open_providers
 from services.orders.payments.provider import Provider
-from services.orders.payments.sandbox import Sandbox
 from services.orders.placing import Placing
 from services.orders.price_list import PriceList
 from services.orders.printing import Printer
@@ -127,7 +127,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     jobs = Jobs(settings.postgres_url, accept_s=settings.job_accept_s)
     workers = Workers(book.engine, cashier, settings)
     inline = Inline(book.engine, workers, settings)
-    placing = Placing(engine, jobs, inline)
+    placing = Placing(engine, jobs, inline, capture=settings.captures_at_once)
     stack.push_async_callback(placing.close)
     inbox = Inbox(engine, jobs)
     stack.push_async_callback(inbox.close)
@@ -163,10 +163,7 @@ async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Pro
     most = settings.workers + settings.inline_max  # nobody waits for a connection
     limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
     client = await stack.enter_async_context(httpx.AsyncClient(limits=limits, trust_env=False))
-    sandbox = Sandbox(
-        client, settings.sandbox_url, secrets=settings.sandbox_webhook_secrets, timeout_s=settings.provider_timeout_s
-    )
-    return {sandbox.name: sandbox}
+    return open_providers(client, settings)
 
 
 async def _sender(stack: AsyncExitStack, settings: Settings) -> Sender:

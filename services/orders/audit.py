@@ -18,14 +18,18 @@ CHECKS = {
         WHERE event_id = :event_id AND status <> 'tombstone' GROUP BY reservation_id HAVING count(*) > 1""",
     "6 one live attempt per order": """
         SELECT a.reference FROM orders.payment_attempt a JOIN orders."order" o USING (reference)
-        WHERE o.event_id = :event_id AND a.status IN ('created', 'unknown', 'requires_action', 'processing')
+        WHERE o.event_id = :event_id
+        AND a.status IN ('created', 'unknown', 'requires_action', 'processing', 'authorised')
         GROUP BY a.reference HAVING count(*) > 1""",
-    "7 a confirmed order is paid exactly": """
+    "7 a confirmed order is paid exactly, or authorised": """
         SELECT o.reference FROM orders."order" o
         WHERE o.event_id = :event_id AND o.status IN ('confirmed', 'partially_refunded') AND o.total_minor > 0
         AND NOT EXISTS (
             SELECT FROM orders.money_entry m WHERE m.reference = o.reference AND m.kind = 'charge'
-            AND m.charge_ref = o.charge_ref AND m.amount_minor = o.total_minor AND m.currency = o.currency)""",
+            AND m.charge_ref = o.charge_ref AND m.amount_minor = o.total_minor AND m.currency = o.currency)
+        AND NOT EXISTS (
+            SELECT FROM orders.payment_attempt a WHERE a.reference = o.reference AND a.status = 'authorised'
+            AND a.provider_ref = o.charge_ref AND a.amount_minor = o.total_minor AND a.currency = o.currency)""",
     "7 what tickets bear is the order's total": """
         SELECT o.reference FROM orders."order" o JOIN orders.order_line l USING (reference)
         WHERE o.event_id = :event_id GROUP BY o.reference, o.total_minor

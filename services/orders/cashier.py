@@ -19,7 +19,7 @@ from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Prov
 from services.orders.refunds import standing
 from services.orders.settings import Settings
 from services.orders.states import LIVE, SALE
-from services.orders.steps import Order, Step, next_step
+from services.orders.steps import MISMATCH, Order, Step, next_step
 from services.orders.stock import Stock
 from services.orders.till import Failpoint, Till, no_failpoint
 from shared.contracts.inventory import PaymentStep
@@ -37,6 +37,7 @@ COMMANDS: Mapping[Step, tuple[str, str | None]] = {
     "send_refund": ("refund", "system"),
 }  # fmt: skip  # the command a step belongs to, and what causes it if nobody asked
 CAUSES = {"expired": "deadline", "lost": "inventory"}
+UNPAID = "capture"  # why a sale was taken back
 
 
 class Cashier:
@@ -62,6 +63,7 @@ class Cashier:
             "give_up_attempt": till.give_up_attempt, "cancel": self._cancel, "expire": self._expire,
             "release": self._release, "own_up": self._own_up, "retake": self._retake, "refund": back.ask,
             "close_refunded": back.close, "issue": self._issue, "review": self._review, "stand": self._stand,
+            "capture": till.capture, "take_back": self._take_back,
         }  # fmt: skip
 
     async def settle(self, lease: Lease) -> None:
@@ -170,12 +172,24 @@ class Cashier:
         await self._stock.release(_payment(seen))
         await self._book.write(Change(lease, seen).order(released=True).command("cancel"))
 
+    async def _take_back(self, lease: Lease, seen: Order) -> None:
+        """The money of a sale could not be taken: its tickets go back on sale, and the fan is told."""
+        log.warning("order.unpaid", extra=data(reference=seen.reference))
+        done = await self._stock.take_back(_payment(seen), reason=UNPAID)
+        if done.word != "done":
+            log.error("order.not_taken_back", extra=data(reference=seen.reference, word=done.word))
+        change = Change(lease, seen).order(to="cancelled", ended=True, released=True, end_reason=UNPAID)
+        change.command("cancel", caused_by="system")
+        await self._book.write(change.tell("cancelled", status="cancelled", reason=UNPAID))
+        ORDERS.labels("cancelled").inc()
+
     # -- the order -------------------------------------------------------------------------------------------------
 
     async def _sold(self, lease: Lease, seen: Order) -> bool:
         """The lease goes back in the same breath, unless there is more to do."""
         charge = seen.matching_charge()
-        charge_ref = charge.charge_ref if charge else None
+        promised = seen.authorised
+        charge_ref = charge.charge_ref if charge else promised.provider_ref if promised else None
         change = Change(lease, seen).order(to="confirmed", confirmed=True, ended=True, end_reason=None)
         if charge_ref:
             change.order(charge_ref=charge_ref)
@@ -187,7 +201,7 @@ class Cashier:
             seen, status="confirmed", charge_ref=charge_ref, end_reason=None, ended_at_ms=seen.now_ms, look_due=False
         )
         self._mail(change, "confirmed")
-        if after.paid:
+        if after.is_paid:
             change.issue(status="confirmed")
             after = replace(after, fulfilled_at_ms=seen.now_ms)
         if self._next(after) == "wait":
@@ -228,7 +242,7 @@ class Cashier:
         await self._book.write(Change(lease, seen).order(to=standing(seen), end_reason=None))
 
     async def _review(self, lease: Lease, seen: Order) -> None:
-        reason = "mismatch" if seen.charges else "unknown"
+        reason = MISMATCH if seen.charges or seen.authorised else "unknown"
         change = Change(lease, seen).order(to="review", end_reason=reason)
         await self._book.write(change.try_command("checkout", error=f"review: {reason}", caused_by=None))
         REVIEWS.labels(reason).inc()

@@ -14,7 +14,7 @@ import orjson
 from services.orders.payments.provider import ProviderCharge
 from services.orders.refunds import row_of
 from services.orders.states import LIVE, attempt_after, may_become
-from services.orders.steps import Attempt, Charge, Order
+from services.orders.steps import MISMATCH, Attempt, Charge, Order
 from services.orders.tickets import admissions
 from shared.contracts.events import Event
 from shared.postgres import LEDGER_AWAY, AsyncEngine, DBAPIError, statement
@@ -92,7 +92,7 @@ class Change:
             if last := told.get(attempt.provider_key):
                 self.attempt(
                     attempt, status=status[attempt.provider_key], provider_ref=last.charge_ref,
-                    checkout_url=last.checkout_url, reason=last.reason,
+                    checkout_url=last.checkout_url, **_told_of(attempt, last),
                 )  # fmt: skip
         return self
 
@@ -196,6 +196,14 @@ async def _together(engine: AsyncEngine, changes: Sequence[Change]) -> list[Base
 
 def _json(rows: Sequence[Mapping[str, Any]]) -> str:
     return orjson.dumps(rows).decode()
+
+
+def _told_of(attempt: Attempt, charge: ProviderCharge) -> Row:
+    """Why it failed. An authorisation begins to count errors anew, and one of another amount is no promise to us."""
+    if charge.status != "authorised":
+        return {"reason": charge.reason}
+    is_ours = (charge.amount_minor, charge.currency) == (attempt.amount_minor, attempt.currency)
+    return {"reason": None if is_ours else MISMATCH} | ({} if attempt.status == "authorised" else {"errors": 0})
 
 
 def order_event(seen: Order, kind: str, *, status: str, **after: Any) -> Event:

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from services.orders.book import Book
 from services.orders.callers import Buyer, principal
+from services.orders.card_numbers import refuse_card_numbers
 from services.orders.changes import Lease
 from services.orders.inline import Inline
 from services.orders.keys import Question
@@ -75,7 +76,7 @@ class Checkout:
 
     async def order(self, buyers: Sequence[Buyer], key: str, asked: NewOrder) -> Answer:
         """Insert or return. `buyers` are those the caller has proved to be, at least one."""
-        asked.payment.refuse_card_numbers()
+        refuse_card_numbers(asked)
         owners = await self._principals(buyers, asked.reservation_id)
         fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
         flight = owners[0], key

@@ -41,6 +41,7 @@ def body(order: Order) -> dict[str, Any]:
         "fulfilled_at": rfc3339(order.fulfilled_at_ms) if order.fulfilled_at_ms else None,
         "cancel_asked": order.cancel_asked,
         "oversold": order.end_reason == OVERSELL,
+        "end_reason": order.end_reason,
         "attempt": _attempt(order.attempt),
     }
 

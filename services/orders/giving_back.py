@@ -53,7 +53,7 @@ async def refund_oversold(room: Room, sale: PaymentRef, reason: str) -> Literal[
     seen = await room.book.read(sale.order_reference)
     if seen is None or seen.reservation_id != sale.reservation_id or seen.status in ("cancelled", "expired"):
         return "none"
-    if seen.status not in SALE:
+    if seen.status not in SALE or not seen.is_paid:
         return "later"
     if not seen.total_minor:
         return "free"

@@ -7,6 +7,7 @@ from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders import ledger
+from services.orders.card_numbers import refuse_card_numbers
 from services.orders.checkout import check_payment, waited_for_a_lock
 from services.orders.jobs import JobNotAccepted, Jobs
 from services.orders.keys import used_before
@@ -30,10 +31,11 @@ class Paid(NamedTuple):
 
 
 async def pay_again(
-    engine: AsyncEngine, jobs: Jobs | None, providers: dict[str, Provider], seen: Order, key: str, asked: NewPayment
-) -> Paid:
+    engine: AsyncEngine, jobs: Jobs | None, providers: dict[str, Provider], seen: Order, key: str, asked: NewPayment,
+    *, capture: bool,
+) -> Paid:  # fmt: skip
     """Adds an attempt, unless one is live. Without `jobs` no worker is asked for."""
-    asked.payment.refuse_card_numbers()
+    refuse_card_numbers(asked)
     check_payment(providers, asked.payment)
     fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
     for with_job in (jobs, None):
@@ -42,7 +44,7 @@ async def pay_again(
                 scope = f"POST /orders/{seen.reference}/payments"
                 if await used_before(connection, scope, key, fingerprint, seen.reference):
                     return Paid(replayed=True)
-                await _add_attempt(connection, seen.reference, asked)
+                await _add_attempt(connection, seen.reference, asked, capture=capture)
                 if with_job is not None:
                     await with_job.wake_up(connection, seen.reference)
             return Paid(replayed=False, heard=with_job is not None)
@@ -55,7 +57,7 @@ async def pay_again(
     raise AssertionError("unreachable")
 
 
-async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPayment) -> None:
+async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPayment, *, capture: bool) -> None:
     """The order's row is locked, so neither the cashier nor another request is in between."""
     locked = await ledger.nudge(connection, reference)
     attempts = select(payment_attempt.c.n, payment_attempt.c.status, payment_attempt.c.reason)
@@ -72,7 +74,7 @@ async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPa
         insert(payment_attempt).values(
             reference=reference, n=n, provider=payment.provider, method=payment.method, token=payment.token,
             return_url=payment.return_url, amount_minor=locked.total_minor, currency=locked.currency,
-            provider_key=f"{reference}:{n}", status="created",
+            provider_key=f"{reference}:{n}", status="created", capture=capture,
         )
     )  # fmt: skip
     command = {"command_type": "checkout", "caused_by": "fan", "status": "processing", "payload": {"attempt": n}}

@@ -76,8 +76,8 @@ class _Lost(Exception):
 class Placing:
     """Makes orders, and asks for a worker for those that no request settles itself."""
 
-    def __init__(self, engine: AsyncEngine, jobs: Jobs, inline: Inline) -> None:
-        self._engine, self._jobs, self._inline = engine, jobs, inline
+    def __init__(self, engine: AsyncEngine, jobs: Jobs, inline: Inline, *, capture: bool) -> None:
+        self._engine, self._jobs, self._inline, self._capture = engine, jobs, inline, capture
         self._group: GroupCommit[Placed, Outcome] = GroupCommit(
             self._place, name="orders-place", batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX
         )
@@ -130,7 +130,8 @@ class Placing:
         async with self._engine.begin() as connection:
             if uses and (refused := await over_limit(connection, uses)):
                 raise _Lost(refused)
-            rows = (await connection.execute(_PLACE, {"orders": orjson.dumps(list(map(_row, batch))).decode()})).all()
+            asked = orjson.dumps([_row(new) | {"capture": self._capture} for new in batch]).decode()
+            rows = (await connection.execute(_PLACE, {"orders": asked})).all()
             if not all(row.keyed for row in rows):
                 raise _Lost("known")
             if not all(row.placed for row in rows):

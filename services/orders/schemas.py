@@ -1,11 +1,9 @@
 """What callers may send, within its limits. A token is a provider's name for a card; a card's own number is refused."""
 
-import re
 from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, StringConstraints, field_validator, model_validator
 
-from services.orders.problems import CardNumberRefused
 from shared.contracts.prices import AmountOrPercent
 from shared.inputs import Body, Currency, Email, PlainText, SeatId, SectionId
 
@@ -36,11 +34,6 @@ class Payment(Body):
     method: Name
     token: Token | None = None
     return_url: Url | None = None
-
-    def refuse_card_numbers(self) -> None:
-        """Raises `CardNumberRefused`."""
-        if self.token and looks_like_card_number(self.token):
-            raise CardNumberRefused
 
 
 class NewOrder(Body):
@@ -153,16 +146,3 @@ class EventRefundResumed(Reason):
     """It goes on, at another pace if one is given."""
 
     rate_per_s: float | None = Field(None, gt=0, le=RATE_MAX_PER_S)
-
-
-def looks_like_card_number(token: str) -> bool:
-    """13 to 19 digits in a row, separators aside, whose check digit is right; or nothing but 13 to 19 digits."""
-    bare = re.sub(r"[ ._/-]", "", token)
-    if re.fullmatch(r"\d{13,19}", bare):
-        return True
-    return any(_luhn(run) for run in re.findall(r"(?<!\d)\d{13,19}(?!\d)", bare))
-
-
-def _luhn(digits: str) -> bool:
-    doubled = (int(digit) * (2 if place % 2 else 1) for place, digit in enumerate(reversed(digits)))
-    return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0

@@ -1,10 +1,10 @@
 """What can be set about orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from services.orders.smtp import readable_address, server_of
 from shared.auth import AdminKeys, AdminKeysSetting
@@ -17,6 +17,15 @@ def _server(url: SecretStr | None) -> SecretStr | None:
     if url is not None:
         server_of(url.get_secret_value())
     return url
+
+
+def _parts(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,32}$")]
+ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(_parts)]
+WebhookSecrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_parts)]
 
 
 class Settings(ServiceSettings):
@@ -45,7 +54,16 @@ class Settings(ServiceSettings):
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="name:role:secret[,…]")
     secure_cookies: bool = Field(False, description="Cookies travel by https only.")
 
+    payment_providers: ProviderNames = Field(("sandbox",), min_length=1, description="Who may charge: name[,name…]")
+    capture: Literal["before_confirm", "after_confirm"] = Field(
+        "before_confirm", description="after_confirm authorises, and charges once the tickets are the fan's."
+    )
     sandbox_url: str = Field("http://127.0.0.1:8200", description="The sandbox payment provider.")
+    stripe_url: str = Field("https://api.stripe.com", description="Stripe's API.")
+    stripe_secret_key: SecretStr | None = Field(None, description="sk_… or rk_…: what Stripe knows us by.")
+    stripe_webhook_secrets: WebhookSecrets = Field(
+        (), description="whsec_…[,whsec_…]: Stripe signs webhooks with one of them; two while one is replaced."
+    )
     provider_timeout_s: float = Field(30.0, gt=0, le=120, description="Past it the outcome of a charge is unknown.")
     payment_retries: int = Field(3, ge=0, le=20, description="After so many provider errors the order is given up.")
     retry_first_s: float = Field(0.5, gt=0, le=60, description="First pause after a failure; doubles, with jitter.")
@@ -106,6 +124,16 @@ class Settings(ServiceSettings):
     def _send_nothing_home_in_production(self) -> Self:
         if self.environment == "production" and self.hook_loopback:
             raise ValueError("hook_loopback is for development")
+        return self
+
+    @property
+    def captures_at_once(self) -> bool:
+        return self.capture == "before_confirm"
+
+    @model_validator(mode="after")
+    def _stripe_has_its_secrets(self) -> Self:
+        if "stripe" in self.payment_providers and not (self.stripe_secret_key and self.stripe_webhook_secrets):
+            raise ValueError("for stripe these secrets must be set: stripe_secret_key, stripe_webhook_secrets")
         return self
 
     @property

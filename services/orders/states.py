@@ -1,7 +1,8 @@
 """The lawful steps of an order and of an attempt to charge it, as data.
 
-`succeeded` beats every other end of an attempt, because money that moved is a fact; nothing goes back. A refund that
-the provider will never carry out takes an order to `review`, wherever it stood.
+`succeeded` beats every other end of an attempt, because money that moved is a fact; nothing goes back. `authorised` is
+money promised to us and not yet taken; a confirmed order is cancelled only if it cannot be taken after all. A refund
+that the provider will never carry out takes an order to `review`, wherever it stood.
 """
 
 from typing import Final, Literal
@@ -9,12 +10,14 @@ from typing import Final, Literal
 OrderStatus = Literal[
     "pending", "confirmed", "cancelled", "expired", "review", "late_paid", "partially_refunded", "refunded"
 ]
-AttemptStatus = Literal["created", "unknown", "requires_action", "processing", "failed", "cancelled", "succeeded"]
+AttemptStatus = Literal[
+    "created", "unknown", "requires_action", "processing", "authorised", "failed", "cancelled", "succeeded"
+]
 
 ORDER_STEPS: Final[dict[str, frozenset[str]]] = {
     "pending": frozenset({"confirmed", "cancelled", "expired", "review"}),
     "review": frozenset({"confirmed", "expired", "partially_refunded", "refunded"}),
-    "confirmed": frozenset({"partially_refunded", "refunded", "review"}),
+    "confirmed": frozenset({"partially_refunded", "refunded", "cancelled", "review"}),
     "partially_refunded": frozenset({"refunded", "review"}),
     "cancelled": frozenset({"late_paid"}),
     "expired": frozenset({"late_paid"}),
@@ -25,15 +28,18 @@ BACKED: Final = frozenset({"confirmed", "partially_refunded"})
 SALE: Final = BACKED | {"refunded"}
 
 ATTEMPT_STEPS: Final[dict[str, frozenset[str]]] = {
-    "created": frozenset({"unknown", "failed", "cancelled", "succeeded"}),
-    "unknown": frozenset({"created", "requires_action", "processing", "failed", "cancelled", "succeeded"}),
-    "requires_action": frozenset({"processing", "failed", "cancelled", "succeeded"}),
-    "processing": frozenset({"failed", "cancelled", "succeeded"}),
+    "created": frozenset({"unknown", "authorised", "failed", "cancelled", "succeeded"}),
+    "unknown": frozenset(
+        {"created", "requires_action", "processing", "authorised", "failed", "cancelled", "succeeded"}
+    ),
+    "requires_action": frozenset({"processing", "authorised", "failed", "cancelled", "succeeded"}),
+    "processing": frozenset({"authorised", "failed", "cancelled", "succeeded"}),
+    "authorised": frozenset({"failed", "cancelled", "succeeded"}),
     "failed": frozenset({"succeeded"}),
     "cancelled": frozenset({"succeeded"}),
     "succeeded": frozenset(),
 }
-LIVE: Final = frozenset({"created", "unknown", "requires_action", "processing"})
+LIVE: Final = frozenset({"created", "unknown", "requires_action", "processing", "authorised"})
 
 
 def may_become(status: str, to: str) -> bool:

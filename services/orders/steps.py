@@ -8,17 +8,22 @@ from typing import Any, Literal
 
 from services.orders.states import BACKED, LIVE, SALE
 
+CAPTURES_MAX = 3  # after so many failures what was authorised is given up, and the sale with it
+MISMATCH = "mismatch"  # the reason of an attempt that was authorised for another amount than asked
+
 Step = Literal[
     "send_refund", "return_tickets", "confirm", "charge", "look", "cancel_charge", "give_up_attempt", "cancel",
     "expire", "release", "own_up", "retake", "refund", "close_refunded", "issue", "review", "stand",
-    "wait",
+    "capture", "take_back", "wait",
 ]  # fmt: skip
 ExtraKind = Literal["discount", "fee", "tax"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try to charge the order; `errors` counts what the provider answered instead of an outcome."""
+    """One try to charge the order; `errors` counts what the provider answered instead of an outcome. Without `capture`
+    it authorises first, and takes the money once the order is confirmed.
+    """
 
     n: int
     provider: str
@@ -33,6 +38,7 @@ class Attempt:
     checkout_url: str | None
     reason: str | None
     errors: int
+    capture: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +162,17 @@ class Order:
         return tuple(dict.fromkeys(attempt.provider for attempt in self.attempts))
 
     @property
+    def authorised(self) -> Attempt | None:
+        """The attempt whose money is promised to us and not yet taken."""
+        attempt = self.attempt
+        return attempt if attempt is not None and attempt.status == "authorised" else None
+
+    @property
+    def is_paid(self) -> bool:
+        """The money of the sale was taken, or there is none to take."""
+        return not self.total_minor or any(charge.charge_ref == self.charge_ref for charge in self.charges)
+
+    @property
     def late(self) -> bool:
         return self.now_ms >= self.expires_at_ms
 
@@ -178,11 +195,6 @@ class Order:
             if charge.refunded_minor < charge.amount_minor
             and not (self.status in SALE and charge.charge_ref == self.charge_ref)
         )
-
-    @property
-    def paid(self) -> bool:
-        """Whether what was sold has been charged, not only authorised."""
-        return not self.total_minor or any(charge.charge_ref == self.charge_ref for charge in self.charges)
 
     def matching_charge(self) -> Charge | None:
         """The first charge of exactly what the order costs that has not been given back."""
@@ -209,6 +221,10 @@ def _pending(order: Order, *, review_after_s: float) -> Step:
     attempt = order.attempt
     if attempt is None:
         return "expire" if order.total_minor else "confirm"
+    if attempt.status == "authorised":
+        if attempt.reason == MISMATCH:
+            return "review"
+        return "cancel_charge" if order.cancel_asked else "confirm"
     if attempt.status not in LIVE:
         if order.cancel_asked or attempt.reason == "provider-error":
             return "cancel"
@@ -228,6 +244,8 @@ def _review(order: Order) -> Step:
         return _decided(order)
     if order.end_reason == "unknown" and order.charges:
         return "confirm" if order.matching_charge() else "wait"
+    if order.end_reason == "unknown" and order.authorised:
+        return "wait" if order.authorised.reason == MISMATCH else "confirm"
     if order.end_reason == "unknown" and order.attempt and order.attempt.status not in LIVE:
         return "expire"
     return "look" if order.look_due or order.hinted else "wait"
@@ -243,7 +261,14 @@ def _decided(order: Order) -> Step:
 
 
 def _ended(order: Order) -> Step:
-    """The hold goes back first; a late success may take it again, as anybody may."""
+    """The hold goes back first; a late success may take it again, as anybody may. What is only authorised is taken for
+    the sale it stands for, given up otherwise; a sale whose money cannot be taken is none.
+    """
+    if (attempt := order.authorised) is not None:
+        tried = order.status != "confirmed" or attempt.errors >= CAPTURES_MAX
+        return "cancel_charge" if tried or attempt.provider_ref != order.charge_ref else "capture"
+    if order.status == "confirmed" and not order.is_paid and order.attempt and not order.attempt.capture:
+        return "take_back"
     never_sold = order.status in ("cancelled", "expired") or (order.status == "refunded" and not order.sold)
     if never_sold and not order.released:
         return "release"
@@ -251,7 +276,7 @@ def _ended(order: Order) -> Step:
         return _unbacked(order)
     if order.status == "late_paid":
         return "close_refunded"
-    if order.status in BACKED and order.paid and order.fulfilled_at_ms is None:
+    if order.status in BACKED and order.is_paid and order.fulfilled_at_ms is None:
         return "issue"
     return "look" if order.attempts and (order.hinted or order.look_due) else "wait"
 
@@ -263,7 +288,7 @@ def _unbacked(order: Order) -> Step:
     if order.status != "late_paid":
         return "own_up"
     charge = order.matching_charge()
-    wanted = order.end_reason not in ("fan", "operator", "taken")
+    wanted = order.end_reason not in ("fan", "operator", "taken", "capture")
     in_time = charge is not None and charge.occurred_at_ms <= order.expires_at_ms + order.grace_s * 1000
     return "retake" if wanted and in_time else "refund"
 

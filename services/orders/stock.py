@@ -12,6 +12,7 @@ from shared.contracts.inventory import (
     Reservation,
     StepDone,
     StepsAnswer,
+    TakeBack,
 )
 from shared.group_commit import GroupCommit
 
@@ -45,6 +46,10 @@ class Stock(AsyncExitStack):
 
     async def read(self, reservation_id: str) -> Reservation | None:
         return await self._reads.submit(reservation_id)
+
+    async def take_back(self, sold: PaymentStep, *, reason: str) -> StepDone:
+        """What this order bought goes back on sale."""
+        return (await self._client.take_back(TakeBack(steps=[sold], reason=reason))).steps[0]
 
     async def _read(self, reservation_ids: list[str]) -> Sequence[Reservation | None]:
         return (await self._client.read(reservation_ids)).reservations

@@ -120,6 +120,7 @@ payment_attempt = Table(
     Column("checkout_url", Text),
     Column("reason", Text),
     Column("errors", Integer, nullable=False, server_default="0"),
+    Column("capture", Boolean, nullable=False, server_default=text("true")),
     Column("created_at", _at, nullable=False, server_default=func.now()),
     Column("changed_at", _at, nullable=False, server_default=func.now()),
     UniqueConstraint("provider", "provider_ref"),
@@ -127,7 +128,7 @@ payment_attempt = Table(
         "uq_payment_attempt_live",
         "reference",
         unique=True,
-        postgresql_where=text("status IN ('created', 'unknown', 'requires_action', 'processing')"),
+        postgresql_where=text("status IN ('created', 'unknown', 'requires_action', 'processing', 'authorised')"),
     ),
 )
 

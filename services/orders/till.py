@@ -10,6 +10,7 @@ from services.orders.book import Book
 from services.orders.changes import Change, Lease, LeaseLost
 from services.orders.payments.provider import (
     AlreadySucceeded,
+    Busy,
     ChargeOrder,
     NoAnswer,
     NotProcessed,
@@ -19,8 +20,10 @@ from services.orders.payments.provider import (
     Refused,
 )
 from services.orders.settings import Settings
-from services.orders.steps import Attempt, Order
+from services.orders.states import LIVE
+from services.orders.steps import CAPTURES_MAX, Attempt, Order
 
+REFERENCE = "{reference}"  # where a return_url has it stands the order's own: before ordering nobody knows it
 Failpoint = Callable[[str, str], Awaitable[None]]
 
 
@@ -60,9 +63,9 @@ class Till:
         if the provider answers when asked about it right after; too many of those, and it has failed.
         """
         await self._write(lease, seen, attempt, status=attempt.status)
-        if isinstance(failed, NoAnswer):
+        if isinstance(failed, NoAnswer | Busy):
             raise failed
-        if await self._find(lease, await self._latest(lease)):
+        if attempt.provider_key in {charge.key for _, charge in await self._find(lease, await self._latest(lease))}:
             return
         errors = attempt.errors + 1
         if errors > self._settings.payment_retries:
@@ -72,28 +75,76 @@ class Till:
         raise failed
 
     async def look(self, lease: Lease, seen: Order) -> None:
-        """Asks for every charge of this order. An attempt the provider has never heard of did not happen."""
-        known = await self._find(lease, seen)
+        """Asks for every charge of this order. An attempt the provider has never heard of did not happen; what was
+        authorised under an attempt that is over, or under none of ours, is called off.
+        """
+        found = await self._find(lease, seen)
         attempt = _attempt(seen)
-        if attempt.status == "unknown" and not known:
+        if attempt.status == "unknown" and attempt.provider_key not in {charge.key for _, charge in found}:
             await self._write(lease, seen, attempt, status="cancelled", reason=None)
+        for name, charge in found:
+            is_live = attempt.status in LIVE and charge.key == attempt.provider_key
+            if charge.status == "authorised" and not is_live:
+                await self._call_off(lease, seen, name, charge.charge_ref)
 
-    async def _find(self, lease: Lease, seen: Order) -> bool:
-        """Records every charge that any provider has under this reference; whether the latest attempt is among them."""
-        found = [(name, await self._providers[name].find(seen.reference)) for name in seen.providers]
-        for name, charges in found:
-            await self._record(lease, seen, name, charges)
-        return _attempt(seen).provider_key in {charge.key for _, charges in found for charge in charges}
+    async def _find(self, lease: Lease, seen: Order) -> list[tuple[str, ProviderCharge]]:
+        """Records every charge that any provider has under this reference, and the live one by its own name."""
+        found: list[tuple[str, ProviderCharge]] = []
+        for name in seen.providers:
+            found += [(name, charge) for charge in await self._providers[name].find(seen.reference)]
+        attempt = _attempt(seen)
+        if attempt.status in LIVE and attempt.provider_ref and attempt.provider_key not in {c.key for _, c in found}:
+            found.append((attempt.provider, await self._fetch(attempt.provider, attempt.provider_ref)))
+        for name in seen.providers:
+            await self._record(lease, seen, name, [charge for of, charge in found if of == name])
+        return found
 
     async def cancel_charge(self, lease: Lease, seen: Order) -> None:
+        """Some charges can only be waited for: then we come back later."""
         attempt = _attempt(seen)
         assert attempt.provider_ref is not None
-        provider = self._providers[attempt.provider]
+        charge = await self._call_off(lease, seen, attempt.provider, attempt.provider_ref)
+        if charge.status in LIVE:
+            raise OutcomeUnknown(f"still {charge.status}")
+
+    async def _call_off(self, lease: Lease, seen: Order, name: str, charge_ref: str) -> ProviderCharge:
         try:
-            charge = await provider.cancel(attempt.provider_ref)
+            charge = await self._providers[name].cancel(charge_ref)
         except AlreadySucceeded:
-            charge = await provider.fetch(attempt.provider_ref)
+            charge = await self._fetch(name, charge_ref)
+        await self._record(lease, seen, name, [charge])
+        return charge
+
+    async def _fetch(self, name: str, charge_ref: str) -> ProviderCharge:
+        try:
+            return await self._providers[name].fetch(charge_ref)
+        except Refused as lost:
+            raise OutcomeUnknown(f"the provider does not know {charge_ref} any more") from lost
+
+    async def capture(self, lease: Lease, seen: Order) -> None:
+        """Takes what was authorised. An error counts if the provider answers when asked about it right after; what it
+        refuses outright it will refuse again.
+        """
+        attempt = _attempt(seen)
+        assert attempt.provider_ref is not None
+        try:
+            charge = await self._providers[attempt.provider].capture(attempt.provider_ref)
+        except Refused:
+            await self._write(lease, seen, attempt, errors=CAPTURES_MAX)
+            return
+        except (NotProcessed, OutcomeUnknown) as failed:
+            await self._not_captured(lease, seen, attempt, failed)
+            return
+        await self._failpoint("after the capture", seen.reference)
         await self._record(lease, seen, attempt.provider, [charge])
+
+    async def _not_captured(self, lease: Lease, seen: Order, attempt: Attempt, failed: Exception) -> None:
+        if isinstance(failed, NoAnswer | Busy):
+            raise failed
+        now = {charge.key: charge.status for _, charge in await self._find(lease, seen)}
+        if now.get(attempt.provider_key) == "authorised":
+            await self._write(lease, seen, attempt, errors=attempt.errors + 1)
+            raise failed
 
     async def _record(self, lease: Lease, seen: Order, provider: str, charges: list[ProviderCharge]) -> None:
         await self._book.write(Change(lease, seen).charges(provider, charges))
@@ -124,5 +175,6 @@ def _charge_order(seen: Order, attempt: Attempt) -> ChargeOrder:
         currency=attempt.currency,
         method=attempt.method,
         token=attempt.token,
-        return_url=attempt.return_url,
+        return_url=attempt.return_url and attempt.return_url.replace(REFERENCE, seen.reference),
+        capture=attempt.capture,
     )

@@ -81,7 +81,9 @@ class Door:
             raise UnknownProvider
         request = Request(scope, receive)
         raw = await request.body()
-        await room.inbox.keep(Webhook(name, _verified(provider, request.headers, raw), raw))
+        note = _verified(provider, request.headers, raw)
+        if note is not None:
+            await room.inbox.keep(Webhook(name, note, raw))
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         await send({"type": "http.response.body", "body": STORED})
 
@@ -89,12 +91,15 @@ class Door:
 WEBHOOK = Route("/webhooks/{provider}", Door(), methods=["POST"])
 
 
-def _verified(provider: Provider, headers: Mapping[str, str], raw: bytes) -> WebhookNote:
+def _verified(provider: Provider, headers: Mapping[str, str], raw: bytes) -> WebhookNote | None:
     try:
         note = provider.verify_webhook(headers, raw, now_s=now_s())
     except SignatureInvalid as forged:
         WEBHOOKS.labels(provider.name, "forged").inc()
         raise BadSignature from forged
+    if note is None:
+        WEBHOOKS.labels(provider.name, "foreign").inc()
+        return None
     texts = note.webhook_id, note.kind, note.reference, note.succeeded or ""
     if max(map(len, texts)) > TEXT_MAX_CHARS or any("\x00" in text for text in texts):
         raise BadSignature("A name in this webhook is not one of ours.")

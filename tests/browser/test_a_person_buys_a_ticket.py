@@ -116,6 +116,29 @@ def test_a_person_whose_card_is_declined_pays_with_another(page: Any, suite: Sui
     sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=TURN_MS)
 
 
+def test_a_person_pays_on_the_providers_page_and_comes_back(page: Any, suite: Suite) -> None:
+    come_to_choose(page, suite)
+    pick_a_seat(page, "A")
+    hold_and_pay(page, "redirect")
+    ordered_at = page.url
+    page.locator("#act").click()
+    page.get_by_role("button", name="Pay").click()
+    page.wait_for_url(ordered_at)
+    sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=TURN_MS)
+
+
+def test_a_person_whose_order_is_over_may_choose_again(page: Any, suite: Suite) -> None:
+    come_to_choose(page, suite)
+    pick_a_seat(page, "A")
+    hold_and_pay(page, "decline")
+    sync_api.expect(page.locator("#retry")).to_be_visible(timeout=TURN_MS)
+    sync_api.expect(page.locator("#again")).to_be_hidden()
+    page.locator("#cancel").click()
+    sync_api.expect(page.locator("#order")).to_have_attribute("data-face", "cancelled", timeout=TURN_MS)
+    page.locator("#again").click()
+    page.wait_for_url("**/e/arena-2026")
+
+
 def test_a_reload_keeps_the_tickets_held_and_giving_them_back_lets_choose_again(page: Any, suite: Suite) -> None:
     come_to_choose(page, suite)
     pick_a_seat(page, "A")

@@ -23,6 +23,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from onsale.engines import Engines
 from onsale.sandbox import SandboxSettings, create_sandbox
 from services.orders.app import create_app
+from services.orders.payments.sandbox import Sandbox
+from services.orders.payments.stripe import Stripe
 from services.orders.settings import Settings
 from services.orders.tables import metadata, outbox_lease
 from services.orders.till import Failpoint, no_failpoint
@@ -34,6 +36,8 @@ from tests.orders.holds import Holds, Street
 from tests.orders.mailbox import Mailbox
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
 from tests.support.engines import database_numbers, in_database, sql
+from tests.support.stripe_doors import SECRET_KEY, StripeDoors
+from tests.support.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.wait import wait_until
 
 SANDBOX_QUICK: dict[str, Any] = {
@@ -94,12 +98,14 @@ async def serving(app: Any) -> AsyncIterator[str]:
 
 @dataclass
 class Surroundings:
-    """The sandbox and the neighbour, and who hears the sandbox's webhooks, if anybody does."""
+    """The providers and the neighbour, and who hears the providers' webhooks, if anybody does."""
 
     street: Street
     inventory_url: str
     sandbox_url: str
     sandbox: httpx.AsyncClient
+    stripe_url: str
+    stripe: StripeDoors
     hears: list[FastAPI] = field(default_factory=list)
 
     async def clear(self) -> Holds:
@@ -107,13 +113,14 @@ class Surroundings:
         self.hears.clear()
         quiet = {"down_for_s": 0, "latency_s": 0, "rate_limit_per_s": 0, "reset": True}
         assert (await self.sandbox.post("/control", json=quiet)).is_success
+        self.stripe.clear()
         self.street.holds = Holds()
         return self.street.holds
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def street() -> AsyncIterator[Surroundings]:
-    neighbour = Street()
+    neighbour, stripe = Street(), StripeDoors(StripeDouble())
 
     class ToTheShop(httpx.AsyncBaseTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -126,9 +133,16 @@ async def street() -> AsyncIterator[Surroundings]:
     async with (
         serving(neighbour.app()) as inventory_url,
         serving(create_sandbox(settings, webhook_transport=ToTheShop())) as sandbox_url,
+        serving(stripe.app()) as stripe_url,
+        httpx.AsyncClient(transport=ToTheShop()) as stripes_own,
         httpx.AsyncClient(base_url=sandbox_url, trust_env=False, verify=False) as sandbox,
     ):
-        around = Surroundings(neighbour, inventory_url, sandbox_url, sandbox)
+        around = Surroundings(neighbour, inventory_url, sandbox_url, sandbox, stripe_url, stripe)
+
+        async def tell(body: bytes, signature: str) -> None:
+            await stripes_own.post("http://shop/webhooks/stripe", content=body, headers={"stripe-signature": signature})
+
+        stripe.books.tell = tell
         yield around
 
 
@@ -137,6 +151,17 @@ class Rooms:
 
     def __init__(self, stack: AsyncExitStack, street: Surroundings, postgres_url: str, redis_url: str) -> None:
         self._stack, self._street, self._postgres_url, self._redis_url = stack, street, postgres_url, redis_url
+
+    @property
+    def _stripe(self) -> dict[str, Any]:
+        return {
+            "payment_providers": (Sandbox.name, Stripe.name), "stripe_url": self._street.stripe_url,
+            "stripe_secret_key": SECRET_KEY, "stripe_webhook_secrets": (WEBHOOK_SECRET,),
+        }  # fmt: skip
+
+    @property
+    def stripe(self) -> StripeDoors:
+        return self._street.stripe
 
     @property
     def holds(self) -> Holds:
@@ -151,7 +176,7 @@ class Rooms:
         settings = Settings(
             postgres_url=self._postgres_url, redis_url=self._redis_url, inventory_url=self._street.inventory_url,
             admin_keys=AdminKeys(f"root:admin:{ROOT_SECRET},ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"),
-            **{"sandbox_url": self._street.sandbox_url, **ORDERS_QUICK, **fields},
+            **{"sandbox_url": self._street.sandbox_url, **self._stripe, **ORDERS_QUICK, **fields},
         )  # fmt: skip
         app = create_app(settings, failpoint=failpoint)
         if webhooks:

@@ -94,6 +94,9 @@ class Holds:
     def release(self, step: PaymentStep) -> StepDone:
         return self.owned(step, done="cancelled", to="cancelled", from_=("paying",))
 
+    def take(self, step: PaymentStep) -> StepDone:
+        return self.owned(step, done="returned", to="returned", from_=("confirmed",))
+
     def retake(self, step: PaymentStep) -> StepDone:
         if step.reservation_id in self.taken:
             return StepDone(word="taken")
@@ -139,7 +142,7 @@ class Street:
                 holds.asked += [(path, s.reservation_id, s.order_reference) for s in question.steps]
                 return StepsAnswer(steps=[getattr(holds, name)(step) for step in question.steps])
 
-        for path in ("begin-payment", "end-payment", "confirm", "release", "retake"):
+        for path in ("begin-payment", "end-payment", "confirm", "release", "retake", "take-back"):
             verb(path, path.partition("-")[0])
         app = FastAPI()
         app.include_router(router)

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from onsale.sandbox.webhooks import sign
-from services.orders.schemas import looks_like_card_number
+from services.orders.card_numbers import looks_like_card_number
 from services.orders.tables import webhook_inbox
 from tests.orders.shop import VIEWER_SECRET, pass_of
 from tests.support.wait import wait_until
@@ -34,6 +34,11 @@ BAD_ORDERS: list[tuple[dict[str, Any], int, str]] = [
     ({"payment": {"method": "ok", "return_url": "javascript:alert(1)"}}, 422, "invalid-request"),
     ({"payment": {"method": "ok", "token": "4242424242424242"}}, 422, "card-number-refused"),
     ({"payment": {"method": "ok", "token": "tok_4242-4242-4242-4242"}}, 422, "card-number-refused"),
+    ({"payment": {"method": "ok", "return_url": "https://a.example/4242424242424242"}}, 422, "card-number-refused"),
+    ({"customer": {"name": "Ada 4242 4242 4242 4242 12/27 123", "email": "a@b"}}, 422, "card-number-refused"),
+    ({"customer": {"name": "Ada", "email": "4242424242424242@b"}}, 422, "card-number-refused"),
+    ({"customer": {"name": "Ada", "email": "a@b", "phone": "4242-4242-4242-4242"}}, 422, "card-number-refused"),
+    ({"promo_code": "4242424242424242"}, 422, "card-number-refused"),
 ]
 
 
@@ -144,12 +149,19 @@ async def test_operators_need_their_key_and_role(shop):
 
 
 @pytest.mark.parametrize(
-    ("token", "card"),
+    ("text", "card"),
     [("4242 4242 4242 4242", True), ("x5555555555554444", True), ("1234567890123", True), ("tok_1234567890", False),
-     ("pm_1Nv0001234567890123", False)],
+     ("pm_1Nv0001234567890123", False), ("3782 822463 10005", True), ("x4242424242424241", False)],
 )  # fmt: skip
-def test_card_numbers_are_told_from_tokens(token, card):
-    assert looks_like_card_number(token) is card
+def test_card_numbers_are_told_from_tokens(text, card):
+    assert looks_like_card_number(text, is_token=True) is card
+
+
+@pytest.mark.parametrize(
+    "text", ["+4242 4242 4242 4242", "1763740800000", "0049 170 12345678", "2026-11-21 15:00", "Ada 3rd"]
+)
+def test_telephone_numbers_and_times_are_no_card_numbers(text):
+    assert not looks_like_card_number(text)
 
 
 async def _inbox(shop):

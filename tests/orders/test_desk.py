@@ -102,7 +102,8 @@ async def test_a_day_settles_by_provider_and_agrees_with_the_providers_list(shop
     sums = {"provider": "sandbox", "currency": "EUR", "charges": 2, "charged_minor": 13600, "refunds": 1,
             "refunded_minor": 800, "net_minor": 12800}  # fmt: skip
     assert report["totals"] == [sums]
-    assert report["compared"] == [{"provider": "sandbox", "compared": 2, "missing": [], "extra": [], "different": []}]
+    told = [one for one in report["compared"] if one["provider"] == "sandbox"]
+    assert told == [{"provider": "sandbox", "compared": 2, "missing": [], "extra": [], "different": []}]
 
 
 async def test_what_differs_from_the_providers_list_is_named(rooms: Any) -> None:
@@ -116,7 +117,7 @@ async def test_what_differs_from_the_providers_list_is_named(rooms: Any) -> None
     await shop.run("ALTER TABLE orders.money_entry ENABLE TRIGGER USER")
     charges = {c["reference"]: c["id"] for c in await shop.charges()}
     report = await shop.look_up("/settlement", **{"from": TODAY.isoformat(), "to": TODAY.isoformat(), "compare": True})
-    (told,) = report["compared"]
+    (told,) = [one for one in report["compared"] if one["provider"] == "sandbox"]
     assert {each["charge_ref"] for each in told["missing"]} == {taken.json()["id"], charges[two]}
     assert [each["charge_ref"] for each in told["extra"]] == ["ch_nowhere"]
     assert [(each["amount_minor"], each["theirs_minor"]) for each in told["different"]] == [(1, 6800)]

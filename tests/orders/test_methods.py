@@ -82,6 +82,17 @@ async def test_orders_are_taken_while_the_provider_is_down_and_wait_for_it(rooms
         assert len(await shop.charges(reference)) == 1
 
 
+async def test_orders_wait_their_turn_at_a_provider_that_takes_few_calls(rooms):
+    """Not one error is allowed, and twelve come at once to a provider that takes five calls a second."""
+    shop = await rooms.open(payment_retries=0, retry_max_s=0.3)
+    await shop.sandbox.post("/control", json={"rate_limit_per_s": 5})
+    references = await asyncio.gather(*(shop.order() for _ in range(12)))
+    await wait_until(lambda: _any_waits(shop, references))
+    await shop.sandbox.post("/control", json={"rate_limit_per_s": 0})
+    for reference in references:
+        await shop.settled(reference, "confirmed")
+
+
 async def test_another_amount_than_ordered_goes_to_review(shop):
     """The provider charged something else under our reference."""
     reference = await shop.order(method="redirect")
@@ -106,6 +117,10 @@ async def _is_paid(shop, reference):
 
 async def _is_quiet(shop):
     return (await shop.sandbox.get("/healthz")).json()["webhooks_waiting"] == 0
+
+
+async def _any_waits(shop, references):
+    return any([(await shop.row(reference)).errors for reference in references])
 
 
 async def _errors(shop, reference):

@@ -29,6 +29,7 @@ def with_attempt(status, **fields):
     return {"attempts": (replace(ATTEMPT, status=status, **fields),)}
 
 
+PROMISED = with_attempt("authorised", provider_ref="c1")
 LATE = {"now_ms": 20_000}
 CANCEL = {"cancel_asked": True}
 ENDED = {"status": "expired", "released": True, "end_reason": "expired"}
@@ -57,6 +58,22 @@ ENDED = {"status": "expired", "released": True, "end_reason": "expired"}
         ({**with_attempt("succeeded"), "charges": (CHARGE,), **CANCEL}, "confirm"),
         ({**with_attempt("succeeded"), "charges": (replace(CHARGE, amount_minor=99),)}, "review"),
         ({**with_attempt("succeeded"), "charges": (replace(CHARGE, currency="USD"),)}, "review"),
+        (with_attempt("authorised"), "confirm"),
+        ({**with_attempt("authorised"), **LATE}, "confirm"),
+        ({**with_attempt("authorised"), **CANCEL}, "cancel_charge"),
+        (with_attempt("authorised", reason="mismatch"), "review"),
+        ({**with_attempt("authorised"), "status": "review", "end_reason": "unknown"}, "confirm"),
+        ({**with_attempt("authorised", reason="mismatch"), "status": "review", "end_reason": "unknown"}, "wait"),
+        ({**PROMISED, "status": "confirmed", "charge_ref": "c1"}, "capture"),
+        ({**with_attempt("authorised", provider_ref="c1", errors=3), "status": "confirmed", "charge_ref": "c1"},
+         "cancel_charge"),
+        ({**PROMISED, "status": "confirmed", "charge_ref": "c2", "charges": (replace(CHARGE, charge_ref="c2"),)},
+         "cancel_charge"),
+        ({**PROMISED, **ENDED}, "cancel_charge"),
+        ({**with_attempt("cancelled", capture=False), "status": "confirmed", "charge_ref": "c1"}, "take_back"),
+        ({**with_attempt("succeeded"), "status": "confirmed", "charge_ref": "c1", "charges": (CHARGE,)}, "wait"),
+        ({"status": "confirmed", "total_minor": 0}, "wait"),
+        ({**ENDED, "status": "late_paid", "end_reason": "capture", "charges": (CHARGE,)}, "refund"),
         ({"total_minor": 0}, "confirm"),
         ({**with_attempt("cancelled"), **ENDED}, "wait"),
         ({**with_attempt("cancelled"), **ENDED, "released": False}, "release"),
@@ -71,7 +88,7 @@ ENDED = {"status": "expired", "released": True, "end_reason": "expired"}
         ({"status": "confirmed", "charge_ref": "c1", "charges": (CHARGE,)}, "wait"),
         ({"status": "confirmed", "charge_ref": "c1", "charges": (CHARGE,), "fulfilled_at_ms": None}, "issue"),
         ({"status": "confirmed", "charge_ref": "c1", "fulfilled_at_ms": None}, "wait"),
-        ({"status": "refunded", "charge_ref": "c1", "fulfilled_at_ms": None}, "wait"),
+        ({"status": "refunded", "charge_ref": "c1", "fulfilled_at_ms": None, "confirmed_at_ms": 1}, "wait"),
         ({"status": "confirmed", "charge_ref": "c1", "charges": (CHARGE, replace(CHARGE, charge_ref="c2"))}, "refund"),
         ({"status": "confirmed", "charge_ref": "c1", "charges": (CHARGE,), "refunds": (REFUND,)}, "send_refund"),
         ({**with_attempt("succeeded"), "status": "confirmed", "charge_ref": "c1", "hinted": True}, "look"),

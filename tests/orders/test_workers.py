@@ -191,7 +191,7 @@ async def test_work_that_outlasts_a_lease_keeps_it(rooms, monkeypatch, guarded):
     """A provider takes longer than a lease lasts. Without renewal a second worker charges beside the first."""
     if not guarded:
         monkeypatch.setattr(Workers, "renew", _not_renewed)
-    asking, begun = [], asyncio.get_running_loop().time()
+    asking = []
 
     async def never(name, reference):
         if name == "before the provider":
@@ -200,6 +200,8 @@ async def test_work_that_outlasts_a_lease_keeps_it(rooms, monkeypatch, guarded):
 
     shop = await rooms.open(lease_s=1.0, failpoint=never)
     await shop.order()
+    await wait_until(lambda: asking)
+    begun = asyncio.get_running_loop().time()
     await wait_until(lambda: len(asking) > 1 or asyncio.get_running_loop().time() - begun > 2.5)
     assert len(asking) == (1 if guarded else 2)
 

@@ -1,1 +1,24 @@
-"""Payment providers behind one protocol: charge with a token, or redirect and return."""
+"""Payment providers behind one protocol: charge with a token, or redirect and return.
+
+A provider is a file here with `open_provider(client, settings)`; the settings name those that are opened.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+import httpx
+
+from services.orders.payments.provider import Provider
+from services.orders.settings import Settings
+
+
+def open_providers(client: httpx.AsyncClient, settings: Settings) -> dict[str, Provider]:
+    """Those of `payment_providers`, by name. Raises `ValueError` for one there is no file of."""
+    providers: dict[str, Provider] = {}
+    for name in settings.payment_providers:
+        module = f"{__name__}.{name}"
+        opened = getattr(import_module(module), "open_provider", None) if find_spec(module) else None
+        if opened is None:
+            raise ValueError(f"payment_providers: there is no provider called {name}")
+        providers[name] = opened(client, settings)
+    return providers

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-ChargeStatus = Literal["requires_action", "processing", "succeeded", "failed", "cancelled"]
+ChargeStatus = Literal["requires_action", "processing", "authorised", "succeeded", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargeOrder:
-    """A charge to be made. The same key is the same charge, however often it is asked for."""
+    """A charge to be made. The same key is the same charge, however often it is asked for. Without `capture` the money
+    is only authorised: promised until it is captured or the charge is cancelled.
+    """
 
     reference: str
     key: str
@@ -21,11 +23,14 @@ class ChargeOrder:
     method: str
     token: str | None = None
     return_url: str | None = None
+    capture: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderCharge:
-    """A charge as the provider knows it; `occurred_at_ms` is when it reached this status."""
+    """A charge as the provider knows it; `occurred_at_ms` is when it reached this status, and for money when the fan
+    paid: late payments are judged by it. `succeeded` means that the money was taken, all of `amount_minor`.
+    """
 
     charge_ref: str
     reference: str
@@ -52,6 +57,10 @@ class WebhookNote:
 
 class NotProcessed(Exception):
     """The provider did not take the call: nothing was charged by it."""
+
+
+class Busy(NotProcessed):
+    """The provider takes fewer calls than there are: this one waits its turn and does not count as an error."""
 
 
 class OutcomeUnknown(Exception):
@@ -87,16 +96,21 @@ class Provider(Protocol):
         """One charge as it is now."""
 
     async def find(self, reference: str) -> list[ProviderCharge]:
-        """Every charge of this order, oldest first."""
+        """Every charge of this order that money moved or was authorised by, for sure and at once, oldest first. Those
+        that still wait for the fan may be missing: by then their `charge_ref` is known, and they are fetched.
+        """
 
     async def list_since(self, since_ms: int) -> list[ProviderCharge]:
         """Charges created at or after this time, oldest first."""
 
     async def cancel(self, charge_ref: str) -> ProviderCharge:
-        """Gives a charge up before it succeeds. Raises `AlreadySucceeded`."""
+        """Gives a charge up before it succeeds, also one that is authorised. Raises `AlreadySucceeded`."""
+
+    async def capture(self, charge_ref: str) -> ProviderCharge:
+        """Takes what was authorised, all of it; doing so again is harmless. Raises `Refused`."""
 
     async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
         """Gives money back and answers the refund's id. The same key is the same refund. Raises `Refused`."""
 
-    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookNote:
-        """Raises `SignatureInvalid`."""
+    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookNote | None:
+        """What this is about; nothing if it is signed, but none of our orders is meant. Raises `SignatureInvalid`."""

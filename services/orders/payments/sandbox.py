@@ -1,7 +1,5 @@
 """The sandbox provider over its HTTP API: every answer it may give, in the words of the protocol."""
 
-import hashlib
-import hmac
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -13,6 +11,7 @@ import orjson
 from services.orders.metrics import PROVIDER_SECONDS
 from services.orders.payments.provider import (
     AlreadySucceeded,
+    Busy,
     ChargeOrder,
     NoAnswer,
     NotProcessed,
@@ -22,15 +21,17 @@ from services.orders.payments.provider import (
     SignatureInvalid,
     WebhookNote,
 )
+from services.orders.payments.signature import verify
+from services.orders.settings import Settings
 from shared.clock import from_datetime, rfc3339
 
 SIGNATURE_HEADER = "sandbox-signature"
-TOLERANCE_S = 300
 SUCCEEDED = "charge.succeeded"
 PAGE_MAX = 1000
 METHODS = frozenset({
     "ok", "decline", "slow", "timeout_after_success", "error_then_ok", "duplicate_webhooks", "reordered_webhooks",
-    "late_success", "success_after_cancel", "double_success", "refund_fails_once", "redirect",
+    "late_success", "success_after_cancel", "double_success", "refund_fails_once", "capture_fails_once",
+    "capture_fails", "redirect",
 })  # fmt: skip
 
 
@@ -54,6 +55,7 @@ class Sandbox:
             "method": charge.method,
             "token": charge.token,
             "return_url": charge.return_url,
+            "capture": charge.capture,
         }
         body = {name: value for name, value in body.items() if value is not None}
         return _charge(await self._call("create", "POST", "/charges", key=charge.key, body=body))
@@ -83,19 +85,16 @@ class Sandbox:
                 raise AlreadySucceeded from refused
             return await self.fetch(charge_ref)
 
+    async def capture(self, charge_ref: str) -> ProviderCharge:
+        return _charge(await self._call("capture", "POST", f"/charges/{quote(charge_ref, safe='')}/capture"))
+
     async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
         path = f"/charges/{quote(charge_ref, safe='')}/refunds"
         refund = await self._call("refund", "POST", path, key=key, body={"amount_minor": amount_minor})
         return str(refund["id"])
 
     def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookNote:
-        at, given = _signature(headers.get(SIGNATURE_HEADER, ""))
-        if abs(now_s - at) > TOLERANCE_S:
-            raise SignatureInvalid
-        signed = f"{at}.".encode() + body
-        expected = [hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest() for secret in self._secrets]
-        if not any(hmac.compare_digest(mac, each) for mac in given for each in expected):
-            raise SignatureInvalid
+        verify(headers.get(SIGNATURE_HEADER, ""), body, secrets=self._secrets, now_s=now_s)
         try:
             note = orjson.loads(body)
             kind, charge = str(note["type"]), note["data"]["charge"]
@@ -125,7 +124,7 @@ class Sandbox:
 
 def _answer(response: httpx.Response) -> dict[str, Any]:
     if response.status_code == 429:
-        raise NotProcessed("rate-limited")
+        raise Busy("rate-limited")
     if response.status_code >= 500:
         raise OutcomeUnknown(f"status {response.status_code}")
     try:
@@ -142,7 +141,7 @@ def _charge(answer: dict[str, Any]) -> ProviderCharge:
         charge_ref=answer["id"],
         reference=answer["reference"],
         key=answer["idempotency_key"],
-        status=answer["status"],
+        status="authorised" if answer["status"] == "succeeded" and not answer["captured_minor"] else answer["status"],
         amount_minor=answer["amount_minor"],
         currency=answer["currency"],
         occurred_at_ms=from_datetime(datetime.fromisoformat(answer["occurred_at"])),
@@ -151,10 +150,6 @@ def _charge(answer: dict[str, Any]) -> ProviderCharge:
     )
 
 
-def _signature(header: str) -> tuple[int, list[str]]:
-    """The time and every `v1` of `t=…,v1=…[,v1=…]`."""
-    parts = [part.strip().partition("=") for part in header.split(",")]
-    times = [value for name, _, value in parts if name == "t" and value.isdigit() and len(value) < 12]
-    if len(times) != 1:
-        raise SignatureInvalid
-    return int(times[0]), [value for name, _, value in parts if name == "v1"]
+def open_provider(client: httpx.AsyncClient, settings: Settings) -> Sandbox:
+    secrets, timeout_s = settings.sandbox_webhook_secrets, settings.provider_timeout_s
+    return Sandbox(client, settings.sandbox_url, secrets=secrets, timeout_s=timeout_s)

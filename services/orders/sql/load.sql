@@ -22,7 +22,7 @@ SELECT o.reference, o.status, o.event_id, o.reservation_id, o.principal, o.lane,
         SELECT jsonb_agg(jsonb_build_object('n', a.n, 'provider', a.provider, 'method', a.method, 'token', a.token,
             'return_url', a.return_url, 'amount_minor', a.amount_minor, 'currency', a.currency,
             'provider_key', a.provider_key, 'provider_ref', a.provider_ref, 'status', a.status,
-            'checkout_url', a.checkout_url, 'reason', a.reason, 'errors', a.errors) ORDER BY a.n)
+            'checkout_url', a.checkout_url, 'reason', a.reason, 'errors', a.errors, 'capture', a.capture) ORDER BY a.n)
         FROM orders.payment_attempt a WHERE a.reference = o.reference), '[]') AS attempts,
     coalesce((
         SELECT jsonb_agg(jsonb_build_object('provider', m.provider, 'charge_ref', m.charge_ref,

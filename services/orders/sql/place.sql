@@ -7,7 +7,7 @@ WITH asked AS (
         lane integer, join_seq bigint, total_minor bigint, currency text, customer_name text, customer_email text,
         customer_phone text, expires_at_ms bigint, grace_s integer, lines jsonb, extras jsonb,
         promo_code text, customer_key text, provider text, method text, token text,
-        return_url text, event jsonb, lease text, lease_s double precision)
+        return_url text, capture boolean, event jsonb, lease text, lease_s double precision)
 ), keyed AS (
     INSERT INTO orders.idempotency (scope, key_hash, fingerprint, reference)
     SELECT scope, decode(key_hash, 'hex'), decode(fingerprint, 'hex'), reference FROM asked ORDER BY scope, key_hash
@@ -42,9 +42,9 @@ WITH asked AS (
     WHERE a.promo_code IS NOT NULL
 ), attempt AS (
     INSERT INTO orders.payment_attempt (reference, n, provider, method, token, return_url, amount_minor, currency,
-        provider_key, status)
+        provider_key, status, capture)
     SELECT a.reference, 1, a.provider, a.method, a.token, a.return_url, a.total_minor, a.currency,
-        concat_ws(chr(58), a.reference, '1'), 'created'
+        concat_ws(chr(58), a.reference, '1'), 'created', a.capture
     FROM asked a JOIN placed p ON p.reference = a.reference
     WHERE a.total_minor > 0
 ), command AS (

@@ -8,6 +8,7 @@ import { announce, byId, trouble, write } from "./dom.js";
 import { remaining } from "./format.js";
 import { browser, tab } from "./memory.js";
 import { Reminder } from "./reminder.js";
+import { chosenPayment, offerWays } from "./paying.js";
 
 export class Hold {
   #stop = () => {};
@@ -31,6 +32,7 @@ export class Hold {
     this.reminder.offer(reservation.reservation_id);
     byId("held-tickets").replaceChildren(...ticketLines(reservation, this.stock.sections));
     this.#bill.enter(reservation);
+    offerWays();
     this.#stop = countdown(reservation.reserved_until, (seconds) => this.#tick(seconds), () => this.#ranOut());
   }
 
@@ -91,7 +93,7 @@ export class Hold {
       currency: this.#bill.currency,
       promo_code: this.#bill.code,
       customer: { name: field("name"), email: field("email") },
-      payment: { provider: "sandbox", method: field("method") },
+      payment: chosenPayment(),
     };
   }
 

@@ -5,6 +5,7 @@ import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
 import { billLines } from "./price.js";
+import { chosenPayment, offerWays } from "./paying.js";
 import { Stream } from "./stream.js";
 import { tickets } from "./tickets.js";
 import { openHere } from "./way_in.js";
@@ -23,6 +24,8 @@ const WORDS = {
   late_paid: ["Your payment came late", "We are checking whether your tickets are still free. If not, it is refunded by itself."],
   partially_refunded: ["Partly refunded", "Part of what you paid is on its way back to you. Tickets with a code are still good."],
   refunded: ["Refunded", "The whole amount is on its way back to you."],
+  too_late: ["Refunded: the payment came too late", "Your tickets had gone back by then. The whole amount is on its way back to you, and you may choose again."],
+  unpaid: ["Your payment could not be collected", "Your bank had agreed and then did not pay. Nothing stays charged, and the tickets went back. You may choose again."],
   oversold: ["Refunded: too many were sold", "We sold more tickets than there are, and yours were among the last. We are sorry. The whole amount is on its way back to you."],
 };
 /** What can still change by itself is watched: even an expired order may yet be paid, and then refunded. */
@@ -48,6 +51,7 @@ class OrderPage {
     byId("print").addEventListener("click", () => window.print());
     byId("tickets-pdf").href = `${this.path}/tickets.pdf`;
     byId("receipt-pdf").href = `${this.path}/receipt.pdf`;
+    offerWays();
   }
 
   /** Asks on until the order is settled; a frame only makes the next question come sooner. */
@@ -79,6 +83,8 @@ class OrderPage {
 
   get face() {
     const { status, attempt, cancel_asked: cancelAsked } = this.order;
+    if (status === "cancelled" && this.order.end_reason === "capture") return "unpaid";
+    if (status === "refunded" && !this.order.confirmed_at) return "too_late";
     if (status !== "pending") return status;
     if (cancelAsked) return "cancelling";
     if (ATTEMPT_ENDED.has(attempt?.status)) return "declined";
@@ -139,7 +145,7 @@ class OrderPage {
 
   /** One key per try: pressing twice, or asking again after silence, is still one attempt. */
   async #payAgain() {
-    const body = { payment: { provider: "sandbox", method: byId("method").value } };
+    const body = { payment: chosenPayment() };
     await this.#do("pay-again", async () => {
       await ask("POST", `${this.path}/payments`, { body, key: this.#key, patience: 4 });
       this.#key = freshKey();
