@@ -9,6 +9,8 @@ from services.notifier import frames
 from services.notifier.connection import Connection, Message
 from shared.clock import now_ms
 
+GIVEN_OUT_MAX = 64
+
 
 class Topic:
     """`parts` is the state, event name by event name. `revision` rises with every change of it; a frame brings whoever
@@ -24,6 +26,8 @@ class Topic:
         self.due_s = self.written_s = 0.0
         self.empty_since_s = now_s
         self._parts: dict[str, tuple[object, bytes]] = {}
+        self._revised: dict[str, int] = {}
+        self._given_out: dict[bytes, int] = {}
         self._changed: set[str] = set()
         self._changed_at_ms: int | None = None
         self._notices: list[bytes] = []
@@ -41,6 +45,7 @@ class Topic:
         self._changed_at_ms = min(at_ms, self._changed_at_ms or at_ms)
         self.frame_id = frame_id
         self.revision += 1
+        self._revised[name] = self.revision
         self._snapshot = None
         return True
 
@@ -51,15 +56,26 @@ class Topic:
 
     def snapshot(self) -> Message:
         """Everything, for newcomers and for those who have fallen behind."""
+        self._remember()
         if self._snapshot is None:
             self._snapshot = Message(self._compose(self._parts))
         return self._snapshot
 
     def replay(self, last_event_id: bytes | None) -> tuple[str, bytes]:
-        """What brings a newcomer who has heard `last_event_id` to the present, and what kind of answer that is."""
-        if last_event_id == self.frame_id and not self.degraded:
-            return "none", b""
-        return "snapshot", self.snapshot().data
+        """What brings a newcomer who has heard `last_event_id` to the present, and what kind of answer that is: a delta
+        is every part that changed since this id was first given out, so that nothing can be missing from it.
+        """
+        self._remember()
+        since = None if last_event_id is None or self.degraded else self._given_out.get(last_event_id)
+        if since is None:
+            return "snapshot", self.snapshot().data
+        missed = [name for name in self._parts if self._revised[name] > since]
+        return ("delta", self._compose(missed)) if missed else ("none", b"")
+
+    def _remember(self) -> None:
+        self._given_out.setdefault(self.frame_id, self.revision)
+        if len(self._given_out) > GIVEN_OUT_MAX:
+            del self._given_out[next(iter(self._given_out))]
 
     def take_frame(self) -> tuple[Message, int]:
         """What changed since the last frame, and when (ms since the epoch) the oldest of it happened."""
@@ -68,6 +84,7 @@ class Topic:
         changed = [name for name in self._parts if name in self._changed]
         data += self._compose(changed) if changed else b""
         happened_ms = self._changed_at_ms or now_ms()
+        self._remember()
         self._notices, self._changed, self._changed_at_ms = [], set(), None
         return Message(data), happened_ms
 
