@@ -83,11 +83,12 @@ async def find(stage: Stage, effort: Effort) -> Figures:
     for side, start in sides.items():
         async with stage.turn() as turn, start(turn) as carrier:
             fresh = await warmed_up(carrier)
-            try:
-                for size in sizes:
-                    found += [await listened(side, carrier, size, frames, fresh=fresh)]
-            except NotAllCame:
-                checked.append(f"{side}: {size:,} listeners did not get in within {CONNECT_S:.0f} s")
+            for size in sizes:
+                try:
+                    found.append(await listened(side, carrier, size, frames, fresh=fresh))
+                except NotAllCame:
+                    checked.append(f"{side}: {size:,} listeners did not get in within {CONNECT_S:.0f} s")
+                    break
     async with stage.turn() as turn:
         idle_rows, idle_claim = await waiting(turn, QUICK_IDLE if effort.quick else IDLE)
     if not effort.quick:
