@@ -1,48 +1,15 @@
 """A topic: the latest state of one thing as every listener of it hears it, and who these are."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from services.notifier import frames
+from services.notifier.connection import Connection, Message
 from shared.clock import now_ms
 
-Message = dict[str, Any]
-Send = Callable[[Any], Coroutine[Any, Any, None]]
-
-
-def body(data: bytes, *, more: bool = True) -> Message:
-    """An ASGI message that carries these bytes; one is made per frame and shared by all who get it."""
-    return {"type": "http.response.body", "body": data, "more_body": more}
-
-
-class Connection:
-    """One open stream: a way to write, a way to hang up, and how much of its topic it has seen."""
-
-    __slots__ = ("catching_up", "hang_up", "index", "seen", "send", "topic")
-
-    def __init__(self, send: Callable[[Any], Any], hang_up: Callable[[], object]) -> None:
-        self.send = send
-        self.hang_up = hang_up
-        self.topic: Topic | None = None
-        self.index = 0
-        self.seen = 0
-        self.catching_up: Any = None
-
-    def write(self, message: Message) -> bool:
-        """Writes at once, or not at all while the reader does not read.
-
-        A server's `send` waits only while the socket takes no more. Driving it one step by hand tells which it is
-        without a task; a step that waits is closed before it has written anything.
-        """
-        writing = self.send(message).__await__()
-        try:
-            next(writing)
-        except StopIteration:
-            return True
-        writing.close()
-        return False
+GIVEN_OUT_MAX = 64
 
 
 class Topic:
@@ -59,6 +26,8 @@ class Topic:
         self.due_s = self.written_s = 0.0
         self.empty_since_s = now_s
         self._parts: dict[str, tuple[object, bytes]] = {}
+        self._revised: dict[str, int] = {}
+        self._given_out: dict[bytes, int] = {}
         self._changed: set[str] = set()
         self._changed_at_ms: int | None = None
         self._notices: list[bytes] = []
@@ -76,6 +45,7 @@ class Topic:
         self._changed_at_ms = min(at_ms, self._changed_at_ms or at_ms)
         self.frame_id = frame_id
         self.revision += 1
+        self._revised[name] = self.revision
         self._snapshot = None
         return True
 
@@ -86,9 +56,26 @@ class Topic:
 
     def snapshot(self) -> Message:
         """Everything, for newcomers and for those who have fallen behind."""
+        self._remember()
         if self._snapshot is None:
-            self._snapshot = body(self._compose(self._parts))
+            self._snapshot = Message(self._compose(self._parts))
         return self._snapshot
+
+    def replay(self, last_event_id: bytes | None) -> tuple[str, bytes]:
+        """What brings a newcomer who has heard `last_event_id` to the present, and what kind of answer that is: a delta
+        is every part that changed since this id was first given out, so that nothing can be missing from it.
+        """
+        self._remember()
+        since = None if last_event_id is None or self.degraded else self._given_out.get(last_event_id)
+        if since is None:
+            return "snapshot", self.snapshot().data
+        missed = [name for name in self._parts if self._revised[name] > since]
+        return ("delta", self._compose(missed)) if missed else ("none", b"")
+
+    def _remember(self) -> None:
+        self._given_out.setdefault(self.frame_id, self.revision)
+        if len(self._given_out) > GIVEN_OUT_MAX:
+            del self._given_out[next(iter(self._given_out))]
 
     def take_frame(self) -> tuple[Message, int]:
         """What changed since the last frame, and when (ms since the epoch) the oldest of it happened."""
@@ -97,8 +84,9 @@ class Topic:
         changed = [name for name in self._parts if name in self._changed]
         data += self._compose(changed) if changed else b""
         happened_ms = self._changed_at_ms or now_ms()
+        self._remember()
         self._notices, self._changed, self._changed_at_ms = [], set(), None
-        return body(data), happened_ms
+        return Message(data), happened_ms
 
     def _compose(self, names: Any) -> bytes:
         return frames.compose([(name, self._parts[name][1]) for name in names], self.frame_id)

@@ -232,6 +232,7 @@ class Notifier:
     def __init__(self, app: FastAPI, serving: Serving, redis: Any) -> None:
         self.app, self.serving, self.redis = app, serving, redis
         self.ears: list[Ear] = []
+        self.lifespan = contextlib.AsyncExitStack()
 
     @property
     def room(self) -> Room:
@@ -270,6 +271,10 @@ class Notifier:
     async def drain(self) -> None:
         await drain(self.app)
 
+    async def end(self) -> None:
+        """The app's lifespan ends."""
+        await self.lifespan.aclose()
+
 
 def fan(join_seq: int, *, event_id: str = EVENT, epoch: int = 1, lane: int = 0) -> str:
     token = QueueToken(event_id, epoch, lane, join_seq, f"holder-{lane}-{join_seq}", 0)
@@ -299,10 +304,12 @@ async def start(redis: Any, cable: Cable, neighbours: Neighbours) -> AsyncIterat
             url = f"http://127.0.0.1:{neighbours.port}"
             urls = {"redis_url": cable.url, "queue_url": url, "inventory_url": url, "orders_url": url}
             app = create_app(Settings(**{**quick, **urls, **words}))
-            await stack.enter_async_context(app.router.lifespan_context(app))
+            lifespan = await stack.enter_async_context(contextlib.AsyncExitStack())
+            await lifespan.enter_async_context(app.router.lifespan_context(app))
             serving = await serve(public(app) if in_reach else elsewhere(public(app)), graceful_s=graceful_s)
             stack.push_async_callback(serving.stop)
             notifier = Notifier(app, serving, redis)
+            notifier.lifespan = lifespan
             stack.push_async_callback(notifier.drain)
             stack.push_async_callback(_close_ears, notifier)
             await wait_until(lambda: notifier.room.following.inbox.connected)

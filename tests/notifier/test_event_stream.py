@@ -3,6 +3,7 @@
 import time
 from functools import partial
 
+from services.notifier.topic import Topic
 from tests.notifier.conftest import EVENT, Neighbours, Notifier, Start, admitted, fan, line, stock
 from tests.notifier.ear import Ear
 from tests.support.wait import wait_until
@@ -120,9 +121,41 @@ async def test_who_has_seen_the_current_state_gets_no_snapshot(notifier: Notifie
     await notifier.show(line(11, 6))
     await wait_until(lambda: back.last("line"))
     assert [heard.name for heard in back.heard] == ["line"]
-    late = await notifier.listen(last_event_id=ear.heard[1].frame_id or "")
-    await wait_until(lambda: late.last("sections"))
-    assert available(late)["A"] == 100
+    unknown = await notifier.listen(last_event_id="1.77")
+    await wait_until(lambda: unknown.last("sections"))
+    assert available(unknown)["A"] == 100
+
+
+async def test_who_has_seen_an_earlier_state_gets_what_changed_since(notifier: Notifier):
+    ear = await notifier.listen()
+    await wait_until(lambda: ear.last("sections"))
+    began = ear.last_id or ""
+    for head_seq in (6, 7):
+        await notifier.show(line(head_seq + 5, head_seq))
+        await wait_until(partial(all_at, [ear], head_seq))
+    back = await notifier.listen(last_event_id=began)
+    await wait_until(lambda: back.last("line"))
+    assert [(heard.name, heard.data["head_seq"], heard.frame_id) for heard in back.heard] == [("line", 7, ear.last_id)]
+    await notifier.show(stock(11, A=99, B=200, GA1=300))
+    await wait_until(lambda: back.last("sections"))
+    both = await notifier.listen(last_event_id=began)
+    await wait_until(lambda: both.last("sections"))
+    assert (both.last("line")["head_seq"], available(both)["A"]) == (7, 99)
+
+
+def test_ids_too_long_ago_are_forgotten_and_answered_with_a_snapshot():
+    topic = Topic("event", now_s=0.0)
+    for n in range(70):
+        topic.show("line", n, b"1.%d" % n, at_ms=1)
+        topic.take_frame()
+    topic.show("sections", "all", b"1.99", at_ms=1)
+    topic.take_frame()
+    assert topic.replay(b"1.69")[0] == "delta"
+    assert b"event: line" not in topic.replay(b"1.69")[1]
+    assert topic.replay(b"1.99") == ("none", b"")
+    assert topic.replay(b"1.2")[0] == topic.replay(None)[0] == "snapshot"
+    topic.degraded = True
+    assert topic.replay(b"1.99")[0] == "snapshot"
 
 
 async def test_the_id_comes_with_the_last_event_so_that_half_a_frame_is_not_taken_for_whole(notifier: Notifier):
