@@ -1,6 +1,7 @@
 """The hub: one frame, many sockets. A connection costs one small object here: no task, no queue and no timer.
 
-Updates are conflated per topic: the first at once, then at most one frame a window, and the latest wins. A reader that
+Updates are conflated per topic: the first at once, then at most one frame a window, which tells what differs
+from the last; the latest wins. A reader that
 does not read is skipped, later given the current snapshot or cut off, and never delays another.
 """
 
@@ -46,8 +47,7 @@ class Hub:
         topic.add(connection)
         self._connections.add(connection)
         STREAMS.labels(topic.kind).inc()
-        if last_event_id != topic.frame_id or topic.degraded:
-            head += topic.snapshot()["body"]
+        head += topic.since(last_event_id)
         connection.seen = topic.revision
         self._write(connection, topic, body(head))
 
@@ -65,7 +65,8 @@ class Hub:
     def changed(self, topic: Topic) -> None:
         """The topic has news: at once if its window is over, else when it is."""
         if topic not in self._changed:
-            topic.due_s = topic.written_s + self._settings.window_ms / 1000
+            window_ms = self._settings.window_ms if topic.window_ms is None else topic.window_ms
+            topic.due_s = topic.written_s + window_ms / 1000
             self._changed.add(topic)
             self._wake.set()
 
@@ -88,6 +89,8 @@ class Hub:
         """The same bytes to everyone who has not seen them, starting somewhere else each time."""
         revision, listeners = topic.revision, _rotated(topic.connections)
         message, happened_ms = topic.take_frame()
+        if not message["body"]:  # it changed, and changed back
+            return
         topic.written_s = _now_s()
         for n, connection in enumerate(listeners, 1):
             if connection.topic is topic and connection.seen < revision:

@@ -14,4 +14,5 @@ AGE = Histogram(
 SKIPPED = Counter("notifier_frames_skipped_total", "Frames not written because the reader was not reading.", ["kind"])
 DROPPED = Counter("notifier_streams_dropped_total", "Streams cut off because the reader did not read.", ["kind"])
 STALE = Counter("notifier_frames_stale_total", "Frames from Pub/Sub or a neighbour older than what was known.")
+MISSED = Counter("notifier_frames_missed_total", "Frames of which Pub/Sub brought a successor but not the frame itself.")
 DEGRADED = Gauge("notifier_feeds_degraded", "Events and orders followed by asking, as their channel is away.")
