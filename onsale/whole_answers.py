@@ -39,6 +39,11 @@ class HeadWaits:
         self.flush()
         self._transport.close()
 
+    def release(self) -> Any:
+        """The transport itself, from which nothing is kept back: for what outlives its answer."""
+        self.flush()
+        return self._transport
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 

@@ -33,7 +33,8 @@ class SectionsUpdates:
         event_id = _matching(_event_id, request.path_params["event_id"])
         only = _only(request.query_params.get("sections"))
         listener = await _listener(request, room, event_id)
-        await Stream(room, scope, receive, send).serve(listener, room.following.event(event_id), only)
+        stream = Stream(room, scope, receive, send, transport=room.settings.transport)
+        await stream.serve(listener, room.following.event(event_id), only)
 
 
 class OrderUpdates:
@@ -45,7 +46,8 @@ class OrderUpdates:
         token = require_credential(request, order_cookie(reference))
         if read_order_token(room.settings.order_token_keys, token) != reference:
             raise NotAllowed("This token opens another order.")
-        await Stream(room, scope, receive, send).serve(Listener(f"order/{reference}"), room.following.order(reference))
+        stream = Stream(room, scope, receive, send, transport=room.settings.orders_transport)
+        await stream.serve(Listener(f"order/{reference}"), room.following.order(reference))
 
 
 def _asked(scope: Scope) -> tuple[Request, Room]:
@@ -70,7 +72,8 @@ def _only(text: str | None) -> Only:
 async def _listener(request: Request, room: Room, event_id: str) -> Listener:
     """Who listens, by the Bearer token or else by the first cookie that is good."""
     token = bearer(request)
-    cookies = (request.cookies.get(name) for name in (queue_cookie(event_id), pass_cookie(event_id)))
+    names = (queue_cookie(event_id), pass_cookie(event_id), room.settings.user_jwt_cookie)
+    cookies = (request.cookies.get(name) for name in names if name)
     tokens = [token] if token is not None else [cookie for cookie in cookies if cookie]
     refused: BadCredential | NoCredential = NoCredential()
     for text in tokens:

@@ -1,15 +1,19 @@
 """The notifier's app: opens its connections, starts its loops, and sends its streams away when the process ends."""
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+import uvicorn
 from fastapi import FastAPI
 
+from services.notifier import detached
 from services.notifier.api import HOT_ROUTES
 from services.notifier.follow import Following
 from services.notifier.hub import Hub
 from services.notifier.life import Life
 from services.notifier.openapi import document_streams
+from services.notifier.pulse import Pulse, collections_timed
 from services.notifier.room import Room
 from services.notifier.settings import Settings
 from services.notifier.turnstile import Turnstile
@@ -18,6 +22,7 @@ from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.http import Neighbour, client
 from shared.lifecycle import Loops
+from shared.logs import data
 from shared.problems import Problem
 from shared.redis import Redis, connect
 from shared.service import Checks, create_service
@@ -25,6 +30,8 @@ from shared.showing import Showing
 from shared.tokens import PassReader, QueueTokens
 from shared.user_jwt import Users, signed_in
 from shared.user_places import UserPlaces
+
+log = logging.getLogger("onsale.notifier")
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -45,8 +52,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             room = app.state.room = _room(chosen, redis, neighbour, users)
             app.state.on_drain.append(room.hub.drain)
             stack.push_async_callback(_close, room)
+            stack.enter_context(collections_timed())
             loops = await stack.enter_async_context(Loops())
             _start(loops, room)
+            stack.push_async_callback(
+                room.hub.drain
+            )  # a server that asks for no draining ends its detached streams here
             yield
 
     app = create_service("notifier", chosen, title="notifier", lifespan=lifespan, hot_routes=HOT_ROUTES, checks=_checks)
@@ -79,10 +90,12 @@ def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neig
 
 
 def _start(loops: Loops, room: Room) -> None:
+    if room.settings.transport == "detached" and not detached.may_detach():
+        log.warning("streams.not_detached", extra=data(uvicorn=uvicorn.__version__, held="asgi"))
     loops.keep(room.following.inbox.listen, name="notifier.inbox")
     loops.keep(room.hub.run, name="notifier.frames")
     loops.every(room.settings.ask_interval_s, room.following.tend, name="notifier.tend")
-    loops.every(room.settings.heartbeat_s, room.hub.heartbeat, name="notifier.heartbeat")
+    loops.keep(Pulse(room.hub).run, name="notifier.pulse")
     loops.keep(room.life.run, name="notifier.life")
 
 

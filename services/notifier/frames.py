@@ -76,6 +76,8 @@ def compose(events: Iterable[tuple[str, bytes]], frame_id: bytes | None) -> byte
     return head + b"event: %b\n%bdata: %b\n\n" % (name.encode(), id_line, data)
 
 
-def retry(after_ms: int) -> bytes:
-    """Asks the browser to reconnect after `after_ms` to twice that long: a crowd comes back spread out."""
-    return b"retry: %d\n\n" % random.randint(after_ms, 2 * after_ms)  # noqa: S311 - spreads load, guards nothing
+def retry(after_ms: int, over_ms: int) -> bytes:
+    """Asks the browser to reconnect after `after_ms`, at some moment of the `over_ms` from then on: a crowd comes back
+    spread out.
+    """
+    return b"retry: %d\n\n" % random.randint(after_ms, after_ms + over_ms)  # noqa: S311 - guards nothing

@@ -1,74 +1,110 @@
 """The hub: one frame, many sockets. A connection costs one small object here: no task, no queue and no timer.
 
-Updates are conflated per topic: the first at once, then at most one frame a window, which tells what differs
-from the last; the latest wins. A reader that
-does not read is skipped, later given the current snapshot or cut off, and never delays another.
+Updates are conflated per topic: the first at once, then at most one frame a window, of what differs from the last one;
+the latest wins. A reader that does not read is skipped, later given the current snapshot or cut off, and never delays
+another.
 """
 
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 from services.notifier import frames
-from services.notifier.metrics import AGE, DROPPED, FRAMES, SKIPPED, STREAMS
+from services.notifier.connection import Connection, Message
+from services.notifier.metrics import (
+    AGE,
+    CONFLATED,
+    ENDED,
+    FAN_OUT,
+    FRAMES,
+    GAPS,
+    OPENED,
+    PAUSED,
+    RECONNECTS,
+    REPLAYS,
+    SKIPPED,
+    STREAMS,
+)
 from services.notifier.settings import Settings
-from services.notifier.topic import Connection, Message, Topic, body
+from services.notifier.topic import Topic
 from shared.clock import now_ms
 from shared.logs import data
 
 log = logging.getLogger("onsale.notifier")
 SLICE = 500
-NOTHING = body(b"")
+BEATS = 15
 DRAIN_PER_S_MIN = 1_000
 
 
 class Hub:
-    """All connections of this process, by topic."""
+    """All connections of this process, by topic, and by beat: the part of the round in which they hear a heartbeat."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._connections: set[Connection] = set()
+        self.settings = settings
+        self.beats: tuple[set[Connection], ...] = tuple(set() for _ in range(BEATS))
+        self.paused: set[Connection] = set()
+        self._leaving = 0
         self._changed: set[Topic] = set()
         self._wake = asyncio.Event()
-        self._heartbeat = body(frames.HEARTBEAT)
-        self.draining = False
+
+    @property
+    def draining(self) -> bool:
+        return self._leaving > 0
 
     def __len__(self) -> int:
-        return len(self._connections)
+        return sum(map(len, self.beats))
 
     def __iter__(self) -> Iterator[Connection]:
-        return iter(list(self._connections))
+        return iter([connection for beat in self.beats for connection in beat])
 
     def open(self, connection: Connection, topic: Topic, *, last_event_id: bytes | None) -> None:
         """The connection listens from now on: it gets the current snapshot, unless it says that it has seen it."""
-        head = frames.retry(self._settings.retry_ms)
         topic.add(connection)
-        self._connections.add(connection)
+        self._beat_of(connection).add(connection)
         STREAMS.labels(topic.kind).inc()
-        head += topic.since(last_event_id)
-        connection.seen = topic.revision
-        self._write(connection, topic, body(head))
+        OPENED.labels(connection.way).inc()
+        kind, head = topic.replay(last_event_id)
+        REPLAYS.labels(kind).inc()
+        if last_event_id is not None:
+            RECONNECTS.inc()
+            GAPS.inc(kind == "snapshot")
+        connection.ends_s = _now_s() + self.settings.stream_max_age_s * random.uniform(0.5, 1.5)  # noqa: S311
+        if self.write(connection, Message(self.retry() + head)):
+            connection.seen = topic.revision
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: Connection, *, why: str = "left") -> None:
         """The connection is gone; saying so twice is saying it once."""
         topic = connection.topic
         if topic is None:
             return
-        self._connections.discard(connection)
+        self._beat_of(connection).discard(connection)
+        self._reads(connection)
         topic.remove(connection, now_s=_now_s())
         STREAMS.labels(topic.kind).dec()
-        if connection.catching_up is not None:
-            connection.catching_up.cancel()
+        ENDED.labels(why).inc()
+        connection.left()
+
+    def _beat_of(self, connection: Connection) -> set[Connection]:
+        return self.beats[(id(connection) >> 5) % BEATS]
+
+    def retry(self) -> bytes:
+        """When to come back; a crowd of this size no faster than one process lets in."""
+        settings = self.settings
+        crowd_ms = max(len(self), self._leaving) * 1000 // settings.streams_new_per_s
+        return frames.retry(settings.retry_ms, max(settings.retry_ms, crowd_ms))
 
     def changed(self, topic: Topic) -> None:
         """The topic has news: at once if its window is over, else when it is."""
-        if topic not in self._changed:
-            window_ms = self._settings.window_ms if topic.window_ms is None else topic.window_ms
-            topic.due_s = topic.written_s + window_ms / 1000
-            self._changed.add(topic)
-            self._wake.set()
+        if topic in self._changed:
+            CONFLATED.labels(topic.kind).inc()
+            return
+        window_ms = self.settings.window_ms if topic.window_ms is None else topic.window_ms
+        topic.due_s = topic.written_s + window_ms / 1000
+        self._changed.add(topic)
+        self._wake.set()
 
     async def run(self) -> None:
         """Writes frames when they are due, for ever."""
@@ -89,86 +125,90 @@ class Hub:
         """The same bytes to everyone who has not seen them, starting somewhere else each time."""
         revision, listeners = topic.revision, _rotated(topic.connections)
         message, happened_ms = topic.take_frame()
-        if not message["body"]:  # it changed, and changed back
+        if not message.data:  # it changed, and changed back
             return
-        topic.written_s = _now_s()
-        for n, connection in enumerate(listeners, 1):
-            if connection.topic is topic and connection.seen < revision:
-                self._give(connection, topic, message, revision)
-            if n % SLICE == 0:
+        topic.written_s, began_s = _now_s(), time.perf_counter()
+        for at in range(0, len(listeners), SLICE):
+            if at:
                 await asyncio.sleep(0)
+            reached = sum(self._give(connection, topic, message, revision) for connection in listeners[at : at + SLICE])
+            FRAMES.labels(topic.kind).inc(reached)
         if listeners:
+            FAN_OUT.labels(topic.kind).observe(time.perf_counter() - began_s)
             AGE.labels(topic.kind).observe(max(0, now_ms() - happened_ms) / 1000)
 
-    def _give(self, connection: Connection, topic: Topic, message: Message, revision: int) -> None:
-        if connection.catching_up is not None:
+    def _give(self, connection: Connection, topic: Topic, message: Message, revision: int) -> bool:
+        if connection.topic is not topic or connection.seen >= revision:
+            return False
+        if connection.paused_since_s is not None:
             SKIPPED.labels(topic.kind).inc()
-        elif self._write(connection, topic, message):
-            connection.seen = revision
-            FRAMES.labels(topic.kind).inc()
+            return False
+        if not self.write(connection, message):
+            return False
+        connection.seen = revision
+        return True
 
-    def _write(self, connection: Connection, topic: Topic, message: Message) -> bool:
+    def write(self, connection: Connection, message: Message) -> bool:
         """Writes, or notes that this reader has fallen behind. One broken connection never hurts another."""
         try:
             if connection.write(message):
                 return True
         except Exception:
-            log.exception("stream.broken", extra=data(kind=topic.kind))
-            connection.hang_up()
-            self.leave(connection)
+            log.exception("stream.broken", extra=data(transport=type(connection).__name__))
+            self.cut(connection, why="broken")
             return False
-        SKIPPED.labels(topic.kind).inc()
-        connection.catching_up = asyncio.create_task(self._catch_up(connection, topic))
+        if connection.topic is not None:
+            SKIPPED.labels(connection.topic.kind).inc()
+            self.stopped_reading(connection)
         return False
 
-    async def _catch_up(self, connection: Connection, topic: Topic) -> None:
-        """Waits until the reader reads again, and gives it the present; the only task a stream ever has."""
-        try:
-            async with asyncio.timeout(self._settings.slow_reader_max_s):
-                await connection.send(NOTHING)
-        except TimeoutError:
-            connection.catching_up = None
-            self._cut(connection, topic)
-            return
-        connection.catching_up = None
-        if connection.topic is topic:
-            connection.seen = topic.revision
-            if self._write(connection, topic, topic.snapshot()):
+    def stopped_reading(self, connection: Connection) -> None:
+        """Its reader takes no more for now: it is skipped from here on."""
+        if connection.paused_since_s is None:
+            connection.paused_since_s = _now_s()
+            self.paused.add(connection)
+            PAUSED.inc()
+
+    def reads_again(self, connection: Connection) -> None:
+        """It gets the present instead of what it has missed."""
+        self._reads(connection)
+        topic = connection.topic
+        if topic is not None and connection.seen < topic.revision:
+            if self.write(connection, topic.snapshot()):
+                connection.seen = topic.revision
                 FRAMES.labels(topic.kind).inc()
 
-    def _cut(self, connection: Connection, topic: Topic) -> None:
-        DROPPED.labels(topic.kind).inc()
-        self.leave(connection)
-        connection.hang_up()
+    def _reads(self, connection: Connection) -> None:
+        if connection.paused_since_s is not None:
+            connection.paused_since_s = None
+            self.paused.discard(connection)
+            PAUSED.dec()
 
-    async def heartbeat(self) -> None:
-        """A comment to everyone, so that no proxy takes silence for death."""
-        for n, connection in enumerate(self, 1):
-            topic = connection.topic
-            if topic is not None and connection.catching_up is None:
-                self._write(connection, topic, self._heartbeat)
-            if n % SLICE == 0:
-                await asyncio.sleep(0)
+    def cut(self, connection: Connection, *, why: str) -> None:
+        """Hangs up at once, whatever still waits for this reader."""
+        self.leave(connection, why=why)
+        with suppress(Exception):  # what is broken may not even be hung up on
+            connection.hang_up()
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: Connection, *, why: str = "drain") -> None:
         """Says when to come back, and ends the stream; closing twice is closing once."""
         if connection.topic is None:
             return
-        behind = connection.catching_up is not None
-        self.leave(connection)
-        ended = False
-        if not behind:
+        last, ended = self.retry(), False
+        if connection.paused_since_s is None:
             with suppress(Exception):  # what is broken can only be hung up on
-                ended = connection.write(body(frames.retry(self._settings.retry_ms), more=False))
-        if not ended:
-            connection.hang_up()
+                ended = connection.end(last)
+        if ended:
+            self.leave(connection, why=why)
+        else:
+            self.cut(connection, why=why)
 
     async def drain(self) -> None:
         """Ends all streams in random order, a few at once if there are few, within the drain time."""
-        self.draining = True
         leaving = list(self)
+        self._leaving = max(1, len(leaving), self._leaving)
         random.shuffle(leaving)
-        over_s = min(self._settings.drain_s, len(leaving) / DRAIN_PER_S_MIN)
+        over_s = min(self.settings.drain_s, len(leaving) / DRAIN_PER_S_MIN)
         started_s = _now_s()
         for n, connection in enumerate(leaving, 1):
             self.close(connection)

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from shared.contracts.queue import LifeReport, QueueClient, SignsOfLife
 from shared.tokens import QueueToken
@@ -14,6 +13,10 @@ from shared.tokens import QueueToken
 EVENTS_PER_REPORT_MAX = 1_000
 AGAIN_MIN_S, AGAIN_MAX_S = 0.2, 60.0
 Place = tuple[str, int, int, int]
+
+
+def place_of(token: QueueToken) -> Place:
+    return (token.event_id, token.epoch, token.lane, token.join_seq)
 
 
 class Life:
@@ -26,21 +29,16 @@ class Life:
         self._heard: set[Place] = set()
         self._again_s = AGAIN_MIN_S
 
-    @contextmanager
-    def listening(self, token: QueueToken | None) -> Iterator[None]:
+    def begins(self, place: Place) -> None:
         """The fan of this place listens; others (a pass, an order) have no place that needs signs."""
-        if token is None:
-            yield
-            return
-        place = (token.event_id, token.epoch, token.lane, token.join_seq)
         self._open[place] += 1
         self._heard.add(place)
-        try:
-            yield
-        finally:
-            self._open[place] -= 1
-            if not self._open[place]:
-                del self._open[place]
+
+    def ends(self, place: Place) -> None:
+        """And does so no longer; told once more, as they were here since the last report."""
+        self._open[place] -= 1
+        if not self._open[place]:
+            del self._open[place]
 
     async def run(self) -> None:
         """Reports for ever, as often as the queue wants."""

@@ -1,10 +1,14 @@
 """Settings of the notifier."""
 
+from typing import Literal
+
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.contracts.frames import FRAME_STALE_S
 from shared.settings import Keys, ServiceSettings, development_keys
+
+Transport = Literal["detached", "asgi", "sse_starlette"]
 
 
 class Settings(ServiceSettings):
@@ -21,6 +25,13 @@ class Settings(ServiceSettings):
     order_token_keys: Keys = Field(
         default_factory=lambda: development_keys("order-token"), description="Verify order tokens."
     )
+    transport: Transport = Field(
+        "detached", description="How streams of events are held; see docs/streams.md. detached falls back to asgi."
+    )
+    orders_transport: Transport = Field("sse_starlette", description="The same for streams of orders.")
+    user_jwt_cookie: str = Field(
+        "", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Cookie a user's JWT may come in; empty: only as Bearer."
+    )
     window_ms: int = Field(250, ge=0, le=10_000, description="Shortest time between two frames of one topic.")
     heartbeat_s: float = Field(15.0, gt=0, le=60, description="How often a silent stream gets a comment.")
     retry_ms: int = Field(2_000, ge=100, le=60_000, description="Reconnect after this to twice this long.")
@@ -29,6 +40,12 @@ class Settings(ServiceSettings):
     streams_new_per_s: int = Field(2_000, ge=1, description="Streams one process accepts per second.")
     streams_per_identity: int = Field(10, ge=1, description="Open streams of one fan or order in one process.")
     filters_per_event: int = Field(64, ge=0, description="Distinct ?sections filters of one event in one process.")
+    stream_max_age_s: float = Field(
+        1800.0, gt=0, le=86_400, description="A stream is ended after half of this to one and a half times this."
+    )
+    half_open_max_s: float = Field(
+        30.0, ge=0.05, le=600, description="A reader whose machine acknowledges nothing is given up after this."
+    )
     slow_reader_max_s: float = Field(
         10.0, gt=0, le=300, description="A reader that reads nothing is cut off after this."
     )

@@ -1,51 +1,15 @@
 """A topic: the latest state of one thing as every listener of it hears it, and who these are."""
 
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from services.notifier import frames
-from services.notifier.metrics import REPLAYS
+from services.notifier.connection import Connection, Message
 from services.notifier.part import Part, Tell
 from shared.clock import now_ms
 
-Message = dict[str, Any]
-Send = Callable[[Any], Coroutine[Any, Any, None]]
 Missed = Callable[[bytes], Mapping[str, set[str]] | None]
 WHOLE_EVERY_S = 30.0
-
-
-def body(data: bytes, *, more: bool = True) -> Message:
-    """An ASGI message that carries these bytes; one is made per frame and shared by all who get it."""
-    return {"type": "http.response.body", "body": data, "more_body": more}
-
-
-class Connection:
-    """One open stream: a way to write, a way to hang up, and how much of its topic it has seen."""
-
-    __slots__ = ("catching_up", "hang_up", "index", "seen", "send", "topic")
-
-    def __init__(self, send: Callable[[Any], Any], hang_up: Callable[[], object]) -> None:
-        self.send = send
-        self.hang_up = hang_up
-        self.topic: Topic | None = None
-        self.index = 0
-        self.seen = 0
-        self.catching_up: Any = None
-
-    def write(self, message: Message) -> bool:
-        """Writes at once, or not at all while the reader does not read.
-
-        A server's `send` waits only while the socket takes no more. Driving it one step by hand tells which it is
-        without a task; a step that waits is closed before it has written anything.
-        """
-        writing = self.send(message).__await__()
-        try:
-            next(writing)
-        except StopIteration:
-            return True
-        writing.close()
-        return False
 
 
 class Topic:
@@ -93,20 +57,20 @@ class Topic:
         """Everything, for newcomers and for those who have fallen behind."""
         if self._snapshot is None:
             whole = [(name, part.whole()) for name, part in self._parts.items()]
-            self._snapshot = body(frames.compose(whole, self.frame_id))
+            self._snapshot = Message(frames.compose(whole, self.frame_id))
         self._give()
         return self._snapshot
 
-    def since(self, last_event_id: bytes | None) -> bytes:
-        """What somebody lacks who has heard up to this id: nothing, provably all that changed, or everything."""
+    def replay(self, last_event_id: bytes | None) -> tuple[str, bytes]:
+        """What somebody lacks who has heard up to this id: nothing, provably all that changed, or everything; and
+        which of these it is.
+        """
         missed = None if last_event_id is None or self.degraded else self._missed(last_event_id)
         if missed is None:
-            REPLAYS.labels("snapshot").inc()
-            return bytes(self.snapshot()["body"])
+            return "snapshot", self.snapshot().data
         self._give()
         told = [(name, self._parts[name].tell(names)) for name, names in missed.items() if names]
-        REPLAYS.labels("delta" if told else "none").inc()
-        return frames.compose(told, self.frame_id) if told else b""
+        return ("delta", frames.compose(told, self.frame_id)) if told else ("none", b"")
 
     def _give(self) -> None:
         for part in self._parts.values():
@@ -123,10 +87,10 @@ class Topic:
         now_s = time.monotonic()
         if told and now_s - self._whole_s >= WHOLE_EVERY_S:
             self._whole_s = now_s
-            data += self.snapshot()["body"]
+            data += self.snapshot().data
         elif told:
             data += frames.compose(told, self.frame_id)
-        return body(data), happened_ms
+        return Message(data), happened_ms
 
     def add(self, connection: Connection) -> None:
         connection.topic, connection.index = self, len(self.connections)

@@ -5,8 +5,7 @@ Whoever does not get in is answered 200 with `retry` and an end: an EventSource 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from services.notifier.metrics import TURNED_AWAY
 from services.notifier.settings import Settings
@@ -21,7 +20,7 @@ class TurnedAway(Exception):
 
 
 class Turnstile:
-    """Counts; every stream is inside `enter` for as long as it lasts."""
+    """Counts; whoever entered leaves once."""
 
     def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -30,9 +29,8 @@ class Turnstile:
         self._open = 0
         self._second, self._new = 0, 0
 
-    @contextmanager
-    def enter(self, identity: str) -> Iterator[None]:
-        """Raises `TurnedAway`."""
+    def enter(self, identity: str) -> None:
+        """One more; raises `TurnedAway`."""
         settings = self._settings
         if self._open >= settings.streams_max:
             raise TurnedAway("full")
@@ -42,13 +40,13 @@ class Turnstile:
             raise TurnedAway("rate")
         self._open += 1
         self._by_identity[identity] += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
-            self._by_identity[identity] -= 1
-            if not self._by_identity[identity]:
-                del self._by_identity[identity]
+
+    def leave(self, identity: str) -> None:
+        """One less."""
+        self._open -= 1
+        self._by_identity[identity] -= 1
+        if not self._by_identity[identity]:
+            del self._by_identity[identity]
 
     def _within_rate(self) -> bool:
         second = int(self._clock())
