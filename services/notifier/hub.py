@@ -173,10 +173,9 @@ class Hub:
         """It gets the present instead of what it has missed."""
         self._reads(connection)
         topic = connection.topic
-        if topic is not None and connection.seen < topic.revision:
-            if self.write(connection, topic.snapshot()):
-                connection.seen = topic.revision
-                FRAMES.labels(topic.kind).inc()
+        if topic is not None and connection.seen < topic.revision and self.write(connection, topic.snapshot()):
+            connection.seen = topic.revision
+            FRAMES.labels(topic.kind).inc()
 
     def _reads(self, connection: Connection) -> None:
         if connection.paused_since_s is not None:
