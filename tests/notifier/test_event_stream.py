@@ -5,11 +5,12 @@ from functools import partial
 
 from tests.notifier.conftest import EVENT, Neighbours, Notifier, Start, admitted, fan, line, stock
 from tests.notifier.ear import Ear
+from tests.notifier.page import Page
 from tests.support.wait import wait_until
 
 
 def available(ear: Ear) -> dict[str, int]:
-    return {section["section_id"]: section["available_seats"] for section in ear.last("sections")["sections"]}
+    return Page().hear(ear.heard).available
 
 
 def all_at(ears: list[Ear], head_seq: int) -> bool:
