@@ -23,15 +23,17 @@ from bench.measurement import Effort, Finding, Measurement, Round, Side, summed_
 from bench.memory import memory
 from bench.refill import refill
 from bench.reservations import reservations
+from bench.soak import soak
 from bench.stage import Stage, stage
 from bench.status import status
 from bench.stock import stock
+from bench.streams import streams
 from onsale.loopback import HOST
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "joins": joins, "status": status, "reservations": reservations, "refill": refill, "memory": memory,
     "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings,
-    "isolation": isolation,
+    "isolation": isolation, "streams": streams, "soak": soak,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 HERE = Path(__file__).parent

@@ -235,6 +235,7 @@ class Notifier:
         self.app, self.serving, self.redis = app, serving, redis
         self.pubsub: PubSubMode = app.state.room.settings.pubsub
         self.ears: list[Ear] = []
+        self.lifespan = contextlib.AsyncExitStack()
 
     @property
     def room(self) -> Room:
@@ -280,6 +281,10 @@ class Notifier:
     async def drain(self) -> None:
         await drain(self.app)
 
+    async def end(self) -> None:
+        """The app's lifespan ends."""
+        await self.lifespan.aclose()
+
 
 def channel_of(frame: LineFrame | StockFrame) -> str:
     return (line_channel if isinstance(frame, LineFrame) else stock_channel)(frame.event_id)
@@ -313,10 +318,12 @@ async def start(redis: Any, cable: Cable, neighbours: Neighbours) -> AsyncIterat
             url = f"http://127.0.0.1:{neighbours.port}"
             urls = {"redis_url": cable.url, "queue_url": url, "inventory_url": url, "orders_url": url}
             app = create_app(Settings(**{**quick, **urls, **words}))
-            await stack.enter_async_context(app.router.lifespan_context(app))
+            lifespan = await stack.enter_async_context(contextlib.AsyncExitStack())
+            await lifespan.enter_async_context(app.router.lifespan_context(app))
             serving = await serve(public(app) if in_reach else elsewhere(public(app)), graceful_s=graceful_s)
             stack.push_async_callback(serving.stop)
             notifier = Notifier(app, serving, redis)
+            notifier.lifespan = lifespan
             stack.push_async_callback(notifier.drain)
             stack.push_async_callback(_close_ears, notifier)
             await wait_until(lambda: notifier.room.following.inbox.connected)

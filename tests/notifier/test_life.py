@@ -5,7 +5,6 @@ from typing import Any
 from services.notifier.life import Life
 from shared.contracts.queue import LifeAnswer, LifeReport
 from shared.problems import Unavailable
-from shared.tokens import QueueToken
 from tests.notifier.conftest import EVENT, Neighbours, Start, admitted, fan
 from tests.support.wait import wait_until
 
@@ -54,8 +53,8 @@ class Queue:
 async def test_what_could_not_be_told_is_told_next_time():
     queue: Any = Queue()
     life = Life(queue)
-    with life.listening(QueueToken(EVENT, 1, 0, 5, "h", 0)):
-        pass
+    life.begins((EVENT, 1, 0, 5))
+    life.ends((EVENT, 1, 0, 5))
     queue.away = True
     try:
         await life.report()
@@ -70,7 +69,6 @@ async def test_many_events_are_told_in_portions():
     queue: Any = Queue()
     life = Life(queue)
     for n in range(1001):
-        with life.listening(QueueToken(f"e{n}", 1, 0, 5, "h", 0)):
-            pass
+        life.begins((f"e{n}", 1, 0, 5))
     await life.report(goodbye=True)
     assert [(len(report.events), report.goodbye) for report in queue.reports] == [(1000, False), (1, True)]

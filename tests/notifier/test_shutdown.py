@@ -2,14 +2,20 @@
 
 import time
 
+import pytest
+
+from services.notifier.hub import Hub
 from services.notifier.metrics import STREAMS
+from services.notifier.settings import Settings
+from services.notifier.stream import WAYS
 from tests.notifier.conftest import Neighbours, Notifier, Start, fan
 from tests.notifier.test_slow_reader import Sleeper, behind, flood
 from tests.support.wait import wait_until
 
 
-async def test_draining_ends_every_stream_with_a_retry_and_the_server_stops(start: Start):
-    notifier = await start(drain_s=1.0, graceful_s=30)
+@pytest.mark.parametrize("transport", WAYS)
+async def test_draining_ends_every_stream_with_a_retry_and_the_server_stops(start: Start, transport: str):
+    notifier = await start(drain_s=1.0, graceful_s=30, transport=transport)
     ears = [await notifier.listen(token=fan(n)) for n in range(20)]
     await wait_until(lambda: all(ear.last("sections") for ear in ears))
     began = time.monotonic()
@@ -29,8 +35,9 @@ async def test_who_comes_while_draining_is_sent_away(notifier: Notifier):
     assert (ear.status, ear.heard, len(ear.retries)) == (200, [], 1)
 
 
-async def test_a_reader_that_does_not_read_does_not_hold_up_the_end(start: Start):
-    notifier = await start(window_ms=0, socket_buffer_bytes=8192, graceful_s=30)
+@pytest.mark.parametrize("transport", WAYS)
+async def test_a_reader_that_does_not_read_does_not_hold_up_the_end(start: Start, transport: str):
+    notifier = await start(window_ms=0, socket_buffer_bytes=8192, graceful_s=30, transport=transport)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
     await wait_until(lambda: len(notifier.room.hub) == 2)
@@ -43,14 +50,27 @@ async def test_a_reader_that_does_not_read_does_not_hold_up_the_end(start: Start
     sleeper.socket.close()
 
 
-async def test_a_server_that_stops_without_draining_still_says_when_to_come_back(start: Start):
-    notifier = await start(graceful_s=0)
+@pytest.mark.parametrize("transport", WAYS)
+async def test_a_server_that_stops_without_draining_still_says_when_to_come_back(start: Start, transport: str):
+    notifier = await start(graceful_s=0, transport=transport)
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
     await notifier.serving.stop()
+    await notifier.end()  # as a server does that ends the app's lifespan
     await wait_until(lambda: ear.closed)
     assert ear.complete
     assert len(ear.retries) == 2
+
+
+def test_a_crowd_comes_back_no_faster_than_it_is_let_in():
+    """20,000 listeners, of whom a process takes 2,000 a second, come back over ten seconds."""
+    hub = Hub(Settings())
+    few = {hub.retry() for _ in range(200)}
+    hub._leaving = 20_000
+    many = [int(hub.retry().split()[1]) for _ in range(500)]
+    assert max(int(said.split()[1]) for said in few) <= 4_000
+    assert min(many) >= 2_000
+    assert 9_000 < max(many) <= 12_000
 
 
 async def test_streams_that_came_and_went_leave_nothing_behind(notifier: Notifier, neighbours: Neighbours):

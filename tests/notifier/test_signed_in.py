@@ -23,6 +23,17 @@ async def test_listening_is_a_sign_of_life_of_the_users_place(notifier: Notifier
     assert (signs.event_id, signs.lanes) == (EVENT, {0: [7]})
 
 
+async def test_a_users_jwt_may_come_in_a_cookie_of_the_sellers(start: Start):
+    words = {"user_jwt_secret": SECRET, "user_jwt_issuer": ISSUER, "user_jwt_audience": AUDIENCE}
+    path, cookie = f"/events/{EVENT}/sections/updates", f"shop_session={by_secret('ada')}"
+    notifier = await start(**words, user_jwt_cookie="shop_session")
+    ear = await notifier.open(path, cookie=cookie)
+    await wait_until(lambda: ear.last("sections"))
+    assert await refusal(await notifier.open(path, cookie=cookie[:-4] + "AAAA")) == (401, "bad-credential")
+    without = await start(**words)
+    assert await refusal(await without.open(path, cookie=cookie)) == (401, "no-credential")
+
+
 async def test_a_user_without_a_place_may_listen_all_the_same(notifier: Notifier):
     ear = await notifier.listen(token=by_secret("bob"))
     await wait_until(lambda: ear.last("sections"))

@@ -4,17 +4,18 @@ import asyncio
 import socket
 import time
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
-import uvloop
+import pytest
 
+from services.notifier.bounds import find_half_open
 from services.notifier.hub import Hub
+from services.notifier.metrics import ENDED
+from services.notifier.portable import Portable
 from services.notifier.settings import Settings
-from services.notifier.stream import Stream
-from services.notifier.topic import Connection, Topic
-from shared.service import RECEIVE_KEY
-from tests.notifier.conftest import EVENT, Notifier, Start, fan, serve, stock
+from services.notifier.stream import WAYS
+from services.notifier.topic import Topic
+from tests.notifier.conftest import EVENT, Notifier, Start, fan, stock
 from tests.notifier.ear import Ear
 from tests.support.wait import wait_until
 
@@ -32,14 +33,22 @@ class Sleeper:
         self.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n".encode())
         self.socket.setblocking(False)
         self.heard = b""
+        self.over = False
 
     def read(self) -> bytes:
         try:
             while some := self.socket.recv(1 << 20):
                 self.heard += some
-        except (BlockingIOError, ConnectionError):
+            self.over = True
+        except BlockingIOError:
             pass
+        except ConnectionError:
+            self.over = True
         return self.heard
+
+    def cut_off(self) -> bool:
+        self.read()
+        return self.over
 
 
 def heard_lately(ear: Ear, said: bytes) -> bool:
@@ -59,11 +68,12 @@ async def flood(notifier: Notifier, ear: Ear, versions: range) -> float:
 
 
 def behind(notifier: Notifier) -> int:
-    return sum(connection.catching_up is not None for connection in notifier.room.hub)
+    return len(notifier.room.hub.paused)
 
 
-async def test_a_slow_reader_delays_nobody_and_later_gets_the_present(start: Start):
-    notifier = await start(window_ms=0, socket_buffer_bytes=8192)
+@pytest.mark.parametrize("transport", WAYS)
+async def test_a_slow_reader_delays_nobody_and_later_gets_the_present(start: Start, transport: str):
+    notifier = await start(window_ms=0, socket_buffer_bytes=8192, transport=transport)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
     await wait_until(lambda: len(notifier.room.hub) == 2)
@@ -77,19 +87,23 @@ async def test_a_slow_reader_delays_nobody_and_later_gets_the_present(start: Sta
     sleeper.socket.close()
 
 
-async def test_who_never_reads_is_cut_off(start: Start):
-    notifier = await start(window_ms=0, socket_buffer_bytes=8192, slow_reader_max_s=0.2)
+@pytest.mark.parametrize("transport", WAYS)
+async def test_who_never_reads_is_cut_off(start: Start, transport: str):
+    words = {"window_ms": 0, "socket_buffer_bytes": 8192, "slow_reader_max_s": 0.2, "heartbeat_s": 1}
+    notifier = await start(**words, transport=transport)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
     await wait_until(lambda: len(notifier.room.hub) == 2)
     await flood(notifier, ear, range(1000, 1040))
     await wait_until(lambda: len(notifier.room.hub) == 1)
-    await wait_until(lambda: len(notifier.serving.server.server_state.connections) == 1)
+    await wait_until(lambda: notifier.room.turnstile._open == 1)
+    assert not ear.closed
+    await wait_until(sleeper.cut_off)
     sleeper.socket.close()
 
 
 async def test_on_a_server_whose_transport_is_out_of_reach_it_is_let_go_too(start: Start):
-    notifier = await start(window_ms=0, slow_reader_max_s=0.2, in_reach=False)
+    notifier = await start(window_ms=0, slow_reader_max_s=0.2, heartbeat_s=1, in_reach=False)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
     await wait_until(lambda: len(notifier.room.hub) == 2)
@@ -102,33 +116,35 @@ async def test_on_a_server_whose_transport_is_out_of_reach_it_is_let_go_too(star
     sleeper.socket.close()
 
 
-def test_under_uvloop_a_reader_that_does_not_read_is_cut_off_too():
-    """uvloop's transports are no `asyncio.Transport`: what we ask of one is there all the same."""
-    found: list[str] = []
+async def test_a_reader_whose_machine_has_vanished_is_found_by_the_kernel(start: Start):
+    """No machine vanishes here: one that takes nothing more looks the same to the kernel, which gives up on both."""
+    notifier = await start(window_ms=0, socket_buffer_bytes=8192, slow_reader_max_s=300, half_open_max_s=0.3)
+    found = ENDED.labels("half_open")._value.get()
+    sleeper = Sleeper(notifier.port, fan(2))
+    ear = await notifier.listen()
+    await wait_until(lambda: len(notifier.room.hub) == 2)
+    await flood(notifier, ear, range(1000, 1040))
+    await wait_until(lambda: len(notifier.room.hub) == 1)
+    assert ENDED.labels("half_open")._value.get() == found + 1
+    assert not ear.closed
+    sleeper.socket.close()
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        scope[RECEIVE_KEY] = receive
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        room: Any = SimpleNamespace(settings=Settings(socket_buffer_bytes=8192))
-        connection = Connection(send, Stream(room, scope, receive, send)._hang_up())
-        message = {"type": "http.response.body", "body": b"x" * 8192, "more_body": True}
-        await wait_until(lambda: not connection.write(message), interval_s=0)
-        found.append("waits")
-        connection.hang_up()
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        found.append("gone")
 
-    async def run() -> None:
-        serving = await serve(app)
-        sleeper = Sleeper(serving.port, "x")
-        await wait_until(lambda: "gone" in found)
-        sleeper.socket.close()
-        await serving.stop()
+class Switches(dict[tuple[int, int], int]):
+    """The options set on a socket."""
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
-    assert found == ["waits", "gone"]
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        self[level, name] = value
+
+
+def test_where_the_kernel_keeps_no_such_time_it_asks_by_keepalive(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(socket, "TCP_USER_TIMEOUT")
+    switches = Switches()
+    find_half_open(switches, 30.0)
+    assert switches[socket.SOL_SOCKET, socket.SO_KEEPALIVE] == 1
+    tcp = socket.IPPROTO_TCP
+    waited_s = switches[tcp, socket.TCP_KEEPIDLE] + 3 * switches[tcp, socket.TCP_KEEPINTVL]
+    assert (waited_s, switches[tcp, socket.TCP_KEEPCNT]) == (30, 3)
 
 
 class Wire:
@@ -152,7 +168,7 @@ def heads(wire: Wire) -> list[bytes]:
 async def test_nothing_old_is_written_after_something_newer():
     """A reader that catches up in the middle of a fan-out has seen more than the frame that is still going round."""
     hub, topic, wire = Hub(Settings(window_ms=0)), Topic("event", now_s=0.0), Wire()
-    connection = Connection(wire.send, lambda: None)
+    connection = Portable(hub, wire.send, lambda: None, lambda: None)
     topic.show("line", 1, b"1.1", at_ms=1)
     hub.open(connection, topic, last_event_id=None)
     wire.free.clear()
@@ -161,7 +177,7 @@ async def test_nothing_old_is_written_after_something_newer():
     assert heads(wire) == [b"data: 1"]
     wire.free.set()
     topic.show("line", 3, b"1.3", at_ms=1)
-    await wait_until(lambda: connection.catching_up is None)
+    await wait_until(lambda: connection.paused_since_s is None)
     assert heads(wire) == [b"data: 1", b"data: 3"]
     await hub._write_frame(topic)
     assert heads(wire) == [b"data: 1", b"data: 3"], "it has seen this one"
@@ -176,8 +192,8 @@ async def test_one_broken_connection_does_not_stop_the_others(caplog: Any):
         raise RuntimeError
 
     topic.show("line", 1, b"1.1", at_ms=1)
-    hub.open(Connection(broken, lambda: hung_up.append("broken")), topic, last_event_id=None)
-    hub.open(Connection(wire.send, lambda: None), topic, last_event_id=None)
+    hub.open(Portable(hub, broken, lambda: hung_up.append("broken"), lambda: None), topic, last_event_id=None)
+    hub.open(Portable(hub, wire.send, lambda: None, lambda: None), topic, last_event_id=None)
     assert (hung_up, len(hub)) == (["broken"], 1)
     assert heads(wire) == [b"data: 1"]
     hub.close(next(iter(hub)))

@@ -114,13 +114,11 @@ def test_streams_are_accepted_at_a_bounded_rate():
     now = [100.0]
     turnstile = Turnstile(Settings(streams_new_per_s=3), clock=lambda: now[0])
     for n in range(3):
-        with turnstile.enter(str(n)):
-            pass
-    with pytest.raises(TurnedAway), turnstile.enter("x"):
-        pass
+        turnstile.enter(str(n))
+    with pytest.raises(TurnedAway):
+        turnstile.enter("x")
     now[0] = 101.0
-    with turnstile.enter("y"):
-        pass
+    turnstile.enter("y")
 
 
 def test_the_streams_are_documented():

@@ -1,0 +1,54 @@
+"""A plot as SVG: a few panels of lines over one axis, written by hand so that it needs nothing and diffs well."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+PANEL, HIGH, LEFT, BOTTOM, TOP = 300, 230, 46, 40, 34
+COLOURS = ("#c8102e", "#f08a24", "#1f6feb", "#2da44e", "#8250df", "#57606a")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A name and its points."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+def line_plot(panels: Sequence[tuple[str, Sequence[Line]]]) -> str:
+    """The panels side by side, each with its own scale from zero, and one legend below."""
+    wide = PANEL * len(panels)
+    names = [line.name for line in panels[0][1]]
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {HIGH + 30}" font-family="sans-serif" '
+             'font-size="11">', f'<rect width="{wide}" height="{HIGH + 30}" fill="#ffffff"/>']  # fmt: skip
+    for n, (title, lines) in enumerate(panels):
+        parts += [f'<g transform="translate({n * PANEL} 0)">', *_panel(title, lines), "</g>"]
+    step = wide / max(1, len(names))
+    for n, name in enumerate(names):
+        x = n * step + 12
+        parts.append(f'<rect x="{x:.0f}" y="{HIGH + 8}" width="10" height="10" fill="{COLOURS[n % len(COLOURS)]}"/>')
+        parts.append(f'<text x="{x + 15:.0f}" y="{HIGH + 17}">{escape(name)}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _panel(title: str, lines: Sequence[Line]) -> list[str]:
+    across = max(x for line in lines for x, _ in line.points)
+    most = max(y for line in lines for _, y in line.points) or 1.0
+    bottom, right = HIGH - BOTTOM, PANEL - 16
+
+    def at(x: float, y: float) -> str:
+        return f"{LEFT + x / across * (right - LEFT):.1f},{bottom - y / most * (bottom - TOP):.1f}"
+
+    parts = [f'<text x="{LEFT}" y="18" font-weight="bold">{escape(title)}</text>']
+    for share in (0.0, 0.5, 1.0):
+        y = bottom - share * (bottom - TOP)
+        parts.append(f'<path d="M{LEFT} {y:.1f}H{right}" stroke="#d0d7de"/>')
+        parts.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{most * share:,.0f}</text>')
+    for x in sorted({x for line in lines for x, _ in line.points}):
+        place = at(x, 0).partition(",")[0]
+        parts.append(f'<text x="{place}" y="{bottom + 15}" text-anchor="middle">{x / 1000:g}k</text>')
+    for n, line in enumerate(lines):
+        colour, points = COLOURS[n % len(COLOURS)], " ".join(at(x, y) for x, y in line.points)
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+    return parts

@@ -1,0 +1,66 @@
+"""A real browser's EventSource hears a stream however it is held, and comes back by itself where it was."""
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.notifier.stream import WAYS
+from tests.notifier.conftest import EVENT, Notifier, Start, cable, fan, line, neighbours, start
+from tests.support.wait import wait_until
+
+__all__ = ["cable", "neighbours", "start"]
+CHROMIUM = next(
+    (path for path in ("/usr/bin/chromium", shutil.which("chromium")) if path and Path(path).exists()), None
+)
+async_api = pytest.importorskip("playwright.async_api")
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+LISTEN = """path => {
+    window.heard = []; window.opened = 0;
+    const source = new EventSource(path);
+    source.onopen = () => { window.opened += 1; };
+    for (const name of ['line', 'sections', 'notice'])
+        source.addEventListener(name, event => heard.push([name, JSON.parse(event.data), event.lastEventId]));
+}"""
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Any]:
+    async with async_api.async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+async def test_it_hears_and_comes_back_where_it_was(start: Start, chromium: Any):
+    for transport in WAYS:
+        await hears_and_comes_back(await start(transport=transport, retry_ms=100), chromium)
+
+
+async def hears_and_comes_back(notifier: Notifier, chromium: Any) -> None:
+    address = f"http://127.0.0.1:{notifier.port}"
+    context = await chromium.new_context()
+    await context.add_cookies([{"name": f"onsale_queue_{EVENT}", "value": fan(1), "url": address}])
+    page = await context.new_page()
+    await page.goto(f"{address}/livez")
+    await page.evaluate(LISTEN, f"/events/{EVENT}/sections/updates")
+
+    async def heard(said: str) -> bool:
+        return bool(await page.evaluate(said))
+
+    await wait_until(lambda: heard("heard.length === 2"))
+    assert [name for name, _, _ in await page.evaluate("heard")] == ["line", "sections"]
+    hub = notifier.room.hub
+    for connection in hub:
+        hub.close(connection)
+    await wait_until(lambda: heard("opened === 2"))
+    await wait_until(lambda: len(hub) == 1)
+    await notifier.show(line(11, 6))
+    await wait_until(lambda: heard("heard.length === 3"))
+    name, said, last_id = (await page.evaluate("heard"))[2]
+    assert (name, said["head_seq"]) == ("line", 6)
+    assert last_id.startswith("1."), "what it had heard was not said again"
+    await context.close()
+    await wait_until(lambda: len(hub) == 0)
