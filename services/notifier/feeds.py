@@ -97,9 +97,7 @@ class Feed:
             return False
         self._histories[channel] = history
         self._last_shown[channel] = max(shown[-1].version, self._last_shown.get(channel, 0))
-        age_s = max(0.0, (now_ms() - newest.at_ms) / 1000)
-        self.heard_s[channel] = max(self.heard_s[channel], asyncio.get_running_loop().time() - age_s)
-        return age_s < fresh_s
+        return now_ms() - newest.at_ms < fresh_s * 1000
 
     def _put(self, channel: str, frame: Frame, *, exact: bool) -> None:
         self.frames[channel] = frame
@@ -153,6 +151,10 @@ class Feed:
         for only, topic in self.topics.items():
             if self._show(topic, only):
                 self._hub.changed(topic)
+
+    def belongs_to(self, holder: str) -> bool:
+        """Whether this is that holder's own."""
+        return False
 
     def _silent(self, since_s: float) -> bool:
         raise NotImplementedError

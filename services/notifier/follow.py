@@ -30,6 +30,7 @@ from shared.showing import Showing
 
 log = logging.getLogger("onsale.notifier")
 FRESH_SHARE = 2 / 3
+NO_ORDER = "There is no order with this reference."
 
 
 class Following:
@@ -63,10 +64,14 @@ class Following:
             yield feed
 
     @asynccontextmanager
-    async def order(self, reference: str) -> AsyncIterator[Feed]:
-        """The feed of an order, alive at least for this long and known. Raises `NotFound`, `TurnedAway`."""
+    async def order(self, reference: str, *, user: str | None = None) -> AsyncIterator[Feed]:
+        """The feed of an order, alive at least for this long and known. Raises `NotFound`, also for a `user` who does
+        not own it, `TurnedAway`.
+        """
         make = lambda: OrderFeed(reference, self._hub, read=self._reading.submit)  # noqa: E731
         async with self._held("order", reference, make) as feed:
+            if user is not None and not feed.belongs_to(user):
+                raise NotFound(NO_ORDER)
             yield feed
 
     @asynccontextmanager
@@ -172,7 +177,7 @@ class Following:
 
     async def _read(self, references: list[str]) -> list[OrderFrame | BaseException]:
         answer = await self._orders.read(references)
-        return [frame or NotFound("There is no order with this reference.") for frame in answer.orders]
+        return [frame or NotFound(NO_ORDER) for frame in answer.orders]
 
     async def close(self) -> None:
         """Stops asking."""

@@ -22,6 +22,10 @@ class OrderFeed(Feed):
         self._channel, self._read, self._reference = order_channel(reference), read, reference
         super().__init__(hub, {self._channel: OrderFrame})
 
+    def belongs_to(self, holder: str) -> bool:
+        frame = self.frames[self._channel]
+        return isinstance(frame, OrderFrame) and frame.holder == holder
+
     def _silent(self, since_s: float) -> bool:
         return False
 

@@ -152,9 +152,10 @@ class StockFrame(Frame):
 
 
 class OrderFrame(Frame):
-    """The latest state of one order; `body` is what `GET /orders/{reference}` answers."""
+    """The latest state of one order, and whose it is; `body` is what `GET /orders/{reference}` answers."""
 
     reference: str
+    holder: str | None = None
     status: str
     body: dict[str, Any]
 

@@ -95,9 +95,9 @@ def stock(version: int, **available: int) -> StockFrame:
     return StockFrame(event_id=EVENT, epoch=1, version=version, ready=True, at_ms=now_ms(), sections=sections)
 
 
-def order(version: int, status: str, reference: str = REFERENCE) -> OrderFrame:
+def order(version: int, status: str, reference: str = REFERENCE, *, holder: str = "holder-0-1") -> OrderFrame:
     return OrderFrame(event_id=EVENT, epoch=1, version=version, ready=True, at_ms=now_ms(), reference=reference,
-                      status=status, body={"reference": reference, "status": status})  # fmt: skip
+                      holder=holder, status=status, body={"reference": reference, "status": status})  # fmt: skip
 
 
 def elsewhere(app: ASGIApp) -> ASGIApp:
