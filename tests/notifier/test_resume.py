@@ -170,3 +170,12 @@ async def test_an_order_continues_from_every_state(notifier: Notifier, neighbour
     seen = await notifier.listen_order(last_event_id="1.13")
     await wait_until(lambda: seen.retries)
     assert seen.heard == []
+
+
+async def test_unready_frames_are_no_states(start: Start, neighbours: Neighbours):
+    one = await start(window_ms=0)
+    await begun(one)
+    await one.show(stock(11, A=0).model_copy(update={"ready": False}))
+    ear = await one.listen()
+    await wait_until(lambda: ear.last("sections"))
+    assert Page().hear(ear.heard).available == {"A": 100, "B": 200, "GA1": 300}
