@@ -69,7 +69,10 @@ class EventFeed(Feed):
     def _show_stock(self, topic: Topic, stock: StockFrame, only: Only) -> bool:
         degraded = self.degraded
         known = frames.section_items(stock)
-        items = {name: (item, degraded) for name, item in known.items() if only is None or name in only}
+        items: dict[str, object] = {
+            name: (item, degraded) for name, item in known.items() if only is None or name in only
+        }
+        items = items or {"": degraded}  # that there are none is something to tell too
 
         def tell(names: Collection[str] | None) -> bytes:
             wanted = items if names is None else names

@@ -1,8 +1,8 @@
 -- Shows a frame: keeps it in the channel's short log and tells all who listen, in one step.
 -- KEYS[1] log stream the latest frames of the channel: version, frame
 -- ARGV[1] channel text in the log's slot
--- ARGV[2] version int
--- ARGV[3] frame json an object
+-- ARGV[2] version int of the frame
+-- ARGV[3] frame json one object
 -- ARGV[4] kept_max int frames in the log
 -- ARGV[5] kept_s int the log ends this long after the last frame
 -- ARGV[6] sharded int 1 to tell the listeners of the channel's shard as well
