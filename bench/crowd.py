@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.listeners import Order
 
-LINE_S = 150.0
+LINE_S, GOODBYE_S = 150.0, 5.0
 
 
 @dataclass
@@ -51,7 +51,12 @@ async def _process(order: Order) -> AsyncIterator[Process]:
         yield process
     finally:
         process.stdin.close()
-        await process.wait()
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await process.wait()
+        except TimeoutError:  # it is still connecting
+            process.kill()
+            await process.wait()
 
 
 async def _line(process: Process) -> dict[str, Any]:

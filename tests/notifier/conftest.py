@@ -266,6 +266,11 @@ class Notifier:
             return heard
         return await Showing(self.redis, self.pubsub).show(channel_of(frame), frame)
 
+    async def begin(self) -> None:
+        """Shows what the neighbours would answer: a state that everybody knows, and that can be continued from."""
+        await self.show(line(10, 5))
+        await self.show(stock(10, A=100, B=200, GA1=300))
+
     async def lose(self, frame: LineFrame | StockFrame) -> None:
         """Shows a frame that nobody hears: it is in the log, as when Pub/Sub lost it on the way."""
         channel = channel_of(frame)

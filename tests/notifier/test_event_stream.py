@@ -113,6 +113,7 @@ async def test_further_lanes_stand_beside_the_first(notifier: Notifier):
 
 
 async def test_who_has_seen_the_current_state_gets_no_snapshot(notifier: Notifier):
+    await notifier.begin()
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
     assert ear.last_id is not None
@@ -121,12 +122,31 @@ async def test_who_has_seen_the_current_state_gets_no_snapshot(notifier: Notifie
     await notifier.show(line(11, 6))
     await wait_until(lambda: back.last("line"))
     assert [heard.name for heard in back.heard] == ["line"]
-    late = await notifier.listen(last_event_id=ear.heard[1].frame_id or "")
-    await wait_until(lambda: late.last("sections"))
-    assert available(late)["A"] == 100
+    unknown = await notifier.listen(last_event_id="1.77")
+    await wait_until(lambda: unknown.last("sections"))
+    assert available(unknown)["A"] == 100
+
+
+async def test_who_has_seen_an_earlier_state_gets_what_changed_since(notifier: Notifier):
+    await notifier.begin()
+    ear = await notifier.listen()
+    await wait_until(lambda: ear.last("sections"))
+    began = ear.last_id or ""
+    for head_seq in (6, 7):
+        await notifier.show(line(head_seq + 5, head_seq))
+        await wait_until(partial(all_at, [ear], head_seq))
+    back = await notifier.listen(last_event_id=began)
+    await wait_until(lambda: back.last("line"))
+    assert [(heard.name, heard.data["head_seq"], heard.frame_id) for heard in back.heard] == [("line", 7, ear.last_id)]
+    await notifier.show(stock(11, A=99, B=200, GA1=300))
+    await wait_until(lambda: back.last("sections"))
+    both = await notifier.listen(last_event_id=began)
+    await wait_until(lambda: both.last("sections"))
+    assert (both.last("line")["head_seq"], available(both)["A"]) == (7, 99)
 
 
 async def test_the_id_comes_with_the_last_event_so_that_half_a_frame_is_not_taken_for_whole(notifier: Notifier):
+    await notifier.begin()
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
     assert [heard.frame_id for heard in ear.heard] == [None, "1.100000000000010"]

@@ -24,12 +24,6 @@ def knows(page: Page) -> tuple[dict[str, int], int]:
     return page.available, page.line["head_seq"]
 
 
-async def begun(notifier: Notifier) -> None:
-    """Frames that everybody knows, instead of what neighbours were asked for."""
-    await notifier.show(line(10, 5))
-    await notifier.show(stock(10, A=100, B=200, GA1=300))
-
-
 async def every_cut(notifier: Notifier) -> list[Page]:
     """What a page knew after each frame of the sequence."""
     ear = await notifier.listen(token=fan(1))
@@ -57,7 +51,7 @@ async def continued(notifier: Notifier, page: Page, number: int) -> tuple[Page, 
 
 async def test_from_every_cut_a_page_comes_to_the_same_end(start: Start):
     notifier = await start(window_ms=0)
-    await begun(notifier)
+    await notifier.begin()
     for number, page in enumerate(await every_cut(notifier), 2):
         page, names = await continued(notifier, page, number)
         assert knows(page) == END
@@ -68,7 +62,7 @@ async def test_from_every_cut_a_page_comes_to_the_same_end(start: Start):
 async def test_a_process_just_started_continues_what_another_began(start: Start):
     """Also one that takes the place of one that ended: it has heard nothing, and finds everything in the log."""
     one = await start(window_ms=0)
-    await begun(one)
+    await one.begin()
     cuts = await every_cut(one)
     await one.drain()
     other = await start(window_ms=0)
@@ -79,7 +73,7 @@ async def test_a_process_just_started_continues_what_another_began(start: Start)
 
 async def test_a_frame_that_pubsub_lost_is_found_in_the_log(start: Start, neighbours: Neighbours):
     one, other = await start(window_ms=0), await start(window_ms=0)
-    await begun(one)
+    await one.begin()
     ears = [await one.listen(), await other.listen()]
     await wait_until(lambda: all(ear.last("sections") for ear in ears))
     asked = len(neighbours.asked)
@@ -97,7 +91,7 @@ async def test_a_frame_that_pubsub_lost_is_found_in_the_log(start: Start, neighb
 
 async def test_what_is_not_provable_is_answered_with_everything(start: Start, redis):
     notifier = await start(window_ms=0)
-    await begun(notifier)
+    await notifier.begin()
     cuts = await every_cut(notifier)
     for number, last_id in enumerate(("", "nonsense", "1.0", "2." + (cuts[3].last_id or "")[2:], "1.1", "9" * 70), 2):
         page = Page()
@@ -116,7 +110,7 @@ async def test_what_is_not_provable_is_answered_with_everything(start: Start, re
 
 async def test_a_filtered_stream_continues_with_its_own_sections(start: Start):
     notifier = await start(window_ms=0)
-    await begun(notifier)
+    await notifier.begin()
     ear = await notifier.listen("?sections=A,GA1")
     await wait_until(lambda: ear.last("sections"))
     await ear.close()
@@ -147,7 +141,7 @@ async def test_a_state_somebody_was_asked_for_is_nobody_elses(start: Start, neig
 
 async def test_a_restarted_process_asks_nobody_while_the_log_is_fresh(start: Start, neighbours: Neighbours):
     one = await start()
-    await begun(one)
+    await one.begin()
     ear = await one.listen()
     await wait_until(lambda: ear.last("sections"))
     assert neighbours.asked == []
@@ -174,7 +168,7 @@ async def test_an_order_continues_from_every_state(notifier: Notifier, neighbour
 
 async def test_unready_frames_are_no_states(start: Start, neighbours: Neighbours):
     one = await start(window_ms=0)
-    await begun(one)
+    await one.begin()
     await one.show(stock(11, A=0).model_copy(update={"ready": False}))
     ear = await one.listen()
     await wait_until(lambda: ear.last("sections"))

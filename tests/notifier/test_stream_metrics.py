@@ -83,19 +83,24 @@ async def test_a_slow_reader_is_counted_as_paused_skipped_and_ended(start: Start
 
 
 async def test_who_comes_back_is_counted_with_what_it_was_given(notifier: Notifier):
-    kinds = [("notifier_replays_total", {"kind": kind}) for kind in ("none", "snapshot")]
+    kinds = [("notifier_replays_total", {"kind": kind}) for kind in ("none", "delta", "snapshot")]
     opened = ("notifier_streams_opened_total", {"transport": "detached"})
     moved = Moved(*kinds, ("notifier_reconnects_total", {}), ("notifier_gaps_total", {}), opened)
+    await notifier.begin()
     ear = await notifier.listen()
     await wait_until(lambda: ear.last_id)
-    for last_event_id in (ear.last_id or "", "1.77"):
+    began = ear.last_id or ""
+    await notifier.show(line(11, 6))
+    await wait_until(lambda: ear.last_id != began)
+    for last_event_id in (began, ear.last_id or "", "1.77"):
         back = await notifier.listen(last_event_id=last_event_id)
         await wait_until(lambda back=back: back.retries)
-    assert moved.by("notifier_reconnects_total") == 2
+    assert moved.by("notifier_reconnects_total") == 3
     assert moved.by("notifier_gaps_total") == 1
     assert moved.by("notifier_replays_total", kind="none") == 1
+    assert moved.by("notifier_replays_total", kind="delta") == 1
     assert moved.by("notifier_replays_total", kind="snapshot") == 2
-    assert moved.by(*opened[:1], **opened[1]) == 3
+    assert moved.by(opened[0], **opened[1]) == 4
 
 
 async def test_who_is_turned_away_or_leaves_is_counted(start: Start):
