@@ -32,13 +32,16 @@ class Part:
 
     def take(self) -> bytes | None:
         """What differs from the last frame, once; nothing when everything is as it was."""
-        names = (self._changed & differing(self._written, self._items)) | self._owed
+        names = self._news() | self._owed
         self._written, self._changed, self._owed = self._items, set(), set()
         return self.tell(names) if names else None
 
     def give(self) -> None:
         """Somebody is told the present before the next frame."""
-        self._owed |= self._changed
+        self._owed |= self._news()
+
+    def _news(self) -> set[str]:
+        return self._changed & differing(self._written, self._items)
 
     def tell(self, names: Collection[str]) -> bytes:
         """These items; everything if that is no more, or if one of them is gone."""

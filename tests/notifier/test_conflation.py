@@ -95,7 +95,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(STEPS, st.sampled_from(FILTERS))
 def test_whoever_applies_deltas_knows_what_a_newcomer_is_given(steps: list[tuple[str, Any]], only: Only):
     """However frames, newcomers and those who return are mixed; sections may come and go."""

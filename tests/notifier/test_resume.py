@@ -9,19 +9,24 @@ from tests.support.wait import wait_until
 
 FRAMES: tuple[LineFrame | StockFrame, ...] = (
     line(11, 6),
-    stock(11, A=99, B=200, GA1=300),
-    stock(12, A=98, B=199, GA1=300),
+    stock(11, A=99, B=200, C=7, GA1=300),
+    stock(12, A=98, B=199, C=7, GA1=300),
     line(12, 7),
-    stock(13, A=99, B=199, GA1=299),
-    stock(14, A=98, B=200, GA1=299),
+    stock(13, A=99, B=199, C=7, GA1=299),
+    stock(14, A=98, B=200, C=7, GA1=299),
     line(13, 8, message="Soon"),
-    stock(15, A=98, B=200, GA1=0),
+    stock(15, A=98, B=200, C=7, GA1=0),
 )
-END = ({"A": 98, "B": 200, "GA1": 0}, 8)
+END = ({"A": 98, "B": 200, "C": 7, "GA1": 0}, 8)
 
 
 def knows(page: Page) -> tuple[dict[str, int], int]:
     return page.available, page.line["head_seq"]
+
+
+async def begun(notifier: Notifier) -> None:
+    await notifier.show(line(10, 5))
+    await notifier.show(stock(10, A=100, B=200, C=7, GA1=300))
 
 
 async def every_cut(notifier: Notifier) -> list[Page]:
@@ -51,7 +56,7 @@ async def continued(notifier: Notifier, page: Page, number: int) -> tuple[Page, 
 
 async def test_from_every_cut_a_page_comes_to_the_same_end(start: Start):
     notifier = await start(window_ms=0)
-    await notifier.begin()
+    await begun(notifier)
     for number, page in enumerate(await every_cut(notifier), 2):
         page, names = await continued(notifier, page, number)
         assert knows(page) == END
@@ -62,7 +67,7 @@ async def test_from_every_cut_a_page_comes_to_the_same_end(start: Start):
 async def test_a_process_just_started_continues_what_another_began(start: Start):
     """Also one that takes the place of one that ended: it has heard nothing, and finds everything in the log."""
     one = await start(window_ms=0)
-    await one.begin()
+    await begun(one)
     cuts = await every_cut(one)
     await one.drain()
     other = await start(window_ms=0)
@@ -91,7 +96,7 @@ async def test_a_frame_that_pubsub_lost_is_found_in_the_log(start: Start, neighb
 
 async def test_what_is_not_provable_is_answered_with_everything(start: Start, redis):
     notifier = await start(window_ms=0)
-    await notifier.begin()
+    await begun(notifier)
     cuts = await every_cut(notifier)
     for number, last_id in enumerate(("", "nonsense", "1.0", "2." + (cuts[3].last_id or "")[2:], "1.1", "9" * 70), 2):
         page = Page()
@@ -110,7 +115,7 @@ async def test_what_is_not_provable_is_answered_with_everything(start: Start, re
 
 async def test_a_filtered_stream_continues_with_its_own_sections(start: Start):
     notifier = await start(window_ms=0)
-    await notifier.begin()
+    await begun(notifier)
     ear = await notifier.listen("?sections=A,GA1")
     await wait_until(lambda: ear.last("sections"))
     await ear.close()
