@@ -12,6 +12,7 @@ from typing import NamedTuple
 from services.notifier.feeds import Only
 
 STOCK_DIGITS, ONLY_DIGITS = 13, 9
+LIMIT: int = 10**ONLY_DIGITS
 _written = re.compile(rb"(\d{1,10})\.(\d{1,48})")
 
 
@@ -26,7 +27,7 @@ class Seen(NamedTuple):
 def event_id_of(seen: Seen, only: Only) -> bytes:
     """The id of an event's state as a stream with this filter tells it."""
     version = seen.line * 10**STOCK_DIGITS + seen.stock
-    return b"%d.%d" % (seen.epoch, version if only is None else version * 10**ONLY_DIGITS + _mark(only))
+    return b"%d.%d" % (seen.epoch, version if only is None else version * LIMIT + _mark(only))
 
 
 def read_event_id(text: bytes, only: Only) -> Seen | None:
@@ -36,7 +37,7 @@ def read_event_id(text: bytes, only: Only) -> Seen | None:
         return None
     epoch, version = found
     if only is not None:
-        version, mark = divmod(version, 10**ONLY_DIGITS)
+        version, mark = divmod(version, LIMIT)
         if mark != _mark(only):
             return None
     return Seen(epoch, *divmod(version, 10**STOCK_DIGITS))
@@ -54,4 +55,4 @@ def read_id(text: bytes) -> tuple[int, int] | None:
 
 
 def _mark(only: frozenset[str]) -> int:
-    return zlib.crc32(",".join(sorted(only)).encode()) % 10**ONLY_DIGITS
+    return zlib.crc32(",".join(sorted(only)).encode()) % LIMIT

@@ -17,7 +17,7 @@ class Topic:
     has seen the revision before it up to its own. `missed(id)` says which items changed since that id, if provable.
     """
 
-    def __init__(self, kind: str, *, now_s: float, missed: Missed) -> None:
+    def __init__(self, kind: str, *, now_s: float, missed: Missed = lambda _: None) -> None:
         self.kind = kind
         self.connections: list[Connection] = []
         self.revision = 0

@@ -3,7 +3,16 @@
 from collections.abc import Iterable
 from typing import Any, Self
 
+import orjson
+
+from services.notifier.topic import Topic
 from tests.notifier.ear import Ear, Heard
+
+
+def say(topic: Topic, fact: object) -> None:
+    """The topic has news of its line."""
+    topic.identify(b"1.%d" % (topic.revision + 1))
+    topic.show("line", {"line": fact}, lambda _: orjson.dumps(fact), at_ms=1)
 
 
 class Page:

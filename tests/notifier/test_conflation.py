@@ -2,6 +2,7 @@
 
 import asyncio
 from copy import copy
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from services.notifier.frame_ids import event_id_of, read_event_id
 from shared.contracts.frames import line_channel, stock_channel
 from shared.contracts.room_options import RoomOptions, Updates
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, stock
+from tests.notifier.ear import Ear
 from tests.notifier.page import Page
 from tests.support.wait import wait_until
 
@@ -67,7 +69,11 @@ async def test_an_event_has_a_window_of_its_own(start: Start):
     options = RoomOptions(updates=Updates(window_ms=0))
     for head_seq in (20, 21, 22):
         await notifier.show(line(head_seq, head_seq, options=options))
-        await wait_until(lambda head_seq=head_seq: ear.last("line")["head_seq"] == head_seq)
+        await wait_until(partial(_is_at, ear, head_seq))
+
+
+def _is_at(ear: Ear, head_seq: int) -> bool:
+    return bool(ear.last("line")["head_seq"] == head_seq)
 
 
 async def test_now_and_then_everything_is_told(notifier: Notifier, monkeypatch):

@@ -1,9 +1,12 @@
 """Whoever comes back with the id of what it saw last is told all it missed, or everything; by any process."""
 
+from functools import partial
+
 import pytest
 
 from shared.contracts.frames import LineFrame, StockFrame, log_key, stock_channel
 from tests.notifier.conftest import EVENT, Neighbours, Notifier, Start, channel_of, fan, line, order, stock
+from tests.notifier.ear import Ear
 from tests.notifier.page import Page
 from tests.support.wait import wait_until
 
@@ -29,6 +32,10 @@ async def begun(notifier: Notifier) -> None:
     await notifier.show(stock(10, A=100, B=200, C=7, GA1=300))
 
 
+def _heard_more(ear: Ear, than: int) -> bool:
+    return len(ear.heard) > than
+
+
 async def every_cut(notifier: Notifier) -> list[Page]:
     """What a page knew after each frame of the sequence."""
     ear = await notifier.listen(token=fan(1))
@@ -37,7 +44,7 @@ async def every_cut(notifier: Notifier) -> list[Page]:
     for frame in FRAMES:
         heard = len(ear.heard)
         await notifier.show(frame)
-        await wait_until(lambda heard=heard: len(ear.heard) > heard, interval_s=0.001)
+        await wait_until(partial(_heard_more, ear, heard), interval_s=0.001)
         cuts.append(Page().hear(ear.heard))
     assert knows(cuts[-1]) == END
     await ear.close()

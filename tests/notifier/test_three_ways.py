@@ -4,16 +4,17 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import httpx
 import orjson
 import pytest
 from httpx_sse import ServerSentEvent, aconnect_sse
 
+from services.notifier import frames
 from services.notifier.connection import Message
 from services.notifier.metrics import ENDED, OPENED
 from services.notifier.stream import WAYS
-from services.notifier.topic import Topic
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, stock
 from tests.notifier.ear import Ear
 from tests.support.wait import wait_until
@@ -123,17 +124,17 @@ async def test_a_frame_is_encoded_once_for_all(notifier: Notifier, monkeypatch: 
     await wait_until(lambda: all(ear.last("sections") for ear in ears))
     composed: list[bytes] = []
     made: list[bytes] = []
-    compose, make = Topic._compose, Message.__init__
+    compose, make = frames.compose, Message.__init__
 
-    def counted(topic: Topic, names: object) -> bytes:
-        composed.append(compose(topic, names))
+    def counted(*said: Any) -> bytes:
+        composed.append(compose(*said))
         return composed[-1]
 
     def counted_too(message: Message, data: bytes) -> None:
         made.append(data)
         make(message, data)
 
-    monkeypatch.setattr(Topic, "_compose", counted)
+    monkeypatch.setattr(frames, "compose", counted)
     monkeypatch.setattr(Message, "__init__", counted_too)
     await notifier.show(line(11, 6))
     await wait_until(lambda: all(heard_line(ear, 6) for ear in ears))
