@@ -10,7 +10,6 @@ import os
 import re
 import select
 import socket
-import sys
 import time
 from array import array
 from collections import deque
@@ -140,7 +139,8 @@ def say(fact: dict[str, object]) -> None:
 
 
 def main() -> None:
-    listeners = Listeners(Order(**json.loads(sys.stdin.buffer.raw.readline())))  # unbuffered: epoll must see the rest
+    with open(0, "rb", buffering=0, closefd=False) as orders:  # nothing read ahead: epoll must see the rest
+        listeners = Listeners(Order(**json.loads(orders.readline())))
     say({"seconds": listeners.connect(), "lost": listeners.lost})
     listeners.serve()
 

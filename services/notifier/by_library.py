@@ -4,6 +4,7 @@ For streams that are few, and the reference the other ways are tested against.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from sse_starlette import EventSourceResponse
 
@@ -45,13 +46,17 @@ class ByLibrary(Connection):
     def hang_up(self) -> None:
         self._hang_up()
 
+    def taken(self) -> bytes:
+        """All that waits; nothing waits then."""
+        given, self._waiting, self._size_bytes = b"".join(self._waiting), [], 0
+        return given
+
     async def frames(self) -> AsyncIterator[bytes]:
         """What the library writes; it asks for more when the reader has taken what it was given."""
         while not self._ended or self._waiting:
             await self._wake.wait()
             self._wake.clear()
-            given, self._waiting, self._size_bytes = b"".join(self._waiting), [], 0
-            yield given
+            yield self.taken()
             if self.paused_since_s is not None:
                 self._hub.reads_again(self)
 
@@ -64,10 +69,12 @@ async def hold(opening: Opening) -> bool:
     response.raw_headers = list(HEADERS)
     opening.listen(connection)
     try:
-        await response(opening.scope, opening.receive, opening.send)
-    except (asyncio.CancelledError, Problem):  # the server stops, or the request's body never does
-        if connection.topic is not None:
-            written(opening.send, body(hub.retry(), more=False))
+        with suppress(asyncio.CancelledError, Problem):  # the server stops, or the request's body never does
+            await response(opening.scope, opening.receive, opening.send)
+        unsaid = connection.taken() + (hub.retry() if connection.topic is not None else b"")
+        if unsaid:  # the library was stopped before it could say so
+            with suppress(OSError, RuntimeError):
+                written(opening.send, body(unsaid, more=False))
     finally:
         hub.leave(connection)
     return False

@@ -44,7 +44,7 @@ class Opening:
 
     def hang_up(self) -> Callable[[], object]:
         """How to cut this reader off at once. With the transport in reach, bounds are set on what may wait for it."""
-        transport = getattr(self.cycle, "transport", None)
+        transport: Any = getattr(self.cycle, "transport", None)
         if not hasattr(transport, "abort"):  # by its verbs: uvloop's transports are no `asyncio.Transport`
             task = asyncio.current_task()
             assert task is not None

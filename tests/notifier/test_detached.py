@@ -12,7 +12,7 @@ import uvloop
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from services.notifier import detached
+from services.notifier import detached, portable
 from services.notifier.detached import Detached
 from services.notifier.hub import Hub
 from services.notifier.opening import Opening
@@ -53,22 +53,25 @@ def test_what_is_reached_for_is_there():
     assert {"transport", "disconnected", "scope"} <= set(cycle)
 
 
-def of_the_server() -> int:
-    return sum(isinstance(thing, HttpToolsProtocol | RequestResponseCycle) for thing in gc.get_objects())
+def kept_by(state: Any) -> list[object]:
+    """Protocols and requests of the server with this state."""
+    things = gc.get_objects()
+    protocols = [thing for thing in things if isinstance(thing, HttpToolsProtocol) and thing.server_state is state]
+    cycles = (thing for thing in things if isinstance(thing, RequestResponseCycle))
+    return [*protocols, *(cycle for cycle in cycles if cycle.default_headers is state.default_headers)]
 
 
 async def test_nothing_of_the_request_is_left_while_the_stream_goes_on(notifier: Notifier, caplog: Any):
     gc.collect()
     gc.disable()  # what refers to itself in a circle would stay
     try:
-        before = of_the_server()
         ears = [await notifier.listen(token=fan(n)) for n in range(5)]
         await wait_until(lambda: all(ear.last("sections") for ear in ears))
         state = notifier.serving.server.server_state
         await wait_until(lambda: not state.tasks)
         assert not state.connections
         assert all(isinstance(connection, Detached) for connection in notifier.room.hub)
-        await wait_until(lambda: of_the_server() == before)
+        await wait_until(lambda: kept_by(state) == [])
     finally:
         gc.enable()
     await notifier.show(line(11, 6))
@@ -125,7 +128,7 @@ def test_under_uvloop_a_reader_that_does_not_read_is_skipped_and_cut_off_too(way
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             scope[RECEIVE_KEY] = receive
-            hold = detached.hold if way is Detached else detached.portable.hold
+            hold = detached.hold if way is Detached else portable.hold
             await hold(Opening(hub, topic, scope, receive, send, lambda: found.append("left")))
 
         serving = await serve(app)

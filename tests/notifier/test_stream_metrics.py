@@ -2,10 +2,11 @@
 
 import asyncio
 import gc
+from functools import partial
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 from services.notifier import metrics
 from services.notifier.pulse import collections_timed
@@ -15,9 +16,9 @@ from tests.support.wait import wait_until
 
 GUIDE = Path(__file__).parents[2] / "docs" / "streams.md"
 NAMES = [
-    next(iter(metric.describe())).name + ("_total" if metric._type == "counter" else "")
+    metric._name + ("_total" if metric._type == "counter" else "")
     for metric in vars(metrics).values()
-    if hasattr(metric, "describe")
+    if isinstance(metric, Counter | Gauge | Histogram)
 ]
 
 
@@ -70,14 +71,14 @@ async def test_a_slow_reader_is_counted_as_paused_skipped_and_ended(start: Start
     moved = Moved(
         ("notifier_frames_skipped_total", {"kind": "event"}), ("notifier_streams_ended_total", {"why": "slow"})
     )
-    notifier = await start(window_ms=0, socket_buffer_bytes=8192, slow_reader_max_s=0.3, heartbeat_s=1)
+    notifier = await start(window_ms=0, socket_buffer_bytes=8192, slow_reader_max_s=1.0, heartbeat_s=1)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
     await wait_until(lambda: len(notifier.room.hub) == 2)
-    await flood(notifier, ear, range(1000, 1040))
+    await flood(notifier, ear, range(1000, 1012))
     assert value("notifier_streams_paused") == 1
     await wait_until(lambda: moved.by("notifier_streams_ended_total", why="slow") == 1)
-    assert moved.by("notifier_frames_skipped_total", kind="event") > 5
+    assert moved.by("notifier_frames_skipped_total", kind="event") > 2
     assert value("notifier_streams_paused") == 0
     sleeper.socket.close()
 
@@ -94,7 +95,7 @@ async def test_who_comes_back_is_counted_with_what_it_was_given(notifier: Notifi
     await wait_until(lambda: ear.last_id != began)
     for last_event_id in (began, ear.last_id or "", "1.77"):
         back = await notifier.listen(last_event_id=last_event_id)
-        await wait_until(lambda back=back: back.retries)
+        await wait_until(partial(getattr, back, "retries"))
     assert moved.by("notifier_reconnects_total") == 3
     assert moved.by("notifier_gaps_total") == 1
     assert moved.by("notifier_replays_total", kind="none") == 1
