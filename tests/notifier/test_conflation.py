@@ -6,13 +6,14 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.notifier import topic as topic_room
 from services.notifier.event_feed import EventFeed
 from services.notifier.feeds import Only
 from services.notifier.frame_ids import event_id_of, read_event_id
+from services.notifier.topic import Topic
 from shared.contracts.frames import line_channel, stock_channel
 from shared.contracts.room_options import RoomOptions, Updates
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, stock
@@ -101,11 +102,32 @@ STEPS = st.lists(
 )
 
 
+GONE_AND_BACK = [("stock", {"A": 2, "B": 1}), ("come", None), ("stock", {"A": 1, "B": 1})]
+AWAY_AND_BACK = [("away", True), ("frame", None), ("away", False), ("return", 0)]
+SECTION_GONE = [("stock", {"A": 1, "B": 1, "C": 1}), ("frame", None), ("stock", {"A": 1, "B": 1})]
+
+
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(STEPS, st.sampled_from(FILTERS))
+@example(GONE_AND_BACK, None)
+@example(AWAY_AND_BACK, None)
+@example(SECTION_GONE, None)
 def test_whoever_applies_deltas_knows_what_a_newcomer_is_given(steps: list[tuple[str, Any]], only: Only):
     """However frames, newcomers and those who return are mixed; sections may come and go."""
     asyncio.run(_mix(steps, only))
+
+
+class _Reader:
+    """A page, and what of its topic it has seen: the hub gives frames to those who have not."""
+
+    def __init__(self, topic: Topic, page: Page) -> None:
+        self.page = page.read(topic.replay((page.last_id or "").encode() or None)[1])
+        self.seen = topic.revision
+
+    def read(self, told: bytes, revision: int) -> None:
+        if self.seen < revision:
+            self.page.read(told)
+            self.seen = revision
 
 
 async def _mix(steps: list[tuple[str, Any]], only: Only) -> None:
@@ -114,8 +136,8 @@ async def _mix(steps: list[tuple[str, Any]], only: Only) -> None:
     feed.take(line_channel(EVENT), line(version, 0), exact=True)
     feed.take(stock_channel(EVENT), stock(version, A=1, B=1), exact=True)
     topic = feed.topic(only)
-    pages = [Page().read(topic.replay(None)[1])]
-    for verb, what in steps:
+    readers = [_Reader(topic, Page())]
+    for verb, what in [*steps, ("frame", None)]:
         version += 1
         if verb in {"stock", "asked"}:
             feed.take(stock_channel(EVENT), stock(version, **what), exact=verb == "stock")
@@ -124,17 +146,15 @@ async def _mix(steps: list[tuple[str, Any]], only: Only) -> None:
         elif verb == "away":
             feed.judge(away=what, now_s=0.0, stale_s=1e9)
         elif verb == "come":
-            pages.append(Page().read(topic.replay(None)[1]))
+            readers.append(_Reader(topic, Page()))
         elif verb == "return":
-            back = copy(pages[what % len(pages)])
-            pages.append(back.read(topic.replay((back.last_id or "").encode())[1]))
+            readers.append(_Reader(topic, copy(readers[what % len(readers)].page)))
         else:
             told = topic.take_frame()[0].data
-            pages = [page.read(told) for page in pages]
-    told = topic.take_frame()[0].data
-    newcomer = Page().read(topic.replay(None)[1])
-    for page in pages:
-        assert page.read(told).state == newcomer.state
+            for reader in readers:
+                reader.read(told, topic.revision)
+    newcomer = _Reader(topic, Page()).page
+    assert all(reader.page.state == newcomer.state for reader in readers)
 
 
 def test_ids_tell_what_was_seen_to_streams_with_the_same_filter_only():
