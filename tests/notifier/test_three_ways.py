@@ -17,6 +17,7 @@ from services.notifier.metrics import ENDED, OPENED
 from services.notifier.stream import WAYS
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, stock
 from tests.notifier.ear import Ear
+from tests.notifier.page import Page
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.parametrize("transport", WAYS)
@@ -61,6 +62,7 @@ async def test_an_independent_client_understands_it_and_resumes(notifier: Notifi
                 return event
         raise AssertionError(f"it ended without {name}")
 
+    await notifier.begin()
     async with aconnect_sse(client, "GET", PATH) as source:
         events = source.aiter_sse()
         first = await anext(events)
@@ -86,7 +88,7 @@ async def test_only_the_asked_sections_are_told(notifier: Notifier):
     assert [section["section_id"] for section in ear.last("sections")["sections"]] == ["A", "GA1"]
     await notifier.show(stock(11, A=100, B=7, GA1=300))
     await notifier.show(stock(12, A=100, B=7, GA1=8))
-    await wait_until(lambda: ear.last("sections")["sections"][1]["available_seats"] == 8)
+    await wait_until(lambda: Page().hear(ear.heard).available == {"A": 100, "GA1": 8})
     assert len(ear.all("sections")) == 2
     assert OPENED.labels(notifier.room.settings.transport)._value.get() >= 1
 
