@@ -5,14 +5,14 @@ import json
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.listeners import Order
 
-LINE_S, GOODBYE_S = 150.0, 5.0
+LINE_S, GOODBYE_S = 150.0, 30.0
 
 
 @dataclass
@@ -55,7 +55,8 @@ async def _process(order: Order) -> AsyncIterator[Process]:
             async with asyncio.timeout(GOODBYE_S):
                 await process.wait()
         except TimeoutError:  # it is still connecting
-            process.kill()
+            with suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
 
 

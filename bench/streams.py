@@ -118,7 +118,7 @@ async def listened(side: str, carrier: Carrier, size: int, frames: int, *, fresh
 
 
 async def tell_all(carrier: Carrier, listeners: Crowd, size: int, frames: int) -> list[dict[str, Any]]:
-    """So many frames, each when the last one has been heard by all, or is late."""
+    """So many frames, further apart the more listen. What is conflated because a side was late counts as missed."""
     for _ in range(frames):
         began_s = time.perf_counter()
         await carrier.tell(f"@{time.time_ns()}@")

@@ -150,9 +150,8 @@ class RequestShell:
             if not status:
                 await _send_problem(problems.InternalFault(), request_id, tagged)
         finally:
-            scope.pop(RECEIVE_KEY, None)  # it refers back to the request, which would wait for the collector
-            seconds = time.perf_counter() - started
-            self._measure(scope, status, seconds, request_id)
+            del scope[RECEIVE_KEY]  # it refers back to the request, which would wait for the collector
+            self._measure(scope, status, seconds := time.perf_counter() - started, request_id)
             if self._meter:
                 self._meter.ends(weighed, status, seconds)
 

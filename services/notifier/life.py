@@ -4,6 +4,7 @@ report: a silent reporter would mean that we have gone deaf.
 
 import asyncio
 import secrets
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -16,7 +17,7 @@ Place = tuple[str, int, int, int]
 
 
 def place_of(token: QueueToken) -> Place:
-    return (token.event_id, token.epoch, token.lane, token.join_seq)
+    return (sys.intern(token.event_id), token.epoch, token.lane, token.join_seq)
 
 
 class Life:
