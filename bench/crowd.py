@@ -15,6 +15,10 @@ from bench.listeners import Order
 LINE_S, GOODBYE_S = 150.0, 30.0
 
 
+class NotAllCame(Exception):
+    """Not everyone was let in within the time there is."""
+
+
 @dataclass
 class Crowd:
     """Connected listeners; `connect_s` is how long connecting took the slowest process."""
@@ -65,6 +69,6 @@ async def _line(process: Process) -> dict[str, Any]:
     async with asyncio.timeout(LINE_S):
         line = await process.stdout.readline()
     if not line:
-        raise RuntimeError("the listeners have ended")
+        raise NotAllCame
     said: dict[str, Any] = json.loads(line)
     return said

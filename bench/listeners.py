@@ -10,6 +10,7 @@ import os
 import re
 import select
 import socket
+import sys
 import time
 from array import array
 from collections import deque
@@ -21,7 +22,7 @@ from shared.settings import development_keys
 from shared.tokens import QueueToken, QueueTokens
 
 EVENT, STAMP = "arena", re.compile(rb"@(\d{19})@")
-CONNECTING_MAX, CONNECT_S = 200, 120.0
+CONNECTING_MAX, CONNECT_S = 200, 90.0
 SOURCES = 16  # addresses to connect from: each has ports of its own
 IP_BIND_ADDRESS_NO_PORT = 24
 UPGRADE = "upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -141,7 +142,10 @@ def say(fact: dict[str, object]) -> None:
 def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as orders:  # nothing read ahead: epoll must see the rest
         listeners = Listeners(Order(**json.loads(orders.readline())))
-    say({"seconds": listeners.connect(), "lost": listeners.lost})
+    try:
+        say({"seconds": listeners.connect(), "lost": listeners.lost})
+    except TimeoutError as late:
+        sys.exit(f"too slow: {late}")
     listeners.serve()
 
 
