@@ -13,20 +13,23 @@ import httpx
 import orjson
 import pytest
 
+from onsale.loopback import free_port
 from tests.support.engines import fast_place
 from tests.support.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
-FANS, NOTIFIERS = 12, 2
+FANS, NOTIFIERS, PORT = 12, 2, free_port()
 BACK_WITHIN_S = 5.0
 
 
 @pytest.fixture(scope="module")
 def several() -> Iterator[RunningSuite]:
     with tempfile.TemporaryDirectory(prefix="onsale-several-", dir=fast_place()) as folder:
-        os.environ |= {"NOTIFIER_RETRY_MS": "100"}
+        words = {"NOTIFIER_RETRY_MS": "100", "NOTIFIER_PORT": str(PORT)}
+        os.environ |= words
         running = RunningSuite(Path(folder) / "data", "--notifiers", str(NOTIFIERS)).start()
-        del os.environ["NOTIFIER_RETRY_MS"]
+        for name in words:
+            del os.environ[name]
         try:
             yield running.wait_until_ready()
         finally:
@@ -47,6 +50,12 @@ def notifiers(suite: RunningSuite) -> list[int]:
             if command[-4:-1] == [b"onsale", b"serve", b"notifier"] and parent == suite.process.pid:
                 mine.append(int(entry.name))
     return mine
+
+
+def listening() -> int:
+    """How many sockets listen on the notifiers' port."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{PORT:04X}") and row[3] == "0A" for row in rows)
 
 
 def _parent(process_id: int) -> int:
@@ -98,6 +107,7 @@ class Listener:
 async def test_a_killed_notifiers_fans_are_back_elsewhere_and_miss_no_final_state(several: RunningSuite):
     event_id = await several.open_event()
     assert len(notifiers(several)) == NOTIFIERS
+    await wait_until(lambda: listening() == NOTIFIERS, timeout_s=30)  # one is enough for the suite to be ready
     async with several.browser() as browser, asyncio.TaskGroup() as group:
         fans = [Fan(browser, event_id) for _ in range(FANS)]
         await asyncio.gather(*(fan.join() for fan in fans))
@@ -117,7 +127,7 @@ async def test_a_killed_notifiers_fans_are_back_elsewhere_and_miss_no_final_stat
         assert time.monotonic() - killed_s < BACK_WITHIN_S
         assert any(listener.beginnings > 1 for listener in listeners), "nobody listened to the one that was killed"
         assert any(listener.beginnings == 1 for listener in listeners), "everybody did"
-        await wait_until(lambda: len(set(notifiers(several)) - {victim}) == NOTIFIERS, timeout_s=15)
+        await wait_until(lambda: len(set(notifiers(several)) - {victim}) == NOTIFIERS == listening(), timeout_s=30)
         for task in tasks:
             task.cancel()
     assert "is started again" in several.said()
