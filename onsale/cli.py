@@ -94,6 +94,15 @@ def up(
     processes: Annotated[
         bool, typer.Option("--processes", help="One process per service instead of one in all.")
     ] = False,
+    notifiers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=64,
+            help="Run this many notifier processes on one port, each restarted if it ends. Limits on streams "
+            "(NOTIFIER_STREAMS_MAX and others) are per process. 0: one notifier, like the other services.",
+        ),
+    ] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     verbose: Annotated[bool, typer.Option("--verbose", help="A JSON line per request.")] = False,
 ) -> None:
@@ -112,6 +121,7 @@ def up(
         port=port,
         host=host,
         processes=processes,
+        notifiers=notifiers,
         say=lambda line: out.print(f"[dim]{line}[/]"),
     )
     _run(run(suite, started=lambda: _welcome(suite)))

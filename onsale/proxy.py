@@ -12,6 +12,8 @@ HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
 
+SAFE = frozenset({"GET", "HEAD"})
+
 
 class Proxy:
     """An ASGI app that is another one, elsewhere."""
@@ -27,15 +29,22 @@ class Proxy:
         if peer := scope.get("client"):
             headers.append((b"x-forwarded-for", peer[0].encode()))
         request = self._client.build_request(scope["method"], url, headers=headers, content=_body(receive))
-        try:
-            response = await self._client.send(request, stream=True)
-        except httpx.TransportError:
+        response = await self._sent(request)
+        if response is None and scope["method"] in SAFE:  # one of several behind this port may just have ended
+            response = await self._sent(self._client.build_request(scope["method"], url, headers=headers))
+        if response is None:
             await self._away(send)
             return
         try:
             await self._pass_back(response, receive, send)
         finally:
             await response.aclose()
+
+    async def _sent(self, request: httpx.Request) -> httpx.Response | None:
+        try:
+            return await self._client.send(request, stream=True)
+        except httpx.TransportError:
+            return None
 
     @staticmethod
     async def _pass_back(response: httpx.Response, receive: Receive, send: Send) -> None:

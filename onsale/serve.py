@@ -41,17 +41,20 @@ class GuestServer(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An app on an address."""
+    """An app on an address; if `shared`, other processes have sockets of their own there, and the kernel chooses."""
 
     app: ASGIApp
     host: str
     port: int
+    shared: bool = False
 
     def bind(self) -> socket.socket:
         """The listening socket; raises `EngineTrouble` when somebody else has the port."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self.shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             bound.bind((self.host, self.port))
         except OSError as taken:
@@ -78,7 +81,10 @@ def internal_listeners(apps: Mapping[Service, FastAPI]) -> list[Listener]:
 
 def public_listeners(apps: Mapping[Service, FastAPI]) -> list[Listener]:
     """What a load balancer asks."""
-    return [Listener(public(app), app.state.settings.host, app.state.settings.port) for app in apps.values()]
+    return [
+        Listener(public(app), settings.host, settings.port, shared=settings.share_port)
+        for app, settings in ((app, app.state.settings) for app in apps.values())
+    ]
 
 
 @asynccontextmanager

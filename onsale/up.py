@@ -23,6 +23,7 @@ from onsale.engines import RunningEngines, start_engines, write_engines_file
 from onsale.front import Front
 from onsale.loopback import HOST as LOOPBACK
 from onsale.loopback import free_port, start_on_free_port
+from onsale.notifiers import Notifiers
 from onsale.proxy import Proxy
 from onsale.serve import Listener
 from shared import migrate
@@ -44,6 +45,7 @@ class Suite:
     host: str = LOOPBACK
     port: int = 8000
     processes: bool = False
+    notifiers: int = 0
     say: Say = print
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     children: list[Child] = field(default_factory=list)
@@ -93,7 +95,7 @@ async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
         write_engines_file(suite.data_dir, engines.engines, sandbox_url, url=suite.url)
         environment = _environment(suite, engines, secrets, sandbox_url)
         suite.say("Starting the services …")
-        services = await (_processes if suite.processes else _one_process)(suite, stack, environment)
+        services = await _services(suite, stack, environment)
         front = Listener(Front(services, lambda: _not_ready(suite, services)), suite.host, suite.port)
         await stack.enter_async_context(serve.running({}, [front], []))
         suite.say("Applying event files …")
@@ -154,11 +156,27 @@ def _environment(suite: Suite, engines: RunningEngines, secrets: Mapping[str, st
     return settings | mine
 
 
-async def _one_process(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> dict[Service, ASGIApp]:
+async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> dict[Service, ASGIApp]:
+    here = [name for name in serve.START_ORDER if name != "notifier" or not suite.notifiers]
+    services = await (_processes if suite.processes else _one_process)(suite, stack, environment, here)
+    if suite.notifiers:
+        several = Notifiers(
+            suite.data_dir, {**suite.environ, **environment}, count=suite.notifiers, say=suite.say
+        )  # fmt: skip
+        stack.push_async_callback(several.stop)
+        services["notifier"] = Proxy(_client(stack), f"http://{LOOPBACK}:{environment['NOTIFIER_PORT']}")
+        await _wait_for_processes([*suite.children, *several.children], services)
+        await stack.enter_async_context(several.running())
+    return services
+
+
+async def _one_process(
+    suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
+) -> dict[Service, ASGIApp]:
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
-        apps = serve.create(SERVICES)
+        apps = serve.create(names)
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -166,7 +184,8 @@ async def _one_process(suite: Suite, stack: AsyncExitStack, environment: Mapping
     return {name: public(app) for name, app in apps.items()}
 
 
-async def _processes(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> dict[Service, ASGIApp]:
+def _client(stack: AsyncExitStack) -> httpx.AsyncClient:
+    """Asks services in other processes, for as long as the suite runs."""
     limits, jar = httpx.Limits(max_connections=None), CookieJar(DefaultCookiePolicy(allowed_domains=[]))
     client = httpx.AsyncClient(
         trust_env=False,
@@ -175,8 +194,15 @@ async def _processes(suite: Suite, stack: AsyncExitStack, environment: Mapping[s
         cookies=jar,  # takes none: one fan's cookie must never travel with another's request
     )
     stack.push_async_callback(client.aclose)
+    return client
+
+
+async def _processes(
+    suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
+) -> dict[Service, ASGIApp]:
+    client = _client(stack)
     proxies: dict[Service, ASGIApp] = {}
-    for service in serve.START_ORDER:
+    for service in names:
         child = Child.start(
             [sys.executable, "-P", "-m", "onsale", "serve", service],
             name=f"The {service} process",
@@ -188,14 +214,14 @@ async def _processes(suite: Suite, stack: AsyncExitStack, environment: Mapping[s
         suite.children.append(child)
         stack.push_async_callback(child.stop)
         proxies[service] = Proxy(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
-    await _wait_for_processes(suite, proxies)
+    await _wait_for_processes(suite.children, proxies)
     return proxies
 
 
-async def _wait_for_processes(suite: Suite, proxies: Mapping[Service, ASGIApp]) -> None:
+async def _wait_for_processes(children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:
     async with asyncio.timeout(PROCESS_READY_S):
         while await _failing(proxies):
-            for child in suite.children:
+            for child in children:
                 if child.returncode is not None:
                     raise EngineTrouble(f"{child.name} has ended: {child.last_words()} (more in {child.log_path})")
             await asyncio.sleep(0.1)

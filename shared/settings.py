@@ -24,6 +24,7 @@ from shared.tokens import Keyring
 from shared.user_settings import UserSettings
 
 DEVELOPMENT_KID = "dev"
+PubSubMode = Literal["auto", "plain", "sharded"]
 
 
 def development_keys(purpose: str) -> Keyring:
@@ -49,6 +50,10 @@ class ServiceSettings(UserSettings):
     host: str = Field("127.0.0.1", description="Address the public and internal listeners bind to.")
     port: int = Field(0, ge=0, le=65535, description="Public port; 0 takes a free one.")
     internal_port: int = Field(0, ge=0, le=65535, description="Port of the internal listener; 0 takes a free one.")
+    share_port: bool = Field(False, description="Other processes may listen on the public port too (SO_REUSEPORT).")
+    pubsub: PubSubMode = Field(
+        "auto", description="How frames of events are shown: plain, or also sharded; auto: sharded on a cluster."
+    )
     redis_url: str = Field("redis://127.0.0.1:6379/0", description="Redis 6.2 or newer, or Valkey.")
     postgres_url: str = Field(
         "postgresql+asyncpg://postgres@127.0.0.1:5432/onsale", description="PostgreSQL 15 or newer, asyncpg driver."

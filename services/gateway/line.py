@@ -141,6 +141,7 @@ class Line:
             "message": frame.message,
             "sale_starts_at": rfc3339(starts_ms) if starts_ms is not None else None,
             "server_time": rfc3339(at_ms),
+            "poll_after_ms": 2 * self._poll_min_ms,
         }
         if frame.throttled is not None:
             public["throttled"] = frame.throttled.model_dump()

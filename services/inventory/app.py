@@ -33,6 +33,7 @@ from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
 from shared.service import Checks, create_service
+from shared.showing import Showing
 from shared.tokens import PassReader, QueueTokens
 from shared.user_jwt import Users, signed_in
 from shared.user_places import UserPlaces
@@ -106,8 +107,9 @@ def _room(
         engine, gate, catalogue, ready_since_s=watcher.ready_since_s, interval_s=settings.reconcile_interval_s
     )
     returns = Returns(engine, gate)
+    board = Board(reading, gate, catalogue, Showing(cache, settings.pubsub))
     return Room(
-        settings, engine, reading, gate, catalogue, Board(reading, gate, catalogue), payments, watcher,
+        settings, engine, reading, gate, catalogue, board, payments, watcher,
         Sweeper(engine, gate, catalogue, payments, orders), reconciler, returns, TicketReturns(engine, gate, returns),
         Refunding(engine, returns, orders), admissions,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from services.inventory.stocktake import count_sections
 from shared.clock import now_ms
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, stock_channel
 from shared.redis import ENGINE_AWAY
+from shared.showing import Showing
 
 SHOW = load("show")
 HOLDING = text(
@@ -28,8 +29,8 @@ FRESH_S = 0.25
 class Board:
     """The latest frame of every event, and its loop."""
 
-    def __init__(self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue) -> None:
-        self._engine, self._gate, self._catalogue = engine, gate, catalogue
+    def __init__(self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue, showing: Showing) -> None:
+        self._engine, self._gate, self._catalogue, self._showing = engine, gate, catalogue, showing
         self._shown_at_s: dict[str, float] = {}
         self._seen: dict[str, tuple[float, StockFrame]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -40,8 +41,7 @@ class Board:
             due = time.monotonic() - self._shown_at_s.get(layout.event_id, 0.0) > FRAME_REPEAT_S * 0.8
             frame = await self._frame(layout, force=due, peek=False)
             if frame is not None:
-                channel = stock_channel(layout.event_id)
-                await self._gate.redis.publish(channel, frame.model_dump_json().encode())
+                await self._showing.show(stock_channel(layout.event_id), frame)
                 self._shown_at_s[layout.event_id] = time.monotonic()
 
     async def frame(self, layout: Layout) -> StockFrame:

@@ -38,16 +38,28 @@ class SectionsUpdates:
 
 
 class OrderUpdates:
-    """`GET /orders/{reference}/updates`: one order, for its owner."""
+    """`GET /orders/{reference}/updates`: one order, for who has its token, or for the user who made it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, room = _asked(scope)
         reference = _matching(_reference, request.path_params["reference"])
         token = require_credential(request, order_cookie(reference))
-        if read_order_token(room.settings.order_token_keys, token) != reference:
-            raise NotAllowed("This token opens another order.")
+        user = await _user_unless_opened(token, room, reference)
         stream = Stream(room, scope, receive, send, transport=room.settings.orders_transport)
-        await stream.serve(Listener(f"order/{reference}"), room.following.order(reference))
+        await stream.serve(Listener(f"order/{reference}"), room.following.order(reference, user=user))
+
+
+async def _user_unless_opened(token: str, room: Room, reference: str) -> str | None:
+    """Nothing if the token opens this order, else the signed-in holder, who must own it. Raises `NotAllowed` for the
+    token of another order, `BadCredential`.
+    """
+    try:
+        opens = read_order_token(room.settings.order_token_keys, token)
+    except BadCredential:
+        return (await room.users.read(token)).holder
+    if opens != reference:
+        raise NotAllowed("This token opens another order.")
+    return None
 
 
 def _asked(scope: Scope) -> tuple[Request, Room]:

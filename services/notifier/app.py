@@ -26,6 +26,7 @@ from shared.logs import data
 from shared.problems import Problem
 from shared.redis import Redis, connect
 from shared.service import Checks, create_service
+from shared.showing import Showing
 from shared.tokens import PassReader, QueueTokens
 from shared.user_jwt import Users, signed_in
 from shared.user_places import UserPlaces
@@ -70,6 +71,7 @@ def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neig
         settings,
         hub,
         redis,
+        Showing(redis, settings.pubsub),
         queue=queue,
         inventory=InventoryClient(neighbour("inventory", settings.inventory_url)),
         orders=OrdersClient(neighbour("orders", settings.orders_url)),

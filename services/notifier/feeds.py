@@ -1,19 +1,20 @@
 """Feeds: what is known of one event or one order, and the topics that tell it.
 
-A feed lives while somebody holds it and a little longer. It hears frames from the inbox; while they stay out it asks
-its neighbours instead and says so. A frame older than what is known is dropped.
+A feed lives while somebody holds it and a little longer. It hears frames from the inbox and finds those it missed in
+the log; while both stay out it asks its neighbours instead and says so. A frame older than what is known is dropped.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from services.notifier import frames
+from services.notifier.history import History
 from services.notifier.hub import Hub
-from services.notifier.metrics import STALE
+from services.notifier.metrics import MISSED, STALE
 from services.notifier.topic import Topic
-from shared.contracts.frames import Frame, LineFrame, OrderFrame, StockFrame, line_channel, order_channel, stock_channel
-from shared.contracts.inventory import InventoryClient
-from shared.contracts.queue import QueueClient
+from shared.clock import now_ms
+from shared.contracts.frames import Frame
 from shared.problems import NotFound, Problem, UnknownEvent
 
 Only = frozenset[str] | None
@@ -24,6 +25,7 @@ class Feed:
     """One thing that is told: frames by channel, topics by filter."""
 
     kind: str
+    asking_is_exact = False
 
     def __init__(self, hub: Hub, forms: Mapping[str, type[Frame]]) -> None:
         self.forms = forms
@@ -31,31 +33,81 @@ class Feed:
         self.frames: dict[str, Frame] = {}
         self.known = asyncio.Event()
         self.refused: Problem | None = None
-        self.degraded = False
+        self.degraded = self.lacks = False
         self.generation = -1
         self.asking: asyncio.Task[None] | None = None
         self.holders = 0
         self.idle_since_s = now_s = asyncio.get_running_loop().time()
         self.heard_s = dict.fromkeys(forms, now_s)
         self._hub = hub
+        self._histories = {channel: History() for channel in forms}
+        self._exact: set[str] = set()
+        self._last_shown: dict[str, int] = {}
 
     def hear(self, channel: str, payload: bytes) -> None:
-        """A message from Pub/Sub; raises `ValueError` if it is not a frame."""
-        self.take(channel, self.forms[channel].model_validate_json(payload))
+        """A message from Pub/Sub; `lacks` if one before it did not arrive. Raises `ValueError` if it is not a frame."""
+        frame = self.forms[channel].model_validate_json(payload)
+        last = self._last_shown.get(channel)
+        if last is not None and frame.after is not None and frame.after != last:
+            MISSED.inc()
+            self.lacks = True
+        self._last_shown[channel] = frame.version
+        self.take(channel, frame, exact=True)
         self.heard_s[channel] = asyncio.get_running_loop().time()
 
-    def take(self, channel: str, frame: Frame) -> None:
-        """The latest frame of this channel, unless a later one is known or this one tells of an engine not ready."""
+    def take(self, channel: str, frame: Frame, *, exact: bool) -> None:
+        """The latest frame of this channel, unless a later one is known or this one tells of an engine not ready;
+        `exact` if everybody knows the same state under its version.
+        """
         known = self.frames.get(channel)
-        if known is not None and (frame.epoch, frame.version) <= (known.epoch, known.version):
+        if known is not None and not _later(frame, known):
             STALE.inc()
             return
         if known is not None and not frame.ready:
             return
+        if known is not None and known.epoch != frame.epoch:
+            self._histories[channel] = History()
+        self._put(channel, frame, exact=exact and frame.ready)
+        self._note(self._histories[channel], channel)
+        self._show_all()
+
+    def refill(self, log: Mapping[str, Sequence[bytes]], *, fresh_s: float) -> bool:
+        """Takes in the frames that were shown lately. Says whether they reach up to now, for every channel: then
+        nothing was missed, and nobody need be asked. Raises `ValueError` if one is not a frame.
+        """
+        complete = False not in [self._relive(channel, payloads, fresh_s) for channel, payloads in log.items()]
+        self._show_all()
+        return complete
+
+    def _relive(self, channel: str, payloads: Sequence[bytes], fresh_s: float) -> bool:
+        """Goes through the states again, in order, those of the last epoch only."""
+        shown = [self.forms[channel].model_validate_json(payload) for payload in payloads]
+        states = sorted((frame for frame in shown if frame.ready), key=_age)
+        if not states:
+            return False
+        history, newest, known = History(), states[-1], self.frames.get(channel)
+        for frame in states:
+            if frame.epoch == newest.epoch:
+                history.note(frame.version, self._items(frame))
+        if known is None or _later(newest, known):
+            self._put(channel, newest, exact=True)
+        elif known.epoch == newest.epoch:
+            self._note(history, channel)
+        else:
+            return False
+        self._histories[channel] = history
+        self._last_shown[channel] = max(shown[-1].version, self._last_shown.get(channel, 0))
+        return now_ms() - newest.at_ms < fresh_s * 1000
+
+    def _put(self, channel: str, frame: Frame, *, exact: bool) -> None:
         self.frames[channel] = frame
+        (self._exact.add if exact else self._exact.discard)(channel)
         if len(self.frames) == len(self.forms):
             self.known.set()
-            self._show_all()
+
+    def _note(self, history: History, channel: str) -> None:
+        frame = self.frames[channel]
+        history.note(frame.version if channel in self._exact else None, self._items(frame))
 
     async def ask(self) -> None:
         """Asks the neighbours for every channel's frame. Raises what they answer when they answer badly."""
@@ -63,7 +115,7 @@ class Feed:
         answers = await asyncio.gather(*map(self._ask, channels), return_exceptions=True)
         for channel, answer in zip(channels, answers, strict=True):
             if isinstance(answer, Frame):
-                self.take(channel, answer)
+                self.take(channel, answer, exact=self.asking_is_exact)
         for answer in answers:
             if isinstance(answer, REFUSALS) and not self.known.is_set():
                 self.refused = answer
@@ -86,81 +138,43 @@ class Feed:
         """The topic with this filter, with its first snapshot."""
         topic = self.topics.get(only)
         if topic is None:
-            topic = self.topics[only] = Topic(self.kind, now_s=asyncio.get_running_loop().time())
+            now_s = asyncio.get_running_loop().time()
+            missed = partial(self._missed, only)
+            topic = self.topics[only] = Topic(self.kind, now_s=now_s, missed=missed)
             self._show(topic, only)
             topic.take_frame()
         return topic
 
     def _show_all(self) -> None:
+        if len(self.frames) < len(self.forms):
+            return
         for only, topic in self.topics.items():
             if self._show(topic, only):
                 self._hub.changed(topic)
 
-    def _silent(self, since_s: float) -> bool:
-        raise NotImplementedError
-
-    def _show(self, topic: Topic, only: Only) -> bool:
-        raise NotImplementedError
-
-    async def _ask(self, channel: str) -> Frame:
-        raise NotImplementedError
-
-
-class EventFeed(Feed):
-    """The line and the stock of one event."""
-
-    kind = "event"
-
-    def __init__(self, event_id: str, hub: Hub, *, queue: QueueClient, inventory: InventoryClient) -> None:
-        self._line, self._stock = line_channel(event_id), stock_channel(event_id)
-        self._ask_by: dict[str, Callable[[str], Awaitable[Frame]]] = {
-            self._line: queue.frame,
-            self._stock: inventory.stock,
-        }
-        self._event_id = event_id
-        super().__init__(hub, {self._line: LineFrame, self._stock: StockFrame})
-
-    def _silent(self, since_s: float) -> bool:
-        return min(self.heard_s.values()) < since_s
-
-    async def _ask(self, channel: str) -> Frame:
-        return await self._ask_by[channel](self._event_id)
-
-    def _show(self, topic: Topic, only: Only) -> bool:
-        line, stock = self.frames[self._line], self.frames[self._stock]
-        assert isinstance(line, LineFrame)
-        assert isinstance(stock, StockFrame)
-        topic.degraded = self.degraded
-        frame_id = frames.event_frame_id(line, stock)
-        line_news = topic.show("line", frames.line_fact(line, degraded=self.degraded), frame_id, at_ms=line.at_ms)
-        stock_news = topic.show(
-            "sections",
-            frames.sections_fact(stock, only, degraded=self.degraded),
-            frame_id,
-            at_ms=stock.at_ms,
-            body=lambda: frames.sections_body(stock, only, degraded=self.degraded),
-        )
-        return line_news or stock_news
-
-
-class OrderFeed(Feed):
-    """One order. Its frames are not repeated while nothing happens: silence is not absence here."""
-
-    kind = "order"
-
-    def __init__(self, reference: str, hub: Hub, *, read: Callable[[str], Awaitable[OrderFrame]]) -> None:
-        self._channel, self._read, self._reference = order_channel(reference), read, reference
-        super().__init__(hub, {self._channel: OrderFrame})
-
-    def _silent(self, since_s: float) -> bool:
+    def belongs_to(self, holder: str) -> bool:
+        """Whether this is that holder's own."""
         return False
 
-    async def _ask(self, channel: str) -> Frame:
-        return await self._read(self._reference)
+    def _silent(self, since_s: float) -> bool:
+        raise NotImplementedError
+
+    def _items(self, frame: Frame) -> Mapping[str, object]:
+        raise NotImplementedError
+
+    def _missed(self, only: Only, last_event_id: bytes) -> Mapping[str, set[str]] | None:
+        raise NotImplementedError
 
     def _show(self, topic: Topic, only: Only) -> bool:
-        frame = self.frames[self._channel]
-        assert isinstance(frame, OrderFrame)
-        topic.degraded = self.degraded
-        fact = frames.order_fact(frame, degraded=self.degraded)
-        return topic.show("order", fact, frames.order_frame_id(frame), at_ms=frame.at_ms)
+        raise NotImplementedError
+
+    async def _ask(self, channel: str) -> Frame:
+        raise NotImplementedError
+
+
+def _age(frame: Frame) -> tuple[int, int]:
+    return frame.epoch, frame.version
+
+
+def _later(frame: Frame, known: Frame) -> bool:
+    return _age(frame) > _age(known)

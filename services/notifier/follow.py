@@ -1,7 +1,8 @@
 """Which events and orders this process follows: a feed begins with its first listener and ends after its last.
 
-Whatever is not provably heard in full by Pub/Sub is asked for: a feed at its beginning, after the connection was lost
-and found, and, once a second, while it is away.
+Whatever is not provably heard in full by Pub/Sub is read from the log: at a feed's beginning, when a frame did not
+arrive, after the connection was lost and found. What the log does not know up to now is asked for; and once a second
+both are done while Pub/Sub is away.
 """
 
 import asyncio
@@ -9,22 +10,27 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from services.notifier.feeds import EventFeed, Feed, OrderFeed
+from services.notifier.event_feed import EventFeed
+from services.notifier.feeds import Feed
 from services.notifier.hub import Hub
 from services.notifier.inbox import Inbox
 from services.notifier.metrics import DEGRADED
+from services.notifier.order_feed import OrderFeed
 from services.notifier.settings import Settings
 from services.notifier.turnstile import TurnedAway
-from shared.contracts.frames import OrderFrame
+from shared.contracts.frames import OrderFrame, keeps_log
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import BATCH_MAX, OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.group_commit import GroupCommit
 from shared.logs import data
 from shared.problems import NotFound, Problem
-from shared.redis import Redis
+from shared.redis import Redis, RedisError
+from shared.showing import Showing
 
 log = logging.getLogger("onsale.notifier")
+FRESH_SHARE = 2 / 3
+NO_ORDER = "There is no order with this reference."
 
 
 class Following:
@@ -35,19 +41,20 @@ class Following:
         settings: Settings,
         hub: Hub,
         redis: Redis,
+        showing: Showing,
         *,
         queue: QueueClient,
         inventory: InventoryClient,
         orders: OrdersClient,
     ) -> None:
-        self._settings, self._hub = settings, hub
+        self._settings, self._hub, self._showing = settings, hub, showing
         self._queue, self._inventory, self._orders = queue, inventory, orders
         self._feeds: dict[tuple[str, str], Feed] = {}
         self._by_channel: dict[str, Feed] = {}
         self._reading: GroupCommit[str, OrderFrame] = GroupCommit(
             self._read, name="notifier.orders", batch_max=BATCH_MAX, waiting_max=settings.streams_max, in_flight_max=2
         )
-        self.inbox = Inbox(redis, self._hear)
+        self.inbox = Inbox(redis, self._hear, sharded=showing.sharded)
 
     @asynccontextmanager
     async def event(self, event_id: str) -> AsyncIterator[Feed]:
@@ -57,10 +64,14 @@ class Following:
             yield feed
 
     @asynccontextmanager
-    async def order(self, reference: str) -> AsyncIterator[Feed]:
-        """The feed of an order, alive at least for this long and known. Raises `NotFound`, `TurnedAway`."""
+    async def order(self, reference: str, *, user: str | None = None) -> AsyncIterator[Feed]:
+        """The feed of an order, alive at least for this long and known. Raises `NotFound`, also for a `user` who does
+        not own it, `TurnedAway`.
+        """
         make = lambda: OrderFeed(reference, self._hub, read=self._reading.submit)  # noqa: E731
         async with self._held("order", reference, make) as feed:
+            if user is not None and not feed.belongs_to(user):
+                raise NotFound(NO_ORDER)
             yield feed
 
     @asynccontextmanager
@@ -99,7 +110,7 @@ class Following:
                 continue
             must_ask = self._judge(feed)
             degraded += must_ask
-            if must_ask or not feed.known.is_set() or feed.generation != self.inbox.generation:
+            if must_ask or feed.lacks or not feed.known.is_set() or feed.generation != self.inbox.generation:
                 self._look(feed)
         DEGRADED.set(degraded)
 
@@ -130,8 +141,10 @@ class Following:
     async def _ask(self, feed: Feed) -> None:
         """Subscribes first and asks then: what happens in between is heard."""
         generation = await self.inbox.follow(*feed.forms)
+        feed.lacks = False
         try:
-            await feed.ask()
+            if not await self._found_in_log(feed):
+                await feed.ask()
         except Problem as problem:
             log.info("feed.unanswered", extra=data(kind=feed.kind, problem=problem.slug))
         except Exception:
@@ -139,18 +152,32 @@ class Following:
         else:
             feed.generation = generation
 
+    async def _found_in_log(self, feed: Feed) -> bool:
+        """Whether the log brought this feed up to now, and with it every state it may have missed."""
+        channels = [channel for channel in feed.forms if keeps_log(channel)]
+        if not channels:
+            return False
+        try:
+            log_of = await self._showing.log(channels)
+            return feed.refill(log_of, fresh_s=self._settings.stale_s * FRESH_SHARE)
+        except (RedisError, OSError, ValueError) as away:
+            log.info("log.unread", extra=data(kind=feed.kind, error=type(away).__name__))
+            return False
+
     def _hear(self, channel: str, payload: bytes) -> None:
         feed = self._by_channel.get(channel)
         if feed is None:
             return
         try:
             feed.hear(channel, payload)
+            if feed.lacks:
+                self._look(feed)
         except ValueError:
             log.exception("frame.unreadable", extra=data(kind=feed.kind))
 
     async def _read(self, references: list[str]) -> list[OrderFrame | BaseException]:
         answer = await self._orders.read(references)
-        return [frame or NotFound("There is no order with this reference.") for frame in answer.orders]
+        return [frame or NotFound(NO_ORDER) for frame in answer.orders]
 
     async def close(self) -> None:
         """Stops asking."""

@@ -1,10 +1,10 @@
 """Frames as bytes: what an event stream says about a line, its sections or an order, encoded once for all listeners.
 
-A fact is compared without its times, so that a repeated frame that says nothing new is not sent again.
+What is compared is without times, so that a repeated frame that says nothing new is not sent again.
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable
 from typing import Any
 
 import orjson
@@ -13,7 +13,6 @@ from shared.clock import now_ms, rfc3339
 from shared.contracts.frames import LineFrame, OrderFrame, StockFrame
 
 HEARTBEAT = b":\n\n"
-VERSION_DIGITS = 13
 INTERRUPTED = "Live updates are interrupted. Numbers here may be a few seconds old."
 RESTORED = "Live updates are back."
 
@@ -37,14 +36,13 @@ def line_fact(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
     return fact | ({"lanes": lanes} if lanes else {}) | ({"degraded": True} if degraded else {})
 
 
-def sections_fact(frame: StockFrame, only: frozenset[str] | None, *, degraded: bool) -> Sequence[object]:
-    """What `sections` says, without its times."""
-    counts = [(s.section_id, s.available, s.held) for s in frame.sections if only is None or s.section_id in only]
-    return (counts, degraded)
+def section_items(frame: StockFrame) -> dict[str, object]:
+    """What is known of each section, without its times."""
+    return {section.section_id: (section.available, section.held) for section in frame.sections}
 
 
-def sections_body(frame: StockFrame, only: frozenset[str] | None, *, degraded: bool) -> dict[str, Any]:
-    """Body of `sections`; with `only` those sections and no others."""
+def sections_body(frame: StockFrame, names: Container[str], *, delta: bool, degraded: bool) -> dict[str, Any]:
+    """Body of `sections`: the named ones. A delta is laid over what is known, anything else replaces it."""
     sections = [
         {
             "section_id": section.section_id,
@@ -53,10 +51,10 @@ def sections_body(frame: StockFrame, only: frozenset[str] | None, *, degraded: b
             "timestamp": rfc3339(section.at_ms),
         }
         for section in frame.sections
-        if only is None or section.section_id in only
+        if section.section_id in names
     ]
     body: dict[str, Any] = {"sections": sections, "timestamp": rfc3339(frame.at_ms)}
-    return body | ({"degraded": True} if degraded else {})
+    return body | ({"delta": True} if delta else {}) | ({"degraded": True} if degraded else {})
 
 
 def order_fact(frame: OrderFrame, *, degraded: bool) -> dict[str, Any]:
@@ -68,17 +66,6 @@ def notice(*, interrupted: bool) -> bytes:
     """Data of `notice`: an interruption, or its end."""
     kind, message = ("interrupted", INTERRUPTED) if interrupted else ("restored", RESTORED)
     return orjson.dumps({"kind": kind, "message": message, "timestamp": rfc3339(now_ms())})
-
-
-def event_frame_id(line: LineFrame, stock: StockFrame) -> bytes:
-    """`<epoch>.<version>` of an event's state: the line's version and the stock's side by side, so that two processes
-    that have heard different halves never give their states the same id.
-    """
-    return b"%d.%d" % (line.epoch, line.version * 10**VERSION_DIGITS + stock.version)
-
-
-def order_frame_id(frame: OrderFrame) -> bytes:
-    return b"%d.%d" % (frame.epoch, frame.version)
 
 
 def compose(events: Iterable[tuple[str, bytes]], frame_id: bytes | None) -> bytes:

@@ -1,7 +1,8 @@
 """The hub: one frame, many sockets. A connection costs one small object here: no task, no queue and no timer.
 
-Updates are conflated per topic: the first at once, then at most one frame a window, and the latest wins. A reader that
-does not read is skipped, later given the current snapshot or cut off, and never delays another.
+Updates are conflated per topic: the first at once, then at most one frame a window, of what differs from the last one;
+the latest wins. A reader that does not read is skipped, later given the current snapshot or cut off, and never delays
+another.
 """
 
 import asyncio
@@ -70,9 +71,9 @@ class Hub:
         if last_event_id is not None:
             RECONNECTS.inc()
             GAPS.inc(kind == "snapshot")
-        connection.seen = topic.revision
         connection.ends_s = _now_s() + self.settings.stream_max_age_s * random.uniform(0.5, 1.5)  # noqa: S311
-        self.write(connection, Message(self.retry() + head))
+        if self.write(connection, Message(self.retry() + head)):
+            connection.seen = topic.revision
 
     def leave(self, connection: Connection, *, why: str = "left") -> None:
         """The connection is gone; saying so twice is saying it once."""
@@ -100,7 +101,8 @@ class Hub:
         if topic in self._changed:
             CONFLATED.labels(topic.kind).inc()
             return
-        topic.due_s = topic.written_s + self.settings.window_ms / 1000
+        window_ms = self.settings.window_ms if topic.window_ms is None else topic.window_ms
+        topic.due_s = topic.written_s + window_ms / 1000
         self._changed.add(topic)
         self._wake.set()
 
@@ -123,6 +125,8 @@ class Hub:
         """The same bytes to everyone who has not seen them, starting somewhere else each time."""
         revision, listeners = topic.revision, _rotated(topic.connections)
         message, happened_ms = topic.take_frame()
+        if not message.data:  # it changed, and changed back
+            return
         topic.written_s, began_s = _now_s(), time.perf_counter()
         for at in range(0, len(listeners), SLICE):
             if at:

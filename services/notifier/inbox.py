@@ -1,18 +1,19 @@
 """The inbox: frames from Pub/Sub, of those channels only that somebody here listens to.
 
-So the engine is the routing table: a process hears nothing of events it has no listeners for. One connection; when it
-breaks, `connected` turns false, and `generation` tells a later connection from an earlier: what was shown in between
-was missed.
+So the engine is the routing table: a process hears nothing of events it has no listeners for. Where frames are shown
+in shards, channels of events are subscribed to there. One connection; when it breaks, `connected` turns false, and
+`generation` tells a later connection from an earlier: what was shown in between was missed.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from shared.contracts.frames import keeps_log
 from shared.logs import data
-from shared.redis import ENGINE_AWAY, Redis
+from shared.redis import ENGINE_AWAY, Redis, RedisError
 
 log = logging.getLogger("onsale.notifier")
 RECONNECT_S = 0.25
@@ -24,9 +25,12 @@ SILENT_PING_S, SILENT_MAX_S = 5.0, 10.0
 class Inbox:
     """`follow` and `unfollow` channels; each message on one of them goes to `hear(channel, payload)`."""
 
-    def __init__(self, redis: Redis, hear: Callable[[str, bytes], None]) -> None:
+    def __init__(
+        self, redis: Redis, hear: Callable[[str, bytes], None], *, sharded: Callable[[], Awaitable[bool]]
+    ) -> None:
         self._redis = redis
         self._hear = hear
+        self._ask_whether_sharded, self._sharded = sharded, False
         self._confirmed: dict[str, asyncio.Event] = {}
         self._pubsub: Any = None
         self._heard_s = 0.0
@@ -50,7 +54,7 @@ class Inbox:
         generation = self.generation
         try:
             if new:
-                await self._pubsub.subscribe(*new)
+                await self._subscribe(self._pubsub, new)
             async with asyncio.timeout(CONFIRM_S):
                 for channel in channels:
                     await self._confirmed[channel].wait()
@@ -64,26 +68,47 @@ class Inbox:
             self._confirmed.pop(channel, None)
         if self._pubsub is not None:
             with suppress(*ENGINE_AWAY):  # the reader notices by itself
-                await self._pubsub.unsubscribe(*channels)
+                plain, shards = self._apart(channels)
+                if plain:
+                    await self._pubsub.unsubscribe(*plain)
+                if shards:
+                    await self._pubsub.sunsubscribe(*shards)
 
     async def listen(self) -> None:
         """Reads until the connection breaks, then pauses; whoever keeps this running calls it again."""
         try:
             async with self._redis.pubsub() as pubsub:
                 await pubsub.connect()
+                self._sharded = await self._ask_whether_sharded()
                 self._heard_s = asyncio.get_running_loop().time()
+                known = list(self._confirmed)
+                if known:  # only who may subscribe is connected
+                    await self._subscribe(pubsub, known)
+                    await self._read(pubsub)
                 self._pubsub, self.generation = pubsub, self.generation + 1
-                if self._confirmed:
-                    await pubsub.subscribe(*self._confirmed)
+                if new := [channel for channel in self._confirmed if channel not in known]:
+                    await self._subscribe(pubsub, new)
                 while True:
                     await self._read(pubsub)
-        except ENGINE_AWAY as away:
+        except (*ENGINE_AWAY, RedisError) as away:
             log.warning("pubsub.away", extra=data(error=type(away).__name__, words=str(away)))
         finally:
             self._pubsub = None
             for confirmed in self._confirmed.values():
                 confirmed.clear()
         await asyncio.sleep(RECONNECT_S)
+
+    def _apart(self, channels: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Those to be heard the plain way, and those in shards."""
+        shards = [channel for channel in channels if self._sharded and keeps_log(channel)]
+        return [channel for channel in channels if channel not in shards], shards
+
+    async def _subscribe(self, pubsub: Any, channels: Iterable[str]) -> None:
+        plain, shards = self._apart(channels)
+        if plain:
+            await pubsub.subscribe(*plain)
+        if shards:
+            await pubsub.ssubscribe(*shards)
 
     async def _read(self, pubsub: Any) -> None:
         message = await pubsub.get_message(timeout=READ_S)
@@ -93,12 +118,12 @@ class Inbox:
             return
         self._heard_s = now_s
         kind, channel = message["type"], (message["channel"] or b"").decode()
-        if kind == "message":
+        if kind in {"message", "smessage"}:
             self._hear(channel, message["data"])
-        elif kind == "subscribe" and channel in self._confirmed:
+        elif kind in {"subscribe", "ssubscribe"} and channel in self._confirmed:
             self._confirmed[channel].set()
-        elif kind == "unsubscribe" and channel in self._confirmed:
-            await pubsub.subscribe(channel)  # somebody came while the last was leaving
+        elif kind in {"unsubscribe", "sunsubscribe"} and channel in self._confirmed:
+            await self._subscribe(pubsub, [channel])  # somebody came while the last was leaving
 
     async def _wonder(self, pubsub: Any, silent_s: float) -> None:
         """A connection whose other end vanished looks like one on which nothing happens: ask."""

@@ -38,4 +38,7 @@ GC_PAUSE = Histogram(
     buckets=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0),
 )
 STALE = Counter("notifier_frames_stale_total", "Frames from Pub/Sub or a neighbour older than what was known.")
+MISSED = Counter(
+    "notifier_frames_missed_total", "Frames of which Pub/Sub brought a successor but not the frame itself."
+)
 DEGRADED = Gauge("notifier_feeds_degraded", "Events and orders followed by asking, as their channel is away.")

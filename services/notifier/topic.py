@@ -1,53 +1,52 @@
 """A topic: the latest state of one thing as every listener of it hears it, and who these are."""
 
-from collections.abc import Callable
-from typing import Any
-
-import orjson
+import time
+from collections.abc import Callable, Mapping
 
 from services.notifier import frames
 from services.notifier.connection import Connection, Message
+from services.notifier.part import Part, Tell
 from shared.clock import now_ms
 
-GIVEN_OUT_MAX = 64
+Missed = Callable[[bytes], Mapping[str, set[str]] | None]
+WHOLE_EVERY_S = 30.0
 
 
 class Topic:
     """`parts` is the state, event name by event name. `revision` rises with every change of it; a frame brings whoever
-    has seen the revision before it up to its own.
+    has seen the revision before it up to its own. `missed(id)` says which items changed since that id, if provable.
     """
 
-    def __init__(self, kind: str, *, now_s: float) -> None:
+    def __init__(self, kind: str, *, now_s: float, missed: Missed = lambda _: None) -> None:
         self.kind = kind
         self.connections: list[Connection] = []
         self.revision = 0
         self.frame_id = b""
         self.degraded = False
+        self.window_ms: int | None = None
         self.due_s = self.written_s = 0.0
         self.empty_since_s = now_s
-        self._parts: dict[str, tuple[object, bytes]] = {}
-        self._revised: dict[str, int] = {}
-        self._given_out: dict[bytes, int] = {}
-        self._changed: set[str] = set()
+        self._missed = missed
+        self._parts: dict[str, Part] = {}
         self._changed_at_ms: int | None = None
         self._notices: list[bytes] = []
         self._snapshot: Message | None = None
+        self._whole_s = time.monotonic()
 
-    def show(
-        self, name: str, fact: object, frame_id: bytes, *, at_ms: int, body: Callable[[], object] | None = None
-    ) -> bool:
-        """Takes in the latest `fact`, as `body` tells it; says whether it is news."""
-        known = self._parts.get(name)
-        if known is not None and known[0] == fact:
+    def show(self, name: str, items: Mapping[str, object], tell: Tell, *, at_ms: int) -> bool:
+        """Takes in the latest of one part; says whether it is news."""
+        part = self._parts.setdefault(name, Part())
+        if not part.show(items, tell):
             return False
-        self._parts[name] = (fact, orjson.dumps(fact if body is None else body()))
-        self._changed.add(name)
         self._changed_at_ms = min(at_ms, self._changed_at_ms or at_ms)
-        self.frame_id = frame_id
         self.revision += 1
-        self._revised[name] = self.revision
         self._snapshot = None
         return True
+
+    def identify(self, frame_id: bytes) -> None:
+        """The id of the state as it is now."""
+        if frame_id != self.frame_id:
+            self.frame_id, self._snapshot = frame_id, None
 
     def tell(self, notice: bytes) -> None:
         """Something for those who listen now, said once."""
@@ -56,40 +55,42 @@ class Topic:
 
     def snapshot(self) -> Message:
         """Everything, for newcomers and for those who have fallen behind."""
-        self._remember()
         if self._snapshot is None:
-            self._snapshot = Message(self._compose(self._parts))
+            whole = [(name, part.whole()) for name, part in self._parts.items()]
+            self._snapshot = Message(frames.compose(whole, self.frame_id))
+        self._give()
         return self._snapshot
 
     def replay(self, last_event_id: bytes | None) -> tuple[str, bytes]:
-        """What brings a newcomer who has heard `last_event_id` to the present, and what kind of answer that is: a delta
-        is every part that changed since this id was first given out, so that nothing can be missing from it.
+        """What somebody lacks who has heard up to this id: nothing, provably all that changed, or everything; and
+        which of these it is.
         """
-        self._remember()
-        since = None if last_event_id is None or self.degraded else self._given_out.get(last_event_id)
-        if since is None:
+        missed = None if last_event_id is None or self.degraded else self._missed(last_event_id)
+        if missed is None:
             return "snapshot", self.snapshot().data
-        missed = [name for name in self._parts if self._revised[name] > since]
-        return ("delta", self._compose(missed)) if missed else ("none", b"")
+        self._give()
+        told = [(name, self._parts[name].tell(names)) for name, names in missed.items() if names]
+        return ("delta", frames.compose(told, self.frame_id)) if told else ("none", b"")
 
-    def _remember(self) -> None:
-        self._given_out.setdefault(self.frame_id, self.revision)
-        if len(self._given_out) > GIVEN_OUT_MAX:
-            del self._given_out[next(iter(self._given_out))]
+    def _give(self) -> None:
+        for part in self._parts.values():
+            part.give()
 
     def take_frame(self) -> tuple[Message, int]:
-        """What changed since the last frame, and when (ms since the epoch) the oldest of it happened."""
-        events = [("notice", notice) for notice in self._notices]
-        data = frames.compose(events, None) if events else b""
-        changed = [name for name in self._parts if name in self._changed]
-        data += self._compose(changed) if changed else b""
+        """What changed since the last frame, and when (ms since the epoch) the oldest of it happened. Now and then
+        everything, so that whoever went wrong does not stay so; nothing if all that changed has changed back.
+        """
+        data = b"".join(frames.compose([("notice", notice)], None) for notice in self._notices)
+        told = [(name, said) for name, part in self._parts.items() if (said := part.take()) is not None]
         happened_ms = self._changed_at_ms or now_ms()
-        self._remember()
-        self._notices, self._changed, self._changed_at_ms = [], set(), None
+        self._notices, self._changed_at_ms = [], None
+        now_s = time.monotonic()
+        if told and now_s - self._whole_s >= WHOLE_EVERY_S:
+            self._whole_s = now_s
+            data += self.snapshot().data
+        elif told:
+            data += frames.compose(told, self.frame_id)
         return Message(data), happened_ms
-
-    def _compose(self, names: Any) -> bytes:
-        return frames.compose([(name, self._parts[name][1]) for name in names], self.frame_id)
 
     def add(self, connection: Connection) -> None:
         connection.topic, connection.index = self, len(self.connections)

@@ -83,6 +83,7 @@ def frame(order: Order) -> OrderFrame:
         ready=True,
         at_ms=order.now_ms,
         reference=order.reference,
+        holder=order.principal.partition(":")[2],
         status=order.status,
         body=body(order),
     )

@@ -36,6 +36,7 @@ from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.outbox import Relay
 from shared.service import create_service
+from shared.showing import Showing
 
 RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S = 5.0, 0.2, 0.5, 3600.0, 1.0
 
@@ -91,7 +92,7 @@ def build(
     """Ties everything to its handles; starts nothing."""
     rooms = Rooms(engine)
     line = Line(client, rooms.draw, clock_offset_ms=settings.clock_offset_ms)
-    frames, life = Frames(client), Life(client, line, rooms)
+    frames, life = Frames(Showing(client, settings.pubsub)), Life(client, line, rooms)
     sessions = Sessions(engine, line, inventory, Revocations(client))
     recovery = Recovery(engine, line, rooms, ramp=settings.ramp_after_loss)
     board = StockBoard(client, inventory)

@@ -8,7 +8,7 @@ from services.queue.pace import Pace
 from services.queue.room import Room
 from shared.clock import now_ms
 from shared.contracts.frames import FRAME_REPEAT_S, LaneHead, LineFrame, Throttled, line_channel
-from shared.redis import Redis
+from shared.showing import Showing
 
 CALLING = frozenset({"open", "draining"})
 
@@ -16,8 +16,8 @@ CALLING = frozenset({"open", "draining"})
 class Frames:
     """Remembers each room's last frame and shows it: on change at once, unchanged every 5 s."""
 
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
+    def __init__(self, showing: Showing) -> None:
+        self._showing = showing
         self._shown: dict[str, tuple[float, LineFrame]] = {}
         self._paces: dict[str, Pace] = {}
         self.throttles: Mapping[str, Throttled] = {}
@@ -91,8 +91,8 @@ class Frames:
         shown_s, shown = self._shown.get(frame.event_id, (0.0, None))
         if shown is not None and _same(shown, frame) and now_s - shown_s < FRAME_REPEAT_S - 1:
             return
+        await self._showing.show(line_channel(frame.event_id), frame)
         self._shown[frame.event_id] = (now_s, frame)
-        await self._redis.publish(line_channel(frame.event_id), frame.model_dump_json())
 
 
 def _same(one: LineFrame, other: LineFrame) -> bool:

@@ -1,7 +1,8 @@
 """Frames: the latest state of one thing, shown on Pub/Sub, repeated at least every 5 s, so that losing one is harmless.
 
 `version` is `max(last + 1, engine time in ms)`: it rises across a loss of the engine. Nothing irreversible is decided
-from a frame alone; what depends on a frame that is stale or not ready pauses.
+from a frame alone; what depends on a frame that is stale or not ready pauses. An event's latest frames are also kept in
+a short log per channel (`shared/showing.py`), so that whoever missed one can make it good.
 """
 
 from typing import Any, Literal
@@ -28,6 +29,16 @@ def order_channel(reference: str) -> str:
     return f"show:{{{reference}}}:order"
 
 
+def log_key(channel: str) -> str:
+    """Where the latest frames of a channel are kept; in the channel's own slot of a cluster."""
+    return f"{channel}:log"
+
+
+def keeps_log(channel: str) -> bool:
+    """Lines and stocks are kept; an order's exact state can be asked for at any time."""
+    return not channel.endswith(":order")
+
+
 def revoked_channel(event_id: str) -> str:
     return f"show:{{{event_id}}}:revoked"
 
@@ -44,7 +55,7 @@ LOAD_CHANNELS = "show:load:*"
 
 
 class Frame(BaseModel):
-    """What every frame carries."""
+    """What every frame carries. `after` is the version that was shown before it on its channel, as the log saw it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,6 +64,7 @@ class Frame(BaseModel):
     version: int
     ready: bool
     at_ms: int
+    after: int | None = None
 
 
 class LaneHead(BaseModel):
@@ -140,9 +152,10 @@ class StockFrame(Frame):
 
 
 class OrderFrame(Frame):
-    """The latest state of one order; `body` is what `GET /orders/{reference}` answers."""
+    """The latest state of one order, and whose it is; `body` is what `GET /orders/{reference}` answers."""
 
     reference: str
+    holder: str | None = None
     status: str
     body: dict[str, Any]
 

@@ -108,6 +108,12 @@ class LotteryRules(Body):
         return self
 
 
+class Updates(Body):
+    """How often a browser hears of this event: one frame in this time at most, the first at once."""
+
+    window_ms: int | None = Field(None, ge=0, le=10_000, description="null: as the notifier is set, 250.")
+
+
 class RoomOptions(Body):
     """Every part is optional and has defaults that change nothing."""
 
@@ -118,3 +124,4 @@ class RoomOptions(Body):
     lanes: Lanes = (GENERAL,)
     pace: PacePart = PacePart()
     lottery: LotteryRules | None = None
+    updates: Updates = Updates()

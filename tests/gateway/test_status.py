@@ -220,6 +220,7 @@ async def test_the_line_as_everybody_sees_it(fan, queue, show):
     answer = await fan.get(PATH)
     body = answer.json()
     assert body.pop("server_time").endswith("Z")
+    assert body.pop("poll_after_ms") > 0
     assert body == {"state": "open", "epoch": 1, "head_seq": 2, "tail_seq": 3, "rate_per_s": 10.0, "live_ratio": 1.0,
                     "message": None, "sale_starts_at": None}  # fmt: skip
     assert answer.headers["cache-control"] == "public, max-age=1"

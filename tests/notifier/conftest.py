@@ -23,6 +23,7 @@ from shared.contracts.frames import (
     SectionCounts,
     StockFrame,
     line_channel,
+    log_key,
     order_channel,
     stock_channel,
 )
@@ -32,7 +33,8 @@ from shared.contracts.queue import HoldersAnswer, HoldersQuestion, LifeAnswer, L
 from shared.order_tokens import sign_order_token
 from shared.problems import Unavailable, UnknownEvent
 from shared.service import create_service, drain, internal, public
-from shared.settings import ServiceSettings, development_keys
+from shared.settings import PubSubMode, ServiceSettings, development_keys
+from shared.showing import SHOW, Showing
 from shared.tokens import Pass, QueueToken, QueueTokens, sign_pass
 from tests.notifier.ear import Ear
 from tests.support.wait import wait_until
@@ -93,9 +95,9 @@ def stock(version: int, **available: int) -> StockFrame:
     return StockFrame(event_id=EVENT, epoch=1, version=version, ready=True, at_ms=now_ms(), sections=sections)
 
 
-def order(version: int, status: str, reference: str = REFERENCE) -> OrderFrame:
+def order(version: int, status: str, reference: str = REFERENCE, *, holder: str = "holder-0-1") -> OrderFrame:
     return OrderFrame(event_id=EVENT, epoch=1, version=version, ready=True, at_ms=now_ms(), reference=reference,
-                      status=status, body={"reference": reference, "status": status})  # fmt: skip
+                      holder=holder, status=status, body={"reference": reference, "status": status})  # fmt: skip
 
 
 def elsewhere(app: ASGIApp) -> ASGIApp:
@@ -231,6 +233,7 @@ async def cable(redis_url: str) -> AsyncIterator[Cable]:
 class Notifier:
     def __init__(self, app: FastAPI, serving: Serving, redis: Any) -> None:
         self.app, self.serving, self.redis = app, serving, redis
+        self.pubsub: PubSubMode = app.state.room.settings.pubsub
         self.ears: list[Ear] = []
         self.lifespan = contextlib.AsyncExitStack()
 
@@ -259,14 +262,26 @@ class Notifier:
     async def show(self, frame: LineFrame | StockFrame | OrderFrame) -> int:
         """Publishes a frame as its owner would; answers how many processes heard it."""
         if isinstance(frame, OrderFrame):
-            channel = order_channel(frame.reference)
-        else:
-            channel = (line_channel if isinstance(frame, LineFrame) else stock_channel)(frame.event_id)
-        heard: int = await self.redis.publish(channel, frame.model_dump_json())
-        return heard
+            heard: int = await self.redis.publish(order_channel(frame.reference), frame.model_dump_json())
+            return heard
+        return await Showing(self.redis, self.pubsub).show(channel_of(frame), frame)
+
+    async def begin(self) -> None:
+        """Shows what the neighbours would answer: a state that everybody knows, and that can be continued from."""
+        await self.show(line(10, 5))
+        await self.show(stock(10, A=100, B=200, GA1=300))
+
+    async def lose(self, frame: LineFrame | StockFrame) -> None:
+        """Shows a frame that nobody hears: it is in the log, as when Pub/Sub lost it on the way."""
+        channel = channel_of(frame)
+        await SHOW(
+            self.redis, log=log_key(channel), channel=f"{channel}:lost", version=frame.version,
+            frame=frame.model_dump_json(exclude={"after"}), kept_max=64, kept_s=60, sharded=0,
+        )  # fmt: skip
 
     async def channels(self) -> set[str]:
-        return {channel.decode() for channel in await self.redis.pubsub_channels("show:*")}
+        command = "SHARDCHANNELS" if self.pubsub == "sharded" else "CHANNELS"
+        return {channel.decode() for channel in await self.redis.execute_command(f"PUBSUB {command}", "show:*")}
 
     async def drain(self) -> None:
         await drain(self.app)
@@ -274,6 +289,10 @@ class Notifier:
     async def end(self) -> None:
         """The app's lifespan ends."""
         await self.lifespan.aclose()
+
+
+def channel_of(frame: LineFrame | StockFrame) -> str:
+    return (line_channel if isinstance(frame, LineFrame) else stock_channel)(frame.event_id)
 
 
 def fan(join_seq: int, *, event_id: str = EVENT, epoch: int = 1, lane: int = 0) -> str:

@@ -50,6 +50,7 @@ async def browser(balanced: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_a_stream_passes_at_once_and_its_end_too(notifier: Notifier, browser: httpx.AsyncClient):
+    await notifier.begin()
     async with aconnect_sse(browser, "GET", PATH) as source:
         assert source.response.headers["content-type"] == "text/event-stream; charset=utf-8"
         events = source.aiter_sse()

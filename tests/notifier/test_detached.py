@@ -21,6 +21,7 @@ from services.notifier.settings import Settings
 from services.notifier.topic import Topic
 from shared.service import RECEIVE_KEY
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, serve
+from tests.notifier.page import say
 from tests.notifier.test_slow_reader import Sleeper
 from tests.support.wait import wait_until
 
@@ -123,7 +124,7 @@ def test_under_uvloop_a_reader_that_does_not_read_is_skipped_and_cut_off_too(way
 
     async def run() -> None:
         hub, topic = Hub(settings), Topic("event", now_s=0.0)
-        topic.show("line", "x" * 8192, b"1.1", at_ms=1)
+        say(topic, "x" * 8192)
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             scope[RECEIVE_KEY] = receive

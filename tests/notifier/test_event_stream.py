@@ -3,14 +3,14 @@
 import time
 from functools import partial
 
-from services.notifier.topic import Topic
 from tests.notifier.conftest import EVENT, Neighbours, Notifier, Start, admitted, fan, line, stock
 from tests.notifier.ear import Ear
+from tests.notifier.page import Page
 from tests.support.wait import wait_until
 
 
 def available(ear: Ear) -> dict[str, int]:
-    return {section["section_id"]: section["available_seats"] for section in ear.last("sections")["sections"]}
+    return Page().hear(ear.heard).available
 
 
 def all_at(ears: list[Ear], head_seq: int) -> bool:
@@ -113,6 +113,7 @@ async def test_further_lanes_stand_beside_the_first(notifier: Notifier):
 
 
 async def test_who_has_seen_the_current_state_gets_no_snapshot(notifier: Notifier):
+    await notifier.begin()
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
     assert ear.last_id is not None
@@ -127,6 +128,7 @@ async def test_who_has_seen_the_current_state_gets_no_snapshot(notifier: Notifie
 
 
 async def test_who_has_seen_an_earlier_state_gets_what_changed_since(notifier: Notifier):
+    await notifier.begin()
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
     began = ear.last_id or ""
@@ -143,22 +145,8 @@ async def test_who_has_seen_an_earlier_state_gets_what_changed_since(notifier: N
     assert (both.last("line")["head_seq"], available(both)["A"]) == (7, 99)
 
 
-def test_ids_too_long_ago_are_forgotten_and_answered_with_a_snapshot():
-    topic = Topic("event", now_s=0.0)
-    for n in range(70):
-        topic.show("line", n, b"1.%d" % n, at_ms=1)
-        topic.take_frame()
-    topic.show("sections", "all", b"1.99", at_ms=1)
-    topic.take_frame()
-    assert topic.replay(b"1.69")[0] == "delta"
-    assert b"event: line" not in topic.replay(b"1.69")[1]
-    assert topic.replay(b"1.99") == ("none", b"")
-    assert topic.replay(b"1.2")[0] == topic.replay(None)[0] == "snapshot"
-    topic.degraded = True
-    assert topic.replay(b"1.99")[0] == "snapshot"
-
-
 async def test_the_id_comes_with_the_last_event_so_that_half_a_frame_is_not_taken_for_whole(notifier: Notifier):
+    await notifier.begin()
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
     assert [heard.frame_id for heard in ear.heard] == [None, "1.100000000000010"]

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.user_jwt import holder_of
-from tests.notifier.conftest import EVENT, Neighbours, Notifier, Start
+from tests.notifier.conftest import EVENT, REFERENCE, Neighbours, Notifier, Start, order
 from tests.notifier.test_who_may_listen import refusal
 from tests.support.provider import AUDIENCE, ISSUER, SECRET, by_secret
 from tests.support.wait import wait_until
@@ -54,3 +54,14 @@ async def test_a_bad_jwt_hears_nothing(notifier: Notifier, neighbours: Neighbour
     for text in (by_secret(exp=1), by_secret(aud="other"), by_secret(secret="y" * 40)):
         assert await refusal(await notifier.listen(token=text)) == (401, "bad-credential")
     assert neighbours.asked == []
+
+
+async def test_a_user_hears_of_their_own_order_and_of_no_other(notifier: Notifier, neighbours: Neighbours):
+    ada = holder_of(notifier.room.settings.holder_keys, "ada")
+    neighbours.orders = {REFERENCE: order(10, "pending", holder=ada)}
+    ear = await notifier.listen_order(token=by_secret("ada"))
+    await wait_until(lambda: ear.last("order"))
+    assert "holder" not in ear.last("order")
+    assert await refusal(await notifier.listen_order(token=by_secret("bob"))) == (404, "not-found")
+    await notifier.show(order(11, "confirmed", holder=ada))
+    await wait_until(lambda: ear.last("order")["status"] == "confirmed")

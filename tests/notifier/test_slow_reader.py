@@ -17,6 +17,7 @@ from services.notifier.stream import WAYS
 from services.notifier.topic import Topic
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, stock
 from tests.notifier.ear import Ear
+from tests.notifier.page import say
 from tests.support.wait import wait_until
 
 MANY = {f"S{n}": 1 for n in range(300)}
@@ -60,7 +61,7 @@ async def flood(notifier: Notifier, ear: Ear, versions: range) -> float:
     longest_s = 0.0
     for version in versions:
         began = time.monotonic()
-        await notifier.show(stock(version, **MANY, A=version))
+        await notifier.show(stock(version, **dict.fromkeys(MANY, 10**6 + version), A=version))
         said = f'"available_seats":{version},'.encode()
         await wait_until(partial(heard_lately, ear, said), interval_s=0.002)
         longest_s = max(longest_s, time.monotonic() - began)
@@ -169,14 +170,14 @@ async def test_nothing_old_is_written_after_something_newer():
     """A reader that catches up in the middle of a fan-out has seen more than the frame that is still going round."""
     hub, topic, wire = Hub(Settings(window_ms=0)), Topic("event", now_s=0.0), Wire()
     connection = Portable(hub, wire.send, lambda: None, lambda: None)
-    topic.show("line", 1, b"1.1", at_ms=1)
+    say(topic, 1)
     hub.open(connection, topic, last_event_id=None)
     wire.free.clear()
-    topic.show("line", 2, b"1.2", at_ms=1)
+    say(topic, 2)
     await hub._write_frame(topic)
     assert heads(wire) == [b"data: 1"]
     wire.free.set()
-    topic.show("line", 3, b"1.3", at_ms=1)
+    say(topic, 3)
     await wait_until(lambda: connection.paused_since_s is None)
     assert heads(wire) == [b"data: 1", b"data: 3"]
     await hub._write_frame(topic)
@@ -191,7 +192,7 @@ async def test_one_broken_connection_does_not_stop_the_others(caplog: Any):
     async def broken(message: Any) -> None:
         raise RuntimeError
 
-    topic.show("line", 1, b"1.1", at_ms=1)
+    say(topic, 1)
     hub.open(Portable(hub, broken, lambda: hung_up.append("broken"), lambda: None), topic, last_event_id=None)
     hub.open(Portable(hub, wire.send, lambda: None, lambda: None), topic, last_event_id=None)
     assert (hung_up, len(hub)) == (["broken"], 1)

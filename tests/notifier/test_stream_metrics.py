@@ -87,6 +87,7 @@ async def test_who_comes_back_is_counted_with_what_it_was_given(notifier: Notifi
     kinds = [("notifier_replays_total", {"kind": kind}) for kind in ("none", "delta", "snapshot")]
     opened = ("notifier_streams_opened_total", {"transport": "detached"})
     moved = Moved(*kinds, ("notifier_reconnects_total", {}), ("notifier_gaps_total", {}), opened)
+    await notifier.begin()
     ear = await notifier.listen()
     await wait_until(lambda: ear.last_id)
     began = ear.last_id or ""

@@ -4,18 +4,20 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import httpx
 import orjson
 import pytest
 from httpx_sse import ServerSentEvent, aconnect_sse
 
+from services.notifier import frames
 from services.notifier.connection import Message
 from services.notifier.metrics import ENDED, OPENED
 from services.notifier.stream import WAYS
-from services.notifier.topic import Topic
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, stock
 from tests.notifier.ear import Ear
+from tests.notifier.page import Page
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.parametrize("transport", WAYS)
@@ -60,6 +62,7 @@ async def test_an_independent_client_understands_it_and_resumes(notifier: Notifi
                 return event
         raise AssertionError(f"it ended without {name}")
 
+    await notifier.begin()
     async with aconnect_sse(client, "GET", PATH) as source:
         events = source.aiter_sse()
         first = await anext(events)
@@ -85,7 +88,7 @@ async def test_only_the_asked_sections_are_told(notifier: Notifier):
     assert [section["section_id"] for section in ear.last("sections")["sections"]] == ["A", "GA1"]
     await notifier.show(stock(11, A=100, B=7, GA1=300))
     await notifier.show(stock(12, A=100, B=7, GA1=8))
-    await wait_until(lambda: ear.last("sections")["sections"][1]["available_seats"] == 8)
+    await wait_until(lambda: Page().hear(ear.heard).available == {"A": 100, "GA1": 8})
     assert len(ear.all("sections")) == 2
     assert OPENED.labels(notifier.room.settings.transport)._value.get() >= 1
 
@@ -123,17 +126,17 @@ async def test_a_frame_is_encoded_once_for_all(notifier: Notifier, monkeypatch: 
     await wait_until(lambda: all(ear.last("sections") for ear in ears))
     composed: list[bytes] = []
     made: list[bytes] = []
-    compose, make = Topic._compose, Message.__init__
+    compose, make = frames.compose, Message.__init__
 
-    def counted(topic: Topic, names: object) -> bytes:
-        composed.append(compose(topic, names))
+    def counted(*said: Any) -> bytes:
+        composed.append(compose(*said))
         return composed[-1]
 
     def counted_too(message: Message, data: bytes) -> None:
         made.append(data)
         make(message, data)
 
-    monkeypatch.setattr(Topic, "_compose", counted)
+    monkeypatch.setattr(frames, "compose", counted)
     monkeypatch.setattr(Message, "__init__", counted_too)
     await notifier.show(line(11, 6))
     await wait_until(lambda: all(heard_line(ear, 6) for ear in ears))

@@ -174,7 +174,7 @@ class Journey {
   /** An interruption stands until its end is told; the end is only said aloud. */
   noticed(text, { over }) {
     this.interruption = over ? "" : text;
-    if (over) announce(text);
+    if (over && text) announce(text);
     this.notice();
   }
 

@@ -1,9 +1,11 @@
-// Keeps line and stock current: by the stream when this fan may listen, by asking when not or when the stream fails.
+// Keeps line and stock current: by the stream when this fan may listen, by asking when not or when the stream fails, as
+// often as the server says.
 import { Problem } from "./api.js";
 import { Stream } from "./stream.js";
 
 const ASK_EVERY_MS = 4_000;
 const SILENT_MS = 20_000;
+const INTERRUPTED = "Live updates are interrupted. Numbers here may be a few seconds old.";
 
 export class Feed {
   #timer = null;
@@ -20,6 +22,7 @@ export class Feed {
         line: (frame) => {
           this.#streamHead = frame.head_seq ?? 0;
           changed(frame.degraded ? "degraded" : "live");
+          noticed(frame.degraded ? INTERRUPTED : "", { over: !frame.degraded });
           line.hear(frame);
         },
         notice: ({ kind, message }) => noticed(message, { over: kind === "restored" }),
@@ -47,15 +50,17 @@ export class Feed {
   }
 
   async #askUnlessLive() {
+    let nextMs = this.line.frame?.poll_after_ms ?? ASK_EVERY_MS;
     if (this.#behind) this.stream.reopen();
     if (this.stream.state !== "live" && !document.hidden) {
       try {
         await Promise.all([this.line.look(), this.stock.look()]);
       } catch (problem) {
         if (!(problem instanceof Problem)) throw problem;
+        nextMs = Math.max(nextMs, (problem.retryAfterS ?? 0) * 1000);
       }
     }
-    this.#askLater(ASK_EVERY_MS);
+    this.#askLater(nextMs);
   }
 
   /** Silent, although a sign-of-life poll has meanwhile seen the line move: the socket is dead and has not noticed. */

@@ -1,11 +1,18 @@
 // One EventSource with a memory of how it is doing: "live", "reconnecting", or "polling" when streams do not get through.
+// Whoever uses it asks by itself while it is not live. A stream that is turned away or cut comes back when the server said.
 
+const ERRORS_MAX = 3;
+const FIRST_FRAME_MS = 10_000;
+const STEADY_MS = 500;
 const FIRST_RETRY_MS = 5_000;
 const LAST_RETRY_MS = 60_000;
 
 export class Stream {
   #source = null;
   #timer = null;
+  #silence = null;
+  #begun = false;
+  #errors = 0;
   #retryMs = FIRST_RETRY_MS;
   state = "closed";
   heardMs = 0;
@@ -19,11 +26,14 @@ export class Stream {
     if (this.#source) return;
     clearTimeout(this.#timer);
     this.#source = new EventSource(this.url);
-    this.#source.onopen = () => this.#become("live");
+    this.#source.onopen = () => this.#opened();
     this.#source.onerror = () => this.#interrupted();
     for (const [name, hear] of Object.entries(this.handlers)) {
       this.#source.addEventListener(name, (message) => {
+        clearTimeout(this.#silence);
         this.heardMs = Date.now();
+        this.#begun = true;
+        this.#errors = 0;
         this.#become("live");
         hear(JSON.parse(message.data));
       });
@@ -32,8 +42,10 @@ export class Stream {
 
   close() {
     clearTimeout(this.#timer);
+    clearTimeout(this.#silence);
     this.#source?.close();
     this.#source = null;
+    this.#begun = false;
     this.state = "closed";
   }
 
@@ -43,11 +55,23 @@ export class Stream {
     this.open();
   }
 
+  /** A first stream begins with a snapshot: one that is open and says nothing is held back by something in between. One
+   * that goes on where it was may have nothing to say; it is live unless it is turned away at once. */
+  #opened() {
+    clearTimeout(this.#silence);
+    this.#silence = this.#begun
+      ? setTimeout(() => this.#become("live"), STEADY_MS)
+      : setTimeout(() => this.#fallBack(), FIRST_FRAME_MS);
+  }
+
   #interrupted() {
-    if (this.#source.readyState === EventSource.CONNECTING) {
-      if (this.state !== "polling") this.#become("reconnecting");
-      return;
-    }
+    clearTimeout(this.#silence);
+    this.#errors += 1;
+    if (this.#source.readyState !== EventSource.CONNECTING) return this.#fallBack();
+    return this.#become(this.#errors < ERRORS_MAX ? "reconnecting" : "polling");
+  }
+
+  #fallBack() {
     this.close();
     this.#become("polling");
     this.#timer = setTimeout(() => this.open(), this.#retryMs * (1 + Math.random()));
