@@ -8,7 +8,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from services.orders import admin, api, internal
+from services.orders import admin, api, charges, internal
 from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.cashier import Cashier
@@ -65,7 +65,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
 
     app = create_service(
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
-        routers=[api.router, admin.router], internal_routers=[internal.router], meter=meter,
+        routers=[api.router, admin.router, charges.router], internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
     document_hot_calls(app)
