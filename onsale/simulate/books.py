@@ -12,7 +12,7 @@ from rich.table import Table
 from onsale.admin import Admin, Refused
 
 PAGE = 1000
-SETTLE_S, QUIET_S, LOOK_S = 150.0, 6.0, 1.0
+SETTLE_S, QUIET_S, LOOK_S = 150.0, 4.0, 1.0
 Sums = dict[str, tuple[int, int]]
 """What was charged and what went back, in minor units, by the provider's id of the charge."""
 
