@@ -30,8 +30,8 @@ WITHOUT_BODY = frozenset({204, 304})
 class Load:
     """What to send, where, over how many connections and for how long. `repeat` starts over at the end of the list.
 
-    Answers with the status `wanted` count; their bodies are kept if that is 201 or 202. A fan waits about `pause_s` between an
-    answer and the next request.
+    Answers with the status `wanted` count; their bodies are kept if that is 201 or 202. A fan waits about `pause_s`
+    between an answer and the next request.
     """
 
     host: str

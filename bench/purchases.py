@@ -11,7 +11,7 @@ from bench import ours
 from bench.load import request
 from bench.reservations import PASS_KEYS, SEAL_KEYS
 from bench.stage import Turn
-from shared.contracts.event_file import EventFile, GaSection
+from shared.contracts.event_file import EventFile
 from shared.routes import Service
 from shared.tokens import Pass, sign_pass
 
