@@ -5,7 +5,7 @@ A worker dies or falls asleep at a failpoint, time passes when it is told to, we
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -85,21 +85,26 @@ class Trap:
     async def _sleep(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self.asleep[task] = asyncio.Event()
+        self.asleep[task] = awake = asyncio.Event()
         try:
-            await self.asleep[task].wait()
+            await awake.wait()
         finally:
-            del self.asleep[task]
+            self.asleep.pop(task, None)
 
     async def wake(self) -> None:
         """All who sleep go on where they were."""
-        tasks = list(self.asleep)
-        for awake in self.asleep.values():
+        slept, self.asleep = self.asleep, {}
+        for awake in slept.values():
             awake.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.until_still(list(slept))
+
+    async def until_still(self, tasks: Collection["asyncio.Task[Any]"]) -> None:
+        """Returns when each has ended or sleeps."""
+        while busy := [task for task in tasks if task not in self.asleep and not task.done()]:
+            await asyncio.wait(busy, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
 
 
-class Post(Sender):
+class Mail(Sender):
     """Webhooks as letters: delivered when somebody picks one, as often as they like, or never."""
 
     def __init__(self, settings: SandboxSettings) -> None:
@@ -174,7 +179,7 @@ class Desk(Shop):
     trap: Trap
     line: Line
     shelf: Shelf
-    post: Post
+    mail: Mail
     till: Till
     books: Books
     bugs: list[str]
@@ -184,8 +189,7 @@ class Desk(Shop):
         workers = self.room.workers
         for _ in range(2):
             await workers._turn()
-            while busy := [task for task in workers._running if task not in self.trap.asleep and not task.done()]:
-                await asyncio.wait(busy, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
+            await self.trap.until_still(workers._running)
             await asyncio.sleep(0)
         assert not self.bugs, self.bugs
 
@@ -211,7 +215,7 @@ class Desk(Shop):
         assert answer.status_code == 200, answer.text
 
     async def deliver_all(self) -> None:
-        letters, self.post.letters = self.post.letters, []
+        letters, self.mail.letters = self.mail.letters, []
         for letter in letters:
             await self.deliver(letter)
 
@@ -243,9 +247,9 @@ async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIt
     """On an empty ledger."""
     holds, trap, bugs = Holds(pay_ttl_ms=PAY_TTL_S * 1000), Trap(), list[str]()
     asked = SandboxSettings(webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600, reorder_gap_s=0)
-    books, post, shelf = Books(charges_max=10_000), Post(asked), Shelf(holds)
-    till = Till(settings=asked, books=books, sender=post)
-    doors = Doors(settings=asked, books=books, sender=post, till=till, closing=asyncio.Event())
+    books, mail, shelf = Books(charges_max=10_000), Mail(asked), Shelf(holds)
+    till = Till(settings=asked, books=books, sender=mail)
+    doors = Doors(settings=asked, books=books, sender=mail, till=till, closing=asyncio.Event())
     provider = Starlette(routes=doors.routes())
     settings = Settings(
         postgres_url=postgres_url, redis_url=redis_url,
@@ -270,7 +274,7 @@ async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIt
                 )
                 for url, to in ways
             ]
-            desk = Desk(app, http, sandbox, holds, settings, room, trap, line, shelf, post, till, books, bugs)
+            desk = Desk(app, http, sandbox, holds, settings, room, trap, line, shelf, mail, till, books, bugs)
             try:
                 yield desk
             finally:
