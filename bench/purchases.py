@@ -1,23 +1,26 @@
 """Fans who have held tickets and now order: their reservations in either side's ledger, and their requests."""
 
+import asyncio
 import functools
 import hashlib
 import time
 from collections.abc import Mapping
 
+import httpx
 import orjson
 
 from bench import ours
 from bench.load import request
 from bench.reservations import PASS_KEYS, SEAL_KEYS
 from bench.stage import Turn
+from onsale.loopback import HOST
 from shared.contracts.event_file import EventFile
 from shared.routes import Service
 from shared.tokens import Pass, sign_pass
 
 PRICE_MINOR, TICKETS, SECTIONS = 5000, 2, 4
 TOTAL_MINOR = PRICE_MINOR * TICKETS
-HELD_MAX = 32_000
+HELD_MAX, FILL_S, POLL_S = 32_000, 30.0, 0.1
 EVENT = EventFile.model_validate({
     "event_id": "bench", "name": "Measured", "venue": "Here", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
     "sections": [
@@ -85,7 +88,19 @@ async def serve_ours(
         await ours.apply_to_inventory(EVENT, ports["inventory"])
     await turn.sql(HOLD.format(count=held), "ANALYZE")
     await turn.forget_engine()
-    return await ours.serve(turn, ("inventory", "orders"), settings, fixed)
+    ports = await ours.serve(turn, ("inventory", "orders"), settings, fixed)
+    await _until_held(ports["inventory"], held * TICKETS)
+    return ports
+
+
+async def _until_held(port: int, tickets: int) -> None:
+    """Waits until the gate is filled from the ledger. Raises `TimeoutError`."""
+    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(FILL_S):
+        while True:
+            said = await client.get(f"http://{HOST}:{port}/events/{EVENT.event_id}/sections")
+            if said.is_success and sum(section["held_seats"] for section in said.json()["sections"]) == tickets:
+                return
+            await asyncio.sleep(POLL_S)
 
 
 async def serve_textbook(turn: Turn, *, held: int, **environment: str) -> int:
