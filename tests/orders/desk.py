@@ -41,13 +41,12 @@ SETTINGS: dict[str, Any] = {
     "retry_first_s": 1.0, "retry_max_s": RETRY_MAX_S, "look_again_s": (60.0, 3600.0), "lease_s": LEASE_S,
     "inline_wait_s": 0.2, "workers": 256, "inline_max": 64, "log_requests": False,
 }  # fmt: skip
-SHIFT = (
-    "SET LOCAL session_replication_role = replica",  # or nobody may touch an entry
-    'UPDATE orders."order" SET created_at = created_at - :past, expires_at = expires_at - :past,'
-    " due_at = due_at - :past, lease_until = lease_until - :past, ended_at = ended_at - :past",
-    "UPDATE orders.webhook_inbox SET due_at = due_at - :past",
-    "UPDATE orders.money_entry SET occurred_at = occurred_at - :past, created_at = created_at - :past",
-)
+UNLOCKED = "SET LOCAL session_replication_role = replica"  # or nobody may touch an entry
+CLOCKS = {
+    "order": ("created_at", "expires_at", "due_at", "lease_until", "ended_at"),
+    "webhook_inbox": ("due_at",),
+    "money_entry": ("occurred_at", "created_at"),
+}
 Mood = Callable[[str, str], str | None]
 
 
@@ -197,8 +196,10 @@ class Desk(Shop):
         """So much time passes, here, at the provider and at inventory."""
         past = timedelta(seconds=seconds)
         async with self.room.engine.begin() as connection:
-            for shift in SHIFT:
-                await connection.execute(text(shift), {"past": past} if ":past" in shift else {})
+            await connection.execute(text(UNLOCKED))
+            for table, columns in CLOCKS.items():
+                shifts = ", ".join(f"{column} = {column} - CAST(:past AS interval)" for column in columns)
+                await connection.execute(text(f'UPDATE orders."{table}" SET {shifts}'), {"past": past})
         for charge in list(self.books._charges.values()):
             at_first = charge.first_answer
             if at_first:
@@ -263,6 +264,7 @@ async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIt
             room = app.state.room = await app_room._open(stack, settings, trap)
             async with room.engine.begin() as connection:
                 tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_lease)
+                await connection.execute(text(UNLOCKED))
                 await connection.execute(text(f"TRUNCATE {tables}"))
             line = Line(provider)
             calls: Any = room.providers["sandbox"]

@@ -234,7 +234,7 @@ STORIES: dict[Story, tuple[str, str]] = {
     paid_twice: ("confirmed", "charge look confirm refund send_refund"),
     paid_and_not_answered: ("confirmed", "charge confirm"),
     never_charged: ("cancelled", "charge cancel release"),
-    unknown_for_long: ("confirmed", "charge review look confirm"),
+    unknown_for_long: ("confirmed", "review look confirm"),
     given_back: ("refunded", "charge confirm send_refund"),
     hold_lost_and_found: ("confirmed", "charge confirm own_up retake"),
 }

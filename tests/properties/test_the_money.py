@@ -300,4 +300,4 @@ def _reachable(status: str) -> set[str]:
 
 
 def test_the_money_is_always_right_in_the_end(redis_url: str, postgres_url: str) -> None:
-    run_machine(TheMoney, redis_url, postgres_url, settings=bounded(examples=12, steps=30))
+    run_machine(TheMoney, redis_url, postgres_url, settings=bounded(examples=8, steps=25))
