@@ -118,7 +118,8 @@ class Line(httpx.AsyncBaseTransport):
     """The line to the provider: `mood` says of each call (method and path, key) whether it goes wrong, and how."""
 
     def __init__(self, provider: Starlette) -> None:
-        self._provider, self.mood = httpx.ASGITransport(app=provider), no_mood
+        self._provider = httpx.ASGITransport(app=provider)
+        self.mood: Mood = no_mood
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         call = f"{request.method} {request.url.path.split('/')[-1]}"
@@ -139,7 +140,8 @@ class Shelf:
     """Inventory at its contract, from memory: `mood` says of each step (verb, reference) whether its call fails."""
 
     def __init__(self, holds: Holds) -> None:
-        self.holds, self.mood, self.calls = holds, no_mood, list[tuple[str, int]]()
+        self.holds, self.calls = holds, list[tuple[str, int]]()
+        self.mood: Mood = no_mood
 
     async def read(self, reservation_ids: list[str]) -> ReservationsAnswer:
         return ReservationsAnswer(reservations=[self.holds.reservations.get(each) for each in reservation_ids])

@@ -83,10 +83,10 @@ class Fans:
 
 
 async def _insist(ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
+    answer = await ask()
     for _ in range(ASKED_MAX):
-        answer = await ask()
-        if answer.status_code != 503:
-            break
+        if answer.status_code == 503:
+            answer = await ask()
     return answer
 
 

@@ -100,7 +100,7 @@ class TheMoney(RuleBasedStateMachine):
             raise JobNotAccepted
 
         checkout.placing.place = dying if dies != "no" else place  # type: ignore[method-assign]
-        accept.wake_up = wake_up if jobs else refused  # type: ignore[method-assign]
+        accept.wake_up = wake_up if jobs else refused  # type: ignore[method-assign, assignment]
         try:
             answer = await self.desk.post(self.bodies[number], key=key)
         finally:
