@@ -243,7 +243,7 @@ class TheMoney(RuleBasedStateMachine):
         held = self.desk.holds.reservations[order.reservation_id]
         mine = held.order_reference == order.reference
         assert order.status != "confirmed" or (mine and held.status == "confirmed"), (order, held)
-        assert order.status not in ("pending", "review") or not mine or held.status in ("paying", "confirmed"), held
+        assert order.status not in ("pending", "review") or (mine and held.status in ("paying", "confirmed")), held
 
     def teardown(self) -> None:
         try:
