@@ -21,7 +21,7 @@ from shared.routes import SERVICES, Service, route
 from tests.support.suite import RunningSuite, no_cookies
 
 HOST = "127.0.0.1"
-UP_WITHIN_S = 60.0
+UP_WITHIN_S = 150.0
 
 
 class Program:
@@ -164,7 +164,10 @@ class Fleet(RunningSuite):
 
     def wait_for(self, service: Service) -> None:
         url = f"http://{HOST}:{self.ports[service]}/readyz"
-        until(lambda: httpx.get(url, timeout=5, trust_env=False).status_code == 200, what=service)
+        try:
+            until(lambda: httpx.get(url, timeout=5, trust_env=False).status_code == 200, what=service)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self.programs[service].said()}") from None
 
     def end(self) -> None:
         for program in reversed(self.programs.values()):
