@@ -18,7 +18,7 @@ from tests.support.wait import wait_until
 ROOM = {"rate_per_s": 50, "burst": 20, "max_active": 100}
 FLOOR = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 100, "price_minor": 3000}]
 METHODS = ("ok", "slow", "double_success", "duplicate_webhooks", "error_then_ok", "ok")
-FANS, KILLS = 12, 2
+FANS, KILLS = 8, 2
 COUNT = 'SELECT count(*) FROM orders."order" WHERE event_id = $1'
 LEASE_ENDS = "UPDATE orders.\"order\" SET lease_until = now() - interval '1 second' WHERE lease IS NOT NULL"
 
