@@ -47,8 +47,9 @@ class TheMoney(RuleBasedStateMachine):
     redis_url: str
     postgres_url: str
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(methods=st.lists(METHOD, min_size=2, max_size=3))
+    def begin(self, methods: list[str]) -> None:
+        """A few have ordered already."""
         self.loop, self.stack = asyncio.Runner(), AsyncExitStack()
         self.desk: Desk = self.loop.run(
             self.stack.enter_async_context(open_desk(self.postgres_url, self.redis_url, inline_wait_s=0.05))
@@ -56,6 +57,8 @@ class TheMoney(RuleBasedStateMachine):
         self.keys, self.bodies = list[str](), list[dict[str, Any]]()
         self.promised, self.given_up, self.seen = set[str](), set[str](), dict[str, str]()
         self.told, self.whole = list[bytes](), False
+        for method in methods:
+            self.order(method, 7200, "no", True)
 
     # -- fans ----------------------------------------------------------------------------------------------------------
 
