@@ -17,6 +17,7 @@ from services.orders.frames import Repeater
 from services.orders.jobs import Jobs
 from services.orders.look import LOOK
 from services.orders.openapi import document_hot_calls
+from services.orders.ordering import PLACE
 from services.orders.payments.provider import Provider
 from services.orders.payments.sandbox import Sandbox
 from services.orders.placing import Placing
@@ -64,7 +65,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             yield
 
     app = create_service(
-        "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
+        "orders", settings, title="orders", lifespan=lifespan, hot_routes=[PLACE, LOOK, WEBHOOK], checks=_checks,
         routers=[api.router, admin.router, charges.router], internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
