@@ -11,6 +11,7 @@ import uvloop
 from rich.console import Console
 
 from bench import load, machine, report, results
+from bench.checkout import checkout
 from bench.cpu import cpu_s
 from bench.designs import designs
 from bench.endings import endings
@@ -21,6 +22,7 @@ from bench.last_tickets import last_tickets
 from bench.load import Load
 from bench.measurement import Effort, Finding, Measurement, Round, Side, summed_up
 from bench.memory import memory
+from bench.orders import orders
 from bench.refill import refill
 from bench.reopen import reopen
 from bench.reservations import reservations
@@ -32,9 +34,10 @@ from bench.streams import streams
 from onsale.loopback import HOST
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
-    "joins": joins, "status": status, "reservations": reservations, "refill": refill, "memory": memory,
-    "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings,
-    "isolation": isolation, "reopen": reopen, "streams": streams, "soak": soak,
+    "joins": joins, "status": status, "reservations": reservations, "orders": orders, "refill": refill,
+    "memory": memory, "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets,
+    "endings": endings, "isolation": isolation, "reopen": reopen, "checkout": checkout, "streams": streams,
+    "soak": soak,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 HERE = Path(__file__).parent

@@ -30,8 +30,8 @@ WITHOUT_BODY = frozenset({204, 304})
 class Load:
     """What to send, where, over how many connections and for how long. `repeat` starts over at the end of the list.
 
-    Answers with the status `wanted` count; their bodies are kept if that is 201. A fan waits about `pause_s` between an
-    answer and the next request.
+    Answers with the status `wanted` count; their bodies are kept if that is 201 or 202. A fan waits about `pause_s`
+    between an answer and the next request.
     """
 
     host: str
@@ -87,7 +87,7 @@ class Source:
         if status != self._wanted:
             heard.refused.append(body)
             return
-        if status == 201:
+        if status in (201, 202):
             heard.created.append(body)
         if self.measured_from <= now < self.ends_at:
             heard.latencies_ms.append((now - sent_at) * 1000)

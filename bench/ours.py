@@ -18,10 +18,11 @@ ADMIN_KEY = secrets.token_urlsafe(32)
 
 
 async def serve(
-    turn: Turn, services: Sequence[Service], settings: Mapping[str, str] | None = None
-) -> dict[Service, int]:
-    """Migrate, start these services in this order, and wait until they are ready; their public ports."""
-    ports: dict[Service, int] = {name: free_port() for name in services}
+    turn: Turn, services: Sequence[Service], settings: Mapping[str, str] | None = None,
+    fixed: Mapping[Service, int] | None = None,
+) -> dict[Service, int]:  # fmt: skip
+    """Migrate, start these services in this order, and wait until they are ready; their public ports, some `fixed`."""
+    ports: dict[Service, int] = {name: (fixed or {}).get(name) or free_port() for name in services}
     environment = {
         "ONSALE_POSTGRES_URL": turn.postgres_url,
         "ONSALE_REDIS_URL": turn.redis_url,

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import httpx
@@ -84,8 +85,10 @@ class Turn:
     _servers: AsyncExitStack
     pids: dict[str, int] = field(default_factory=dict)
 
-    async def serve(self, name: str, command: Sequence[str], port: int, environment: Mapping[str, str]) -> None:
-        """Start a server as a process of its own and wait until its `/readyz` on `port` is 200."""
+    async def serve(
+        self, name: str, command: Sequence[str], port: int, environment: Mapping[str, str], *, ready: str = "/readyz"
+    ) -> None:
+        """Start a server as a process of its own and wait until it answers 200 to `ready` on `port`."""
         child = Child.start(
             [sys.executable, "-P", "-m", *command],
             name=name,
@@ -96,7 +99,7 @@ class Turn:
         )
         self._servers.push_async_callback(child.stop)
         self.pids[name] = child._keeper.pid
-        await _ready(child, port)
+        await _ready(child, port, ready)
 
     @asynccontextmanager
     async def some(self) -> AsyncIterator["Turn"]:
@@ -133,6 +136,13 @@ class Turn:
         await connection.close()
         return int(value or 0)
 
+    async def row(self, query: str) -> Mapping[str, Any]:
+        """One row from this turn's ledger."""
+        connection = await asyncpg.connect(with_driver(self.postgres_url))
+        row = await connection.fetchrow(query)
+        await connection.close()
+        return dict(row or {})
+
 
 def _untouched() -> dict[str, str]:
     """The environment without settings of ours: what somebody has set for a running suite must not colour a figure."""
@@ -140,14 +150,14 @@ def _untouched() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
-async def _ready(child: Child, port: int) -> None:
+async def _ready(child: Child, port: int, path: str) -> None:
     deadline = time.monotonic() + READY_S
     async with httpx.AsyncClient(trust_env=False) as client:
         while True:
             if child.returncode is not None:
                 raise RuntimeError(f"{child.name} has ended: {child.last_words()} (more in {child.log_path})")
             try:
-                answer = await client.get(f"http://{HOST}:{port}/readyz", timeout=5)
+                answer = await client.get(f"http://{HOST}:{port}{path}", timeout=5)
                 if answer.status_code == 200:
                     return
             except httpx.HTTPError:

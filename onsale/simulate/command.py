@@ -5,6 +5,7 @@ import json
 import random
 import time
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,11 +17,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from onsale.admin import Refused
-from onsale.engines import suite_url
+from onsale import key_file
+from onsale.admin import Admin, Refused
+from onsale.engines import read_engines_file, suite_url
+from onsale.simulate.books import Books, compare
 from onsale.simulate.fan import Fan
 from onsale.simulate.http import Browser, Calls
 from onsale.simulate.ledger import Seen
+from onsale.simulate.temper import CALM, WILD, Temper
 from shared.wire import Wire
 
 CONNECTIONS_MAX = 256
@@ -39,27 +43,46 @@ def simulate(
     streams: Annotated[
         int, typer.Option(min=0, max=STREAMS_MAX, help="Fans who hold a live stream; the others poll.")
     ] = 100,
+    chaos: Annotated[
+        bool, typer.Option("--chaos", help="Payments go wrong in every way, and both books are compared in the end.")
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result there as JSON.")] = None,
 ) -> None:
     """Send a crowd through an on-sale over real HTTP and SSE. Exit code 1 if an invariant broke."""
-    out = Console(highlight=False)
+    out, url = Console(highlight=False), url or suite_url(data_dir)
     crowd = Crowd(
-        url or suite_url(data_dir), event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams
+        url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams, temper=WILD if chaos else CALM
     )
+    since, books = datetime.now(UTC), None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(crowd.run(out))
-    out.print(crowd.table(), crowd.times())
+        if chaos:
+            books = runner.run(_books(url, data_dir, event_id, since))
+    out.print(crowd.table(), crowd.times(), *([books.table()] if books else []))
     if json_file:
-        json_file.write_text(json.dumps(crowd.result(), indent=2) + "\n")
-    if not crowd.seen.promises_kept:
+        result = crowd.result() | ({"books": books.result()} if books else {})
+        json_file.write_text(json.dumps(result, indent=2) + "\n")
+    if not crowd.seen.promises_kept or (books and not books.agree):
         raise typer.Exit(1)
+
+
+async def _books(url: str, data_dir: Path, event_id: str, since: datetime) -> Books:
+    """Ours and the provider's, as they are once nothing is on its way any more."""
+    sandbox_url = read_engines_file(data_dir).sandbox_url
+    if sandbox_url is None:
+        raise Refused("There is no payment sandbox to compare books with.")
+    async with httpx.AsyncClient(trust_env=False) as client:
+        return await compare(Admin(client, url, key_file.admin_key(data_dir)), client, sandbox_url, event_id, since)
 
 
 class Crowd:
     """All fans of one simulation, and what they saw."""
 
-    def __init__(self, url: str, event_id: str, *, fans: int, arrive_over_s: float, seed: int, streams: int) -> None:
-        self._url, self._event_id, self._fans = url.rstrip("/"), event_id, fans
+    def __init__(
+        self, url: str, event_id: str, *, fans: int, arrive_over_s: float, seed: int, streams: int,
+        temper: Temper = CALM,
+    ) -> None:  # fmt: skip
+        self._url, self._event_id, self._fans, self._temper = url.rstrip("/"), event_id, fans, temper
         self._arrive_over_s, self._seed, self._streams = arrive_over_s, seed, streams
         self.calls, self.seen = Calls(), Seen()
         self._took_s = 0.0
@@ -89,7 +112,8 @@ class Crowd:
         lives = []
         for number in range(self._fans):
             watches = number * self._streams % self._fans < self._streams  # spread evenly over the crowd
-            fan = Fan(event, browser, self.seen, seed=dice.getrandbits(64), watches=watches)
+            seed = dice.getrandbits(64)
+            fan = Fan(event, browser, self.seen, seed=seed, watches=watches, temper=self._temper)
             lives.append(fan.live(arrive_after_s=dice.uniform(0, self._arrive_over_s)))
         return lives
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -11,11 +12,11 @@ import httpx
 
 from onsale.simulate.http import Browser
 from onsale.simulate.ledger import Seen
+from onsale.simulate.temper import CALM, Temper
 
-SHARE_LEAVES_LINE, SHARE_LEAVES_HOLD, SHARE_ASKS_TWICE, SHARE_SEATED, SHARE_BOTH = 0.02, 0.03, 0.1, 0.6, 0.1
+SHARE_SEATED, SHARE_BOTH = 0.6, 0.1
 PICKS_MAX = 8
 ORDER_PATIENCE_S = 120.0
-METHODS = {"ok": 84, "decline": 4, "slow": 3, "error_then_ok": 4, "duplicate_webhooks": 5}
 FINAL = {"confirmed", "cancelled", "expired", "review", "refunded", "partially_refunded"}
 
 
@@ -26,10 +27,12 @@ class GaveUp(Exception):
 class Fan:
     """State of one fan. `watches` fans hold a stream while they wait, the others poll."""
 
-    def __init__(self, event: dict[str, Any], browser: Browser, seen: Seen, *, seed: int, watches: bool) -> None:
+    def __init__(
+        self, event: dict[str, Any], browser: Browser, seen: Seen, *, seed: int, watches: bool, temper: Temper = CALM
+    ) -> None:
         self._dice = random.Random(seed)  # noqa: S311 - a rehearsal, not a secret
         self._browser, self._seen, self._event, self._watches = browser, seen, event, watches
-        self._path = f"/events/{event['event_id']}"
+        self._path, self._temper = f"/events/{event['event_id']}", temper
         self._token = self._pass = self._checkout_key = ""
         self._join_seq = 0
 
@@ -57,7 +60,8 @@ class Fan:
     async def _join(self) -> None:
         key = str(uuid.uuid4())  # not of the seed: the same crowd may come again
         asks = [
-            self._ask("join", "POST", f"{self._path}/queue", key=key) for _ in range(1 + self._chance(SHARE_ASKS_TWICE))
+            self._ask("join", "POST", f"{self._path}/queue", key=key)
+            for _ in range(1 + self._chance(self._temper.asks_twice))
         ]
         answers = await asyncio.gather(*asks)
         status, place = answers[0]
@@ -69,7 +73,7 @@ class Fan:
         self._seen.number(self._join_seq)
 
     async def _wait(self) -> None:
-        leaves_at = time.monotonic() + self._dice.uniform(1, 30) if self._chance(SHARE_LEAVES_LINE) else None
+        leaves_at = time.monotonic() + self._dice.uniform(1, 30) if self._chance(self._temper.leaves_line) else None
         while True:
             asked_at = time.monotonic()
             status, place = await self._ask("status", "GET", f"{self._path}/queue/status", token=self._token)
@@ -163,7 +167,7 @@ class Fan:
         return free[start : start + wanted]
 
     async def _buy(self, reservation: dict[str, Any]) -> None:
-        if self._chance(SHARE_LEAVES_HOLD):
+        if self._chance(self._temper.leaves_hold):
             path = f"{self._path}/reservations/{reservation['reservation_id']}"
             await self._ask("give back", "DELETE", path, token=self._pass)
             self._seen.gave_up += 1
@@ -172,7 +176,6 @@ class Fan:
         status, quote = await self._ask("quote", "POST", "/orders/quote", token=self._pass, body=named)
         if status != 200:
             raise GaveUp(f"quote refused ({status})")
-        method = self._dice.choices(list(METHODS), list(METHODS.values()))[0]
         body = {
             **named,
             "expected_total_minor": quote["total_minor"],
@@ -181,12 +184,12 @@ class Fan:
                 "name": f"Fan {self._join_seq}",
                 "email": f"fan-{self._join_seq}-{uuid.uuid4().hex[:8]}@example.org",
             },
-            "payment": {"provider": "sandbox", "method": method},
+            "payment": self._payment(),
         }
         key = f"{self._checkout_key}.{reservation['reservation_id']}"
         asks = [
             self._ask("order", "POST", "/orders", token=self._pass, key=key, body=body)
-            for _ in range(1 + self._chance(SHARE_ASKS_TWICE))
+            for _ in range(1 + self._chance(self._temper.asks_twice))
         ]
         answers = await asyncio.gather(*asks)
         status, order = answers[0]
@@ -196,22 +199,44 @@ class Fan:
             self._seen.failed["two orders for one purchase"] += 1
         await self._see_it_through(reservation, order)
 
+    def _payment(self) -> dict[str, str]:
+        return {"provider": "sandbox", "method": self._one_of(self._temper.methods)}
+
+    def _one_of(self, weights: Mapping[str, int]) -> str:
+        return self._dice.choices(list(weights), list(weights.values()))[0]
+
     async def _see_it_through(self, reservation: dict[str, Any], order: dict[str, Any]) -> None:
+        """Until the order has ended: pays again after a decline, presses on the provider's page, may lose patience."""
         path, token = f"/orders/{order['reference']}", order["order_token"]
-        deadline, pause_s, paid_again = time.monotonic() + ORDER_PATIENCE_S, 0.3, False
+        begun_s, pause_s, payments, pages = time.monotonic(), 0.3, 1, set[str]()
+        cancels_s = self._cancels_after_s()
         now: dict[str, Any] = {"status": "pending"}
         while now["status"] not in FINAL:
-            if time.monotonic() > deadline:
+            open_for_s = time.monotonic() - begun_s
+            if open_for_s > ORDER_PATIENCE_S:
                 self._seen.failed["order still open"] += 1
                 raise GaveUp("order still open")
             await asyncio.sleep(pause_s * self._dice.uniform(0.7, 1.3))
             pause_s = min(3.0, pause_s * 1.4)
             _, now = await self._ask("order status", "GET", path, token=token)
-            if (now.get("attempt") or {}).get("status") == "failed" and not paid_again:
-                paid_again = True
-                body = {"payment": {"provider": "sandbox", "method": "ok"}}
+            attempt = now.get("attempt") or {}
+            if now["status"] == "pending" and open_for_s > cancels_s:
+                cancels_s = ORDER_PATIENCE_S
+                await self._ask("cancel", "POST", f"{path}/cancel", token=token)
+            elif (page := attempt.get("checkout_url")) and page not in pages:
+                pages.add(page)
+                await self._browser.press(page, self._one_of(self._temper.page))
+            elif attempt.get("status") == "failed" and payments < self._temper.payments_max:
+                payments += 1
+                last = payments == self._temper.payments_max
+                body = {"payment": {"provider": "sandbox", "method": "ok"} if last else self._payment()}
                 await self._ask("pay again", "POST", f"{path}/payments", token=token, key=str(uuid.uuid4()), body=body)
         if now["status"] != "confirmed":
             raise GaveUp(f"order {now['status']}")
         tickets = len(reservation["seats"]) + sum(part["quantity"] for part in reservation["ga"])
         self._seen.purchase(list(reservation["seats"]), tickets)
+
+    def _cancels_after_s(self) -> float:
+        if self._chance(self._temper.cancels):
+            return self._dice.uniform(0.0, 2.0)
+        return self._temper.patience_s or ORDER_PATIENCE_S

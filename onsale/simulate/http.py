@@ -5,6 +5,7 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -51,6 +52,16 @@ class Browser:
                     kind = line[6:].strip()
                 elif line.startswith("data:"):
                     yield kind, orjson.loads(line[5:])
+
+    async def press(self, url: str, choice: str) -> None:
+        """A button on the provider's page; without a choice the page is left open."""
+        if not choice:
+            return
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        with suppress(ConnectionError, TimeoutError):
+            await self._wire.request(
+                "POST", url, headers=headers, content=f"choice={choice}".encode(), timeout=PATIENCE_S
+            )
 
     async def ask(
         self, name: str, method: str, path: str, *, token: str | None = None, key: str | None = None, body: Any = None

@@ -15,7 +15,7 @@ from services.orders.problems import UnknownOrder
 from services.orders.quoting import quote_body
 from services.orders.references import idempotency_key
 from services.orders.room import Room
-from services.orders.schemas import NewOrder, NewPayment, QuoteAsked
+from services.orders.schemas import NewPayment, QuoteAsked
 from services.orders.tables import HOLDER, OF_USERS
 from services.orders.tables import order as order_table
 from shared.auth import order_cookie, set_cookie
@@ -40,15 +40,6 @@ def _room(request: Request) -> Room:
     return room
 
 
-@router.post("/orders", status_code=202, summary="Order a reservation; it is charged in the background")
-async def place_order(asked: NewOrder, request: Request, response: Response, key: Key = None) -> dict[str, Any]:
-    room = _room(request)
-    buyers = await room.callers.buyers(request)
-    answer = await room.checkout.order(buyers, idempotency_key(key), asked)
-    seen = _as_placed(answer.placed) if answer.placed else await _as_it_is(room, answer.reference)
-    return _accepted(room, response, seen, replayed=answer.replayed)
-
-
 class Accepted(NamedTuple):
     """What is told of an order that was asked for."""
 
@@ -59,13 +50,13 @@ class Accepted(NamedTuple):
     expires_in_s: int
 
 
-def _as_placed(new: Placed) -> Accepted:
+def as_placed(new: Placed) -> Accepted:
     """An order that this request made, and that nothing is known to have happened to since."""
     until_ms = new.reservation.reserved_until_ms
     return Accepted(new.reference, "pending", None, until_ms, max(0, (until_ms - now_ms()) // 1000))
 
 
-async def _as_it_is(room: Room, reference: str) -> Accepted:
+async def as_it_is(room: Room, reference: str) -> Accepted:
     order = await room.book.read(reference)
     if order is None:
         raise UnknownOrder
@@ -74,7 +65,7 @@ async def _as_it_is(room: Room, reference: str) -> Accepted:
     return Accepted(reference, order.status, checkout_url, order.expires_at_ms, seen["expires_in_seconds"])
 
 
-def _accepted(room: Room, response: Response, seen: Accepted, *, replayed: bool) -> dict[str, Any]:
+def accepted(room: Room, response: Response, seen: Accepted, *, replayed: bool) -> dict[str, Any]:
     """The order's address, and the token that opens it for good."""
     token = sign_order_token(room.settings.order_token_keys, seen.reference)
     response.headers["location"] = f"/orders/{seen.reference}"
@@ -167,4 +158,4 @@ async def pay(
     paid = await pay_again(room.engine, jobs, room.providers, order, checked, asked, capture=capture)
     if not paid.heard:
         await room.inline.settle_now(reference)
-    return _accepted(room, response, await _as_it_is(room, reference), replayed=paid.replayed)
+    return accepted(room, response, await as_it_is(room, reference), replayed=paid.replayed)

@@ -13,6 +13,7 @@ from services.orders import (
     admin_commands,
     admin_desk,
     api,
+    charges,
     event_admin,
     event_refunds,
     internal,
@@ -35,6 +36,7 @@ from services.orders.jobs import Jobs
 from services.orders.look import LOOK
 from services.orders.mail import Postman
 from services.orders.openapi import document_hot_calls
+from services.orders.ordering import PLACE
 from services.orders.payments import open_providers
 from services.orders.payments.provider import Provider
 from services.orders.placing import Placing
@@ -99,10 +101,10 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             yield
 
     app = create_service(
-        "orders", settings, title="orders", lifespan=lifespan, hot_routes=[LOOK, WEBHOOK], checks=_checks,
+        "orders", settings, title="orders", lifespan=lifespan, hot_routes=[PLACE, LOOK, WEBHOOK], checks=_checks,
         routers=[
             api.router, tickets_api.router, reminders.router, admin.router, admin_commands.router, admin_desk.router,
-            event_admin.router, hooks_admin.router, price_admin.router, tickets_admin.router,
+            charges.router, event_admin.router, hooks_admin.router, price_admin.router, tickets_admin.router,
         ],
         internal_routers=[internal.router], meter=meter,
     )  # fmt: skip

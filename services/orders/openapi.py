@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from services.orders.look import LOOK
+from services.orders.ordering import PLACE, operation
 from services.orders.webhooks import WEBHOOK
 from shared.routes import REFERENCE
 
@@ -15,6 +16,7 @@ def _in_path(name: str, pattern: str) -> dict[str, Any]:
 
 
 OPERATIONS: dict[str, dict[str, Any]] = {
+    PLACE.path: {"post": operation()},
     LOOK.path: {
         "get": {
             "tags": ["orders"],

@@ -50,16 +50,16 @@ class PatientFan(Fan):
         await insist(self.claim)
         return self
 
-    async def buys(self, **wish: Any) -> dict[str, Any]:
+    async def buys(self, method: str = "ok", **wish: Any) -> dict[str, Any]:
         """Holds and pays; how its order ended."""
         reservation = await insist(lambda: self.hold(**wish))
-        order = await insist(lambda: self._ordered(reservation))
+        order = await insist(lambda: self._ordered(reservation, method))
         return await insist(lambda: self.ending(order))
 
-    async def _ordered(self, reservation: dict[str, Any]) -> dict[str, Any]:
+    async def _ordered(self, reservation: dict[str, Any], method: str) -> dict[str, Any]:
         if not hasattr(self, "customer"):
             self.customer = {"name": "A fan", "email": f"{uuid.uuid4().hex}@example.org"}
-        answer = await self.order(reservation, customer=self.customer)
+        answer = await self.order(reservation, method=method, customer=self.customer)
         assert answer.status_code == 202, answer.text
         return dict(answer.json())
 

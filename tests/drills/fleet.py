@@ -21,7 +21,7 @@ from shared.routes import SERVICES, Service, route
 from tests.support.suite import RunningSuite, no_cookies
 
 HOST = "127.0.0.1"
-UP_WITHIN_S = 60.0
+UP_WITHIN_S = 150.0
 
 
 class Program:
@@ -30,13 +30,13 @@ class Program:
     """
 
     def __init__(self, command: list[str], log_path: Path, *, env: dict[str, str] | None = None) -> None:
-        self._command, self._log_path, self._env = command, log_path, env
+        self.command, self._log_path, self.env = command, log_path, env or dict(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, env=self._env, stdout=log, stderr=log,
+                self.command, env=self.env, stdout=log, stderr=log,
                 preexec_fn=dies_with_this_process(signal.SIGTERM),
             )  # fmt: skip
 
@@ -118,6 +118,7 @@ class Fleet(RunningSuite):
         self.postgres_url, self.valkey = postgres_url, Valkey(data_dir)
         self.ports: dict[Service, int] = {service: free_port() for service in SERVICES}
         self.programs: dict[str, Program] = {"valkey": self.valkey}
+        self.urls: dict[str, str] = {}
         self._plan(free_port())
 
     def _plan(self, sandbox_port: int) -> None:
@@ -133,6 +134,7 @@ class Fleet(RunningSuite):
             internal = free_port()
             env |= {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal)}
             env[f"ONSALE_{service.upper()}_URL"] = f"http://{HOST}:{internal}"
+        self.urls["sandbox"] = env["ONSALE_SANDBOX_URL"]
         hook = f"http://{HOST}:{self.ports['orders']}/webhooks/sandbox"
         python = [sys.executable, "-P", "-m"]
         sandbox = [*python, "onsale.sandbox", "--port", str(sandbox_port), "--webhook-url", hook]
@@ -162,7 +164,10 @@ class Fleet(RunningSuite):
 
     def wait_for(self, service: Service) -> None:
         url = f"http://{HOST}:{self.ports[service]}/readyz"
-        until(lambda: httpx.get(url, timeout=5, trust_env=False).status_code == 200, what=service)
+        try:
+            until(lambda: httpx.get(url, timeout=5, trust_env=False).status_code == 200, what=service)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self.programs[service].said()}") from None
 
     def end(self) -> None:
         for program in reversed(self.programs.values()):

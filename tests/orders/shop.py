@@ -84,7 +84,7 @@ class Shop:
         return str((await self.see(reference))["status"])
 
     async def charges(self, reference: str | None = None) -> list[dict[str, Any]]:
-        params = {"reference": reference} if reference else {}
+        params = {"limit": "1000"} | ({"reference": reference} if reference else {})
         return list((await self.sandbox.get("/charges", params=params)).json()["charges"])
 
     async def net_minor(self, reference: str) -> int:

@@ -50,6 +50,7 @@ class RunningSuite:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
         environ |= {"ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER}
         environ |= {"ONSALE_USER_JWT_AUDIENCE": AUDIENCE, "ORDERS_HOOK_LOOPBACK": "true"}
+        environ["ORDERS_PROVIDER_TIMEOUT_S"] = "4"
         with self._log_path.open("w") as log:
             self.process = subprocess.Popen(
                 [*command, *self._options], env=environ, stdout=log, stderr=subprocess.STDOUT

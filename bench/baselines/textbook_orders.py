@@ -1,0 +1,195 @@
+"""Ordering as the textbook draws it: one transaction per request with the key, the order and all that hangs on it.
+
+Tuned as the other baselines are: asyncpg without an ORM, prepared statements, a pool of the best size, locking and
+taking in one statement, a direct response. With `BENCH_SANDBOX_URL` the request also charges, and waits for it.
+"""
+
+import base64
+import hashlib
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import asyncpg
+import httpx
+import jwt
+import orjson
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from fastapi import FastAPI, Header, HTTPException, Response
+from pydantic import BaseModel, Field
+
+from bench.baselines.pool import open_pool
+
+TABLES = """
+CREATE SCHEMA IF NOT EXISTS textbook;
+CREATE TABLE IF NOT EXISTS textbook.reservation (
+    reservation_id text PRIMARY KEY, event_id text NOT NULL, holder text NOT NULL, section_id text NOT NULL,
+    quantity integer NOT NULL, unit_price_minor bigint NOT NULL, status text NOT NULL, order_reference text,
+    reserved_until timestamptz NOT NULL
+);
+CREATE TABLE IF NOT EXISTS textbook.idempotency (
+    holder text NOT NULL, key text NOT NULL, fingerprint bytea NOT NULL, reference text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (holder, key)
+);
+CREATE TABLE IF NOT EXISTS textbook.orders (
+    reference text PRIMARY KEY, event_id text NOT NULL, reservation_id text NOT NULL UNIQUE, holder text NOT NULL,
+    status text NOT NULL, total_minor bigint NOT NULL, currency text NOT NULL, customer_name text NOT NULL,
+    customer_email text NOT NULL, expires_at timestamptz NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(), confirmed_at timestamptz
+);
+CREATE INDEX IF NOT EXISTS orders_holder ON textbook.orders (holder, created_at);
+CREATE TABLE IF NOT EXISTS textbook.order_line (
+    reference text NOT NULL, line_no integer NOT NULL, section_id text NOT NULL, quantity integer NOT NULL,
+    unit_price_minor bigint NOT NULL, PRIMARY KEY (reference, line_no)
+);
+CREATE TABLE IF NOT EXISTS textbook.attempt (
+    provider_key text PRIMARY KEY, reference text NOT NULL, method text NOT NULL, amount_minor bigint NOT NULL,
+    status text NOT NULL, provider_ref text
+);
+CREATE TABLE IF NOT EXISTS textbook.money_entry (
+    provider_ref text PRIMARY KEY, reference text NOT NULL, amount_minor bigint NOT NULL
+);
+CREATE TABLE IF NOT EXISTS textbook.outbox (
+    id bigserial PRIMARY KEY, event_id text NOT NULL, body jsonb NOT NULL
+);
+"""
+KEY = """
+INSERT INTO textbook.idempotency (holder, key, fingerprint, reference) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
+"""
+KNOWN = "SELECT fingerprint, reference FROM textbook.idempotency WHERE holder = $1 AND key = $2"
+BEGIN_PAYMENT = """
+UPDATE textbook.reservation SET status = 'paying', order_reference = $3
+WHERE reservation_id = $1 AND holder = $2 AND status = 'pending_payment' AND reserved_until > now()
+RETURNING event_id, section_id, quantity, unit_price_minor, reserved_until
+"""
+ORDER = """
+INSERT INTO textbook.orders (reference, event_id, reservation_id, holder, status, total_minor, currency, customer_name,
+    customer_email, expires_at)
+VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9)
+"""
+LINE = "INSERT INTO textbook.order_line VALUES ($1, 1, $2, $3, $4)"
+ATTEMPT = "INSERT INTO textbook.attempt VALUES ($1, $2, $3, $4, 'created')"
+TELL = "INSERT INTO textbook.outbox (event_id, body) VALUES ($1, $2)"
+PAID = "UPDATE textbook.attempt SET status = $2, provider_ref = $3 WHERE provider_key = $1"
+MONEY = "INSERT INTO textbook.money_entry VALUES ($1, $2, $3)"
+SOLD = "UPDATE textbook.reservation SET status = 'confirmed' WHERE reservation_id = $1 AND order_reference = $2"
+CONFIRM = "UPDATE textbook.orders SET status = 'confirmed', confirmed_at = clock_timestamp() WHERE reference = $1"
+
+
+class Customer(BaseModel):
+    """Who buys."""
+
+    name: str = Field(max_length=200)
+    email: str = Field(max_length=200)
+
+
+class Payment(BaseModel):
+    """How."""
+
+    provider: str
+    method: str
+
+
+class NewOrder(BaseModel):
+    """What is ordered."""
+
+    reservation_id: str
+    expected_total_minor: int
+    currency: str
+    customer: Customer
+    payment: Payment
+
+
+def create_app() -> FastAPI:
+    """The textbook's shop. `BENCH_PASS_PUBLIC_KEY` is the base64 of an Ed25519 public key."""
+    key = Ed25519PublicKey.from_public_bytes(base64.b64decode(os.environ["BENCH_PASS_PUBLIC_KEY"]))
+    sandbox_url = os.environ.get("BENCH_SANDBOX_URL")
+    pool: asyncpg.Pool
+    provider: httpx.AsyncClient
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        nonlocal pool, provider
+        async with open_pool(os.environ["BENCH_POSTGRES_URL"]) as pool, httpx.AsyncClient() as provider:
+            await pool.execute(TABLES)
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/readyz")
+    async def readyz() -> dict[str, bool]:
+        return {"ready": True}
+
+    @app.post("/orders")
+    async def order(
+        asked: NewOrder, authorization: Annotated[str, Header()], idempotency_key: Annotated[str, Header()]
+    ) -> Response:
+        try:
+            claims = jwt.decode(authorization.removeprefix("Bearer "), key, ["EdDSA"], options={"verify_aud": False})
+        except jwt.PyJWTError as refused:
+            raise HTTPException(401, "This pass is not valid.") from refused
+        reference, is_new = secrets.token_hex(6), False
+        async with pool.acquire() as connection, connection.transaction():
+            known = await _known(connection, claims["sub"], idempotency_key, reference, asked)
+            if known is None:
+                is_new = True
+                await _place(connection, claims["sub"], reference, asked)
+        if is_new and sandbox_url:
+            charged = await _charge(provider, f"{sandbox_url}/charges", reference, asked)
+            async with pool.acquire() as connection, connection.transaction():
+                await _confirm(connection, reference, asked, charged)
+        body = {"reference": known or reference, "status": "confirmed" if sandbox_url else "pending"}
+        return Response(orjson.dumps(body), 202, media_type="application/json")
+
+    return app
+
+
+async def _known(connection: Any, holder: str, key: str, reference: str, asked: NewOrder) -> str | None:
+    """The order this key made before; nothing if it is new, and then it is ours."""
+    fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
+    if await connection.execute(KEY, holder, key, fingerprint, reference) == "INSERT 0 1":
+        return None
+    known = await connection.fetchrow(KNOWN, holder, key)
+    if known["fingerprint"] != fingerprint:
+        raise HTTPException(422, "This key came with another body.")
+    return str(known["reference"])
+
+
+async def _place(connection: Any, holder: str, reference: str, asked: NewOrder) -> None:
+    held = await connection.fetchrow(BEGIN_PAYMENT, asked.reservation_id, holder, reference)
+    if held is None:
+        raise HTTPException(410, "This hold has ended.")
+    total_minor = held["quantity"] * held["unit_price_minor"]
+    if total_minor != asked.expected_total_minor:
+        raise HTTPException(409, "The price has changed.")
+    who, event_id = asked.customer, held["event_id"]
+    await connection.execute(
+        ORDER, reference, event_id, asked.reservation_id, holder, total_minor, asked.currency, who.name, who.email,
+        held["reserved_until"],
+    )  # fmt: skip
+    await connection.execute(LINE, reference, held["section_id"], held["quantity"], held["unit_price_minor"])
+    await connection.execute(ATTEMPT, f"{reference}:1", reference, asked.payment.method, total_minor)
+    created = {"type": "order.created", "reference": reference, "holder": holder, "total_minor": total_minor}
+    await connection.execute(TELL, event_id, orjson.dumps(created).decode())
+
+
+async def _charge(provider: httpx.AsyncClient, url: str, reference: str, asked: NewOrder) -> dict[str, Any]:
+    body = {
+        "reference": reference, "amount_minor": asked.expected_total_minor, "currency": asked.currency,
+        "method": asked.payment.method,
+    }  # fmt: skip
+    answer = await provider.post(url, json=body, headers={"idempotency-key": f"{reference}:1"}, timeout=30)
+    if answer.is_error:
+        raise HTTPException(502, "The payment failed.")
+    return dict(answer.json())
+
+
+async def _confirm(connection: Any, reference: str, asked: NewOrder, charged: dict[str, Any]) -> None:
+    await connection.execute(PAID, f"{reference}:1", charged["status"], charged["id"])
+    await connection.execute(MONEY, charged["id"], reference, charged["amount_minor"])
+    await connection.execute(SOLD, asked.reservation_id, reference)
+    await connection.execute(CONFIRM, reference)
+    told = {"type": "order.confirmed", "reference": reference}
+    await connection.execute(TELL, "bench", orjson.dumps(told).decode())

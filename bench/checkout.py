@@ -1,0 +1,132 @@
+"""Orders end to end with a provider that takes 50 ms: ours in the background, beside charging within the request."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from bench import load
+from bench.load import Heard, Load
+from bench.measurement import Claim, Effort, Figures, Finding, Wrong
+from bench.orders import PASS_PUBLIC_KEY
+from bench.purchases import purchases, serve_ours, serve_textbook
+from bench.stage import Stage, Turn
+from onsale.loopback import HOST, free_port
+from shared.settings import development_keys
+from shared.tokens import b64
+
+PROVIDER_S, ORDERS, QUICK_ORDERS, POLL_S, PATIENCE_S = 0.05, 6_000, 60, 0.2, 120.0
+HEADINGS = ("design", "orders/s, POST to confirmed", "POST p50 ms", "POST p95 ms", "confirmed after p50 s", "p95 s")
+TOOK = """
+SELECT extract(epoch FROM max(confirmed_at) - min(created_at)) AS all_s,
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM confirmed_at - created_at)) AS p50_s,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM confirmed_at - created_at)) AS p95_s
+FROM {table}
+"""
+
+
+@dataclass
+class Design:
+    """One way to take orders; `serve` answers the port, `table` is where its orders are."""
+
+    name: str
+    serve: Callable[[Turn, int], Awaitable[int]]
+    table: str
+    rounds: list[tuple[float, ...]] = field(default_factory=list)
+
+    def median(self) -> tuple[float, ...]:
+        return tuple(map(statistics.median, zip(*self.rounds, strict=True)))
+
+
+def checkout() -> Finding:
+    """The finding, not yet made."""
+    return Finding(
+        key="Checkout",
+        title="orders end to end with the sandbox at 50 ms",
+        settings=[
+            f"{ORDERS:,} fans with a reservation each order as fast as they are answered; from the first order's row "
+            "to the last confirmation, by the ledger. The sandbox provider is a process of its own and takes "
+            f"{PROVIDER_S * 1000:.0f} ms for a charge.",
+            "Ours: the orders process and the inventory process, default settings; charged in the background, sold at "
+            "inventory, confirmed; the provider's webhooks are verified, stored and applied meanwhile.",
+            "Textbook: the request writes the order in one transaction, charges, and confirms in a second one before "
+            "it answers; no webhooks, no second service, nothing that would find a payment after a crash.",
+        ],
+        find=find,
+    )
+
+
+async def find(stage: Stage, effort: Effort) -> Figures:
+    """Both designs, taking turns."""
+    designs = [
+        Design("ours", _serve_ours, 'orders."order"'),
+        Design("textbook, in the request", _serve_textbook, "textbook.orders"),
+    ]
+    count = QUICK_ORDERS if effort.quick else ORDERS
+    for _ in range(effort.rounds):
+        for design in designs:
+            async with stage.turn() as turn:
+                design.rounds.append(await _round(turn, design, count, effort.connections))
+    mine, beside = (design.median() for design in designs)
+    rows = [(d.name, *(f"{each:,.{0 if n < 3 else 2}f}" for n, each in enumerate(d.median()))) for d in designs]
+    claims = [
+        Claim("orders end to end, provider at 50 ms", f"{mine[0]:,.0f}/s", f"in the request {beside[0]:,.0f}/s",
+              f"{mine[0] / beside[0]:.2f} ×"),
+        Claim("until a fan is answered, p95", f"{mine[2]:,.0f} ms", f"in the request {beside[2]:,.0f} ms",
+              f"{beside[2] / mine[2]:.1f} × sooner"),
+    ]  # fmt: skip
+    checked = [f"{count:,} orders answered 202 = confirmed = charged once, in every round"]
+    return Figures(HEADINGS, rows, claims, checked)
+
+
+async def _round(turn: Turn, design: Design, count: int, connections: int) -> tuple[float, ...]:
+    port = await design.serve(turn, count)
+    sent = Load(HOST, port, purchases(count), connections, PATIENCE_S, warm_up_s=0, wanted=202)
+    heard = await load.run_apart(sent)
+    await _until_confirmed(turn, design, heard, count)
+    took = await turn.row(TOOK.format(table=design.table))
+    waits_ms = sorted(heard.latencies_ms)
+    return (
+        count / float(took["all_s"]), waits_ms[count // 2], waits_ms[int(count * 0.95)], float(took["p50_s"]),
+        float(took["p95_s"]),
+    )  # fmt: skip
+
+
+async def _until_confirmed(turn: Turn, design: Design, heard: Heard, count: int) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    if heard.statuses != {202: count} or heard.broken:
+        raise Wrong(f"{design.name}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}")
+    while await turn.count(f"SELECT count(*) FROM {design.table} WHERE status = 'confirmed'") < count:
+        if time.monotonic() > deadline_s:
+            raise Wrong(f"{design.name}: not all of {count} orders are confirmed")
+        await asyncio.sleep(POLL_S)
+    schema = design.table.partition(".")[0]
+    charges = await turn.count(f"SELECT count(DISTINCT provider_ref) FROM {schema}.money_entry")
+    if charges != count:
+        raise Wrong(f"{design.name}: {charges} charges for {count} orders")
+
+
+async def _sandbox(turn: Turn, hook: str | None) -> str:
+    port = free_port()
+    told = ["--webhook-url", hook] if hook else []
+    environment = {
+        "ONSALE_SANDBOX_LATENCY_S": str(PROVIDER_S),
+        "ONSALE_SANDBOX_WEBHOOK_SECRET": b64(next(iter(development_keys("sandbox-webhook").keys.values()))),
+    }
+    command = ["onsale.sandbox", "--port", str(port), *told]
+    await turn.serve("sandbox", command, port, environment, ready="/healthz")
+    return f"http://{HOST}:{port}"
+
+
+async def _serve_ours(turn: Turn, count: int) -> int:
+    orders_port = free_port()
+    sandbox_url = await _sandbox(turn, f"http://{HOST}:{orders_port}/webhooks/sandbox")
+    settings = {"ONSALE_SANDBOX_URL": sandbox_url}
+    ports = await serve_ours(turn, held=count, settings=settings, fixed={"orders": orders_port})
+    return ports["orders"]
+
+
+async def _serve_textbook(turn: Turn, count: int) -> int:
+    more = {"BENCH_SANDBOX_URL": await _sandbox(turn, None), "BENCH_PASS_PUBLIC_KEY": PASS_PUBLIC_KEY}
+    return await serve_textbook(turn, held=count, **more)

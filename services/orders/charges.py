@@ -1,0 +1,35 @@
+"""Every charge of an event and what was given back of it, by our books: what the provider's list is compared with."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from sqlalchemy import text
+
+from services.orders.api import Page
+from services.orders.room import Room
+from shared.auth import Operator, operators
+from shared.inputs import EventIdPath
+
+router = APIRouter(prefix="/admin/orders", tags=["admin"])
+Viewer = Annotated[Operator, operators("viewer")]
+PageSize = Annotated[int, Query(ge=1, le=1000)]
+
+_CHARGES = text("""
+    SELECT m.reference, m.provider, m.charge_ref, m.currency, m.amount_minor AS charged_minor, coalesce((
+        SELECT sum(r.amount_minor) FROM orders.money_entry r
+        WHERE r.kind = 'refund' AND r.reference = m.reference AND r.provider = m.provider
+            AND r.charge_ref = m.charge_ref), 0)::bigint AS refunded_minor
+    FROM orders.money_entry m JOIN orders."order" o USING (reference)
+    WHERE o.event_id = :event_id AND m.kind = 'charge'
+    ORDER BY m.id LIMIT :many OFFSET :skipped""")
+
+
+@router.get("/events/{event_id}/charges", summary="Every charge and what of it went back, oldest first")
+async def charges(
+    event_id: EventIdPath, request: Request, operator: Viewer, page: Page = 1, page_size: PageSize = 1000
+) -> dict[str, Any]:
+    room: Room = request.app.state.room
+    bound = {"event_id": event_id, "many": page_size, "skipped": (page - 1) * page_size}
+    async with room.book.engine.connect() as connection:
+        rows = [dict(row) for row in (await connection.execute(_CHARGES, bound)).mappings()]
+    return {"page": page, "page_size": page_size, "charges": rows}

@@ -1,0 +1,73 @@
+"""`POST /orders`: the call that everybody makes in the same minute.
+
+An ASGI class, as crowds come here; what it does for one fan it shares with all who come at the same moment.
+"""
+
+from typing import Any
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from services.orders.api import accepted, as_it_is, as_placed
+from services.orders.references import idempotency_key
+from services.orders.room import Room
+from services.orders.schemas import NewOrder
+
+_NEW_ORDER: TypeAdapter[NewOrder] = TypeAdapter(NewOrder)
+
+
+class PlaceOrder:
+    """Orders a reservation; it is charged in the background. Problems rise to the app's handlers."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room: Room = scope["app"].state.room
+        request = Request(scope, receive)
+        asked = _read(await request.body())
+        buyers = await room.callers.buyers(request)
+        answer = await room.checkout.order(buyers, idempotency_key(request.headers.get("idempotency-key")), asked)
+        seen = as_placed(answer.placed) if answer.placed else await as_it_is(room, answer.reference)
+        response = Response(status_code=202, media_type="application/json")
+        response.body = orjson.dumps(accepted(room, response, seen, replayed=answer.replayed))
+        response.headers["content-length"] = str(len(response.body))
+        await response(scope, receive, send)
+
+
+def _read(raw: bytes) -> NewOrder:
+    """Raises what the framework raises for its own endpoints, so that it is told alike."""
+    try:
+        return _NEW_ORDER.validate_json(raw)
+    except ValidationError as refused:
+        errors = refused.errors(include_url=False, include_input=False, include_context=False)
+        raise RequestValidationError([{**error, "loc": ("body", *error["loc"])} for error in errors]) from None
+
+
+PLACE = Route("/orders", PlaceOrder(), methods=["POST"])
+
+
+def operation() -> dict[str, Any]:
+    """The call as OpenAPI tells it."""
+    body = NewOrder.model_json_schema(ref_template="#/components/schemas/{model}")
+    parts = body.pop("$defs")
+    body["properties"] |= {"customer": parts["Customer"], "payment": parts["Payment"]}
+    key = {"name": "Idempotency-Key", "in": "header", "required": True, "schema": {"type": "string", "maxLength": 255}}
+    return {
+        "tags": ["orders"],
+        "summary": "Order a reservation; it is charged in the background",
+        "parameters": [key],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": {
+            "202": {"description": "Taken, or taken before under this key (Idempotency-Replayed: true)"},
+            "400": {"description": "No Idempotency-Key, or a body that is not JSON"},
+            "401": {"description": "No credential, or a bad one"},
+            "404": {"description": "There is no such reservation, or it is not yours"},
+            "409": {"description": "Another price than was shown, another order under way, or the same key just now"},
+            "410": {"description": "The hold has ended"},
+            "422": {"description": "A value is not acceptable, or the key was used with another body"},
+            "503": {"description": "Try again; see Retry-After"},
+        },
+    }
