@@ -171,7 +171,7 @@ async def find(stage: Stage, effort: Effort) -> Figures:
         findings = await audit(room.engine, room.gate, room.catalogue.layout(file.event_id))
     if broken := [finding for finding in findings if not finding["holds"]]:
         raise Wrong(f"the audit: {broken}")
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (str(number), f"{done.back_s:.2f}", f"{done.read_s:.2f}", f"{done.fill_s:.2f}", str(done.refused))
         for number, done in enumerate(rounds, 1)
     ]
