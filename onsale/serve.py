@@ -6,7 +6,6 @@ listeners close, services end, and neighbours can be asked until the last servic
 
 import asyncio
 import contextlib
-import gc
 import importlib
 import logging
 import signal
@@ -20,6 +19,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from onsale.child import EngineTrouble
+from onsale.collector import short_pauses
 from onsale.whole_answers import WholeAnswers
 from shared.routes import Service
 from shared.service import drain, internal, public
@@ -28,7 +28,6 @@ log = logging.getLogger("onsale.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier")
 ANSWERS_NEIGHBOURS = frozenset({"queue", "inventory", "orders"})
 STOP_S = 3
-GC_YOUNG_MAX = 50_000
 
 
 class GuestServer(uvicorn.Server):
@@ -104,9 +103,7 @@ async def running(
         outer = await stack.enter_async_context(_servers())
         stack.push_async_callback(_drain, apps)
         await outer.start([pair for pair in sockets if pair not in within])
-        gc.collect()
-        gc.freeze()  # what is here now stays: later collections need not look at it
-        gc.set_threshold(GC_YOUNG_MAX, 20, 20)  # requests hardly leave cycles, and looking for them cost a tenth
+        await stack.enter_async_context(short_pauses())
         yield
 
 

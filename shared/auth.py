@@ -175,3 +175,8 @@ def operators(role: Role) -> Any:
         return operator
 
     return Depends(check)
+
+
+Viewer = Annotated[Operator, operators("viewer")]
+AnOperator = Annotated[Operator, operators("operator")]
+AnAdmin = Annotated[Operator, operators("admin")]

@@ -21,6 +21,18 @@ SIGNATURE = SERVICE_HEADER.encode()
 STARTED_KEY = "onsale.started"
 
 
+async def whole_body(receive: Receive) -> bytes:
+    """All of a request's body; whoever runs us bounds it. Raises `ClientDisconnect`."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body
+
+
 class NeighboursOnly:
     """An endpoint behind the lock of `/internal`: it is handed the whole body, in one message, once its signature is
     checked.
@@ -30,13 +42,7 @@ class NeighboursOnly:
         self._endpoint, self._keys = endpoint, keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body, more = b"", True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
+        body = await whole_body(receive)
         signature = next((value for name, value in scope["headers"] if name == SIGNATURE), b"").decode("latin-1")
         check_service_call(self._keys, signature, scope["method"], scope["path"], body, now_s=time.time())
 

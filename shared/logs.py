@@ -1,4 +1,5 @@
 """One JSON line per log record: an event name as data, and whatever fields go with it. Never a token, never an e-mail.
+No field can stand in for the line's own `at`, `level`, `event` and `logger`.
 
 ERROR means a bug or an outage; an expected refusal is INFO.
 """
@@ -14,12 +15,11 @@ class JsonLines(logging.Formatter):
     """Formats `log.info("hold.expired", extra={"data": {...}})` as one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
+        line: dict[str, Any] = getattr(record, "data", {}) | {
             "at": round(record.created, 3),
             "level": record.levelname,
             "event": record.getMessage(),
             "logger": record.name,
-            **getattr(record, "data", {}),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

@@ -51,4 +51,9 @@ def connect(
 
 def statement(package: str, verb: str) -> TextClause:
     """The statement of `<package>/sql/<verb>.sql`; arrays are bound as `CAST(:name AS bigint[])`."""
-    return text(importlib.resources.files(package).joinpath("sql", f"{verb}.sql").read_text())
+    return text(raw_statement(package, verb))
+
+
+def raw_statement(package: str, verb: str) -> str:
+    """The same as the driver takes it, with `$1` and on."""
+    return importlib.resources.files(package).joinpath("sql", f"{verb}.sql").read_text()

@@ -16,13 +16,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from prometheus_client import Histogram
-from redis.exceptions import ConnectionError as RedisAway
-from redis.exceptions import TimeoutError as RedisLate
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolLate
-from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,7 +27,7 @@ from shared.hot_lane import STARTED_KEY, HotLane, internal_hot_route
 from shared.key_watch import with_keys
 from shared.load import LoadMeter
 from shared.logs import data
-from shared.problems import Problem
+from shared.refusals import REQUEST_ID_KEY, answer_with_problems, send_problem
 from shared.settings import ServiceSettings
 from shared.telemetry import CONTENT_TYPE_LATEST, REQUESTS, generate_latest
 
@@ -41,11 +36,11 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 Checks = Mapping[str, Callable[[], Awaitable[object]]]
 VERSION = "0.1.0"
 READY_DEADLINE_S = 2.0
-REQUEST_ID_KEY = "onsale.request_id"
 ANSWER_HEADERS_KEY = "onsale.answer_headers"  # what a door adds to whatever is answered, a problem included
 RECEIVE_KEY = "onsale.receive"  # the server's own, beneath all layers: a long stream finds its transport behind it
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
+GONE = 499  # by convention: the client went away before it had said what it wanted
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -76,7 +71,7 @@ def create_service(
         locked = [Depends(neighbours_only(settings.service_keys))]
         app.include_router(router, prefix="/internal", dependencies=locked, include_in_schema=False)
     app.include_router(_probes(name, checks))
-    _answer_with_problems(app)
+    answer_with_problems(app)
     app.add_middleware(RequestShell, service=name, settings=settings, meter=meter)
     lane = HotLane(app, hot)
     app.state.hot_lane = lane.takes, RequestShell(lane, service=name, settings=settings, meter=meter)
@@ -104,7 +99,7 @@ def _face(app: FastAPI, *, inside: bool) -> ASGIApp:
 
     async def face(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/internal") != inside:
-            await _send_problem(problems.NotFound(), None, send)
+            await send_problem(problems.NotFound(), None, send)
         elif hot(scope):
             await short_way(scope, receive, send)
         else:
@@ -143,12 +138,14 @@ class RequestShell:
             inside = scope["path"].startswith("/internal")
             limit = self._settings.internal_body_max_bytes if inside else self._settings.body_max_bytes
             await self._app(scope, _bounded(length, receive, limit), tagged)
+        except ClientDisconnect:
+            status = status or GONE
         except Exception:
             log.exception(
                 "request.failed", extra=data(service=self._service, request_id=request_id, path=scope["path"])
             )
             if not status:
-                await _send_problem(problems.InternalFault(), request_id, tagged)
+                await send_problem(problems.InternalFault(), request_id, tagged)
         finally:
             del scope[RECEIVE_KEY]  # it refers back to the request, which would wait for the collector
             self._measure(scope, status, seconds := time.perf_counter() - started, request_id)
@@ -199,63 +196,6 @@ def _bounded(length: bytes | None, receive: Receive, limit: int) -> Receive:
         return message
 
     return counted
-
-
-def _answer_with_problems(app: FastAPI) -> None:
-    """Every way out of the app is a problem document, expected or not."""
-
-    async def expected(request: Request, problem: Problem) -> Response:
-        return problem_response(request, problem)
-
-    async def invalid(request: Request, refused: RequestValidationError) -> Response:
-        return problem_response(request, _refused(refused))
-
-    async def http(request: Request, raised: HTTPException) -> Response:
-        if isinstance(raised.__cause__, Problem):  # found while the framework was reading the body
-            return problem_response(request, raised.__cause__)
-        known = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}
-        return problem_response(
-            request, known.get(raised.status_code, problems.InternalFault)(status=raised.status_code)
-        )
-
-    async def away(request: Request, raised: Exception) -> Response:
-        log.error("engine.away", extra=data(error=type(raised).__name__, path=request.url.path))
-        return problem_response(request, problems.Unavailable())
-
-    async def unexpected(request: Request, raised: Exception) -> Response:
-        return problem_response(request, problems.InternalFault())
-
-    app.add_exception_handler(Problem, expected)  # type: ignore[arg-type]
-    app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
-    app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]
-    for engine_error in (RedisAway, RedisLate, OperationalError, InterfaceError, PoolLate):
-        app.add_exception_handler(engine_error, away)
-    app.add_exception_handler(Exception, unexpected)
-
-
-def _refused(refused: RequestValidationError) -> Problem:
-    """Unreadable JSON is 400; a value out of range is 422 and names its field, never repeating what was sent."""
-    errors = refused.errors()
-    if any(error["type"] == "json_invalid" for error in errors):
-        return problems.MalformedRequest("The body is not JSON.")
-    fields = [
-        {"field": ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0]), "message": error["msg"]}
-        for error in errors[:20]
-    ]
-    return problems.InvalidRequest("; ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)
-
-
-def problem_response(request: Request, problem: Problem) -> Response:
-    """A problem as an answer."""
-    body = problem.body(request.scope.get(REQUEST_ID_KEY))
-    return Response(body, problem.code, problem.headers(), problems.MEDIA_TYPE)
-
-
-async def _send_problem(problem: Problem, request_id: str | None, send: Send) -> None:
-    headers = [(k.encode(), v.encode()) for k, v in problem.headers().items()]
-    headers.append((b"content-type", problems.MEDIA_TYPE.encode()))
-    await send({"type": "http.response.start", "status": problem.code, "headers": headers})
-    await send({"type": "http.response.body", "body": problem.body(request_id)})
 
 
 def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:

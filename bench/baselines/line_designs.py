@@ -5,6 +5,7 @@ Every design numbers fans from 1 on by their names; `join`, `position` and `admi
 
 import functools
 import random
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -42,7 +43,7 @@ def portions(first: int, count: int, each: int) -> Iterator[range]:
         yield range(n, min(n + each, first + count))
 
 
-class InValkey:
+class InValkey(ABC):
     """What the designs on Valkey share: connections, and fans numbered in the order of joining."""
 
     def __init__(self, pipes: Pipes) -> None:
@@ -74,14 +75,14 @@ class InValkey:
 
     keys: tuple[str, ...] = ()
 
-    def joins(self, fans: range) -> Operation:
-        raise NotImplementedError
+    @abstractmethod
+    def joins(self, fans: range) -> Operation: ...
 
-    def asks(self, name: str) -> Operation:
-        raise NotImplementedError
+    @abstractmethod
+    def asks(self, name: str) -> Operation: ...
 
-    def admits(self, count: int) -> Operation:
-        raise NotImplementedError
+    @abstractmethod
+    def admits(self, count: int) -> Operation: ...
 
     async def join(self, count: int, *, each: int) -> Paced:
         operations = [self.joins(fans) for fans in portions(self.joined + 1, count, each)]

@@ -3,6 +3,7 @@
 import functools
 import random
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -16,7 +17,7 @@ from bench.shop import TICKETS, Show, Sold
 HOLD_TTL_S = 600
 
 
-class InPostgres:
+class InPostgres(ABC):
     """What the designs on PostgreSQL share: sections, holds, a pool. `hold` answers whether the fan got the tickets.
 
     Their holds end by a scan of the ledger that gives back what it ends.
@@ -82,8 +83,8 @@ class InPostgres:
         paced = await run_calls(calls, connections=contenders, fans=0)
         return Sold(paced, heard[True], heard[False])
 
-    async def hold(self, section_id: str, hold_id: str) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    async def hold(self, section_id: str, hold_id: str) -> bool: ...
 
     async def kept(self, show: Show) -> int:
         return int(await self.pool.fetchval(self.sql(self.KEPT)))

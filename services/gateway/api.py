@@ -21,6 +21,7 @@ from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
 from shared.contracts.queue import Join as FanAtTheDoor
+from shared.hot_lane import whole_body
 from shared.problems import NotCalled, PlaceEnded, Problem, RoomClosed, SoldOut, StaleEpoch
 from shared.rollout import outside
 from shared.tokens import QueueToken
@@ -174,12 +175,7 @@ class Challenge:
 
 async def read(receive: Receive, kind: type[Said]) -> Said | None:
     """What the body says, or nothing if it is empty. What `kind` does not know is refused, field by field."""
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            break
+    body = await whole_body(receive)
     if not body.strip():
         return None
     try:

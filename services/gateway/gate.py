@@ -22,8 +22,8 @@ from shared.auth import pass_cookie, require_credential
 from shared.inputs import Body, EventIdPath
 from shared.key_stages import JWKS_MAX_AGE_S
 from shared.problems import MEDIA_TYPE, MalformedRequest, Problem, WrongEvent
+from shared.refusals import REQUEST_ID_KEY
 from shared.routes import EVENT_ID
-from shared.service import REQUEST_ID_KEY
 from shared.tokens import jwks
 
 ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

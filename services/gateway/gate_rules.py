@@ -3,14 +3,14 @@
 import re
 
 from services.gateway.gate_requests import Asked
-from shared.contracts.room_options import GatePart
+from shared.contracts.room_options import GateRules
 
 RETURN_MAX_CHARS = 2048
 _PLAIN = re.compile(r"/[A-Za-z0-9_.~/@:,+=-]*")
 _ADDRESS = re.compile(r"(https?://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?)(?:[/?][!-~]*)?")
 
 
-def needs_no_pass(asked: Asked, rules: GatePart) -> bool:
+def needs_no_pass(asked: Asked, rules: GateRules) -> bool:
     """Health checks, assets and what else the room lets through, and a browser's question before a foreign call.
 
     A path that is not written plainly (escapes, dots that climb, doubled slashes) never matches: the site may read it
@@ -41,7 +41,7 @@ def matches(pattern: str, path: str) -> bool:
     return at <= end
 
 
-def site_of(address: str, rules: GatePart) -> str | None:
+def site_of(address: str, rules: GateRules) -> str | None:
     """The allowed site that this address lies on, or nothing."""
     fits = _ADDRESS.fullmatch(address) if len(address) <= RETURN_MAX_CHARS and "\\" not in address else None
     return fits[1] if fits and fits[1] in rules.return_to else None

@@ -16,7 +16,7 @@ from services.gateway.line import Line
 from services.gateway.metrics import GATE_ENGINE
 from services.gateway.room import Room
 from shared.auth import pass_cookie, set_cookie
-from shared.contracts.room_options import GatePart, RoomOptions
+from shared.contracts.room_options import GateRules, RoomOptions
 from shared.problems import BadCredential, NoCredential, Overloaded, Problem, Unavailable, WrongEvent
 from shared.rollout import outside
 from shared.tokens import Pass
@@ -88,7 +88,7 @@ def _without_pass(room: Room, asked: Asked, options: RoomOptions, line: Line | N
     return _to_the_room(asked, options.gate, gate_id)
 
 
-def _everybody(room: Room, event_id: str, rules: GatePart, line: Line | None) -> bool:
+def _everybody(room: Room, event_id: str, rules: GateRules, line: Line | None) -> bool:
     """Whether nobody can be called, the room's rule is to admit meanwhile, and that has not lasted too long."""
     well = line is not None and room.board.fresh(line)
     lasts_s = room.outages.lasts_s(event_id, well=well, box_s=rules.admit_on_error_s)
@@ -117,7 +117,7 @@ def _holder(room: Room, event_id: str, gate_id: str) -> str:
     return room.identities.holder(event_id, gate_of(gate_id).encode())
 
 
-async def _trade(room: Room, asked: Asked, rules: GatePart, code: str) -> Verdict:
+async def _trade(room: Room, asked: Asked, rules: GateRules, code: str) -> Verdict:
     """Back to the address without its code, with a cookie of this site if the code was good. A browser that keeps no
     cookies is sent to the waiting room for good, not in circles.
     """
@@ -138,7 +138,7 @@ async def _trade(room: Room, asked: Asked, rules: GatePart, code: str) -> Verdic
     return Verdict("handed-over", location=asked.url(), cookie=cookie)
 
 
-def _to_the_room(asked: Asked, rules: GatePart, gate_id: str) -> Verdict:
+def _to_the_room(asked: Asked, rules: GateRules, gate_id: str) -> Verdict:
     """The fan page, told in the fragment (which no server sees) where to come back to and in which browser."""
     back = asked.url() if asked.method in ("GET", "HEAD") else f"{asked.site}/"
     told = {"return_to": back, "gate": gate_of(gate_id)} if site_of(back, rules) else {}
@@ -152,5 +152,5 @@ def _gate_cookie(asked: Asked, gate_id: str) -> str:
     return set_cookie(gate_cookie(asked.event_id), gate_id, max_age_s=7 * 86_400, secure=secure)
 
 
-def _waiting_room(asked: Asked, rules: GatePart) -> str:
+def _waiting_room(asked: Asked, rules: GateRules) -> str:
     return f"{rules.waiting_room or asked.site}/e/{asked.event_id}"

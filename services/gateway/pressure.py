@@ -4,7 +4,7 @@ import math
 from collections import OrderedDict
 
 from services.gateway.line import Line
-from shared.contracts.room_options import Friction
+from shared.contracts.room_options import FrictionRules
 
 REMEMBERED_S = 10.0
 
@@ -30,13 +30,13 @@ class Arrivals:
         return count * math.exp((at_s - now_s) / REMEMBERED_S)
 
 
-def pressure(rules: Friction, line: Line, joins_per_s: float) -> float:
+def pressure(rules: FrictionRules, line: Line, joins_per_s: float) -> float:
     """From 0 (nobody) to 1 (as busy as the room's rules call busy, or more)."""
     waiting = sum(max(0, at.tail_seq - line.heads[lane]) for lane, at in line.frame.lanes.items())
     return min(1.0, max(joins_per_s / rules.busy_joins_per_s, waiting / rules.busy_waiting))
 
 
-def hashes_needed(rules: Friction, pressed: float) -> int:
+def hashes_needed(rules: FrictionRules, pressed: float) -> int:
     """How many hashes a challenge may take at most; 0 when none is needed."""
     if rules.proof_of_work == "off" or (rules.proof_of_work == "by_pressure" and pressed < rules.from_pressure):
         return 0

@@ -3,7 +3,7 @@
 import logging
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 from sqlalchemy import text
 
 from services.inventory.apply import apply
@@ -11,9 +11,9 @@ from services.inventory.audit import audit, confirmed
 from services.inventory.endings import How, cancel
 from services.inventory.hold_times import hold_times
 from services.inventory.record import Record, read
-from services.inventory.room import Room, room
+from services.inventory.room import InRoom, Room
 from services.inventory.say import say
-from shared.auth import Operator, operators
+from shared.auth import AnAdmin, AnOperator, Operator, Viewer
 from shared.clock import now_ms
 from shared.contracts.event_file import EventFile
 from shared.inputs import EventIdPath
@@ -22,10 +22,6 @@ from shared.problems import BeingPaid, InvalidRequest, UnknownReservation
 
 log = logging.getLogger("onsale.inventory")
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
-InRoom = Annotated[Room, Depends(room)]
-Viewer = Annotated[Operator, operators("viewer")]
-AnOperator = Annotated[Operator, operators("operator")]
-Admin = Annotated[Operator, operators("admin")]
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 RELEASE_MAX = 500
 PENDING = text(
@@ -35,7 +31,7 @@ PENDING = text(
 
 
 @router.put("/events/{event_id}", summary="Apply an event file")
-async def put_event(operator: Admin, inventory: InRoom, event_id: EventIdPath, file: EventFile) -> dict[str, Any]:
+async def put_event(operator: AnAdmin, inventory: InRoom, event_id: EventIdPath, file: EventFile) -> dict[str, Any]:
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the address differ.")
     applied = await apply(inventory.engine, file, actor=operator.name)

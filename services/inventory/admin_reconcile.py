@@ -3,23 +3,19 @@
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from sqlalchemy import text
 
 from services.inventory import findings, oversell
-from services.inventory.room import Room, room
-from shared.auth import Operator, operators
+from services.inventory.room import InRoom
+from shared.auth import AnAdmin, AnOperator, Viewer
 from shared.inputs import Body, EventIdPath, PlainText
 from shared.logs import data
 
 log = logging.getLogger("onsale.inventory")
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
-InRoom = Annotated[Room, Depends(room)]
-Viewer = Annotated[Operator, operators("viewer")]
-AnOperator = Annotated[Operator, operators("operator")]
-Admin = Annotated[Operator, operators("admin")]
 GIVEN_BACK = text(
     "SELECT oversell_id, reservation_id, order_reference, returned_at, refund, refunded_at "
     "FROM inventory.oversell_return WHERE event_id = :event_id ORDER BY oversell_id DESC, reservation_id LIMIT 500"
@@ -61,7 +57,7 @@ async def report(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> 
 
 
 @router.post("/events/{event_id}/oversell/approve", summary="Cancel the latest buyers of what waits for approval")
-async def approve(operator: Admin, inventory: InRoom, event_id: EventIdPath, asked: Approval) -> dict[str, Any]:
+async def approve(operator: AnAdmin, inventory: InRoom, event_id: EventIdPath, asked: Approval) -> dict[str, Any]:
     """Everything of this event that waits; who bought last gives back first and is refunded in full."""
     inventory.catalogue.layout(event_id)
     chosen = await oversell.approve(inventory.engine, event_id, by=operator.name, reason=asked.reason)

@@ -154,7 +154,7 @@ class Opener:
                 try:
                     await self._open(event_id, allotment_id, now_ms)
                 except (Problem, *LEDGER_AWAY) as stuck:
-                    why = data(event=event_id, allotment=allotment_id, error=type(stuck).__name__)
+                    why = data(event_id=event_id, allotment=allotment_id, error=type(stuck).__name__)
                     log.warning("allotment.not_opened", extra=why)
 
     async def _open(self, event_id: str, allotment_id: str, now_ms: int) -> None:
@@ -164,5 +164,5 @@ class Opener:
             if await open_now(change, allotment_id, due_ms=now_ms):
                 touched = change.touched
         if touched:
-            log.info("allotment.opened", extra=data(event=event_id, allotment=allotment_id))
+            log.info("allotment.opened", extra=data(event_id=event_id, allotment=allotment_id))
             await say(self._engine, self._gate, event_id, touched)

@@ -4,20 +4,19 @@ import hashlib
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import text
 
 from services.inventory.admission import still_good
 from services.inventory.keys import Keys
 from services.inventory.layout import Layout, Section
-from services.inventory.room import Room, room
+from services.inventory.room import InRoom, Room
 from services.inventory.schemas import PAGE, PAGE_SIZE, event_body, event_card
 from services.inventory.stocktake import MARKS
 from shared.inputs import EventIdPath, SectionIdPath
 from shared.redis import ENGINE_AWAY
 
 router = APIRouter(tags=["catalogue"])
-InRoom = Annotated[Room, Depends(room)]
 SHOWN = {".": "available", "h": "reserved", "s": "sold", "x": "blocked"}
 SEAT_WORDS = text(
     "SELECT position, status FROM inventory.seat WHERE event_id = :event_id AND section_id = :section_id "

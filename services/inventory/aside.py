@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row, TextClause, text
 
-from services.inventory.change import Change, Seat, Spots
+from services.inventory.change import Change, Seat, Spots, seat_columns
 from services.inventory.problems import UnsafeChange
 from shared.postgres import statement
 
@@ -65,7 +65,7 @@ async def _movable(change: Change, spots: Spots, allotment_id: str | None) -> Se
     """The seats, locked, each of them available or out of the sale for this very reason."""
     if not spots.seats:
         return []
-    values = {"event_id": change.event_id, **_columns(spots.seats)}
+    values = {"event_id": change.event_id, **seat_columns(spots.seats)}
     rows = (await change.connection.execute(LOCK_SEATS, values)).all()
     wrong: dict[str, list[Seat]] = {}
     for row in rows:
@@ -109,7 +109,7 @@ async def _kept(change: Change, spots: Spots, allotment_id: str, more_or_less: T
 
 async def _seats(change: Change, seats: list[Seat], *, blocked: bool, allotment_id: str | None) -> None:
     if seats:
-        values = {"event_id": change.event_id, "blocked": blocked, "allotment_id": allotment_id, **_columns(seats)}
+        values = {"event_id": change.event_id, "blocked": blocked, "allotment_id": allotment_id, **seat_columns(seats)}
         moved = (await change.connection.execute(ASIDE_SEATS, values)).rowcount
         assert moved == len(seats), "locked seats changed"
         change.touched.seats |= set(seats)
@@ -128,7 +128,3 @@ async def _sections(change: Change, spots: Spots, *, sign: int) -> None:
             available=left,
         )  # fmt: skip
     change.touched.ga |= set(spots.ga)
-
-
-def _columns(seats: Sequence[Seat]) -> dict[str, list[Any]]:
-    return {"section_ids": [s for s, _ in seats], "positions": [position for _, position in seats]}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from services.inventory.change import seat_columns
 from shared.postgres import statement
 
 BALANCE = statement(__package__, "balance")
@@ -73,7 +74,7 @@ async def _set_right(
         asked = {"event_id": event_id, "section_ids": sorted({w.section_id for w in wrong})}
         versions = {r.section_id: r.version for r in await connection.execute(FREE_SECTIONS, asked)}
         seats = [(w.section_id, w.position) for w in wrong if w.kind == "seat" and w.section_id in versions]
-        free = await connection.execute(FREE_SEATS, _places(event_id, seats[:SEATS_MAX]))
+        free = await connection.execute(FREE_SEATS, {"event_id": event_id, **seat_columns(seats[:SEATS_MAX])})
         changed = await right_seats(connection, event_id, [(r.section_id, r.position) for r in free])
         counted = await right_sections(connection, event_id, versions)
     return set(versions), set(changed) | {(section_id, -1) for section_id in counted}
@@ -87,7 +88,7 @@ async def right_seats(
     """
     if not seats:
         return {}
-    rows = await connection.execute(RIGHT_SEATS, {**_places(event_id, seats), "free_mark": free_mark})
+    rows = await connection.execute(RIGHT_SEATS, {"event_id": event_id, **seat_columns(seats), "free_mark": free_mark})
     return {(r.section_id, r.position): r.status for r in rows}
 
 
@@ -97,7 +98,3 @@ async def right_sections(connection: AsyncConnection, event_id: str, versions: d
         return {}
     values = {"event_id": event_id, "section_ids": list(versions), "versions": list(versions.values())}
     return {r.section_id: int(r.more) for r in await connection.execute(RIGHT_SECTIONS, values)}
-
-
-def _places(event_id: str, seats: Sequence[tuple[str, int]]) -> dict[str, object]:
-    return {"event_id": event_id, "section_ids": [s for s, _ in seats], "positions": [p for _, p in seats]}

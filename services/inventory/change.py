@@ -130,6 +130,12 @@ class Change:
         )  # fmt: skip
 
 
+def seat_columns(seats: Iterable[Seat]) -> dict[str, list[Any]]:
+    """Seats as statements take them: `section_ids` and `positions`, side by side."""
+    pairs = list(seats)
+    return {"section_ids": [section_id for section_id, _ in pairs], "positions": [position for _, position in pairs]}
+
+
 def section_ids(places: Places) -> set[str]:
     """The sections that places name."""
     seats = {seat_id.partition("-")[0] for seat_id in places.seats}

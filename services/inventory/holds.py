@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.basket import Basket
+from services.inventory.change import seat_columns
 from services.inventory.endings import settle
 from services.inventory.gate import LIVE_UNLIMITED_MAX, Gate, Gated, Refusal
 from services.inventory.layout import Layout
@@ -39,7 +40,7 @@ DUE_MAX = 200
 _held, _again = HOLDS.labels("held"), HOLDS.labels("again")
 SEAT_WORDS = text(
     "SELECT section_id, position, status FROM inventory.seat WHERE event_id = :event_id "
-    "AND (section_id, position) IN (SELECT * FROM unnest(CAST(:sections AS text[]), CAST(:positions AS int[])))"
+    "AND (section_id, position) IN (SELECT * FROM unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])))"
 )
 LEFT = text(
     "SELECT section_id, seats_remaining FROM inventory.section "
@@ -226,7 +227,7 @@ class Reserver:
                 failed.__cause__ = outcome if isinstance(outcome, BaseException) else None
                 return failed
             DRIFT.labels("ledger").inc()
-            seats = {"sections": [s[0] for s in take.basket.seats], "positions": [s[1] for s in take.basket.seats]}
+            seats = seat_columns((section_id, position) for section_id, position, *_ in take.basket.seats)
             rows = list(await connection.execute(SEAT_WORDS, {"event_id": self._event_id, **seats}))
             sections = [ticket[0] for ticket in take.basket.ga]
             left = list(await connection.execute(LEFT, {"event_id": self._event_id, "sections": sections}))

@@ -1,12 +1,11 @@
 """What neighbours ask: the end of sessions, payment's steps on holds, reservations and the stock by the ledger."""
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 
 from services.inventory.record import read
-from services.inventory.room import Room, room
+from services.inventory.room import InRoom
 from services.inventory.sessions import end_sessions, raise_floor
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import (
@@ -24,7 +23,6 @@ from shared.contracts.inventory import (
 )
 
 router = APIRouter()
-InRoom = Annotated[Room, Depends(room)]
 
 
 @router.post("/sessions/end")

@@ -4,7 +4,6 @@ The second guard against overselling: nothing here believes the gate. A batch th
 rolled back and replayed member by member, so that no member fails another.
 """
 
-import importlib.resources
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from services.inventory.basket import Basket
 from services.inventory.facts import Fact, event
 from services.inventory.layout import Arm
 from shared.fence import fenced, is_away
-from shared.postgres import AsyncEngine
+from shared.postgres import AsyncEngine, raw_statement
 
 No = Literal["exists", "refused", "stale"]
 BROKEN = (asyncpg.PostgresError, ValueError)
@@ -24,7 +23,7 @@ Outcome = Literal["written"] | No | Exception
 
 COMMITTED = "ISOLATION LEVEL READ COMMITTED"  # whatever a pooler makes of our sessions
 OPEN = f"BEGIN {COMMITTED}; SELECT pg_advisory_xact_lock_shared(hashtextextended('inventory gate {{event_id}}', 0))"
-TAKE = importlib.resources.files(__package__).joinpath("sql", "take.sql").read_text()
+TAKE = raw_statement(__package__, "take")
 
 
 @dataclass(frozen=True, slots=True)

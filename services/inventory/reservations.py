@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import ValidationError
 from sqlalchemy import text
-from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from services.inventory.admission import require_owner, still_good
@@ -20,7 +20,7 @@ from services.inventory.holds import Answer, Ask, Held
 from services.inventory.layout import Layout
 from services.inventory.problems import AlreadyBought, AlreadyExtended
 from services.inventory.record import Record, read
-from services.inventory.room import Room, room
+from services.inventory.room import InRoom, Room
 from services.inventory.schemas import (
     RESERVATION_ASK,
     BestAvailable,
@@ -29,6 +29,7 @@ from services.inventory.schemas import (
     reservation_body,
 )
 from shared.clock import now_ms
+from shared.hot_lane import whole_body
 from shared.inputs import EventIdPath
 from shared.postgres import statement
 from shared.problems import (
@@ -44,7 +45,6 @@ from shared.problems import (
 from shared.tokens import Pass
 
 router = APIRouter(tags=["reservations"])
-InRoom = Annotated[Room, Depends(room)]
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 HEAD = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
@@ -70,24 +70,12 @@ class Reserve:
         inventory: Room = scope["app"].state.room
         layout = inventory.catalogue.layout(scope["path_params"]["event_id"])
         admission = still_good(await inventory.admissions.admitted(connection, layout.event_id), layout)
-        body = _read_body(await _whole_body(self._receive))
+        body = _read_body(await whole_body(self._receive))
         ask = make_ask(layout, admission, body, connection.headers.get("idempotency-key"))
         answer = orjson.dumps(answer_body(await inventory.reserver(layout.event_id).reserve(ask)))
         head = [(b"content-length", b"%d" % len(answer)), *HEAD]
         await self._send({"type": "http.response.start", "status": 201, "headers": head})
         await self._send({"type": "http.response.body", "body": answer})
-
-
-async def _whole_body(receive: Receive) -> bytes:
-    """All of it; whoever runs us bounds it."""
-    body, more = b"", True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
 
 
 def _read_body(raw: bytes) -> ReservationAsk:

@@ -1,8 +1,9 @@
 """What the handlers and loops of inventory share, opened once by `app.py`."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.admission import Admissions
@@ -55,3 +56,6 @@ async def room(request: Request) -> Room:
     """For `Depends`; `async`, because another would be run in a thread."""
     found: Room = request.app.state.room
     return found
+
+
+InRoom = Annotated[Room, Depends(room)]

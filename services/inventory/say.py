@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.basket import basket_text
-from services.inventory.change import Seat, Touched
+from services.inventory.change import Seat, Touched, seat_columns
 from services.inventory.gate import Gate, load
 from services.inventory.keys import Keys
 from services.inventory.metrics import DRIFT
@@ -56,19 +56,18 @@ async def say(engine: AsyncEngine, gate: Gate, event_id: str, touched: Touched) 
             if ledger is None or await _tell(gate, event_id, ledger) != "late":
                 return
     except ENGINE_AWAY as away:
-        log.warning("gate.behind", extra=data(event=event_id, error=type(away).__name__))
+        log.warning("gate.behind", extra=data(event_id=event_id, error=type(away).__name__))
     DRIFT.labels("follow-up").inc()
 
 
 async def _read(engine: AsyncEngine, event_id: str, seats: Sequence[Seat], ga: Sequence[str]) -> _Word | None:
     """In one snapshot, so that the version fits the rest."""
     which: dict[str, Any] = {"event_id": event_id}
-    named = {"section_ids": [s for s, _ in seats], "positions": [position for _, position in seats]}
     async with engine.connect() as plain:
         connection = await plain.execution_options(isolation_level="REPEATABLE READ")
         async with connection.begin():
             version: int | None = (await connection.execute(VERSION, which)).scalar()
-            rows = (await connection.execute(SEATS, which | named)).all()
+            rows = (await connection.execute(SEATS, which | seat_columns(seats))).all()
             sections = (await connection.execute(SECTIONS, which | {"section_ids": list(ga)})).all()
     if version is None:
         return None

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
@@ -16,11 +16,11 @@ from services.inventory.aside import free, keep
 from services.inventory.change import Change, changes, changing
 from services.inventory.exports import sales_csv, seats_csv
 from services.inventory.resize import resize
-from services.inventory.room import Room, room
+from services.inventory.room import InRoom, Room
 from services.inventory.say import say
 from services.inventory.schemas import PAGE, PAGE_SIZE
 from services.inventory.stock_report import stock_report
-from shared.auth import Operator, operators
+from shared.auth import AnOperator, Operator, Viewer
 from shared.contracts.allotments import AllotmentBody, Places
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX
 from shared.inputs import Body, EventIdPath, PlainText, SectionIdPath
@@ -29,9 +29,6 @@ from shared.routes import EVENT_ID
 
 log = logging.getLogger("onsale.inventory")
 router = APIRouter(prefix="/admin/inventory/events/{event_id}", tags=["stock"])
-InRoom = Annotated[Room, Depends(room)]
-Viewer = Annotated[Operator, operators("viewer")]
-AnOperator = Annotated[Operator, operators("operator")]
 AllotmentIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
 
 
@@ -66,7 +63,9 @@ async def _change(
         await work(change)
     changed = bool(change.touched or change.detail)
     if changed:
-        log.info("stock.changed", extra=data(event=event_id, action=action, by=operator.name, version=change.version))
+        log.info(
+            "stock.changed", extra=data(event_id=event_id, action=action, by=operator.name, version=change.version)
+        )
         await say(inventory.engine, inventory.gate, event_id, change.touched)
         await inventory.catalogue.refresh()
     return {"event_id": event_id, "changed": changed, "version": change.version, "seats": len(change.touched.seats)}

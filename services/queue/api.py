@@ -3,7 +3,7 @@
 import logging
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Header, Response
 
 from services.queue import keys
 from services.queue.audit import audit
@@ -11,9 +11,9 @@ from services.queue.ledger import Of, Tally
 from services.queue.problems import RoomChanged, RoomStateConflict
 from services.queue.room import Room
 from services.queue.rooms import Action
-from services.queue.running import Running, running
+from services.queue.running import Queue, Running
 from services.queue.schemas import NULLABLE, LaneView, LotteryDraw, Notice, RoomPatch, RoomView, Step
-from shared.auth import Operator, operators
+from shared.auth import AnOperator, Operator, Viewer, operators
 from shared.clock import from_datetime, now_ms
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
@@ -25,9 +25,6 @@ from shared.redis import ENGINE_AWAY
 
 log = logging.getLogger("onsale.queue")
 router = APIRouter(prefix="/admin/queue/events/{event_id}", tags=["admin"])
-Queue = Annotated[Running, Depends(running)]
-Viewer = Annotated[Operator, operators("viewer")]
-Changer = Annotated[Operator, operators("operator")]
 NO_REASON = Step()
 NOTHING = Tally(0, 0, 0.0, 0)
 IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=64)]
@@ -35,7 +32,7 @@ IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=64)]
 
 @router.put("", summary="Apply an event file")
 async def apply(
-    event_id: EventIdPath, file: EventFile, operator: Changer, queue: Queue, response: Response
+    event_id: EventIdPath, file: EventFile, operator: AnOperator, queue: Queue, response: Response
 ) -> RoomView:
     """Creates the room as a draft, or brings its configuration to the file's. Applying it again changes nothing."""
     if file.event_id != event_id:
@@ -52,7 +49,7 @@ async def show(event_id: EventIdPath, _operator: Viewer, queue: Queue, response:
 
 @router.patch("/room", summary="Change the room's configuration")
 async def change(
-    event_id: EventIdPath, patch: RoomPatch, operator: Changer, queue: Queue, response: Response,
+    event_id: EventIdPath, patch: RoomPatch, operator: AnOperator, queue: Queue, response: Response,
     if_match: IfMatch = None,
 ) -> RoomView:  # fmt: skip
     """The next tick obeys. With `If-Match`, only if nobody changed the room since you read it."""
@@ -71,7 +68,7 @@ async def change(
 
 @router.post("/room/message", summary="Say something to everybody in the line")
 async def message(
-    event_id: EventIdPath, notice: Notice, operator: Changer, queue: Queue, response: Response,
+    event_id: EventIdPath, notice: Notice, operator: AnOperator, queue: Queue, response: Response,
     if_match: IfMatch = None,
 ) -> RoomView:  # fmt: skip
     room = await queue.rooms.change(
@@ -97,7 +94,7 @@ async def reset(
 
 @router.post("/room/{action}", summary="Open, pause, resume, drain or close the room")
 async def move(
-    event_id: EventIdPath, action: Action, operator: Changer, queue: Queue, response: Response,
+    event_id: EventIdPath, action: Action, operator: AnOperator, queue: Queue, response: Response,
     step: Step = NO_REASON, if_match: IfMatch = None,
 ) -> RoomView:  # fmt: skip
     """Draining: nobody new may join, whoever is in line is still called."""
@@ -110,7 +107,7 @@ async def move(
 
 
 @router.post("/lottery/draw", summary="Draw the lottery with the public value")
-async def draw(event_id: EventIdPath, value: LotteryDraw, operator: Changer, queue: Queue) -> PublishedLottery:
+async def draw(event_id: EventIdPath, value: LotteryDraw, operator: AnOperator, queue: Queue) -> PublishedLottery:
     """Once entry has closed and the value is known: reveals the seed and gives everybody their rank. Drawn once."""
     drawn = await queue.lottery.draw(event_id, value.public_value, actor=operator.name, reason=value.reason)
     await queue.gatekeeper.obey(await queue.rooms.get(event_id))

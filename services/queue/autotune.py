@@ -14,7 +14,7 @@ from services.queue.problems import RoomChanged
 from services.queue.room import Room
 from services.queue.rooms import Rooms
 from shared.contracts.frames import LineFrame
-from shared.contracts.room_options import PacePart
+from shared.contracts.room_options import PaceRules
 
 ACTOR = "autotune"
 UP, DOWN = 1.05, 0.8
@@ -25,7 +25,7 @@ RECENT = text(
 )
 
 
-def tuned(rate_per_s: float, pace: PacePart, frame: LineFrame, overload: Overload | None) -> float:
+def tuned(rate_per_s: float, pace: PaceRules, frame: LineFrame, overload: Overload | None) -> float:
     """The rate it would set now; the same while there is no reason to move."""
     assert pace.rate_min is not None
     assert pace.rate_max is not None

@@ -3,16 +3,17 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import case, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.codes import code_hash, fresh_code
+from services.queue.history import record
 from services.queue.problems import LaneTakesNoCodes, TooManyCodes
 from services.queue.room import Room
-from services.queue.tables import code, room_change
-from shared.postgres import AsyncConnection, AsyncEngine
+from services.queue.tables import code
+from shared.postgres import AsyncEngine
 
 CODES_MAX = 1_000_000
 ID_BYTES = 8
@@ -55,7 +56,7 @@ class CodeBook:
                 raise TooManyCodes
             await connection.execute(insert(code), rows)
             after = {"lane": lane, "count": count, "uses": uses}
-            await _audit(connection, room, actor=actor, action="codes create", reason=reason, after=after)
+            await record(connection, room, actor=actor, action="codes create", reason=reason, after=after)
         return fresh
 
     async def page(self, room: Room, *, lane: int | None, page: int, page_size: int) -> tuple[int, list[Entry]]:
@@ -79,17 +80,7 @@ class CodeBook:
         async with self.engine.begin() as connection:
             revoked = (await connection.execute(gone.values(revoked_at=func.clock_timestamp()))).rowcount
             if revoked:
-                await _audit(
+                await record(
                     connection, room, actor=actor, action="codes revoke", reason=reason, after={"count": revoked}
                 )
         return revoked
-
-
-async def _audit(
-    connection: AsyncConnection, room: Room, *, actor: str, action: str, reason: str | None, after: dict[str, Any]
-) -> None:
-    await connection.execute(
-        insert(room_change).values(
-            event_id=room.event_id, actor=actor, action=action, reason=reason, version=room.version, after=after
-        )
-    )

@@ -6,7 +6,6 @@ places an epoch; the same holder may come again with it until he has bought.
 """
 
 import hashlib
-import importlib.resources
 import secrets
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from services.queue.room import Room
+from shared.postgres import raw_statement
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without I, L, O and U, which people misread
 GROUPS, GROUP_CHARS = 4, 4
@@ -22,12 +22,8 @@ _READ_AS = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None, " ": None})
 CodeRefused = Literal["code-unknown", "code-used-up"]
 
 
-def _sql(verb: str) -> str:
-    return importlib.resources.files(__package__).joinpath("sql", f"{verb}.sql").read_text()
-
-
 LOCKED = "FOR UPDATE"
-CODES, CODE_USES, SPEND_CODES = _sql("codes"), _sql("code_uses"), _sql("spend_codes")
+CODES, CODE_USES, SPEND_CODES = (raw_statement(__package__, verb) for verb in ("codes", "code_uses", "spend_codes"))
 
 
 def fresh_code() -> str:

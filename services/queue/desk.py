@@ -5,10 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from services.queue import by_hand, plan
-from services.queue.api import NO_REASON, Changer, IfMatch, Queue, Viewer, obey, wanted_version
+from services.queue.api import NO_REASON, IfMatch, obey, wanted_version
 from services.queue.history import changes
 from services.queue.problems import RoomStateConflict
+from services.queue.running import Queue
 from services.queue.schemas import Admit, Admitted, Changes, PlanView, PlanWish, RoomView, Step
+from shared.auth import AnOperator, Viewer
 from shared.clock import now_ms
 from shared.inputs import EventIdPath
 
@@ -19,7 +21,7 @@ ADMITTING = frozenset({"open", "paused", "draining"})
 
 @router.post("/room/admit", summary="Call some fans beyond the rate")
 async def admit(
-    event_id: EventIdPath, wish: Admit, operator: Changer, queue: Queue, if_match: IfMatch = None
+    event_id: EventIdPath, wish: Admit, operator: AnOperator, queue: Queue, if_match: IfMatch = None
 ) -> Admitted:
     """The next in line, at once, in a paused room too; never beyond `max_active` or the stock. What cannot be called
     now is forgotten. Send `If-Match`: then a repeated request admits nobody twice.
@@ -37,7 +39,7 @@ async def admit(
 
 @router.post("/room/rebuild", summary="Fill the engine from the ledger")
 async def rebuild(
-    event_id: EventIdPath, operator: Changer, queue: Queue, response: Response,
+    event_id: EventIdPath, operator: AnOperator, queue: Queue, response: Response,
     step: Step = NO_REASON, if_match: IfMatch = None,
 ) -> RoomView:  # fmt: skip
     """Places, order and passes stay; the rate ramps up again within 30 s."""

@@ -1,10 +1,27 @@
-"""The audit trail of a room, as it is read: newest first, a page at a time."""
+"""The audit trail of a room: written in the transaction of what it tells, read newest first, a page at a time."""
 
-from sqlalchemy import select
+from collections.abc import Mapping
+from typing import Any
 
+from sqlalchemy import insert, select
+
+from services.queue.room import Room
 from services.queue.schemas import Change
 from services.queue.tables import room_change
-from shared.postgres import AsyncEngine
+from shared.postgres import AsyncConnection, AsyncEngine
+
+
+async def record(
+    connection: AsyncConnection, room: Room, *, actor: str, action: str, reason: str | None,
+    before: Mapping[str, Any] | None = None, after: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """One line of the trail, under the room's version."""
+    await connection.execute(
+        insert(room_change).values(
+            event_id=room.event_id, actor=actor, action=action, reason=reason, version=room.version, before=before,
+            after=after,
+        )
+    )  # fmt: skip
 
 
 async def changes(engine: AsyncEngine, event_id: str, *, before: int | None, count: int) -> list[Change]:

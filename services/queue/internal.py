@@ -1,15 +1,13 @@
 """What neighbours ask: joins, status, claims, leaves, signs of life, the frame. Batches in, batches out."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import ValidationError
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from services.queue.entrants import prove
 from services.queue.revocations import revoked
-from services.queue.running import Running, running
+from services.queue.running import Queue, Running
 from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, ProofQuestion, PublishedLottery
 from shared.contracts.queue import (
@@ -28,7 +26,6 @@ from shared.contracts.queue import (
 from shared.problems import InvalidRequest
 
 router = APIRouter()
-Queue = Annotated[Running, Depends(running)]
 
 
 class Joins:

@@ -12,12 +12,13 @@ from typing import Any
 from sqlalchemy import Row, func, select, update
 
 from services.queue.entrants import count
+from services.queue.history import record
 from services.queue.ledger import FENCE_ALONE, Of
 from services.queue.line import Line
 from services.queue.problems import RoomStateConflict
 from services.queue.recovery import Recovery
 from services.queue.room import Room, read
-from services.queue.rooms import Rooms, note
+from services.queue.rooms import Rooms
 from services.queue.tables import lane as lane_table
 from services.queue.tables import lottery
 from services.queue.tables import room as room_table
@@ -97,7 +98,10 @@ class Lottery:
                 _may_draw(room, row, at)
                 await _set(connection, room, public_value=public_value, drawn_at=at)
                 await _ask_to_fill(connection, room)
-                await note(connection, await read(connection, event_id), actor=actor, action="draw", reason=reason)
+                now = await read(connection, event_id)
+                configured = now.configuration()
+                await record(connection, now, actor=actor, action="draw", reason=reason, before=configured,
+                             after=configured)  # fmt: skip
             elif row.public_value != public_value:
                 raise RoomStateConflict("The lottery was drawn with another value; it is drawn once.")
         await self._follow(event_id)

@@ -4,8 +4,7 @@ The fence; the places with the event that tells of them; the commit. The fence s
 read a snapshot older than the lock. What a batch costs is its round trips, not its members.
 """
 
-import importlib.resources
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from services.queue.codes import Coded, CodeRefused
@@ -13,10 +12,10 @@ from services.queue.ledger import Of, joined
 from services.queue.room import Room
 from services.queue.work import Work
 from shared.fence import driver_of, fenced
-from shared.postgres import AsyncEngine
+from shared.postgres import AsyncEngine, raw_statement
 from shared.problems import StaleEpoch
 
-PLACE = importlib.resources.files(__package__).joinpath("sql", "place.sql").read_text()
+PLACE = raw_statement(__package__, "place")
 OPEN = "BEGIN; SELECT pg_advisory_xact_lock_shared({fence:d})"
 TELL = "INSERT INTO queue.outbox (event_id, body) VALUES ($1, $2::text::jsonb)"
 
@@ -37,14 +36,21 @@ async def place(
     Raises `Unavailable` if nobody can say.
     """
     async with fenced(engine, OPEN.format(fence=room.fence)) as driver:
-        coded = Coded(driver, room, hashes)
-        judged = await coded.judge([holder for holder, _ in joins], lock=True)
-        refused = {holder: word for holder, word in judged.items() if isinstance(word, str)}
+        coded, refused = await _judged(driver, room, hashes, [holder for holder, _ in joins])
         admitted = [join for join in joins if join[0] not in refused]
         landed = await _insert(driver, room, lane, first, admitted, fill=fill) if admitted else set()
         given = {holder: n for n, (holder, _) in enumerate(admitted, first) if n in landed}
         await coded.spend(lane, given)
     return Placed(given, refused)
+
+
+async def _judged(
+    driver: Any, room: Room, hashes: Mapping[str, bytes], holders: Collection[str]
+) -> tuple[Coded, dict[str, CodeRefused]]:
+    """The codes of a batch, locked until it is placed, and whose does not open the lane."""
+    coded = Coded(driver, room, hashes)
+    judged = await coded.judge(holders, lock=True)
+    return coded, {holder: word for holder, word in judged.items() if isinstance(word, str)}
 
 
 async def _insert(
@@ -79,9 +85,7 @@ async def place_by_ledger(engine: AsyncEngine, work: Work) -> Placed:
         of = Of(connection, room.event_id, room.epoch)
         if not await of.lock_lane(work.lane):
             raise StaleEpoch
-        coded = Coded(await driver_of(connection), room, work.hashes)
-        judged = await coded.judge(work.fresh, lock=True)
-        refused = {holder: word for holder, word in judged.items() if isinstance(word, str)}
+        coded, refused = await _judged(await driver_of(connection), room, work.hashes, work.fresh)
         admitted = [(join.holder, join.user_id) for join in work.fresh.values() if join.holder not in refused]
         given = await of.join_by_ledger(work.lane, admitted) if admitted else {}
         await of.tell_joined(work.lane, given.values())

@@ -1,17 +1,18 @@
 """All rooms: how their configuration and state change, with an audit trail. The ledger decides."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 
-from sqlalchemy import func, select, update
+from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.draws import Draw, change_order, commit
+from services.queue.history import record
 from services.queue.lanes import add_lanes, set_lanes
+from services.queue.ledger import FENCE_ALONE
 from services.queue.problems import RoomChanged, RoomStateConflict
 from services.queue.room import EVERY_ROOM, Room, State, from_row, read
-from services.queue.tables import room, room_change
+from services.queue.tables import room
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
 from shared.postgres import AsyncConnection, AsyncEngine
@@ -68,7 +69,7 @@ class Rooms:
             "tickets_per_order": file.sales.tickets_per_order,
         }
         async with self.engine.begin() as connection:
-            await _fence_alone(connection, file.event_id)
+            await connection.execute(FENCE_ALONE, {"event_id": file.event_id})
             new = insert(room).values(
                 event_id=file.event_id,
                 epoch=1,
@@ -84,7 +85,7 @@ class Rooms:
                 if file.room.ordering == "lottery":
                     await commit(connection, file.event_id, 1)
                 now = await read(connection, file.event_id)
-                await _audit(connection, now, actor=actor, action="create", reason=None, before=None)
+                await record(connection, now, actor=actor, action="create", reason=None, after=now.configuration())
             else:
                 now = await _change(connection, file.event_id, wanted, actor=actor, action="apply", reason=None)
         return self._remember(now), created
@@ -96,7 +97,7 @@ class Rooms:
         """Sets columns and options of the room. Raises `RoomChanged` if `version` is given and not the room's."""
         async with self.engine.begin() as connection:
             if "lanes" in wanted:
-                await _fence_alone(connection, event_id)
+                await connection.execute(FENCE_ALONE, {"event_id": event_id})
             now = await _change(
                 connection, event_id, wanted, actor=actor, action=action, reason=reason, version=version
             )
@@ -126,13 +127,14 @@ class Rooms:
             raised = update(room).where(room.c.event_id == event_id).values(version=before.version + 1)
             await connection.execute(raised)
             now = await read(connection, event_id)
-            await _audit(connection, now, actor=actor, action=action, reason=reason, before=before, facts=facts)
+            await record(connection, now, actor=actor, action=action, reason=reason, before=before.configuration(),
+                         after=now.configuration() | facts)  # fmt: skip
         return self._remember(now)
 
     async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None = None) -> Room:
         """Raises the epoch: the line starts anew and old tokens die."""
         async with self.engine.begin() as connection:
-            await _fence_alone(connection, event_id)
+            await connection.execute(FENCE_ALONE, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
             _require(before, version)
             epoch = before.epoch + 1
@@ -141,11 +143,6 @@ class Rooms:
                 await commit(connection, event_id, epoch)
             now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
         return self._remember(now)
-
-
-async def _fence_alone(connection: AsyncConnection, event_id: str) -> None:
-    """Comes before the room's row: a rebuild takes them in this order."""
-    await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("queue " + event_id, 0))))
 
 
 async def _change(
@@ -166,7 +163,8 @@ async def _change(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )
     after = await read(connection, event_id)
-    await _audit(connection, after, actor=actor, action=action, reason=reason, before=before)
+    await record(connection, after, actor=actor, action=action, reason=reason, before=before.configuration(),
+                 after=after.configuration())  # fmt: skip
     return after
 
 
@@ -189,20 +187,3 @@ def _with_options(room: Room, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _columns(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {name: v.model_dump(mode="json") if isinstance(v, RoomOptions) else v for name, v in wanted.items()}
-
-
-async def note(connection: AsyncConnection, now: Room, *, actor: str, action: str, reason: str | None) -> None:
-    """Puts into the audit trail what changed no configuration."""
-    await _audit(connection, now, actor=actor, action=action, reason=reason, before=now)
-
-
-async def _audit(
-    connection: AsyncConnection, after: Room, *, actor: str, action: str, reason: str | None, before: Room | None,
-    facts: Mapping[str, Any] = MappingProxyType({}),
-) -> None:  # fmt: skip
-    await connection.execute(
-        insert(room_change).values(
-            event_id=after.event_id, actor=actor, action=action, reason=reason, version=after.version,
-            before=before.configuration() if before else None, after=after.configuration() | dict(facts),
-        )
-    )  # fmt: skip

@@ -1,8 +1,9 @@
 """What a running queue consists of: the handles that `app.py` opened, as its doors use them."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from services.queue.claims import Claims
 from services.queue.code_book import CodeBook
@@ -40,3 +41,6 @@ async def running(request: Request) -> Running:
     """A dependency that yields what runs here; `async`, because another would be run in a thread."""
     found: Running = request.app.state.queue
     return found
+
+
+Queue = Annotated[Running, Depends(running)]

@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 from services.queue.room import State
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
-from shared.contracts.room_options import Entry, Friction, GatePart, LotteryRules, PacePart
+from shared.contracts.room_options import EntryRules, FrictionRules, GateRules, PaceRules, RoomOptions
 from shared.inputs import Body
 
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
@@ -31,11 +31,11 @@ class RoomPatch(Body):
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
     rollout_percent: float | None = Field(None, ge=0, le=100)
-    gate: GatePart | None = None
-    entry: Entry | None = None
-    friction: Friction | None = None
+    gate: GateRules | None = None
+    entry: EntryRules | None = None
+    friction: FrictionRules | None = None
     lanes: Lanes | None = None
-    pace: PacePart | None = None
+    pace: PaceRules | None = None
     reason: Reason | None = None
 
 
@@ -133,7 +133,7 @@ class Changes(BaseModel):
     next: str | None
 
 
-class RoomView(BaseModel):
+class RoomView(RoomOptions, extra="ignore"):
     """A room as operators see it: its configuration as the ledger has it, the line as the last frame showed it."""
 
     event_id: str
@@ -154,21 +154,15 @@ class RoomView(BaseModel):
     tickets_per_order: int
     stock_coupling: bool
     ordering: str
-    lottery: LotteryRules | None
     queue_opens_at: AwareDatetime | None
     sale_starts_at: AwareDatetime | None
     sale_ends_at: AwareDatetime | None
-    entry: Entry
-    friction: Friction
-    lanes: dict[int, LaneView]
+    lanes: dict[int, LaneView]  # type: ignore[assignment]  # each with how far it has come
     called: int
     active: int
     calls_per_s: float | None
     live_ratio: float
     message: str | None
-    rollout_percent: float
-    gate: GatePart
-    pace: PacePart
     effective_rate_per_s: float
     throttled: Throttled | None
     guard_sees: Throttled | None

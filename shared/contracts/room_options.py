@@ -16,7 +16,7 @@ PathPattern = Annotated[
 ]
 
 
-class GatePart(Body):
+class GateRules(Body):
     """The gate in front of another site: where fans wait, where they may be sent back to, what needs no pass."""
 
     waiting_room: SiteOrigin | None = Field(None, description="Where the fan pages are; null: on the site's own host.")
@@ -28,7 +28,7 @@ class GatePart(Body):
     admit_on_error_s: int = Field(60, ge=1, le=3600, description="`admit` lasts this long per outage.")
 
 
-class Entry(Body):
+class EntryRules(Body):
     """Who may join. `signed_in_only`: nobody without a JWT of the seller's identity provider."""
 
     signed_in_only: bool = False
@@ -42,7 +42,7 @@ def _word(value: Any) -> Any:
     return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
 
 
-class Friction(Body):
+class FrictionRules(Body):
     """Proof of work before a fan joins: off, always, or once the room is under pressure.
 
     Pressure is 1 when one gateway process sees `busy_joins_per_s` or `busy_waiting` places wait, whichever comes first;
@@ -67,7 +67,7 @@ class Friction(Body):
 Switch = Annotated[Literal["off", "observe", "on"], BeforeValidator(_word)]
 
 
-class PacePart(Body):
+class PaceRules(Body):
     """How the room looks after its own rate. `guard` throttles while inventory or orders are overloaded; `autotune`
     moves the rate itself, never past `rate_min` and `rate_max`. `observe` only says what `on` would do.
     """
@@ -118,10 +118,10 @@ class RoomOptions(Body):
     """Every part is optional and has defaults that change nothing."""
 
     rollout_percent: float = Field(100, ge=0, le=100, description="Share of fans who go through the room.")
-    gate: GatePart = GatePart()
-    entry: Entry = Entry()
-    friction: Friction = Friction()
+    gate: GateRules = GateRules()
+    entry: EntryRules = EntryRules()
+    friction: FrictionRules = FrictionRules()
     lanes: Lanes = (GENERAL,)
-    pace: PacePart = PacePart()
+    pace: PaceRules = PaceRules()
     lottery: LotteryRules | None = None
     updates: Updates = Updates()

@@ -12,6 +12,7 @@ from bench.joins import joins
 from bench.load import Heard
 from bench.measurement import Claim, Figures, Finding, Measurement, Round, Wrong, summed_up
 from bench.memory import memory
+from bench.reservations import reservations
 from bench.status import status
 
 
@@ -64,12 +65,12 @@ def test_what_was_found_is_summed_up_in_one_line_a_claim() -> None:
 def test_what_is_measured_anew_leaves_the_others_standing(tmp_path: Path) -> None:
     before = written(played(joins(), ours=(600,), theirs=(200,)), python="3.10")
     results.keep(tmp_path, "joins", before)
-    results.keep(tmp_path, "status", written(played(status(), ours=(50,), theirs=(100,)), python="3.10"))
+    results.keep(tmp_path, "reservations", written(played(reservations(), ours=(50,), theirs=(100,)), python="3.10"))
     results.keep(tmp_path, "joins", written(played(joins(), ours=(800,), theirs=(200,)), "2026-11-22", python="3.11"))
     text = results.document(results.kept(tmp_path, MEASUREMENTS))
     assert "| P1 durable joins | 800/s | textbook 200/s | 4.0 × |" in text
     assert "600/s" not in text
-    assert text.index("## P1") < text.index("`python -m bench` on 2026-11-22.") < text.index("## P2")
+    assert text.index("## P1") < text.index("`python -m bench` on 2026-11-22.") < text.index("## P4")
     assert "`python -m bench` on 2026-11-21, with python 3.10." in text
     assert "- python: 3.11" in text
 

@@ -7,7 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from shared.contracts.event_file import RoomPart
-from shared.contracts.room_options import GatePart
+from shared.contracts.room_options import GateRules
 from tests.support.shop import GUIDE
 
 
@@ -38,4 +38,4 @@ def test_every_example_of_the_guide_can_be_read():
 )  # fmt: skip
 def test_rules_that_could_not_be_kept_are_refused(wrong):
     with pytest.raises(ValidationError):
-        GatePart.model_validate(wrong)
+        GateRules.model_validate(wrong)

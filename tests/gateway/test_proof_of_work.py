@@ -17,7 +17,7 @@ from services.gateway.line import Line
 from services.gateway.pressure import Arrivals, hashes_needed, pressure
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.queue import JoinBatch
-from shared.contracts.room_options import HASHES_MAX, Friction
+from shared.contracts.room_options import HASHES_MAX, FrictionRules
 from shared.service import public
 from shared.settings import development_keys
 
@@ -171,9 +171,9 @@ def test_the_work_grows_with_pressure_and_is_bounded():
         True,
     ]
     with pytest.raises(ValueError, match="less than or equal"):
-        Friction(most_hashes=HASHES_MAX + 1)
+        FrictionRules(most_hashes=HASHES_MAX + 1)
     with pytest.raises(ValueError, match="least_hashes"):
-        Friction(least_hashes=9_000, most_hashes=8_000)
+        FrictionRules(least_hashes=9_000, most_hashes=8_000)
 
 
 async def test_a_rush_switches_the_work_on_by_itself(fan, browser, queue, room):
@@ -195,4 +195,7 @@ def test_arrivals_are_remembered_for_a_bounded_number_of_events():
 
 
 def test_a_word_that_yaml_takes_for_a_truth_is_understood():
-    assert (Friction(proof_of_work=True).proof_of_work, Friction(proof_of_work=False).proof_of_work) == ("on", "off")
+    assert (FrictionRules(proof_of_work=True).proof_of_work, FrictionRules(proof_of_work=False).proof_of_work) == (
+        "on",
+        "off",
+    )

@@ -12,7 +12,7 @@ from services.queue.overload import judge
 from shared.clock import now_ms
 from shared.contracts.event_file import RoomPart
 from shared.contracts.frames import FRAME_STALE_S, LaneHead, LineFrame, LoadFrame, Throttled, load_channel
-from shared.contracts.room_options import PacePart
+from shared.contracts.room_options import PaceRules
 from shared.lua import Script
 from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
@@ -128,7 +128,7 @@ async def test_a_guard_that_observes_only_says_what_it_would_do(queue: Queue, gu
 async def test_switching_the_guard_off_gives_the_rate_back_at_once(queue: Queue, guarded) -> None:
     await queue.open(rate_per_s=100)
     assert (await guarded(shown=load(**SLOW))).rate_per_s == pytest.approx(70)
-    await queue.configure(pace=PacePart(guard="off"))
+    await queue.configure(pace=PaceRules(guard="off"))
     assert (await guarded(0.2, shown=load(**SLOW))).rate_per_s == 100
 
 
@@ -177,7 +177,7 @@ async def test_after_a_loss_the_rate_ramps_up_from_a_fifth(queue: Queue, without
 
 # -- autotune ----------------------------------------------------------------------------------------------------------
 
-TUNED = PacePart(autotune="on", rate_min=20, rate_max=120)
+TUNED = PaceRules(autotune="on", rate_min=20, rate_max=120)
 
 
 def asking(**facts: Any) -> LineFrame:
@@ -231,4 +231,4 @@ def test_switches_are_read_as_people_write_them() -> None:
     assert (part.pace.guard, part.pace.autotune) == ("off", "on")
     for wrong in ({"autotune": "on"}, {"rate_min": 5, "rate_max": 2}, {"guard": "maybe"}, {"guard_floor": 0}):
         with pytest.raises(ValueError, match=r"autotune needs|must not be above|Input should"):
-            PacePart.model_validate(wrong)
+            PaceRules.model_validate(wrong)

@@ -110,6 +110,22 @@ async def test_a_body_without_a_length_is_bounded_too(app) -> None:
     assert answer.status_code == 413
 
 
+async def test_a_fan_who_goes_away_in_the_middle_of_a_question_is_no_fault_of_ours(app, caplog) -> None:
+    said = iter([{"type": "http.request", "body": b"1", "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive():
+        return next(said)
+
+    async def send(message) -> None:
+        raise AssertionError("nobody is there to hear it")
+
+    scope = {"type": "http", "method": "POST", "path": "/internal/hot", "headers": [], "query_string": b"",
+             "http_version": "1.1", "scheme": "http", "server": ("inside", 80), "client": ("127.0.0.1", 1)}  # fmt: skip
+    await internal(app)(scope, receive, send)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert next(said, None) is None
+
+
 async def test_a_bug_says_nothing_of_itself(app) -> None:
     async with client(app) as browser:
         answer = await browser.post("/things", json={"count": 7})

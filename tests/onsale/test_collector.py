@@ -1,0 +1,59 @@
+"""A collection is short while fans are served, and garbage that outlived it goes all the same."""
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+from onsale.collector import YOUNG_MAX, short_pauses
+from tests.support.wait import wait_until
+
+
+class Knot:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+async def test_what_is_kept_is_not_looked_at_again_and_again() -> None:
+    looked_at: list[int] = []
+
+    def before(phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            looked_at.append(sum(len(gc.get_objects(generation)) for generation in range(info["generation"] + 1)))
+
+    async with short_pauses(turn_s=60):
+        await asyncio.sleep(0)
+        gc.callbacks.append(before)
+        kept = [[n] for n in range(200_000)]
+        gc.callbacks.remove(before)
+    assert len(kept) == 200_000
+    assert len(looked_at) > 20
+    assert max(looked_at) < 8 * YOUNG_MAX
+
+
+async def test_garbage_that_outlived_two_looks_goes_in_a_quiet_moment() -> None:
+    async with short_pauses(turn_s=0.01, quiet_share=10):
+        await asyncio.sleep(0)
+        knot = Knot()
+        seen = weakref.ref(knot)
+        kept = [[n] for n in range(10 * YOUNG_MAX)]
+        del knot, kept
+        await wait_until(lambda: seen() is None)
+
+
+async def test_garbage_goes_at_the_latest_when_there_is_twice_as_much() -> None:
+    async with short_pauses(turn_s=0.01, quiet_share=0):
+        await asyncio.sleep(0)
+        knot = Knot()
+        seen = weakref.ref(knot)
+        kept = [[n] for n in range(10 * YOUNG_MAX)]
+        del knot
+        kept += [[n] for n in range(len(gc.get_objects()))]
+        await wait_until(lambda: seen() is None)
+
+
+async def test_nothing_of_it_stays_afterwards() -> None:
+    before = gc.get_threshold()
+    async with short_pauses():
+        assert gc.get_threshold() != before
+    assert gc.get_threshold() == before
