@@ -5,6 +5,7 @@ What runs services is imported where it is used: an operator's command should no
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -73,7 +74,9 @@ err = Console(stderr=True, highlight=False)
 
 
 def main() -> None:
-    """What a person can put right is one line and exit code 2."""
+    """What a person can put right is one line and exit code 2. What goes into a pipe is not cut to a screen's width."""
+    if not sys.stdout.isatty():
+        os.environ.setdefault("COLUMNS", "200")
     try:
         app()
     except (EngineTrouble, Refused, WrongIsolation, event_files.BadEventFile) as trouble:

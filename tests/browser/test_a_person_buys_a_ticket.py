@@ -186,11 +186,11 @@ def presale(suite: Suite) -> tuple[str, str]:
 def test_a_person_with_a_code_stands_in_the_presale_line(page: Any, suite: Suite) -> None:
     event_id, code = presale(suite)
     page.goto(f"{suite.url}/e/{event_id}")
-    page.get_by_label("Code, if you have one").fill("not a code of ours")
+    page.get_by_label("Code, if you have one", exact=True).fill("not a code of ours")
     page.locator("#join").click()
     sync_api.expect(page.locator("#trouble-text")).to_contain_text("opens no lane here")
-    page.get_by_label("Code, if you have one").fill(code.lower())
-    page.get_by_label("Code, if you have one").press("Enter")
+    page.get_by_label("Code, if you have one", exact=True).fill(code.lower())
+    page.get_by_label("Code, if you have one", exact=True).press("Enter")
     sync_api.expect(page.locator("#waiting")).to_be_visible(timeout=TURN_MS)
     sync_api.expect(page.locator("#waiting")).to_contain_text("Your number is 1 in the line “Club”")
     assert code not in page.url

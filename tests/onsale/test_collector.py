@@ -48,7 +48,7 @@ async def test_garbage_goes_at_the_latest_when_there_is_twice_as_much() -> None:
         seen = weakref.ref(knot)
         kept = [[n] for n in range(10 * YOUNG_MAX)]
         del knot
-        kept += [[n] for n in range(len(gc.get_objects()))]
+        kept += [[n] for n in range(2 * len(gc.get_objects()))]
         await wait_until(lambda: seen() is None)
 
 

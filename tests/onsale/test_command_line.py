@@ -191,8 +191,8 @@ def test_an_operator_steers_further(operate: Command, suite: RunningSuite) -> No
         assert words in told, told
 
 
-def test_hold_times_are_one_screen(operate: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "No hold has ended unpaid." in operate("stock", "hold-times", "arena-2026").stdout
+def test_hold_times_are_one_screen(operate: Command, suite: RunningSuite, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "No hold has ended unpaid." in operate("stock", "hold-times", asyncio.run(suite.open_event())).stdout
     assert operate("stock", "hold-times", "nowhere").returncode == 2
     monkeypatch.setattr(hold_times, "ask", lambda *_: REPORT)
     shown = operate("stock", "hold-times", "arena-2026").stdout

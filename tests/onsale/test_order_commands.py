@@ -24,8 +24,13 @@ async def test_an_organiser_is_told_and_an_operator_sees_to_it(operate: Command,
         await wait_until(lambda: sorted(receiver.kinds) == ["order.confirmed", "order.created"], timeout_s=10)
         assert {one.verified(secret)["data"]["reference"] for one in receiver.received} == {order["reference"]}
         assert "well" in await said(operate, "hooks", "list")
-        sent = await said(operate, "hooks", "deliveries", hook_id, "--status", "delivered")
-        delivery = next(line.split()[1] for line in sent.splitlines() if order["reference"] in line)
+
+        async def sent() -> list[str]:
+            told = await said(operate, "hooks", "deliveries", hook_id, "--status", "delivered")
+            return [line.split()[1] for line in told.splitlines() if order["reference"] in line]
+
+        await wait_until(sent)
+        delivery, *_ = await sent()
         assert order["reference"] in await said(operate, "hooks", "resend", delivery)
         await wait_until(lambda: len(receiver.received) == 3, timeout_s=10)
         await said(operate, "hooks", "enable", hook_id)

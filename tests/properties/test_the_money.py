@@ -221,6 +221,7 @@ class TheMoney(RuleBasedStateMachine):
 
     @invariant()
     def every_step_was_lawful_and_nothing_was_done_twice(self) -> None:
+        self.run(self.desk.trap.until_still(self.desk.room.workers._running))
         orders = self.run(self._orders())
         assert self.promised <= set(orders), "an order that was promised is gone"
         for reference, order in orders.items():
