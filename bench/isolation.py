@@ -20,7 +20,7 @@ from onsale.loopback import HOST
 from shared.contracts.event_file import GaSection
 
 EVENTS, QUICK_EVENTS, CAPACITY = 50, 3, 100_000
-FANS, PAUSE_S, HOT_FANS, SECONDS_MAX, WARM_UP_S, ROUNDS_MAX = 49, 0.25, 128, 3.0, 0.3, 2
+FANS, PAUSE_S, HOT_FANS, SECONDS_MAX, WARM_UP_S, ROUNDS_MAX = 49, 0.25, 128, 5.0, 1.0, 2
 HOT_WISHES, QUICK_WISHES, AT_MOST = (0, 4_000, 24_000), 2_000, 1.5
 HEADINGS = ("side", "the hot event", "hot: reservations/s", "others: p50 ms", "others: p99 ms", "p99 to idle")
 IDLE, PACED, FLAT_OUT = "idle", "paced", "flat out"

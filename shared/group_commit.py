@@ -18,7 +18,8 @@ Answer = TypeVar("Answer")
 
 class GroupCommit(Generic[Item, Answer]):
     """Runs `work` on batches. `work` answers one result per item, in order; a result that is an exception is raised to
-    that item's caller alone, and an exception from `work` itself is raised to the whole batch.
+    that item's caller alone, and an exception from `work` itself is raised to the whole batch. `batch_max` may be asked
+    anew before each batch.
     """
 
     def __init__(
@@ -26,12 +27,12 @@ class GroupCommit(Generic[Item, Answer]):
         work: Callable[[list[Item]], Awaitable[Sequence[Answer | BaseException]]],
         *,
         name: str,
-        batch_max: int,
+        batch_max: int | Callable[[], int],
         waiting_max: int,
         in_flight_max: int = 1,
     ) -> None:
         self._work = work
-        self._batch_max = batch_max
+        self._batch_max = batch_max if callable(batch_max) else lambda: batch_max
         self._waiting_max = waiting_max
         self._in_flight_max = in_flight_max
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
@@ -59,7 +60,7 @@ class GroupCommit(Generic[Item, Answer]):
     async def _drain(self) -> None:
         await asyncio.sleep(0)  # whoever is ready in this turn of the loop rides along
         while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max))]
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max()))]
             self._size.observe(len(batch))
             _settle(batch, await self._answers([item for item, _ in batch]))
         # at once, not by the task's callback: a submit in between would see it running and wait for ever

@@ -15,6 +15,7 @@ from services.inventory.gate import Gate
 from services.inventory.layout import Catalogue
 from services.inventory.openapi import document_reserve
 from services.inventory.payment import Payments
+from services.inventory.portions import Portions
 from services.inventory.rebuild import Watcher
 from services.inventory.reconcile import Reconciler
 from services.inventory.refunding import Refunding
@@ -112,6 +113,7 @@ def _room(
         settings, engine, reading, gate, catalogue, board, payments, watcher,
         Sweeper(engine, gate, catalogue, payments, orders), reconciler, returns, TicketReturns(engine, gate, returns),
         Refunding(engine, returns, orders), admissions,
+        Portions(alone_max=settings.hold_batch_max, beside_max=settings.hold_batch_beside_max),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ connection broke) is left to the deadline: 5 s after it was gated the ledger is 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +104,7 @@ class Reserver:
         gate: Gate,
         event_id: str,
         *,
-        batch_max: int,
+        batch_max: int | Callable[[], int],
         waiting_max: int,
         in_flight_max: int = 1,
     ) -> None:

@@ -1,6 +1,7 @@
 """What the handlers and loops of inventory share, opened once by `app.py`."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -12,6 +13,7 @@ from services.inventory.gate import Gate
 from services.inventory.holds import Reserver
 from services.inventory.layout import Catalogue
 from services.inventory.payment import Payments
+from services.inventory.portions import Portions
 from services.inventory.rebuild import Watcher
 from services.inventory.reconcile import Reconciler
 from services.inventory.refunding import Refunding
@@ -39,6 +41,7 @@ class Room:
     ticket_returns: TicketReturns
     refunding: Refunding
     admissions: Admissions
+    portions: Portions
     reservers: dict[str, Reserver] = field(default_factory=dict)
 
     def reserver(self, event_id: str) -> Reserver:
@@ -46,7 +49,7 @@ class Room:
         found = self.reservers.get(event_id)
         if found is None:
             found = self.reservers[event_id] = Reserver(
-                self.engine, self.gate, event_id, batch_max=self.settings.hold_batch_max,
+                self.engine, self.gate, event_id, batch_max=partial(self.portions.of, event_id),
                 waiting_max=self.settings.hold_waiting_max,
             )  # fmt: skip
         return found

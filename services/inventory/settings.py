@@ -29,6 +29,9 @@ class Settings(ServiceSettings):
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="Operators' API keys.")
     body_max_bytes: int = Field(256 * 1024, ge=1024, description="Largest request body; an event file is the largest.")
     hold_batch_max: int = Field(256, ge=1, le=1024, description="Reservations written in one transaction at most.")
+    hold_batch_beside_max: int = Field(
+        24, ge=1, le=1024, description="The same while other events sell, too: so that they do not wait for long."
+    )
     hold_waiting_max: int = Field(4096, ge=1, le=100_000, description="Reservations that may wait per event.")
     watch_interval_ms: int = Field(200, ge=20, le=5000, description="How often the gate's engine is looked at.")
     sweep_interval_ms: int = Field(250, ge=20, le=5000, description="How often due holds are looked for.")
