@@ -143,7 +143,7 @@ async def test_twenty_holders_of_one_customer_pay_for_six_tickets(
         monkeypatch.setattr(
             payment, "LOCK_CUSTOMERS", text("SELECT CAST(:event_ids AS text[]), CAST(:customer_keys AS text[])")
         )
-        slowly = str(payment.COUNT_CUSTOMERS) + " AND (SELECT true FROM pg_sleep(0.3))"
+        slowly = str(payment.COUNT_CUSTOMERS) + " WHERE (SELECT true FROM pg_sleep(0.3))"
         monkeypatch.setattr(payment, "COUNT_CUSTOMERS", text(slowly))
     ids = [await hold(still, f"fan-{seat}", seat) for seat in SEATS]
     begun = await asyncio.gather(*(still.step("begin-payment", r, f"order-{r}", "one-customer") for r in ids))
