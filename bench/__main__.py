@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "soak": soak,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
+PIPE_WIDTH = 200
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".onsale"
 
@@ -76,7 +78,7 @@ def parsed(arguments: Sequence[str] | None = None) -> Options:
 
 async def main(options: Options) -> None:
     """Measure one after the other; each is said and written down before the next begins."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     async with stage(DATA) as engines:
         about, settings = machine.machine(engines.data_dir), await engines.settings()
         for name in options.names:

@@ -8,11 +8,14 @@ from typing import Annotated, Any
 import httpx
 import typer
 import uvloop
+from rich.console import Console
 
 from onsale import key_file
 from onsale.admin import Admin
 from onsale.engines import suite_url
 
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
 DataDir = Annotated[Path, typer.Option("--data-dir", help="Engines' data, keys and logs.")]
 Url = Annotated[str | None, typer.Option("--url", help="Where the suite answers; as its data directory says.")]
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event, as in its file.")]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import uvloop
-from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
@@ -30,7 +29,7 @@ from onsale import (
     tickets,
 )
 from onsale.admin import Refused
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, err, out
 from onsale.audit import print_audit
 from onsale.child import EngineTrouble
 from onsale.hold_times import hold_times
@@ -69,8 +68,6 @@ app.add_typer(tickets.app, name="tickets")
 app.add_typer(promo.app, name="promo")
 stock.app.command("hold-times")(hold_times)
 app.command("simulate")(simulate)
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
 
 
 def main() -> None:

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, out
 
-out = Console(highlight=False)
 BAR_CHARS = 30
 SHOWN = ("50", "75", "90", "95", "99", "100")
 

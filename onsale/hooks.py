@@ -5,13 +5,11 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from onsale.asking import DATA_DIR, DataDir, Url, ask
+from onsale.asking import DATA_DIR, DataDir, Url, ask, out
 
 app = typer.Typer(no_args_is_help=True, help="Tell other systems of orders: webhooks, signed and retried.")
-out = Console(highlight=False)
 HookId = Annotated[str, typer.Argument(metavar="HOOK_ID", help="As `onsale hooks list` shows it.")]
 Reason = Annotated[str, typer.Option(help="Kept in the audit trail.")]
 PATH = "/admin/orders/hooks"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from onsale import key_file
+from onsale.asking import err, out
 from onsale.child import EngineTrouble
 from shared.key_stages import OVERLAPS, Change, Purpose
 
@@ -33,8 +33,6 @@ HASTE = {
     "ticket": "Scanners that have not loaded the public keys again will refuse new tickets.",
 }
 app = typer.Typer(no_args_is_help=True, help="Rotate the keys that tokens are signed with, while fans wait.")
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
 Named = Literal["queue-token", "pass", "service", "ticket"]
 DataDir = Annotated[Path, typer.Option("--data-dir", help="The data directory of `onsale up`.")]
 PurposeName = Annotated[Named, typer.Argument(metavar="PURPOSE", help="queue-token, pass, service or ticket.")]

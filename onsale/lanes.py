@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from onsale.admin import Refused
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, out
 from onsale.secret_file import write_secret
 
 CODES_AT_ONCE = 10_000
 
 codes = typer.Typer(no_args_is_help=True, help="Codes that open a lane: for a presale, for guests.")
-out = Console(highlight=False)
 Reason = Annotated[str | None, typer.Option(help="Kept in the audit trail.")]
 
 

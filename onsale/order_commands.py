@@ -5,13 +5,11 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, out
 
 app = typer.Typer(no_args_is_help=True, help="See what was done for orders, and have it done again.")
-out = Console(highlight=False)
 Reason = Annotated[str, typer.Option(help="Kept in the audit trail.")]
 PATH = "/admin/orders"
 

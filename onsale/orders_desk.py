@@ -6,15 +6,13 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 
 from onsale.admin import Refused
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, out
 from onsale.downloads import download
 
 app = typer.Typer(no_args_is_help=True, help="Find purchases, give money back, decide what waits for a person.")
-out = Console(highlight=False)
 Reference = Annotated[str, typer.Argument(metavar="REFERENCE", help="The order's reference.")]
 Why = Annotated[str, typer.Option("--reason", help="Kept in the audit trail.")]
 ToSale = Annotated[bool, typer.Option("--return-to-sale", help="Its tickets may be bought again.")]

@@ -6,14 +6,12 @@ from typing import Annotated, Any
 
 import httpx
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from onsale.admin import Refused
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, out
 
 app = typer.Typer(no_args_is_help=True, help="Promo codes: what they take off, how often, and who used them.")
-out = Console(highlight=False)
 Code = Annotated[str, typer.Argument(metavar="CODE", help="Upper and lower case are the same.")]
 Reason = Annotated[str | None, typer.Option(help="Kept in the audit trail.")]
 Page = Annotated[int, typer.Option(min=1)]

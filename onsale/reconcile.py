@@ -5,14 +5,12 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, out
 
 AGE_S = 5.5
 app = typer.Typer(no_args_is_help=True, help="Gate against ledger, and the ledger against itself.")
-out = Console(highlight=False)
 Reason = Annotated[str, typer.Option("--reason", help="Kept with the decision.")]
 
 

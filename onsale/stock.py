@@ -4,15 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from onsale.admin import Refused
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, out
 from onsale.downloads import download
 
 app = typer.Typer(no_args_is_help=True, help="See and change what is for sale, while it sells.")
-out = Console(highlight=False)
 Reason = Annotated[str | None, typer.Option(help="Kept in the audit trail.")]
 Seats = Annotated[list[str] | None, typer.Option("--seat", help="A seat, as A-1-2; may be repeated.")]
 Rows = Annotated[list[str] | None, typer.Option("--rows", help="Rows of a section, as A:1-3; may be repeated.")]

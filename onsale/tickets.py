@@ -8,17 +8,15 @@ from typing import Annotated, Any
 import httpx
 import orjson
 import typer
-from rich.console import Console
 
 from onsale.admin import Refused
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask
+from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, out
 from shared.jwks import DEADLINE_S, SET_MAX_BYTES, parse
 from shared.ticket_codes import BadTicket, Ticket, read_ticket, require_beat
 from shared.tokens import unb64
 
 LIST_MAX_BYTES = 256 * 1024 * 1024
 app = typer.Typer(no_args_is_help=True, help="Verify tickets, and fetch the list a scanner loads.")
-out = Console(highlight=False)
 Code = Annotated[str, typer.Argument(help="As the QR code has it.")]
 Keys = Annotated[str, typer.Option("--keys", help="File or address of /.well-known/ticket-keys.json.")]
 Listed = Annotated[Path | None, typer.Option("--tickets", help="What `onsale tickets list` wrote.")]

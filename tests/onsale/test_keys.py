@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onsale import cli, key_file, keys
+from onsale import asking, cli, key_file
 from shared.key_stages import Purpose
 from shared.tokens import Keyring
 
@@ -29,7 +29,7 @@ def command(
 
     def run(*words: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["onsale", "keys", *words, "--data-dir", str(data_dir)])
-        for console in (keys.out, keys.err, cli.err):
+        for console in (asking.out, asking.err):
             console.width = 200
         with pytest.raises(SystemExit) as ended:
             cli.main()

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from onsale import cli, tickets
+from onsale import asking, cli
 from shared.settings import development_keys
 from shared.ticket_codes import Ticket, beat, sign_ticket
 from shared.tokens import b64, jwks
@@ -27,7 +27,7 @@ def verify(
 
     def run(code: str, *words: str, keys: str = str(tmp_path / "keys.json")) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["onsale", "tickets", "verify", code, "--keys", keys, *words])
-        for console in (tickets.out, cli.err):
+        for console in (asking.out, asking.err):
             console.width = 200
         with pytest.raises(SystemExit) as ended:
             cli.main()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from onsale import cli
+from onsale import asking, cli
 
 
 class Ended(NamedTuple):
@@ -26,7 +26,7 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
     def run(*words: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["onsale", *words])
-        cli.out.width = cli.err.width = 200
+        asking.out.width = asking.err.width = 200
         with pytest.raises(SystemExit) as ended:
             cli.main()
         return Ended(int(ended.value.code or 0), *capsys.readouterr())
