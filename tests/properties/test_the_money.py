@@ -263,6 +263,8 @@ class TheMoney(RuleBasedStateMachine):
         self.sleepers_wake()
         for seconds in REST_S:
             self.run(self._rest(seconds))
+        self.run(self._a_person_decides())
+        self.run(self._rest(70))
         ended, books = self.run(self._orders()), self.run(self.desk.booked())
         self._is_right(ended, books)
         for letter in reversed(self.told):
@@ -272,6 +274,13 @@ class TheMoney(RuleBasedStateMachine):
         again = self.run(self._orders())
         assert {r: o.status for r, o in again.items()} == {r: o.status for r, o in ended.items()}
         assert self.run(self.desk.booked()) == books
+
+    async def _a_person_decides(self) -> None:
+        """About a payment that was unknown for too long and is never heard of."""
+        for reference, order in (await self._orders()).items():
+            if order.status == "review" and order.end_reason == "unknown":
+                decided = {"decision": "refund" if order.charges else "expire", "reason": "never heard of"}
+                assert (await self.desk.operator(f"{reference}/resolve", decided)).is_success
 
     async def _rest(self, seconds: float) -> None:
         await self.desk.travel(seconds)
