@@ -10,6 +10,7 @@ from shared.inputs import Body
 DIGITS_MIN, DIGITS_MAX = 13, 19
 OUR_IDS = ("reservation_id",)  # hexadecimal, and by chance anything
 _ROW = re.compile(r"\+?\d+(?:[ ._()/-]{1,2}\d+)*")
+_ROW_ALONE = re.compile(rf"(?<![^\W_]){_ROW.pattern}(?![^\W_])")  # among letters it is somebody's id
 
 
 def refuse_card_numbers(asked: Body) -> None:
@@ -21,11 +22,14 @@ def refuse_card_numbers(asked: Body) -> None:
 
 def looks_like_card_number(text: str, *, is_token: bool = False) -> bool:
     """13 to 19 digits whose check digit is right, in one piece or in groups, as cards have them: the first from 2 to 9,
-    and not a telephone number that says so by its `+`. Of a token also any 13 to 19 digits and nothing else.
+    and not a telephone number that says so by its `+`; standing alone, but in a token anywhere. Of a token also any 13
+    to 19 digits and nothing else.
     """
     if is_token and re.fullmatch(rf"\d{{{DIGITS_MIN},{DIGITS_MAX}}}", text):
         return True
-    rows = (re.findall(r"\d+", row) for row in _ROW.findall(text) if not row.startswith("+"))
+    rows = (
+        re.findall(r"\d+", row) for row in (_ROW if is_token else _ROW_ALONE).findall(text) if not row.startswith("+")
+    )
     return any(_is_card(digits) for groups in rows for digits in _neighbours(groups))
 
 

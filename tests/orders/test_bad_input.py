@@ -164,6 +164,13 @@ def test_telephone_numbers_and_times_are_no_card_numbers(text):
     assert not looks_like_card_number(text)
 
 
+def test_digits_among_letters_are_somebodys_id_but_not_in_a_token():
+    address = "0a4242424242424242f@example.org"
+    assert not looks_like_card_number(address)
+    assert looks_like_card_number("4242424242424242@example.org")
+    assert looks_like_card_number(address, is_token=True)
+
+
 async def _inbox(shop):
     async with shop.app.state.room.engine.connect() as connection:
         return (await connection.execute(select(webhook_inbox))).all()
