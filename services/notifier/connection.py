@@ -4,6 +4,7 @@ There are thousands of these, so each is slots and nothing else; whatever a way 
 class adds.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,7 +43,7 @@ def nothing_held() -> None:
     """Nothing to give back when a stream ends."""
 
 
-class Connection:
+class Connection(ABC):
     """`seen` is the revision of its topic that it has; `paused_since_s` says since when its reader does not read, and
     `ends_s` when it is old enough to be sent away (both by the loop's clock). `left` gives back what it held.
     """
@@ -57,14 +58,14 @@ class Connection:
         self.ends_s = float("inf")
         self.left = left
 
+    @abstractmethod
     def write(self, message: Message) -> bool:
         """Writes at once and without waiting; `False`, and nothing written, while the reader does not read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, data: bytes) -> bool:
         """Writes the last bytes and ends the stream in order; `False` if it has to be hung up on instead."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hang_up(self) -> None:
         """Cuts the reader off, whatever still waits for it."""
-        raise NotImplementedError

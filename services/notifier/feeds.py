@@ -5,6 +5,7 @@ the log; while both stay out it asks its neighbours instead and says so. A frame
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -21,7 +22,7 @@ Only = frozenset[str] | None
 REFUSALS = (UnknownEvent, NotFound)
 
 
-class Feed:
+class Feed(ABC):
     """One thing that is told: frames by channel, topics by filter."""
 
     kind: str
@@ -156,20 +157,20 @@ class Feed:
         """Whether this is that holder's own."""
         return False
 
-    def _silent(self, since_s: float) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _silent(self, since_s: float) -> bool: ...
 
-    def _items(self, frame: Frame) -> Mapping[str, object]:
-        raise NotImplementedError
+    @abstractmethod
+    def _items(self, frame: Frame) -> Mapping[str, object]: ...
 
-    def _missed(self, only: Only, last_event_id: bytes) -> Mapping[str, set[str]] | None:
-        raise NotImplementedError
+    @abstractmethod
+    def _missed(self, only: Only, last_event_id: bytes) -> Mapping[str, set[str]] | None: ...
 
-    def _show(self, topic: Topic, only: Only) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _show(self, topic: Topic, only: Only) -> bool: ...
 
-    async def _ask(self, channel: str) -> Frame:
-        raise NotImplementedError
+    @abstractmethod
+    async def _ask(self, channel: str) -> Frame: ...
 
 
 def _age(frame: Frame) -> tuple[int, int]:

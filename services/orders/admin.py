@@ -10,24 +10,18 @@ from pydantic import AwareDatetime
 from services.orders import audit
 from services.orders.api import PageSize
 from services.orders.exports import orders_csv
-from services.orders.room import Room
+from services.orders.room import room_of
 from services.orders.search import Search, find
 from services.orders.settlement import compare, days, settlement
-from shared.auth import Operator, operators
+from shared.auth import Viewer
 from shared.inputs import EventId, EventIdPath
 from shared.routes import REFERENCE
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
-Viewer = Annotated[Operator, operators("viewer")]
 Status = Annotated[str | None, Query(pattern="^[a-z_]{1,32}$")]
 Wanted = Annotated[str | None, Query(min_length=2, max_length=200, pattern=r"^[^\x00]*$")]
 After = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
 Zone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
-
-
-def _room(request: Request) -> Room:
-    room: Room = request.app.state.room
-    return room
 
 
 @router.get("", summary="Orders by reference, e-mail, name, seat or charge, newest first")
@@ -41,12 +35,12 @@ async def search(
     asked = Search(
         q=q, event_id=event_id, status=status, since=since, until=until, after=after, page_size=page_size
     )  # fmt: skip
-    return await find(_room(request), asked)
+    return await find(room_of(request), asked)
 
 
 @router.get("/export.csv", summary="An event's orders as CSV, line by line")
 async def export(request: Request, operator: Viewer, event_id: EventId) -> StreamingResponse:
-    pages = orders_csv(_room(request).book.engine, event_id)
+    pages = orders_csv(room_of(request).book.engine, event_id)
     named = {"content-disposition": f'attachment; filename="{event_id}-orders.csv"', "cache-control": "no-store"}
     return StreamingResponse(pages, media_type="text/csv; charset=utf-8", headers=named)
 
@@ -58,7 +52,7 @@ async def settle(
     compared: Annotated[bool, Query(alias="compare")] = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Days begin and end in `tz`, and both are included. `compare` asks the providers for their own lists."""
-    room, asked = _room(request), days(first, last, tz, compare=compared)
+    room, asked = room_of(request), days(first, last, tz, compare=compared)
     answer = await settlement(room.book.engine, asked)
     if compared:
         answer["compared"] = await compare(room.book.engine, room.providers, asked)
@@ -67,5 +61,5 @@ async def settle(
 
 @router.get("/events/{event_id}/audit", summary="Are the promises about orders and money kept, by the ledger?")
 async def check(event_id: EventIdPath, request: Request, operator: Viewer) -> dict[str, Any]:
-    engine = _room(request).engine
+    engine = room_of(request).engine
     return {"confirmed": await audit.confirmed(engine, event_id), "invariants": await audit.check(engine, event_id)}

@@ -8,14 +8,12 @@ from pydantic import Field
 
 from services.orders import commands, trail
 from services.orders.api import Page, PageSize
-from services.orders.room import Room
-from shared.auth import Operator, operators
+from services.orders.room import room_of
+from shared.auth import AnOperator, Viewer
 from shared.inputs import Body, EventId, EventIdPath, PlainText
 from shared.routes import REFERENCE
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
-Viewer = Annotated[Operator, operators("viewer")]
-AnOperator = Annotated[Operator, operators("operator")]
 CommandIdPath = Annotated[str, Path(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 CommandStatus = Literal["pending", "processing", "completed", "failed"]
 Reference = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
@@ -34,11 +32,6 @@ class ShareAsk(Why):
     background_percent: float = Field(ge=0, le=100)
 
 
-def _room(request: Request) -> Room:
-    room: Room = request.app.state.room
-    return room
-
-
 def as_json(row: dict[str, Any]) -> dict[str, Any]:
     """A row, with its times as text."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
@@ -49,7 +42,7 @@ async def list_commands(
     request: Request, operator: Viewer, status: CommandStatus | None = None, reference: Reference = None,
     event_id: EventId | None = None, page: Page = 1, page_size: PageSize = 50,
 ) -> dict[str, Any]:  # fmt: skip
-    async with _room(request).engine.connect() as connection:
+    async with room_of(request).engine.connect() as connection:
         found = await commands.find(
             connection, status=status, reference=reference, event_id=event_id, page=page, page_size=page_size
         )
@@ -58,7 +51,7 @@ async def list_commands(
 
 @router.post("/commands/{command_id}/rerun", status_code=202, summary="Do what is due for this command's order now")
 async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, request: Request) -> dict[str, Any]:
-    room = _room(request)
+    room = room_of(request)
     again = await commands.rerun(room.engine, command_id, actor=operator.name, reason=why.reason)
     room.workers.wake()
     return as_json(again)
@@ -66,14 +59,14 @@ async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, reque
 
 @router.get("/events/{event_id}/checkout", summary="The share of checkouts that the background does")
 async def show_share(operator: Viewer, event_id: EventIdPath, request: Request) -> dict[str, Any]:
-    shares = _room(request).shares
+    shares = room_of(request).shares
     await shares.refresh()
     return {"event_id": event_id, "background_percent": shares.percent(event_id)}
 
 
 @router.patch("/events/{event_id}/checkout", summary="Change that share, while orders are coming in")
 async def change_share(operator: AnOperator, event_id: EventIdPath, ask: ShareAsk, request: Request) -> dict[str, Any]:
-    changed = await _room(request).shares.change(
+    changed = await room_of(request).shares.change(
         event_id, ask.background_percent, actor=operator.name, action="background", reason=ask.reason
     )
     return {"event_id": event_id, "background_percent": ask.background_percent, "changed": changed}
@@ -83,6 +76,6 @@ async def change_share(operator: AnOperator, event_id: EventIdPath, ask: ShareAs
 async def list_changes(
     request: Request, operator: Viewer, subject: Subject = None, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    async with _room(request).engine.connect() as connection:
+    async with room_of(request).engine.connect() as connection:
         lines = await trail.read(connection, subject=subject, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "changes": [as_json(line) for line in lines]}

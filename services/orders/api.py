@@ -14,7 +14,7 @@ from services.orders.placing import Placed
 from services.orders.problems import UnknownOrder
 from services.orders.quoting import quote_body
 from services.orders.references import idempotency_key
-from services.orders.room import Room
+from services.orders.room import Room, room_of
 from services.orders.schemas import NewPayment, QuoteAsked
 from services.orders.tables import HOLDER, OF_USERS
 from services.orders.tables import order as order_table
@@ -33,11 +33,6 @@ PAGE_MAX = 1000
 Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 PageSize = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)]
-
-
-def _room(request: Request) -> Room:
-    room: Room = request.app.state.room
-    return room
 
 
 class Accepted(NamedTuple):
@@ -90,7 +85,7 @@ def accepted(room: Room, response: Response, seen: Accepted, *, replayed: bool) 
 @router.post("/orders/quote", summary="What a reservation costs, with everything in it")
 async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict[str, Any]:
     """Changes nothing. `promo-code-not-valid` says why in `reason`."""
-    room = _room(request)
+    room = room_of(request)
     response.headers["cache-control"] = "no-store"
     return quote_body(*await room.checkout.quote(await room.callers.buyers(request), asked))
 
@@ -99,19 +94,19 @@ async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict
 async def prices(event_id: EventIdPath, request: Request, response: Response) -> PriceRules:
     """They come on top of the tickets' prices, unless a tax is `included`."""
     response.headers["cache-control"] = f"public, max-age={PRICES_MAX_AGE_S}"
-    return await _room(request).prices.rules(event_id)
+    return await room_of(request).prices.rules(event_id)
 
 
 @router.get("/payments/providers", summary="Who may charge here, and by which methods")
 async def providers(request: Request, response: Response) -> dict[str, Any]:
-    offered = _room(request).providers.values()
+    offered = room_of(request).providers.values()
     response.headers["cache-control"] = "public, max-age=60"
     return {"providers": [{"name": each.name, "methods": sorted(each.methods)} for each in offered]}
 
 
 @router.get("/orders", summary="The caller's own orders, newest first")
 async def list_orders(request: Request, response: Response, page: Page = 1, page_size: PageSize = 20) -> dict[str, Any]:
-    room = _room(request)
+    room = room_of(request)
     response.headers["cache-control"] = "no-store"
     opened = room.callers.opened_by_token(request)
     if opened is not None:
@@ -134,7 +129,7 @@ def _made_by(buyer: Buyer) -> ColumnElement[bool]:
 @router.post("/orders/{reference}/cancel", summary="Cancel before payment")
 async def cancel(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
     """202 while the provider still has to agree."""
-    room = _room(request)
+    room = room_of(request)
     order = await owned(room, request, reference)
     await cancel_order(room.engine, room.jobs, order)
     await room.inline.settle_now(reference)
@@ -149,7 +144,7 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
 async def pay(
     reference: ReferencePath, asked: NewPayment, request: Request, response: Response, key: Key = None
 ) -> dict[str, Any]:
-    room = _room(request)
+    room = room_of(request)
     checked = idempotency_key(key)
     order = await owned(room, request, reference)
     in_background = room.shares.in_background(order.event_id, order.principal.partition(":")[2])

@@ -9,29 +9,22 @@ from services.orders import price_book
 from services.orders.api import Page, PageSize
 from services.orders.problems import UnknownPromoCode
 from services.orders.promo import spelled
-from services.orders.room import Room
+from services.orders.room import Room, room_of
 from services.orders.schemas import PromoCodeAsk
-from shared.auth import Operator, operators
+from shared.auth import AnOperator, Viewer
 from shared.inputs import EventIdPath, PlainText
 
 log = logging.getLogger("onsale.orders")
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["prices"])
-Viewer = Annotated[Operator, operators("viewer")]
-AnOperator = Annotated[Operator, operators("operator")]
 CodePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Reason = Annotated[PlainText | None, Query()]
-
-
-def _room(request: Request) -> Room:
-    room: Room = request.app.state.room
-    return room
 
 
 @router.put("/promo-codes/{code}", summary="Make a promo code, or make it what is asked for")
 async def put_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, ask: PromoCodeAsk
 ) -> dict[str, Any]:
-    room = _room(request)
+    room = room_of(request)
     changed = await price_book.put_code(room.engine, event_id, spelled(code), ask, actor=operator.name)
     return await _seen(room, event_id, code, changed=changed)
 
@@ -41,7 +34,7 @@ async def stop_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, reason: Reason = None
 ) -> dict[str, Any]:
     """It takes nothing off any more; it stays in the list, and so do its uses."""
-    room = _room(request)
+    room = room_of(request)
     changed = await price_book.stop_code(room.engine, event_id, spelled(code), actor=operator.name, reason=reason)
     return await _seen(room, event_id, code, changed=changed)
 
@@ -57,20 +50,20 @@ async def _seen(room: Room, event_id: str, code: str, **more: Any) -> dict[str, 
 async def list_codes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    found = await price_book.codes(_room(request).book.engine, event_id, code=None, page=page, page_size=page_size)
+    found = await price_book.codes(room_of(request).book.engine, event_id, code=None, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "promo_codes": found}
 
 
 @router.get("/promo-codes/{code}", summary="One promo code")
 async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath) -> dict[str, Any]:
-    return await _seen(_room(request), event_id, code)
+    return await _seen(room_of(request), event_id, code)
 
 
 @router.get("/promo-codes/{code}/uses", summary="Which orders took a promo code, newest first")
 async def get_uses(
     request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    engine = _room(request).book.engine
+    engine = room_of(request).book.engine
     found = await price_book.uses(engine, event_id, spelled(code), page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "uses": found}
 
@@ -79,6 +72,6 @@ async def get_uses(
 async def get_changes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    engine = _room(request).book.engine
+    engine = room_of(request).book.engine
     found = await price_book.changes(engine, event_id, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "changes": found}

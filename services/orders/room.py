@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from starlette.requests import Request
+
 from services.orders.book import Book
 from services.orders.callers import Callers
 from services.orders.checkout import Checkout
@@ -42,3 +44,9 @@ class Room:
     stock: Stock
     printer: Printer
     prices: PriceList
+
+
+def room_of(request: Request) -> Room:
+    """Where this request was received."""
+    room: Room = request.app.state.room
+    return room

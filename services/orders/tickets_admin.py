@@ -17,14 +17,13 @@ from services.orders.paper_tables import ticket
 from services.orders.room import Room
 from services.orders.tables import order_line
 from services.orders.tickets import ORDER_CHARS, Codes
-from shared.auth import Operator, operators
+from shared.auth import AnOperator
 from shared.clock import from_datetime, now_ms, rfc3339
 from shared.inputs import EventIdPath
 from shared.postgres import AsyncEngine
 from shared.tokens import b64
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
-AnOperator = Annotated[Operator, operators("operator")]
 Wanted = Annotated[Literal["valid", "void"] | None, Query(description="Only these")]
 PAGE_ROWS = 1_000
 COLUMNS = ("ticket_id", "section_id", "seat_id", "order", "status", "issued_at", "void_at", "void_reason", "secret")

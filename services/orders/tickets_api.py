@@ -8,7 +8,7 @@ from services.orders import events, papers
 from services.orders.api import COOKIE_MAX_AGE_S
 from services.orders.look import owned
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
-from services.orders.room import Room
+from services.orders.room import Room, room_of
 from services.orders.steps import Order
 from services.orders.tickets import Codes, Issued, issued, svg
 from shared.auth import order_cookie, set_cookie
@@ -22,15 +22,10 @@ TicketIdPath = Annotated[str, Path(pattern="^[A-Z0-9]{12}$")]
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
-def _room(request: Request) -> Room:
-    room: Room = request.app.state.room
-    return room
-
-
 @router.get("/orders/{reference}/tickets", summary="The tickets of an order, with the codes to show at the door")
 async def list_tickets(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
     """Empty until the order is confirmed. Where codes move, `window_s` says how often to ask again."""
-    room = _room(request)
+    room = room_of(request)
     order = await owned(room, request, reference)
     show = await events.read(room.book.engine, order.event_id)
     codes = Codes(room.settings)
@@ -56,7 +51,7 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
 
 @router.get("/orders/{reference}/tickets/{ticket_id}.svg", summary="A ticket's code as a picture")
 async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Request) -> Response:
-    room = _room(request)
+    room = room_of(request)
     order, tickets = await _tickets(room, request, reference)
     one = next((one for one in tickets if one.ticket_id == ticket_id and one.is_valid), None)
     if one is None:
@@ -66,7 +61,7 @@ async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Reque
 
 @router.get("/orders/{reference}/tickets.pdf", summary="The tickets of an order, a page each")
 async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
-    room = _room(request)
+    room = room_of(request)
     order, tickets = await _tickets(room, request, reference)
     show = await events.read(room.book.engine, order.event_id)
     pages = papers.pages(order, show, tickets, Codes(room.settings))
@@ -77,7 +72,7 @@ async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
 
 @router.get("/orders/{reference}/receipt.pdf", summary="What was bought, paid and given back")
 async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
-    room = _room(request)
+    room = room_of(request)
     order = await owned(room, request, reference)
     if not (order.charges or order.confirmed_at_ms):
         raise NoReceipt
@@ -90,7 +85,7 @@ async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
 @router.post("/orders/{reference}/key", status_code=204, summary="Let this browser open the order")
 async def open_here(reference: ReferencePath, request: Request) -> Response:
     """With the order's own token as Bearer, as a mail's link has it in its fragment: a cookie from now on."""
-    room = _room(request)
+    room = room_of(request)
     opened = room.callers.opened_by_token(request)
     if opened is None:
         raise NoCredential

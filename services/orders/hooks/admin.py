@@ -10,35 +10,27 @@ from services.orders.hooks import endpoints
 from services.orders.hooks.addresses import AddressRefused
 from services.orders.hooks.schemas import NewHook
 from services.orders.problems import HookUrlRefused
-from services.orders.room import Room
-from shared.auth import Operator, operators
+from services.orders.room import room_of
+from shared.auth import AnAdmin, AnOperator, Viewer
 from shared.inputs import PlainText
 
 router = APIRouter(prefix="/admin/orders/hooks", tags=["hooks"])
-Viewer = Annotated[Operator, operators("viewer")]
-AnOperator = Annotated[Operator, operators("operator")]
-Admin = Annotated[Operator, operators("admin")]
 HookIdPath = Annotated[str, Path(pattern="^hook_[0-9a-f]{16}$")]
 DeliveryIdPath = Annotated[int, Path(ge=1, le=2**62)]
 Reason = Annotated[PlainText, Query()]
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 
-def _room(request: Request) -> Room:
-    room: Room = request.app.state.room
-    return room
-
-
 @router.get("", summary="Endpoints that are told of orders")
 async def list_hooks(request: Request, operator: Viewer) -> dict[str, Any]:
-    async with _room(request).engine.connect() as connection:
+    async with room_of(request).engine.connect() as connection:
         return {"hooks": [as_json(row) for row in await endpoints.read_all(connection)]}
 
 
 @router.post("", status_code=201, summary="Tell another endpoint of orders")
-async def add_hook(operator: Admin, asked: NewHook, request: Request, response: Response) -> dict[str, Any]:
+async def add_hook(operator: AnAdmin, asked: NewHook, request: Request, response: Response) -> dict[str, Any]:
     """Answers its signing secret, once. By https, to a public address."""
-    room = _room(request)
+    room = room_of(request)
     if not (asked.url.startswith("https://") or room.settings.hook_loopback):
         raise HookUrlRefused("Webhooks are sent by https only.")
     try:
@@ -50,13 +42,13 @@ async def add_hook(operator: Admin, asked: NewHook, request: Request, response: 
 
 
 @router.delete("/{hook_id}", status_code=204, summary="Tell an endpoint no more")
-async def remove_hook(operator: Admin, hook_id: HookIdPath, reason: Reason, request: Request) -> None:
-    await endpoints.remove(_room(request).engine, hook_id, actor=operator.name, reason=reason)
+async def remove_hook(operator: AnAdmin, hook_id: HookIdPath, reason: Reason, request: Request) -> None:
+    await endpoints.remove(room_of(request).engine, hook_id, actor=operator.name, reason=reason)
 
 
 @router.post("/{hook_id}/enable", summary="Send to a disabled endpoint again")
-async def enable_hook(operator: Admin, hook_id: HookIdPath, why: Why, request: Request) -> dict[str, Any]:
-    room = _room(request)
+async def enable_hook(operator: AnAdmin, hook_id: HookIdPath, why: Why, request: Request) -> dict[str, Any]:
+    room = room_of(request)
     row = await endpoints.enable(room.engine, hook_id, actor=operator.name, reason=why.reason)
     room.couriers.wake()
     return as_json(row)
@@ -67,14 +59,14 @@ async def list_deliveries(
     request: Request, operator: Viewer, hook_id: HookIdPath, status: DeliveryStatus | None = None, page: Page = 1,
     page_size: PageSize = 50,
 ) -> dict[str, Any]:  # fmt: skip
-    async with _room(request).engine.connect() as connection:
+    async with room_of(request).engine.connect() as connection:
         found = await endpoints.deliveries(connection, hook_id, status=status, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "deliveries": [as_json(row) for row in found]}
 
 
 @router.post("/deliveries/{delivery_id}/resend", status_code=202, summary="Send one again, now")
 async def resend(operator: AnOperator, delivery_id: DeliveryIdPath, why: Why, request: Request) -> dict[str, Any]:
-    room = _room(request)
+    room = room_of(request)
     row = await endpoints.resend(room.engine, delivery_id, actor=operator.name, reason=why.reason)
     room.couriers.wake()
     return as_json(row)
