@@ -88,11 +88,11 @@ class Gate:
         if release_at_ms:
             await self.redis.zadd(Keys.of(event_id).deadlines, dict(release_at_ms), xx=True, gt=True)
 
-    async def begin_payment(self, event_id: str, untils: Sequence[tuple[str, int]]) -> None:
-        await self._many(
-            "begin_payment", event_id, ("gate", "holds", "deadlines"),
-            [{"reservation_id": r, "until_ms": until_ms} for r, until_ms in untils],
-        )  # fmt: skip
+    async def begin_payment(self, event_id: str, untils: Iterable[tuple[str, int]]) -> None:
+        flat = [part for pair in untils for part in pair]
+        if flat:
+            keys = Keys.of(event_id).only("gate", "holds", "deadlines")
+            await self.scripts["begin_payment"](self.redis, **keys, ids_and_untils=flat)
 
     async def end_payment(self, event_id: str, untils: Sequence[tuple[str, int]], *, grace_ms: int) -> None:
         await self._many(

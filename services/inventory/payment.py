@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import text
+from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.endings import MARK_SEATS, How, follow, give_back
@@ -25,12 +25,11 @@ from shared.redis import ENGINE_AWAY
 
 log = logging.getLogger("onsale.inventory")
 LOCK = statement(__package__, "lock_reservations")
+LOCK_PAYERS = statement(__package__, "lock_payers")
 MOVE = statement(__package__, "move_reservations")
-LOCK_CUSTOMERS = statement(__package__, "lock_customers")
 COUNT_CUSTOMERS = statement(__package__, "count_customers")
 TAKE_SECTIONS = statement(__package__, "take_sections")
 RETAKE_SEATS = statement(__package__, "retake_seats")
-NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
 
 Customer = tuple[str, str]
 
@@ -74,7 +73,7 @@ class Payments:
             usage = await self._usage(turn, steps)
             return [self._begin(turn, step, usage) for step in steps]
 
-        return await self._run(steps, decide)
+        return await self._run(steps, decide, lock=LOCK_PAYERS)
 
     async def end(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
         """The payment is over, the hold is not."""
@@ -109,12 +108,17 @@ class Payments:
         return await self._run(steps, decide)
 
     async def _run(
-        self, steps: Sequence[PaymentStep], decide: Callable[[_Turn], Awaitable[list[str]]], *, how: How = "order"
+        self,
+        steps: Sequence[PaymentStep],
+        decide: Callable[[_Turn], Awaitable[list[str]]],
+        *,
+        how: How = "order",
+        lock: TextClause = LOCK,
     ) -> list[StepDone]:
-        ids = sorted({step.reservation_id for step in steps})
+        ids = [step.reservation_id for step in steps]
+        asked = {"ids": ids, "customer_keys": [step.customer_key for step in steps]}
         async with self._engine.begin() as connection:
-            await connection.execute(LOCK, {"ids": ids})
-            now_ms = (await connection.execute(NOW)).scalar_one() + self._gate.clock_offset_ms
+            now_ms = (await connection.execute(lock, asked)).one().now_ms + self._gate.clock_offset_ms
             turn = _Turn(connection, await read(connection, ids), now_ms, how)
             words = await decide(turn)
             await _write(turn)
@@ -122,7 +126,7 @@ class Payments:
         return [_done(turn, step, word) for step, word in zip(steps, words, strict=True)]
 
     async def _usage(self, turn: _Turn, steps: Sequence[PaymentStep]) -> dict[Customer, tuple[Counter[str], set[str]]]:
-        """Per customer: tickets and open orders, and which reservations they are; their rows stay locked."""
+        """Per customer, locked before: tickets and open orders, and which reservations they are."""
         customers = {
             (turn.records[step.reservation_id].event_id, step.customer_key)
             for step in steps
@@ -131,7 +135,6 @@ class Payments:
         usage: dict[Customer, tuple[Counter[str], set[str]]] = {c: (Counter(), set()) for c in customers}
         if customers:
             values = {"event_ids": [c[0] for c in customers], "customer_keys": [c[1] for c in customers]}
-            await turn.connection.execute(LOCK_CUSTOMERS, values)
             for row in await turn.connection.execute(COUNT_CUSTOMERS, values):
                 counts, ids = usage[row.event_id, row.customer_key]
                 counts["tickets"] += int(row.tickets)
@@ -285,8 +288,9 @@ def _bought(record: Record) -> Fact:
 
 def _done(turn: _Turn, step: PaymentStep, word: str) -> StepDone:
     record = turn.records.get(step.reservation_id)
-    return StepDone.model_validate({
-        "word": word,
-        "order_reference": record.order_reference if record else None,
-        "reservation": record.contract() if record else None,
-    })  # fmt: skip
+    now = record and {
+        "order_reference": record.order_reference,
+        "status": record.status,
+        "reserved_until_ms": record.reserved_until_ms,
+    }
+    return StepDone.model_validate({"word": word, **(now or {})})

@@ -4,27 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import RowMapping, text
+import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory.basket import basket_text
 from shared.contracts.inventory import Line, Reservation, ReservationState
+from shared.postgres import statement
 
-READ = text(
-    "SELECT r.*, e.grace_s FROM inventory.reservation r JOIN inventory.event e USING (event_id) "
-    "WHERE r.reservation_id = ANY(CAST(:ids AS text[]))"
-)
-READ_SEATS = text(
-    "SELECT x.reservation_id, x.section_id, x.position, x.unit_price_minor, s.row, s.number "
-    "FROM inventory.reservation_seat x JOIN inventory.seat s USING (event_id, section_id, position) "
-    "WHERE x.event_id = ANY(CAST(:event_ids AS text[])) AND x.reservation_id = ANY(CAST(:ids AS text[])) "
-    "ORDER BY x.section_id, x.position"
-)
-READ_GA = text(
-    "SELECT reservation_id, section_id, quantity, unit_price_minor FROM inventory.reservation_ga "
-    "WHERE event_id = ANY(CAST(:event_ids AS text[])) AND reservation_id = ANY(CAST(:ids AS text[])) "
-    "ORDER BY section_id"
-)
+READ = statement(__package__, "read_reservations")
 
 
 @dataclass(slots=True)
@@ -87,21 +74,14 @@ class Record:
 
 async def read(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, Record]:
     """Those that exist, by id."""
-    rows = (await connection.execute(READ, {"ids": list(reservation_ids)})).mappings().all()
-    records = {row["reservation_id"]: _record(row) for row in rows}
-    if records:
-        which = {"event_ids": list({r.event_id for r in records.values()}), "ids": list(records)}
-        for seat in await connection.execute(READ_SEATS, which):
-            seat_id = f"{seat.section_id}-{seat.row}-{seat.number}"
-            records[seat.reservation_id].seats.append((seat.section_id, seat.position, seat_id, seat.unit_price_minor))
-        for ticket in await connection.execute(READ_GA, which):
-            line = (ticket.section_id, ticket.quantity, ticket.unit_price_minor)
-            records[ticket.reservation_id].ga.append(line)
-    return records
+    rows = await connection.execute(READ, {"ids": list(reservation_ids)})
+    return {row.reservation_id: _record(*row) for row in rows}
 
 
-def _record(row: RowMapping) -> Record:
-    names = ("event_id", "reservation_id", "holder", "user_id", "status", "lane", "join_seq", "total_minor", "currency",
-             "reserved_until_ms", "grace_s", "order_reference", "fingerprint", "extended", "payment_extended",
-             "version")  # fmt: skip
-    return Record(**{name: row[name] for name in names})
+def _record(*columns: Any) -> Record:
+    *own, seats, ga = columns
+    return Record(*own, _places(seats), _places(ga))
+
+
+def _places(found: str | None) -> list[Any]:
+    return [tuple(place) for place in orjson.loads(found)] if found else []

@@ -24,9 +24,10 @@ DUE_MAX = 500
 ASK_MAX = 100
 SCAN_BEHIND_MS = 1000  # the deadlines come first; the scan is the backstop
 PAYING_TOO_LONG = text(
-    "SELECT r.reservation_id, r.order_reference FROM inventory.reservation r JOIN inventory.event e USING (event_id) "
-    "WHERE r.event_id = :event_id AND r.status = 'paying' "
-    "AND r.reserved_until_ms < CAST(:now_ms AS bigint) - 1000 * e.grace_s ORDER BY r.reserved_until_ms LIMIT :count_max"
+    "SELECT r.reservation_id, r.order_reference FROM inventory.reservation r "
+    "WHERE r.event_id = :event_id AND r.status = 'paying' AND r.reserved_until_ms < CAST(:now_ms AS bigint) "
+    "- 1000 * (SELECT e.grace_s FROM inventory.event e WHERE e.event_id = :event_id) "
+    "ORDER BY r.reserved_until_ms LIMIT :count_max"
 )
 
 

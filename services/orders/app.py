@@ -42,6 +42,7 @@ from services.orders.payments.provider import Provider
 from services.orders.placing import Placing
 from services.orders.price_list import PriceList
 from services.orders.printing import Printer
+from services.orders.priors import Priors
 from services.orders.quoting import Quoting
 from services.orders.room import Room
 from services.orders.settings import Settings
@@ -141,7 +142,9 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     prices = await stack.enter_async_context(PriceList(book.engine))
     wrong = WrongCodes(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_codes_at_once)
     quoting = Quoting(prices, wrong)
-    checkout = Checkout(engine, book, stock, placing, providers, inline, shares, quoting, *keys)
+    priors = Priors(engine, stock)
+    stack.push_async_callback(priors.close)
+    checkout = Checkout(engine, book, priors, stock, placing, providers, inline, shares, quoting, *keys)
     sender = await _sender(stack, settings)
     printer = Printer(
         at_once=settings.prints_at_once, waiting_max=settings.prints_waiting_max, font=settings.print_font

@@ -13,6 +13,11 @@ CHECKS = {
     "6 one order per idempotency key": """
         SELECT i.reference FROM orders.idempotency i LEFT JOIN orders."order" o USING (reference)
         WHERE o.reference IS NULL OR o.status = 'tombstone'""",
+    "6 nothing belongs to an order that is not": """
+        SELECT l.reference FROM (
+            SELECT reference FROM orders.order_line UNION ALL SELECT reference FROM orders.order_extra
+            UNION ALL SELECT reference FROM orders.payment_attempt) AS l
+        LEFT JOIN orders."order" o USING (reference) WHERE o.reference IS NULL OR o.status = 'tombstone'""",
     "6 one order per reservation": """
         SELECT reservation_id FROM orders."order"
         WHERE event_id = :event_id AND status <> 'tombstone' GROUP BY reservation_id HAVING count(*) > 1""",

@@ -18,11 +18,12 @@ from services.orders.callers import Buyer, principal
 from services.orders.card_numbers import refuse_card_numbers
 from services.orders.changes import Lease
 from services.orders.inline import Inline
-from services.orders.keys import Question
+from services.orders.keys import Known, Question
 from services.orders.metrics import CHECKOUT_SECONDS, INLINE, ORDERS, REPLAYED
 from services.orders.payments.provider import Provider
 from services.orders.placing import Outcome, Placed, Placing, Word, bury
 from services.orders.prices import Quote
+from services.orders.priors import Priors
 from services.orders.problems import OrderGivenUp, PriceChanged, PromoCodeNotValid
 from services.orders.quoting import Quoting, not_valid, quote_body
 from services.orders.references import customer_key, key_hash, order_reference
@@ -64,6 +65,7 @@ class Checkout:
 
     engine: AsyncEngine
     book: Book
+    priors: Priors
     stock: Stock
     placing: Placing
     providers: dict[str, Provider]
@@ -81,13 +83,16 @@ class Checkout:
         fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
         flight = owners[0], key
         deadline = asyncio.get_running_loop().time() + IN_FLIGHT_WAIT_S
-        while (known := await self._known(owners, key, fingerprint)) is None and flight in self._in_flight:
+        question = _question(owners, key)
+        while (prior := await self.priors.look(question, asked.reservation_id)).known is None and (
+            flight in self._in_flight
+        ):
             await self._wait_for_first(flight, deadline)
-        if known is not None:
-            return known
+        if prior.known is not None:
+            return _replayed(prior.known, fingerprint)
         self._in_flight[flight] = mine = asyncio.Event()
         try:
-            return await self._new(owners, key, asked, fingerprint)
+            return await self._new(owners, key, asked, fingerprint, prior.reservation)
         except PromoCodeNotValid:
             # its last use may have gone to this very key, by another process
             if (known := await self._known(owners, key, fingerprint)) is not None:
@@ -100,7 +105,7 @@ class Checkout:
     async def quote(self, buyers: Sequence[Buyer], asked: QuoteAsked) -> tuple[Reservation, Quote]:
         """What the reservation would cost now; nothing is changed."""
         owners = await self._principals(buyers, asked.reservation_id)
-        who, reservation = await self._payable(owners, asked.reservation_id)
+        who, reservation = _payable(owners, await self.stock.read(asked.reservation_id))
         return reservation, await self.quoting.quote(who, reservation, asked.promo_code)
 
     async def _principals(self, buyers: Sequence[Buyer], reservation_id: str) -> list[str]:
@@ -122,50 +127,36 @@ class Checkout:
             raise IdempotencyInFlight from None
 
     async def _known(self, owners: Sequence[str], key: str, fingerprint: bytes) -> Answer | None:
-        scopes = tuple(map(_scope, owners))
-        known = await self.book.find_key(Question(scopes, key_hash(key)))
-        if known is None:
-            return None
-        if known.fingerprint != fingerprint:
-            raise IdempotencyKeyReused
-        REPLAYED.inc()
-        return Answer(known.reference, replayed=True)
+        known = await self.book.find_key(_question(owners, key))
+        return _replayed(known, fingerprint) if known else None
 
-    async def _new(self, owners: Sequence[str], key: str, asked: NewOrder, fingerprint: bytes) -> Answer:
+    async def _new(
+        self, owners: Sequence[str], key: str, asked: NewOrder, fingerprint: bytes, found: Reservation | None
+    ) -> Answer:
         check_payment(self.providers, asked.payment)
-        who, reservation = await self._payable(owners, asked.reservation_id)
+        who, reservation = _payable(owners, found)
         customer = customer_key(self.customer_keys, asked.customer.email)
         quote = await self.quoting.quote(who, reservation, asked.promo_code, customer)
         _check_price(asked, reservation, quote)
         reference = order_reference(self.keys, who, key)
-        held = await self._begin_payment(reference, asked, customer)
+        held = await self._begin_payment(reference, reservation, customer)
         placed = Placed(
             reference=reference, principal=who, scope=_scope(who), key_hash=key_hash(key), fingerprint=fingerprint,
             reservation=held, quote=quote, customer_key=customer, asked=asked,
         )  # fmt: skip
         return await self._place(placed, owners, key)
 
-    async def _payable(self, owners: Sequence[str], reservation_id: str) -> tuple[str, Reservation]:
-        """The reservation and who made it. Raises `UnknownReservation`, `BeingPaid`, `HoldExpired`."""
-        reservation = await self.stock.read(reservation_id)
-        who = _owner(owners, reservation)
-        assert reservation is not None
-        if reservation.status == "confirmed":
-            raise BeingPaid(BOUGHT)
-        if reservation.status not in PAYABLE:
-            raise HoldExpired
-        return who, reservation
-
-    async def _begin_payment(self, reference: str, asked: NewOrder, customer: str) -> Reservation:
+    async def _begin_payment(self, reference: str, reservation: Reservation, customer: str) -> Reservation:
         """Makes the hold ours by name. Whoever owns it but never came to be is buried first, so it cannot come late."""
-        step = PaymentStep(reservation_id=asked.reservation_id, order_reference=reference, customer_key=customer)
+        held = reservation.reservation_id
+        step = PaymentStep(reservation_id=held, order_reference=reference, customer_key=customer)
         done = await self.stock.begin_payment(step)
         other = done.order_reference
         if done.word == "being-paid" and other and await bury(self.engine, other):
-            end = PaymentStep(reservation_id=asked.reservation_id, order_reference=other)
+            end = PaymentStep(reservation_id=held, order_reference=other)
             await self.stock.end_payment(end)
             done = await self.stock.begin_payment(step)
-        return _begun(done)
+        return _begun(reservation, done)
 
     async def _place(self, placed: Placed, owners: Sequence[str], key: str) -> Answer:
         held, started = placed.reservation, time.perf_counter()
@@ -228,11 +219,34 @@ def _scope(who: str) -> str:
     return f"POST /orders {who}"
 
 
+def _question(owners: Sequence[str], key: str) -> Question:
+    return Question(tuple(map(_scope, owners)), key_hash(key))
+
+
+def _replayed(known: Known, fingerprint: bytes) -> Answer:
+    """Raises `IdempotencyKeyReused` if the key came with another body."""
+    if known.fingerprint != fingerprint:
+        raise IdempotencyKeyReused
+    REPLAYED.inc()
+    return Answer(known.reference, replayed=True)
+
+
 def _owner(owners: Sequence[str], reservation: Reservation | None) -> str:
     """Who made the reservation; a pass stays proof until `reserved_until` + grace although it expired."""
     if reservation is not None and (who := principal(reservation.event_id, reservation.holder)) in owners:
         return who
     raise UnknownReservation
+
+
+def _payable(owners: Sequence[str], reservation: Reservation | None) -> tuple[str, Reservation]:
+    """Who made it, and it. Raises `UnknownReservation`, `BeingPaid`, `HoldExpired`."""
+    who = _owner(owners, reservation)
+    assert reservation is not None
+    if reservation.status == "confirmed":
+        raise BeingPaid(BOUGHT)
+    if reservation.status not in PAYABLE:
+        raise HoldExpired
+    return who, reservation
 
 
 def _check_price(asked: NewOrder, reservation: Reservation, quote: Quote) -> None:
@@ -241,14 +255,14 @@ def _check_price(asked: NewOrder, reservation: Reservation, quote: Quote) -> Non
         raise PriceChanged(**quote_body(reservation, quote))
 
 
-def _begun(done: StepDone) -> Reservation:
+def _begun(reservation: Reservation, done: StepDone) -> Reservation:
     """The hold as begun, or why not."""
     if done.word == "done":
-        assert done.reservation is not None, "inventory tells what it gave"
-        return done.reservation
+        assert done.reserved_until_ms is not None, "inventory tells until when"
+        return reservation.model_copy(update={"status": "paying", "reserved_until_ms": done.reserved_until_ms})
     if done.word in ("being-paid", "not-owner"):
         raise BeingPaid
-    if done.reservation is not None and done.reservation.status == "confirmed":
+    if done.status == "confirmed":
         raise BeingPaid(BOUGHT)
     if done.word == "limit-exceeded":
         raise LimitExceeded("This is more than one customer may buy.")

@@ -30,7 +30,7 @@ class Stock(AsyncExitStack):
         super().__init__()
         self._client = client
         self._reads: GroupCommit[str, Reservation | None] = GroupCommit(
-            self._read, name="orders-reservations", batch_max=BATCH_MAX, waiting_max=WAITING_MAX,
+            self.read_many, name="orders-reservations", batch_max=BATCH_MAX, waiting_max=WAITING_MAX,
             in_flight_max=IN_FLIGHT_MAX,
         )  # fmt: skip
         self.begin_payment = self._batched("begin-payment", client.begin_payment)
@@ -51,7 +51,8 @@ class Stock(AsyncExitStack):
         """What this order bought goes back on sale."""
         return (await self._client.take_back(TakeBack(steps=[sold], reason=reason))).steps[0]
 
-    async def _read(self, reservation_ids: list[str]) -> Sequence[Reservation | None]:
+    async def read_many(self, reservation_ids: list[str]) -> Sequence[Reservation | None]:
+        """In the order they are asked for, at most `BATCH_MAX`."""
         return (await self._client.read(reservation_ids)).reservations
 
     def _batched(self, name: str, call: Call) -> Callable[[PaymentStep], Awaitable[StepDone]]:

@@ -23,6 +23,12 @@ from shared.contracts.inventory import (
 EVENT = "flash"
 
 
+def _told(word: Any, held: Reservation) -> StepDone:
+    return StepDone(
+        word=word, order_reference=held.order_reference, status=held.status, reserved_until_ms=held.reserved_until_ms
+    )  # fmt: skip
+
+
 @dataclass
 class Holds:
     """A neighbour that answers as inventory does, from memory. Whoever is in `taken` lost its stock for good."""
@@ -55,11 +61,11 @@ class Holds:
         if held is None:
             return StepDone(word="unknown")
         if held.status == "paying" and held.order_reference != step.order_reference:
-            return StepDone(word="being-paid", order_reference=held.order_reference, reservation=held)
+            return _told("being-paid", held)
         if held.status not in ("pending_payment", "paying"):
-            return StepDone(word="ended", reservation=held)
+            return _told("ended", held)
         if held.status == "paying":
-            return StepDone(word="done", reservation=held)
+            return _told("done", held)
         if step.customer_key:
             self.customers[step.reservation_id] = step.customer_key
             if list(self.customers.values()).count(step.customer_key) > self.customer_max:
@@ -68,7 +74,7 @@ class Holds:
         changed = self.change(
             step.reservation_id, status="paying", order_reference=step.order_reference, reserved_until_ms=until
         )
-        return StepDone(word="done", reservation=changed)
+        return _told("done", changed)
 
     def owned(self, step: PaymentStep, *, done: str, to: str, from_: tuple[str, ...]) -> StepDone:
         held = self.reservations.get(step.reservation_id)
@@ -77,10 +83,10 @@ class Holds:
         if held.order_reference != step.order_reference:
             return StepDone(word="not-owner")
         if held.status == done:
-            return StepDone(word="done", reservation=held)
+            return _told("done", held)
         if held.status not in from_:
             return StepDone(word="ended")
-        return StepDone(word="done", reservation=self.change(step.reservation_id, status=to))
+        return _told("done", self.change(step.reservation_id, status=to))
 
     def end(self, step: PaymentStep) -> StepDone:
         done = self.owned(step, done="pending_payment", to="pending_payment", from_=("paying",))

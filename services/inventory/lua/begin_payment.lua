@@ -1,16 +1,21 @@
--- The ledger says this hold is being paid: it has no deadline any more.
+-- The ledger says these holds are being paid: they have no deadline any more.
 -- KEYS[1] gate hash readiness
 -- KEYS[2] holds hash live reservations
 -- KEYS[3] deadlines zset when a hold may be released
--- ARGV[1] reservation_id text which hold
--- ARGV[2] until_ms int when its order expires
--- Answers done, unknown or not-ready.
+-- ARGV[1+] ids_and_untils list reservation_id, when its order expires, and so on; at most 2,000 pairs
+-- Answers how many it knew, or not-ready.
 local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
-local id, until_ms = ARGV[1], tonumber(ARGV[2])
 if not is_ready(keys.gate) then return 'not-ready' end
-local hold = read_hold(keys, id)
-if not hold then return 'unknown' end
-hold['until'] = until_ms
-write_hold(keys, id, hold)
-redis.call('ZREM', keys.deadlines, id)
-return 'done'
+local ids = {}
+for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+local known = {}
+for i, held in ipairs(redis.call('HMGET', keys.holds, unpack(ids))) do
+  if held then
+    local hold = cjson.decode(held)
+    hold['until'] = tonumber(ARGV[2 * i])
+    write_hold(keys, ids[i], hold)
+    known[#known + 1] = ids[i]
+  end
+end
+if #known > 0 then redis.call('ZREM', keys.deadlines, unpack(known)) end
+return #known

@@ -1,5 +1,8 @@
--- Reservations about to change, locked in the order of their key, and the ledger's clock.
-SELECT reservation_id FROM inventory.reservation
-WHERE reservation_id = ANY(CAST(:ids AS text[]))
-ORDER BY reservation_id
-FOR UPDATE
+-- Reservations about to change, locked in the order of their key; then the ledger's clock, in milliseconds.
+WITH locked AS MATERIALIZED (
+    SELECT reservation_id FROM inventory.reservation
+    WHERE reservation_id = ANY(CAST(:ids AS text[]))
+    ORDER BY reservation_id
+    FOR UPDATE
+)
+SELECT count(*) AS reservations, CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms FROM locked

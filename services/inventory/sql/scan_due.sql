@@ -1,6 +1,9 @@
--- The backstop: what is past its deadline, whatever the gate remembers. Several scanners share the work.
-SELECT r.reservation_id FROM inventory.reservation r JOIN inventory.event e USING (event_id)
-WHERE r.event_id = :event_id AND r.status = 'pending_payment' AND r.reserved_until_ms < CAST(:now_ms AS bigint) - 1000 * e.grace_s
-ORDER BY r.reservation_id
+-- The backstop: what is past its deadline, whatever the gate remembers, the longest due first, as the index has them.
+-- Several scanners share the work.
+SELECT r.reservation_id FROM inventory.reservation r
+WHERE r.event_id = :event_id AND r.status = 'pending_payment'
+    AND r.reserved_until_ms < CAST(:now_ms AS bigint)
+        - 1000 * (SELECT e.grace_s FROM inventory.event e WHERE e.event_id = :event_id)
+ORDER BY r.reserved_until_ms
 LIMIT :count_max
-FOR UPDATE OF r SKIP LOCKED
+FOR UPDATE SKIP LOCKED

@@ -1,0 +1,12 @@
+-- Reservations with their places, each place an array in the order people see them.
+SELECT r.event_id, r.reservation_id, r.holder, r.user_id, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
+       r.reserved_until_ms, e.grace_s, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version,
+       CAST((SELECT json_agg(json_build_array(x.section_id, x.position, concat_ws('-', x.section_id, s.row, s.number),
+                                              x.unit_price_minor) ORDER BY x.section_id, x.position)
+             FROM inventory.reservation_seat x JOIN inventory.seat s USING (event_id, section_id, position)
+             WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id) AS text) AS seats,
+       CAST((SELECT json_agg(json_build_array(x.section_id, x.quantity, x.unit_price_minor) ORDER BY x.section_id)
+             FROM inventory.reservation_ga x
+             WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id) AS text) AS ga
+FROM inventory.reservation r JOIN inventory.event e USING (event_id)
+WHERE r.reservation_id = ANY(CAST(:ids AS text[]))
