@@ -80,7 +80,7 @@ async def read(connection: AsyncConnection, reservation_ids: Sequence[str]) -> d
 
 def _record(*columns: Any) -> Record:
     *own, seats, ga = columns
-    return Record(*own, _places(seats), _places(ga))
+    return Record(*[*own, _places(seats), _places(ga)])
 
 
 def _places(found: str | None) -> list[Any]:

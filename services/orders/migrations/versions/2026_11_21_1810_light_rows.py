@@ -24,6 +24,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_index(CHANGED, "order", schema=SCHEMA)
     op.create_index(CHANGED, "order", ["changed_at"], schema=SCHEMA)
-    here = {"source_schema": SCHEMA, "referent_schema": SCHEMA}
+    to = ["reference"]
     for table, key in KEYS.items():
-        op.create_foreign_key(key, table, "order", ["reference"], ["reference"], **here)
+        op.create_foreign_key(key, table, "order", to, to, source_schema=SCHEMA, referent_schema=SCHEMA)
