@@ -66,6 +66,7 @@ class Ask:
     lane: int = 0
     join_seq: int = 0
     email: str | None = None
+    reminders: bool = False
     pass_epoch: int = 0
 
 
@@ -256,7 +257,7 @@ def _take(ask: Ask, word: Gated) -> Take:
     return Take(
         word.reservation_id, ask.holder, ask.basket, ask.layout.currency, word.until_ms,
         f"{ask.stock_print}.{ask.body_print}", lane=ask.lane, join_seq=ask.join_seq, email=ask.email,
-        arm=ask.layout.arm(ask.holder),
+        reminders=ask.reminders, arm=ask.layout.arm(ask.holder),
     )  # fmt: skip
 
 

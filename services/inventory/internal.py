@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
+from services.inventory.consents import unheard
 from services.inventory.record import read
 from services.inventory.room import InRoom
 from services.inventory.sessions import end_sessions, raise_floor
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import (
+    Consents,
+    ConsentsHeard,
     EndSessions,
     PassFloor,
     PaymentSteps,
@@ -45,6 +48,11 @@ async def read_reservations(question: ReadReservations, inventory: InRoom) -> Re
         found = await read(connection, question.reservation_ids)
     told = [found[r].contract() if r in found else None for r in question.reservation_ids]
     return _told(ReservationsAnswer(reservations=told))
+
+
+@router.post("/reservations/consents")
+async def consents(heard: ConsentsHeard, inventory: InRoom) -> Consents:
+    return Consents(consents=await unheard(inventory.engine, heard.reservation_ids))
 
 
 @router.post("/reservations/begin-payment")

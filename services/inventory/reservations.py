@@ -104,7 +104,7 @@ def make_ask(layout: Layout, admission: Pass, body: ReservationAsk, key: str | N
     return Ask(
         layout, named, admission.holder, admission.jti, basket, wanted, stock_print,
         digest(body.email or "", str(body.reminders)), key is not None, admission.lane, admission.join_seq, body.email,
-        admission.epoch,
+        body.reminders, admission.epoch,
     )  # fmt: skip
 
 

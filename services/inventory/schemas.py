@@ -45,7 +45,7 @@ class ReservationAsk(Body):
     ga_quantity: int | None = Field(None, ge=0, le=TICKETS_MAX)
     best_available: BestAvailable | None = None
     email: Email | None = None
-    reminders: bool = False
+    reminders: bool = Field(False, description="Consent to mail before the hold ends and when it has, if mail is sent")
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -56,6 +56,8 @@ class ReservationAsk(Body):
             raise ValueError("ask for seats, for GA tickets, for both, or for the best available")
         if named and self.best_available is not None:
             raise ValueError("best_available stands alone")
+        if self.reminders and self.email is None:
+            raise ValueError("reminders need an email")
         if len(set(self.seats)) != len(self.seats):
             raise ValueError("a seat may be asked for once")
         return self

@@ -155,6 +155,7 @@ reservation = Table(
     Column("fingerprint", Text, nullable=False),
     Column("hold_ttl_s", Integer),
     Column("arm", Text, comment="Of a comparison of two hold_ttl_s, while there was one: a or b."),
+    Column("reminders_asked", Boolean, nullable=False, server_default=text("false"), comment="Until orders knows."),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Column("payment_begun_at", DateTime(timezone=True), comment="The first time."),
     Column("confirmed_at", DateTime(timezone=True)),
@@ -164,6 +165,7 @@ reservation = Table(
     UniqueConstraint("reservation_id"),
     Index("ix_reservation_due", "event_id", "reserved_until_ms", postgresql_where=text(LIVE)),
     Index("ix_reservation_live_holder", "event_id", "holder", postgresql_where=text(LIVE)),
+    Index("ix_reservation_reminders", "reservation_id", postgresql_where=text("reminders_asked")),
     Index("ix_reservation_customer", "event_id", "customer_key", postgresql_where=text("customer_key IS NOT NULL")),
 )
 

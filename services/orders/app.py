@@ -14,6 +14,7 @@ from services.orders import (
     admin_desk,
     api,
     charges,
+    consents,
     event_admin,
     event_refunds,
     internal,
@@ -98,6 +99,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             if settings.smtp_url is not None:
                 postman = _postman(room, settings.smtp_url.get_secret_value())
                 loops.every(MAIL_TURN_S, postman.turn, name="orders.mail")
+                taker = consents.ConsentTaker(room.engine, room.stock, settings)
+                loops.every(consents.TURN_S, taker.turn, name="orders.consents")
                 loops.every(3600, postman.forget, name="orders.mail_forget")
             yield
 

@@ -18,6 +18,7 @@ from services.orders.problems import MailOff
 from services.orders.references import customer_key
 from services.orders.room import Room
 from services.orders.schemas import ReservationId
+from services.orders.settings import Settings
 from shared.clock import now_ms, to_datetime
 from shared.contracts.inventory import Reservation
 from shared.inputs import Body, Email
@@ -57,18 +58,17 @@ async def remind(asked: ReminderAsked, request: Request) -> dict[str, str]:
         raise UnknownReservation
     if held.status != "pending_payment":
         raise HoldExpired
-    await _owe(room, held, asked.email)
+    await owe(room.engine, room.settings, held, asked.email)
     return {"reservation_id": held.reservation_id}
 
 
-async def _owe(room: Room, held: Reservation, address: str) -> None:
-    """The reminder only if its time has not passed."""
-    engine = room.book.engine
-    if await is_stopped(engine, customer_key(room.settings.customer_keys, address)):
+async def owe(engine: AsyncEngine, settings: Settings, held: Reservation, address: str) -> None:
+    """Both mails, the reminder only if its time has not passed; once a hold, and none to whoever opted out."""
+    if await is_stopped(engine, customer_key(settings.customer_keys, address)):
         return
     ends_at = to_datetime(held.reserved_until_ms)
     due = {"hold_over": ends_at + timedelta(seconds=held.grace_s + AFTER_S)}
-    remind_at = ends_at - timedelta(seconds=room.settings.remind_before_s)
+    remind_at = ends_at - timedelta(seconds=settings.remind_before_s)
     if remind_at > to_datetime(now_ms()):
         due["remind"] = remind_at
     rows = [
@@ -76,7 +76,7 @@ async def _owe(room: Room, held: Reservation, address: str) -> None:
          "reservation_id": held.reservation_id, "due_at": due_at}
         for kind, due_at in due.items()
     ]  # fmt: skip
-    async with room.engine.begin() as connection:
+    async with engine.begin() as connection:
         await connection.execute(insert(mail).values(rows).on_conflict_do_nothing())
 
 

@@ -39,6 +39,7 @@ class Stock(AsyncExitStack):
         self.release = self._batched("release", client.release)
         self.retake = self._batched("retake", client.retake)
         self.return_tickets = client.return_tickets
+        self.consents = client.consents
 
     async def __aenter__(self) -> Self:
         self.push_async_callback(self._reads.close)

@@ -89,6 +89,25 @@ class ReservationsAnswer(BaseModel):
     reservations: list[Reservation | None]
 
 
+class ConsentsHeard(BaseModel):
+    """Whose consent to reminders orders keeps from now on, by reservation."""
+
+    reservation_ids: list[str] = Field(default_factory=list, max_length=BATCH_MAX)
+
+
+class Consent(BaseModel):
+    """Somebody wants mail about their hold."""
+
+    reservation: Reservation
+    email: str
+
+
+class Consents(BaseModel):
+    """Some that orders has not heard of yet."""
+
+    consents: list[Consent]
+
+
 class PaymentStep(BaseModel):
     """One step of payment on one hold, under the order that owns it."""
 
@@ -173,6 +192,10 @@ class InventoryClient:
         return await self._ask(
             "/reservations/read", ReadReservations(reservation_ids=reservation_ids), ReservationsAnswer
         )
+
+    async def consents(self, heard: list[str]) -> Consents:
+        """Those that have not been `heard`; asked again, the same ones."""
+        return await self._ask("/reservations/consents", ConsentsHeard(reservation_ids=heard), Consents)
 
     async def begin_payment(self, steps: PaymentSteps) -> StepsAnswer:
         return await self._ask("/reservations/begin-payment", steps, StepsAnswer, deadline_s=5.0)

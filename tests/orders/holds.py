@@ -9,6 +9,9 @@ from fastapi import APIRouter, FastAPI
 
 from shared.clock import now_ms
 from shared.contracts.inventory import (
+    Consent,
+    Consents,
+    ConsentsHeard,
     Line,
     PaymentStep,
     PaymentSteps,
@@ -39,6 +42,7 @@ class Holds:
     customers: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     returned: dict[str, TicketsBack] = field(default_factory=dict)
+    consents: dict[str, str] = field(default_factory=dict)  # addresses that orders has not heard of
     pay_ttl_ms: int = 60_000
     gate: Callable[[str], Any] | None = None
 
@@ -134,6 +138,13 @@ class Street:
         @router.post("/read")
         async def read(question: ReadReservations) -> ReservationsAnswer:
             return ReservationsAnswer(reservations=[self.holds.reservations.get(r) for r in question.reservation_ids])
+
+        @router.post("/consents")
+        async def consents(heard: ConsentsHeard) -> Consents:
+            for reservation_id in heard.reservation_ids:
+                self.holds.consents.pop(reservation_id, None)
+            asked = self.holds.consents.items()
+            return Consents(consents=[Consent(reservation=self.holds.reservations[r], email=e) for r, e in asked])
 
         @router.post("/return-tickets")
         async def return_tickets(question: TicketsBack) -> StepDone:

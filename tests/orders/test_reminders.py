@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.orders.consents import ConsentTaker
 from services.orders.references import customer_key
 from services.orders.reminders import stop_token
 from shared.clock import now_ms
@@ -100,3 +101,17 @@ async def test_only_the_holder_gets_mail_and_only_at_an_address(quiet: Shop, ema
 
 async def test_where_no_mail_is_sent_nobody_is_promised_any(shop: Shop):
     assert (await ask(shop, shop.holds.hold())).json()["type"] == "/problems/mail-off"
+
+
+async def test_consent_given_with_the_reservation_is_taken_once_and_heard(quiet: Shop, mailbox: Mailbox):
+    """Also when it comes again, as after a crash between taking it and saying so."""
+    held = quiet.holds.hold(until_ms=600_000)
+    taker = ConsentTaker(quiet.app.state.room.engine, quiet.app.state.room.stock, quiet.app.state.room.settings)
+    for _ in range(2):
+        quiet.holds.consents[held] = ADDRESS
+        await taker.turn()
+        assert quiet.holds.consents == {}, "inventory may forget it"
+    assert sorted(await rows(quiet)) == [f"hold_over:{held}", f"remind:{held}"]
+    quiet.holds.change(held, status="expired")
+    await walk(quiet)
+    assert [letter["Subject"][:18] for letter in mailbox.taken] == ["Your hold has ended"[:18]]
