@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import update
-from sqlalchemy.dialects.postgresql import insert
 
-from services.orders import ledger
-from services.orders.desk_tables import desk_action
+from services.orders import ledger, trail
 from services.orders.jobs import JobNotAccepted
 from services.orders.payments_again import cancel_order
 from services.orders.room import Room
@@ -34,16 +32,12 @@ async def note(
     connection: AsyncConnection, action: str, by: By, *, event_id: str, reference: str | None = None, before: str,
     **details: Any,
 ) -> None:  # fmt: skip
-    """Into the audit trail."""
-    row: dict[str, Any] = {
-        "event_id": event_id,
-        "reference": reference,
-        "actor": by.name,
-        "role": by.role,
-        "action": action,
-    }
-    row |= {"reason": by.reason, "before": before, "details": details}
-    await connection.execute(insert(desk_action).values(row))
+    """Into the audit trail: of the order, or of the whole event."""
+    subject = f"order:{reference}" if reference else f"event:{event_id}"
+    await trail.note(
+        connection, actor=by.name, role=by.role, action=action, subject=subject, reason=by.reason,
+        before={"status": before}, after=details,
+    )  # fmt: skip
 
 
 async def retry(room: Room, seen: Order, by: By) -> None:

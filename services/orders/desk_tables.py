@@ -1,4 +1,4 @@
-"""What operators do to orders, kept for good, and the refund of a whole event, whose row is all its progress."""
+"""The refund of a whole event, whose row is all its progress."""
 
 from sqlalchemy import (
     BigInteger,
@@ -14,28 +14,10 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
 from services.orders.tables import metadata
 
 _at = DateTime(timezone=True)
-
-desk_action = Table(
-    "desk_action",
-    metadata,
-    Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("at", _at, nullable=False, server_default=func.now()),
-    Column("event_id", Text, nullable=False),
-    Column("reference", Text, comment="Null for what was done to a whole event."),
-    Column("actor", Text, nullable=False),
-    Column("role", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("before", Text, nullable=False, comment="The status before."),
-    Column("details", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
-    Index("ix_desk_action_reference", "reference"),
-    Index("ix_desk_action_event_id", "event_id", "id"),
-)
 
 event_refund = Table(
     "event_refund",

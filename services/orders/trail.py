@@ -11,11 +11,11 @@ from shared.postgres import AsyncConnection
 
 async def note(
     connection: AsyncConnection, *, actor: str, action: str, subject: str, reason: str | None,
-    before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None,
+    role: str | None = None, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """One line, in the transaction of what it tells."""
-    line = {"actor": actor, "action": action, "subject": subject, "reason": reason, "before": before, "after": after}
-    await connection.execute(insert(operator_change).values(line))
+    line = {"actor": actor, "role": role, "action": action, "subject": subject, "reason": reason}
+    await connection.execute(insert(operator_change).values({**line, "before": before, "after": after}))
 
 
 async def read(connection: AsyncConnection, *, subject: str | None, page: int, page_size: int) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ SELECT at, kind, what FROM (
     FROM orders.refund WHERE reference = :reference
     UNION ALL
     SELECT at, 1, 'desk', jsonb_build_object('action', action, 'actor', actor, 'role', role, 'reason', reason,
-        'before', before, 'details', details)
-    FROM orders.desk_action WHERE reference = :reference
+        'before', before, 'after', after)
+    FROM orders.operator_change WHERE subject = 'order' || chr(58) || :reference
 ) AS rows
 WHERE at IS NOT NULL
 ORDER BY at, turn
