@@ -94,9 +94,13 @@ async def resend(engine: AsyncEngine, delivery_id: int, *, actor: str, reason: s
 
 
 async def _note(
-    connection: AsyncConnection, action: str, hook_id: str, actor: str, reason: str, **states: dict[str, Any]
-) -> None:
-    await trail.note(connection, actor=actor, action=action, subject=f"hook:{hook_id}", reason=reason, **states)
+    connection: AsyncConnection, action: str, hook_id: str, actor: str, reason: str,
+    before: dict[str, Any] | None = None, after: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
+    subject = f"hook:{hook_id}"
+    await trail.note(
+        connection, actor=actor, action=action, subject=subject, reason=reason, before=before, after=after
+    )  # fmt: skip
 
 
 def _told(row: RowMapping) -> dict[str, Any]:
