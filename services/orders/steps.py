@@ -233,7 +233,8 @@ def _pending(order: Order, *, review_after_s: float) -> Step:
         return "charge" if attempt.status in ("created", "unknown") else ("look" if order.look_due else "wait")
     if attempt.status == "created":
         return "give_up_attempt"
-    if order.now_ms > order.expires_at_ms + review_after_s * 1000:
+    was_tried = order.errors > 0 or not order.look_due  # else nobody was here since the deadline
+    if order.now_ms > order.expires_at_ms + review_after_s * 1000 and was_tried:
         return "review"
     return "look" if attempt.status == "unknown" else "cancel_charge"
 
