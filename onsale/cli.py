@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import uvloop
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
@@ -78,7 +79,7 @@ def main() -> None:
     try:
         app()
     except (EngineTrouble, Refused, LogRefused, WrongIsolation, event_files.BadEventFile) as trouble:
-        err.print(f"[red]onsale:[/] {trouble}", soft_wrap=True)
+        err.print(f"[red]onsale:[/] {escape(str(trouble))}", soft_wrap=True)
         sys.exit(2)
 
 

@@ -58,7 +58,7 @@ class JetStream:
                 while left:
                     left = left[await self._add(js, source, left) :]
         except AWAY as away:
-            raise LogAway(f"NATS takes nothing: {away!r}") from away
+            raise LogAway(f"NATS takes nothing: {str(away) or away!r}") from away
 
     async def _add(self, js: JetStreamContext, source: str, batch: Sequence[Told]) -> int:
         """How many from the beginning are in the stream now, at least one. What was there already moves the numbers on
@@ -73,10 +73,10 @@ class JetStream:
         )
         if isinstance(outcomes[0], BaseException):
             raise outcomes[0]
-        taken = list(takewhile(lambda outcome: isinstance(outcome, PubAck), outcomes))
-        if taken[-1].seq == last + len(batch):
-            self._last[source] = last + len(batch)
-        return len(taken)
+        taken = sum(1 for _ in takewhile(lambda outcome: isinstance(outcome, PubAck), outcomes))
+        if isinstance(newest := outcomes[-1], PubAck) and newest.seq == last + len(batch):
+            self._last[source] = newest.seq
+        return taken
 
     async def _tell(self, js: JetStreamContext, source: str, told: Told, *, after: int) -> PubAck:
         subject, body = f"onsale.{source}.{told.event_id}.{told.type}", told.body.encode()
@@ -91,7 +91,7 @@ class JetStream:
             js = await self._connected()
             batches = await asyncio.gather(*(self._read(js, *point, count, wait_s) for point in positions.items()))
         except AWAY as away:
-            raise LogAway(f"NATS gives nothing: {away!r}") from away
+            raise LogAway(f"NATS gives nothing: {str(away) or away!r}") from away
         return [entry for batch in batches for entry in batch]
 
     async def _read(self, js: JetStreamContext, source: str, position: str, count: int, wait_s: float) -> list[Entry]:

@@ -7,8 +7,8 @@ import asyncio
 import zlib
 from collections.abc import Mapping, Sequence
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition  # type: ignore[import-untyped]
+from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
 
 from shared.event_log.log import PUBLISH_S, START, Entry, LogAway, Told
 
@@ -40,14 +40,14 @@ class Kafka:
                 ]  # fmt: skip
                 await asyncio.gather(*sent)
         except AWAY as away:
-            raise LogAway(f"Kafka takes nothing: {away!r}") from away
+            raise LogAway(f"Kafka takes nothing: {str(away) or away!r}") from away
 
     async def streams(self, source: str) -> list[str]:
         try:
             async with asyncio.timeout(PUBLISH_S):
                 partitions = await (await self._sending()).partitions_for(_topic(source))
         except AWAY as away:
-            raise LogAway(f"Kafka does not answer: {away!r}") from away
+            raise LogAway(f"Kafka does not answer: {str(away) or away!r}") from away
         return [f"{_topic(source)}/{partition}" for partition in sorted(partitions)]
 
     async def read(self, positions: Mapping[str, str], *, count: int, wait_s: float) -> list[Entry]:
@@ -57,7 +57,7 @@ class Kafka:
                 self._go_to(consumer, positions)
                 batches = await consumer.getmany(timeout_ms=round(wait_s * 1000), max_records=count)
         except AWAY as away:
-            raise LogAway(f"Kafka gives nothing: {away!r}") from away
+            raise LogAway(f"Kafka gives nothing: {str(away) or away!r}") from away
         entries = [
             Entry(f"{place.topic}/{place.partition}", str(record.offset), record.value)
             for place, records in batches.items()

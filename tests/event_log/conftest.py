@@ -2,8 +2,9 @@
 
 import itertools
 import signal
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 import redis.asyncio
@@ -19,7 +20,7 @@ from shared.settings import ServiceSettings
 from tests.support.logs import ClusterNode, LogServer, MockKafka, Nats
 from tests.support.wait import wait_until
 
-SERVERS: dict[str, type[LogServer]] = {"redis": ClusterNode, "nats": Nats, "kafka": MockKafka}
+SERVERS: dict[str, Callable[[Path], LogServer]] = {"redis": ClusterNode, "nats": Nats, "kafka": MockKafka}
 sources = itertools.count(1)
 
 

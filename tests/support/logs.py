@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -75,10 +76,11 @@ class Nats(LogServer):
             pytest.skip("there is no nats-server: apt-get install nats-server")
         home.mkdir(exist_ok=True)
         self.port, self._monitor = free_port(), free_port()
-        self.url = f"nats://{credentials and credentials + '@'}{HOST}:{self.port}"
+        user, _, password = credentials.partition(":")
+        known = f"{user}:{quote(password, safe='')}@" if credentials else ""
+        self.url = f"nats://{known}{HOST}:{self.port}"
         options = ["-a", HOST, "-p", str(self.port), "-m", str(self._monitor), "-js", "-sd", str(home), "-n", home.name]
         if credentials:
-            user, _, password = credentials.partition(":")
             options += ["--user", user, "--pass", password]
         if peers:
             routes = ",".join(f"nats://{HOST}:{port}" for port in peers)
