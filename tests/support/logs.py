@@ -75,7 +75,7 @@ class Nats(LogServer):
         if program is None:
             pytest.skip("there is no nats-server: apt-get install nats-server")
         home.mkdir(exist_ok=True)
-        self.port, self._monitor = free_port(), free_port()
+        self.home, self.port, self._monitor = home, free_port(), free_port()
         user, _, password = credentials.partition(":")
         known = f"{user}:{quote(password, safe='')}@" if credentials else ""
         self.url = f"nats://{known}{HOST}:{self.port}"
