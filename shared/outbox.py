@@ -27,8 +27,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from shared.clock import now_ms
 from shared.contracts.events import Event
 from shared.event_log.log import EventLog, Told
+from shared.telemetry import LOG_BEHIND_S
 
 LEASE_S = 5
 BATCH_MAX = 500
@@ -80,8 +82,10 @@ class Relay:
         """Relays one batch; how many it was. Publishing happens between two transactions, never inside one."""
         batch = await self._due()
         if batch:
+            LOG_BEHIND_S.labels(self._source).set(_age_s(next(iter(batch.values()))))
             await self._log.publish(self._source, list(batch.values()))
             await self._mark(list(batch))
+            LOG_BEHIND_S.labels(self._source).set(0)
         return len(batch)
 
     async def _due(self) -> dict[int, Told]:
@@ -120,3 +124,8 @@ class Relay:
         async with self._engine.begin() as connection:
             old = table.c.published_at < func.now() - text("interval '1 day'")
             return (await connection.execute(table.delete().where(old))).rowcount
+
+
+def _age_s(told: Told) -> float:
+    """Since it happened, by this machine's clock."""
+    return max(0.0, (now_ms() - Event.model_validate_json(told.body).occurred_at_ms) / 1000)

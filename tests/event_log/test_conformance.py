@@ -5,8 +5,10 @@ import sys
 import time
 
 import pytest
+from prometheus_client import REGISTRY
 from sqlalchemy import text
 
+from shared.event_log import jetstream, kafka
 from shared.event_log.log import START
 from shared.outbox import Relay, tell
 from tests.event_log.conftest import Ground, event, told, versions
@@ -118,8 +120,12 @@ async def _equals(effects, done: list[int]) -> bool:
     return bool(await effects() == done)
 
 
-async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(ground: Ground, postgres, tables) -> None:
+async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(
+    ground: Ground, postgres, tables, monkeypatch
+) -> None:
     """Facts are written as fast as ever; the relay fails, keeps trying, and loses nothing."""
+    monkeypatch.setattr(jetstream, "PUBLISH_S", 1.0)
+    monkeypatch.setattr(kafka, "PUBLISH_S", 1.0)
     relay, log = Relay(postgres, await ground.open(), *tables), await ground.open()
     ground.source = tables[0].schema
 
@@ -127,6 +133,9 @@ async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(groun
         for number in range(first, last):
             async with postgres.begin() as connection:
                 await tell(connection, tables[0], [event(number)])
+
+    def behind_s() -> float | None:
+        return REGISTRY.get_sample_value("onsale_event_log_behind_seconds", {"source": ground.source})
 
     await write(0, 5)
     assert await relay.turn() == 5
@@ -138,6 +147,7 @@ async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(groun
         assert time.monotonic() - began_s < TELL_WITHIN_S
         with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is, the relay's loop tries again
             await relay.turn()
+        assert behind_s() > 0
     finally:
         ground.server.back()
 
@@ -148,6 +158,7 @@ async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(groun
             return False
 
     await wait_until(drained, timeout_s=20)
+    assert behind_s() == 0
     reached = dict.fromkeys(await log.streams(ground.source), START) | {e.stream: e.position for e in before}
     found: list[int] = []
 
