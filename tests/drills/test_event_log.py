@@ -25,7 +25,7 @@ from tests.support.logs import Nats
 from tests.support.suite import bearer
 from tests.support.wait import wait_until
 
-AWAY_S, SLOW_S = 60.0, 5.0
+AWAY_S, SLOW_S = 60.0, 15.0
 ROOM = {"rate_per_s": 20, "burst": 4, "max_active": 200}
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 500, "price_minor": 3000}]
 BOUGHT = "SELECT count(*) FROM queue.place WHERE event_id = $1 AND bought_at IS NOT NULL"
