@@ -6,6 +6,7 @@ stays while a cluster changes its leader; and a repetition is recognised by the 
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -96,18 +97,16 @@ class JetStream:
 
     async def _read(self, js: JetStreamContext, source: str, position: str, count: int, wait_s: float) -> list[Entry]:
         cursor = self._cursors.pop(source, None)
-        if cursor is None or cursor.position != position:
-            cursor = await self._cursor(js, source, position)
-        entries = []
+        if cursor is not None and cursor.position != position:
+            await cursor.pulled.unsubscribe()
+            cursor = None
+        cursor = cursor or await self._cursor(js, source, position)
         try:
-            for message in await cursor.pulled.fetch(count, timeout=wait_s):
-                numbers = message.metadata.sequence
-                if numbers.consumer != cursor.delivered + 1:
-                    raise LogAway(f"something before {numbers.stream} of {source} was lost on its way")
-                cursor.delivered, cursor.position = numbers.consumer, f"{cursor.made}-{numbers.stream}"
-                entries.append(Entry(source, cursor.position, message.data))
-        except TimeoutError:
-            await cursor.pulled.consumer_info()  # a server that has forgotten us is silent as well
+            entries = await _next(cursor, source, count, wait_s)
+        except BaseException:
+            with suppress(*AWAY):
+                await cursor.pulled.unsubscribe()
+            raise
         self._cursors[source] = cursor
         return entries
 
@@ -152,6 +151,21 @@ class JetStream:
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
+
+
+async def _next(cursor: _Cursor, source: str, count: int, wait_s: float) -> list[Entry]:
+    """What comes next, without a gap."""
+    entries = []
+    try:
+        for message in await cursor.pulled.fetch(count, timeout=wait_s):
+            numbers = message.metadata.sequence
+            if numbers.consumer != cursor.delivered + 1:
+                raise LogAway(f"something before {numbers.stream} of {source} was lost on its way")
+            cursor.delivered, cursor.position = numbers.consumer, f"{cursor.made}-{numbers.stream}"
+            entries.append(Entry(source, cursor.position, message.data))
+    except TimeoutError:
+        await cursor.pulled.consumer_info()  # a server that has forgotten us is silent as well
+    return entries
 
 
 def _name(source: str) -> str:

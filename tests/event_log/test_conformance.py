@@ -134,8 +134,8 @@ async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(
             async with postgres.begin() as connection:
                 await tell(connection, tables[0], [event(number)])
 
-    def behind_s() -> float | None:
-        return REGISTRY.get_sample_value("onsale_event_log_behind_seconds", {"source": ground.source})
+    def behind_s() -> float:
+        return REGISTRY.get_sample_value("onsale_event_log_behind_seconds", {"source": ground.source}) or 0
 
     await write(0, 5)
     assert await relay.turn() == 5

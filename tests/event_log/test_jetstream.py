@@ -52,6 +52,15 @@ async def test_what_follows_something_lost_is_refused_with_it(ground: Ground, lo
     assert versions(await ground.reads(log, 4)) == [1, 2, 3, 4]
 
 
+async def test_what_was_lost_on_its_way_to_a_reader_is_read_again(ground: Ground, log: JetStream) -> None:
+    await log.publish(ground.source, told(1, 2, 3))
+    [first] = await log.read({ground.source: START}, count=1, wait_s=1)
+    await log._cursors[ground.source].pulled.fetch(1, timeout=1)  # given by the server, and never seen by us
+    with pytest.raises(LogAway, match="lost on its way"):
+        await log.read({ground.source: first.position}, count=10, wait_s=0.2)
+    assert versions(await ground.reads(log, 2, {ground.source: first.position})) == [2, 3]
+
+
 async def test_two_writers_do_not_disturb_each_other_for_long(ground: Ground, log: JetStream) -> None:
     """A relay whose lease ran out meanwhile is refused once; then it goes on after the other."""
     other = await ground.open()
