@@ -4,43 +4,21 @@ import asyncio
 import sys
 import time
 
+import asyncpg
 import pytest
 from prometheus_client import REGISTRY
-from sqlalchemy import text
 
+from onsale.engines import with_driver
+from shared.contracts.events import Event
 from shared.event_log import jetstream, kafka
 from shared.event_log.log import START
 from shared.outbox import Relay, tell
+from tests.event_log import reader
 from tests.event_log.conftest import Ground, event, told, versions
 from tests.support.wait import wait_until
 
 ROOMS = ("arena", "club", "hall")
 TELL_WITHIN_S = 1.0
-READER = """
-import asyncio, sys
-import asyncpg, redis.asyncio
-from shared.event_log.opening import open_log
-from shared.settings import ServiceSettings
-
-async def main(url, source, ledger, lives):
-    connection = await asyncpg.connect(ledger)
-    async with open_log(ServiceSettings(event_log_url=url), redis.asyncio.Redis()) as log:
-        while True:
-            stored = dict(await connection.fetch("SELECT stream, position FROM reached"))
-            reached = {stream: stored.get(stream, "") for stream in await log.streams(source)}
-            entries = await log.read(reached, count=2, wait_s=0.5)
-            print("has read", len(entries), flush=True)
-            if lives == "no" and entries:
-                await asyncio.Event().wait()
-            async with connection.transaction():
-                for entry in entries:
-                    await connection.execute("INSERT INTO effect (body) VALUES ($1)", entry.body.decode())
-                    await connection.execute(
-                        "INSERT INTO reached VALUES ($1, $2) ON CONFLICT (stream) DO UPDATE SET position = $2",
-                        entry.stream, entry.position)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
 
 
 async def test_each_on_sale_is_read_in_the_order_in_which_it_was_told(ground: Ground) -> None:
@@ -87,37 +65,25 @@ async def test_a_reader_waits_for_what_is_told_next(ground: Ground) -> None:
     assert time.monotonic() - began_s < 2.5, "it did not wait for the end of its wait"
 
 
-async def test_a_reader_is_killed_between_reading_and_writing_down(ground: Ground, postgres) -> None:
+async def test_a_reader_is_killed_between_reading_and_writing_down(ground: Ground, postgres_url: str) -> None:
     """The next one goes on where its predecessor's effects end: none is missing, none comes twice."""
-    async with postgres.begin() as connection:
-        await connection.execute(text("CREATE TABLE effect (n serial, body text)"))
-        await connection.execute(text("CREATE TABLE reached (stream text PRIMARY KEY, position text)"))
-    ledger = postgres.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    log = await ground.open()
-    await log.publish(ground.source, told(*range(7)))
-    await ground.reads(log, 7)
-
-    async def effects() -> list[int]:
-        async with postgres.connect() as connection:
-            rows = await connection.execute(text("SELECT (body::json ->> 'version')::int FROM effect ORDER BY n"))
-            return list(rows.scalars())
-
-    for lives, done in (("no", []), ("yes", list(range(7)))):
-        command = [sys.executable, "-c", READER, ground.server.url, ground.source, ledger, lives]
-        reader = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        try:
-            assert reader.stdout is not None
-            while b"has read 0" in (said := await asyncio.wait_for(reader.stdout.readline(), 20)):
-                pass
-            assert b"has read" in said
-            await wait_until(lambda done=done: _equals(effects, done), timeout_s=10)  # type: ignore[misc]
-        finally:
-            reader.kill()
-            await reader.communicate()
-
-
-async def _equals(effects, done: list[int]) -> bool:
-    return bool(await effects() == done)
+    log, ledger = await ground.open(), await asyncpg.connect(with_driver(postgres_url))
+    await ledger.execute(reader.TABLES)
+    await log.publish(ground.source, told(*range(5)))
+    await reader.write_down(await reader.read(log, ground.source, ledger), ledger)
+    command = [sys.executable, "-m", reader.__name__, ground.server.url, ground.source, with_driver(postgres_url)]
+    killed = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert killed.stdout is not None
+        assert await asyncio.wait_for(killed.stdout.readline(), 30) == b"has read 2\n"
+    finally:
+        killed.kill()
+        await killed.communicate()
+    while entries := await reader.read(log, ground.source, ledger):
+        await reader.write_down(entries, ledger)
+    effects = [Event.model_validate_json(row["body"]) for row in await ledger.fetch("SELECT * FROM effect ORDER BY n")]
+    assert [event.version for event in effects] == [0, 1, 2, 3, 4]
+    await ledger.close()
 
 
 async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(
