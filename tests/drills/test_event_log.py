@@ -113,10 +113,11 @@ async def test_a_node_of_the_log_is_killed_in_the_middle_of_sales(
     sales = Sales(fleet, event_id)
     selling = asyncio.create_task(sales.go_on())
     await wait_until(lambda: _bought(ledger, event_id, 3), timeout_s=30)
-    leader = (await client.jetstream().stream_info("ONSALE_ORDERS")).cluster
-    assert leader is not None
+    stream = await client.jetstream().stream_info("ONSALE_ORDERS")
+    assert stream.config.num_replicas == len(nodes)
+    assert stream.cluster is not None
     killed_s, known = time.monotonic(), sales.confirmed
-    async with all_away([node for node in nodes if node.home.name == leader.leader]):
+    async with all_away([node for node in nodes if node.home.name == stream.cluster.leader]):
         await wait_until(lambda: _bought(ledger, event_id, known + 3), timeout_s=60)
     recovery("leader of the event log killed, of three NATS: told again", time.monotonic() - killed_s, promise=PROMISE)
     sales.end()
