@@ -1,5 +1,7 @@
 """Tell: what was committed reaches the log, in order, at least once; what was rolled back never does."""
 
+from pathlib import Path
+
 import pytest
 from sqlalchemy import text
 
@@ -83,6 +85,19 @@ async def test_an_event_is_told_again_when_the_mark_was_lost(postgres, log, tabl
 
 async def _nothing(ids: list[int]) -> None:
     return None
+
+
+async def test_a_log_that_lost_what_it_had_is_told_again_as_the_documents_say(postgres, redis, log, tables) -> None:
+    relay, page = Relay(postgres, log, *tables), Path(__file__).parents[2] / "docs" / "event-log.md"
+    async with postgres.begin() as connection:
+        await tell(connection, tables[0], [event(1), event(2)])
+    await relay.turn()
+    await redis.flushall()
+    async with postgres.begin() as connection:
+        again = page.read_text().split("```sql\n")[1].split(";")[0]
+        await connection.execute(text(again.replace("orders.", "outbox_test.")))
+    assert await relay.turn() == 2
+    assert await logged(log) == [1, 2]
 
 
 async def test_old_rows_are_forgotten_and_fresh_ones_kept(postgres, log, tables) -> None:
