@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import uvloop
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
@@ -38,6 +39,7 @@ from onsale.lottery import lottery
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
+from shared.event_log.log import LogRefused
 from shared.isolation import WrongIsolation
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
@@ -76,8 +78,8 @@ def main() -> None:
         os.environ.setdefault("COLUMNS", "200")
     try:
         app()
-    except (EngineTrouble, Refused, WrongIsolation, event_files.BadEventFile) as trouble:
-        err.print(f"[red]onsale:[/] {trouble}", soft_wrap=True)
+    except (EngineTrouble, Refused, LogRefused, WrongIsolation, event_files.BadEventFile) as trouble:
+        err.print(f"[red]onsale:[/] {escape(str(trouble))}", soft_wrap=True)
         sys.exit(2)
 
 

@@ -1,16 +1,14 @@
 """Tell: facts leave with the transaction that made them true, and reach the event log at least once, in order.
 
 A service writes events into its `outbox` table inside the fact's own transaction; the relay, one at a time by lease,
-takes `published_at IS NULL ORDER BY id` (never "id greater than last": a lower id may commit later), appends to the
-log and marks them. Consumers are idempotent.
+takes `published_at IS NULL ORDER BY id` (never "id greater than last": a lower id may commit later), adds them to the
+event log, whichever that is, and marks them. Consumers are idempotent.
 """
 
 import asyncio
 import uuid
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from redis.asyncio import Redis
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -29,18 +27,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from shared.clock import now_ms
 from shared.contracts.events import Event
+from shared.event_log.log import EventLog, Told
+from shared.telemetry import LOG_BEHIND_S
 
-LOG_STREAMS = 16
-LOG_LENGTH_MAX = 100_000
 LEASE_S = 5
 BATCH_MAX = 500
 IDLE_S = 0.2
-
-
-def log_stream(event_id: str) -> str:
-    """The log stream of an event: `log:{0}` … `log:{15}` by hash, so that the log spreads over a cluster."""
-    return f"log:{{{zlib.crc32(event_id.encode()) % LOG_STREAMS}}}"
 
 
 def outbox_tables(metadata: MetaData) -> tuple[Table, Table]:
@@ -74,9 +68,9 @@ async def tell(connection: AsyncConnection, outbox: Table, events: Sequence[Even
 class Relay:
     """Moves one service's outbox to the log. Any number may run; the lease lets one work."""
 
-    def __init__(self, engine: AsyncEngine, redis: Redis, outbox: Table, lease: Table) -> None:
-        self._engine, self._redis, self._outbox, self._lease = engine, redis, outbox, lease
-        self._owner = uuid.uuid4().hex
+    def __init__(self, engine: AsyncEngine, log: EventLog, outbox: Table, lease: Table) -> None:
+        self._engine, self._log, self._outbox, self._lease = engine, log, outbox, lease
+        self._owner, self._source = uuid.uuid4().hex, outbox.schema or outbox.name
 
     async def run(self) -> None:
         """One turn: everything there is, then a short rest. A loop calls it for ever."""
@@ -88,14 +82,16 @@ class Relay:
         """Relays one batch; how many it was. Publishing happens between two transactions, never inside one."""
         batch = await self._due()
         if batch:
-            pipe = self._redis.pipeline(transaction=False)
-            for _, event_id, body in batch:
-                pipe.xadd(log_stream(event_id), {"event": body}, maxlen=LOG_LENGTH_MAX, approximate=True)
-            await pipe.execute()
-            await self._mark([row_id for row_id, _, _ in batch])
+            LOG_BEHIND_S.labels(self._source).set(_age_s(next(iter(batch.values()))))
+            await self._log.publish(self._source, list(batch.values()))
+            await self._mark(list(batch))
+            LOG_BEHIND_S.labels(self._source).set(0)
         return len(batch)
 
-    async def _due(self) -> list[tuple[int, str, str]]:
+    async def _due(self) -> dict[int, Told]:
+        """The batch by row, in order, if the lease is ours. An event is known by its own id: the number of a row comes
+        back when a ledger is restored.
+        """
         table, lease = self._outbox, self._lease
         until = text(f"clock_timestamp() + interval '{LEASE_S} seconds'")
         take = insert(lease).values(name="relay", owner=self._owner, until=until)
@@ -107,14 +103,15 @@ class Relay:
         anything = select(table.c.id).where(table.c.published_at.is_(None)).limit(1)
         async with self._engine.begin() as connection:
             if (await connection.execute(anything)).first() is None or not (await connection.execute(take)).rowcount:
-                return []
+                return {}
+            body = table.c.body
             rows = await connection.execute(
-                select(table.c.id, table.c.event_id, cast(table.c.body, Text).label("body"))
+                select(table.c.id, body["id"].astext, table.c.event_id, body["type"].astext, cast(body, Text))
                 .where(table.c.published_at.is_(None))
                 .order_by(table.c.id)
                 .limit(BATCH_MAX)
             )
-            return [(row.id, row.event_id, row.body) for row in rows]
+            return {row_id: Told(*told) for row_id, *told in rows}
 
     async def _mark(self, ids: list[int]) -> None:
         async with self._engine.begin() as connection:
@@ -129,22 +126,6 @@ class Relay:
             return (await connection.execute(table.delete().where(old))).rowcount
 
 
-async def read_log(
-    redis: Redis, offsets: Mapping[str, str], *, count: int = 200, block_ms: int = 1000
-) -> list[tuple[str, str, Event]]:
-    """What came after `offsets` (stream → last id): `(stream, id, event)`, each stream in its order."""
-    entries = await read_entries(redis, offsets, count=count, block_ms=block_ms)
-    return [(stream, entry_id, Event.model_validate_json(raw)) for stream, entry_id, raw in entries]
-
-
-async def read_entries(
-    redis: Redis, offsets: Mapping[str, str], *, count: int = 200, block_ms: int = 1000
-) -> list[tuple[str, str, bytes]]:
-    """As `read_log`, with events as they were written: for a reader who wants few of them."""
-    answer = await redis.xread(dict(offsets), count=count, block=block_ms)
-    streams = answer.items() if isinstance(answer, dict) else answer or []
-    return [
-        (stream.decode(), entry_id.decode(), fields[b"event"])
-        for stream, batch in streams
-        for entry_id, fields in batch
-    ]
+def _age_s(told: Told) -> float:
+    """Since it happened, by this machine's clock."""
+    return max(0.0, (now_ms() - Event.model_validate_json(told.body).occurred_at_ms) / 1000)

@@ -55,6 +55,16 @@ class ServiceSettings(UserSettings):
         "auto", description="How frames of events are shown: plain, or also sharded; auto: sharded on a cluster."
     )
     redis_url: str = Field("redis://127.0.0.1:6379/0", description="Redis 6.2 or newer, or Valkey.")
+    event_log_url: str | None = Field(
+        None, description="The event log: nats://h1,h2,h3, kafka://h1,h2 or redis://…; unset, it is in redis_url."
+    )
+    event_log_length_max: int = Field(
+        100_000, ge=1000, le=100_000_000, description="Entries a stream of the event log keeps in Redis, about."
+    )
+    event_log_kept_h: int = Field(72, ge=1, le=8760, description="Hours for which NATS keeps the event log.")
+    event_log_replicas: int = Field(
+        0, ge=0, le=5, description="Copies NATS keeps of the event log; 0: three on three servers or more, else one."
+    )
     postgres_url: str = Field(
         "postgresql+asyncpg://postgres@127.0.0.1:5432/onsale", description="PostgreSQL 15 or newer, asyncpg driver."
     )

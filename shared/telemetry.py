@@ -3,7 +3,7 @@
 Labels come from closed sets: a route's template, never a path or an id.
 """
 
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
 REQUESTS = Histogram(
     "onsale_http_request_seconds",
@@ -12,6 +12,9 @@ REQUESTS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
 LOOP_FAILURES = Counter("onsale_loop_failures_total", "Turns of a background loop that raised.", ["loop"])
+LOG_BEHIND_S = Gauge(
+    "onsale_event_log_behind_seconds", "Age of the oldest event in the outbox that the log has not taken.", ["source"]
+)
 BATCHES = Histogram(
     "onsale_group_commit_batch",
     "Members per group commit.",
@@ -19,4 +22,4 @@ BATCHES = Histogram(
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
 )
 
-__all__ = ["BATCHES", "CONTENT_TYPE_LATEST", "LOOP_FAILURES", "REQUESTS", "generate_latest"]
+__all__ = ["BATCHES", "CONTENT_TYPE_LATEST", "LOG_BEHIND_S", "LOOP_FAILURES", "REQUESTS", "generate_latest"]

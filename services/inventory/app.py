@@ -28,6 +28,7 @@ from services.inventory.turns import Turns
 from shared import http, postgres, redis
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
+from shared.event_log.opening import open_log
 from shared.http import Neighbour
 from shared.isolation import require_read_committed
 from shared.lifecycle import Loops
@@ -65,9 +66,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with http.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
-            async with signed_in(settings) as users, Loops() as loops:
+            async with signed_in(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
                 app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
-                _start(loops, room, Relay(engine, cache, tables.outbox, tables.outbox_lease))
+                _start(loops, room, Relay(engine, event_log, tables.outbox, tables.outbox_lease))
                 show_load = partial(app.state.meter.show, cache, engine)
                 loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load")
                 yield

@@ -58,6 +58,7 @@ from services.orders.writing import Writer
 from shared import http, postgres, redis
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
+from shared.event_log.opening import open_log
 from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
@@ -80,7 +81,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             app.state.room = room = await _open(stack, settings, failpoint)
-            relay = Relay(room.engine, room.redis, outbox, outbox_lease)
+            event_log = await stack.enter_async_context(open_log(settings, room.redis))
+            relay = Relay(room.engine, event_log, outbox, outbox_lease)
             repeater = Repeater(room.book.engine, room.redis)
             loops = await stack.enter_async_context(Loops())
             loops.keep(relay.run, name="orders.relay")

@@ -32,6 +32,8 @@ from services.queue.stock import StockBoard
 from services.queue.tables import outbox, outbox_lease
 from shared import http, postgres, redis
 from shared.contracts.inventory import InventoryClient
+from shared.event_log.log import EventLog
+from shared.event_log.opening import open_log
 from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.outbox import Relay
@@ -77,8 +79,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with http.client() as pool:
             neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))
-            async with Loops() as loops:
-                _start(loops, settings, engine, client, queue)
+            async with open_log(settings, client) as event_log, Loops() as loops:
+                _start(loops, settings, engine, event_log, queue)
                 yield
             await queue.gatekeeper.rest()
     finally:
@@ -121,11 +123,11 @@ def build(
 
 
 def _start(
-    loops: Loops, settings: QueueSettings, engine: postgres.AsyncEngine, client: redis.Redis, queue: Running
+    loops: Loops, settings: QueueSettings, engine: postgres.AsyncEngine, event_log: EventLog, queue: Running
 ) -> None:
     gatekeeper = queue.gatekeeper
-    relay = Relay(engine, client, outbox, outbox_lease)
-    purchases = Purchases(engine, client, queue.sessions)
+    relay = Relay(engine, event_log, outbox, outbox_lease)
+    purchases = Purchases(engine, event_log, queue.sessions)
     loops.every(settings.tick_s, gatekeeper.beat, name="queue gatekeeper")
     loops.every(RENEW_S, queue.joins.renew, name="queue renew")
     loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")

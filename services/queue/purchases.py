@@ -17,15 +17,16 @@ from services.queue.ledger import Of, Seat
 from services.queue.sessions import Session, Sessions
 from services.queue.tables import log_offset
 from shared.contracts.events import Event
+from shared.event_log.log import START, EventLog
 from shared.logs import data
-from shared.outbox import LOG_STREAMS, read_entries
 from shared.postgres import AsyncEngine, statement
 from shared.problems import Problem
-from shared.redis import Redis
 
 log = logging.getLogger("onsale.queue")
 BOUGHT = "order.confirmed"
 BOUGHT_RAW = f'"{BOUGHT}"'.encode()
+TOLD_BY = "orders"
+READ_MAX, WAIT_S = 200, 1.0
 STORE_EVERY_S = 1.0
 RECORD_PURCHASE: TextClause = statement(__package__, "record_purchase")
 Purchase = tuple[str, int, Seat]  # event_id, epoch, place
@@ -34,8 +35,8 @@ Purchase = tuple[str, int, Seat]  # event_id, epoch, place
 class Purchases:
     """Consumes the log. Any number may run: each effect happens once, and repeating it changes nothing."""
 
-    def __init__(self, engine: AsyncEngine, redis: Redis, sessions: Sessions) -> None:
-        self._engine, self._redis, self._sessions = engine, redis, sessions
+    def __init__(self, engine: AsyncEngine, event_log: EventLog, sessions: Sessions) -> None:
+        self._engine, self._log, self._sessions = engine, event_log, sessions
         self._reached: dict[str, str] = {}
         self._unstored: dict[str, str] = {}
         self._store_at_s = 0.0
@@ -43,10 +44,10 @@ class Purchases:
     async def read(self) -> None:
         """One turn: what came after the offsets reached, or a second's wait for it."""
         self._reached = self._reached or await self._stored()
-        entries = await read_entries(self._redis, self._reached)
-        events = [Event.model_validate_json(raw) for _, _, raw in entries if BOUGHT_RAW in raw]
+        entries = await self._log.read(self._reached, count=READ_MAX, wait_s=WAIT_S)
+        events = [Event.model_validate_json(entry.body) for entry in entries if BOUGHT_RAW in entry.body]
         told = [event for event in events if event.type == BOUGHT]
-        last = {stream: entry_id for stream, entry_id, _ in entries}
+        last = {entry.stream: entry.position for entry in entries}
         self._unstored |= last
         now_s = asyncio.get_running_loop().time()
         bought: list[Purchase] = []
@@ -63,17 +64,17 @@ class Purchases:
             for event in told:
                 rows = await connection.execute(RECORD_PURCHASE, _named(event))
                 bought += [(event.event_id, row.epoch, (row.lane, row.join_seq)) for row in rows]
-            for stream, entry_id in sorted(self._unstored.items()):
-                row = insert(log_offset).values(stream=stream, last_id=entry_id)
+            for stream, position in sorted(self._unstored.items()):
+                row = insert(log_offset).values(stream=stream, last_id=position)
                 await connection.execute(
-                    row.on_conflict_do_update(index_elements=[log_offset.c.stream], set_={"last_id": entry_id})
+                    row.on_conflict_do_update(index_elements=[log_offset.c.stream], set_={"last_id": position})
                 )
         return bought
 
     async def _stored(self) -> dict[str, str]:
         async with self._engine.connect() as connection:
             stored = {row.stream: row.last_id for row in await connection.execute(select(log_offset))}
-        return {stream: stored.get(stream, "0-0") for stream in (f"log:{{{n}}}" for n in range(LOG_STREAMS))}
+        return {stream: stored.get(stream, START) for stream in await self._log.streams(TOLD_BY)}
 
     async def _free(self, bought: list[Purchase]) -> None:
         """Ends the sessions of those who bought: at once, unless they hold something else as well."""

@@ -3,8 +3,9 @@
 from shared.auth import order_cookie
 from shared.contracts.events import Event
 from shared.contracts.frames import OrderFrame, order_channel
+from shared.event_log.log import START
+from shared.event_log.redis_streams import RedisStreams, log_stream
 from shared.order_tokens import read_order_token
-from shared.outbox import log_stream, read_log
 from tests.orders.holds import EVENT
 from tests.orders.shop import ADMIN_SECRET, pass_of
 from tests.support.wait import wait_until
@@ -72,11 +73,12 @@ async def test_a_cookie_from_our_own_page_is_enough_and_the_pass_may_have_expire
 
 async def test_the_suite_is_told_of_a_confirmed_order(shop, redis):
     reference = await shop.order()
-    stream = log_stream(EVENT)
+    log, start = RedisStreams(redis, length_max=1000), {log_stream(EVENT): START}
     told: list[Event] = []
 
     async def confirmed() -> bool:
-        told[:] = [event for _, _, event in await read_log(redis, {stream: "0"}, block_ms=1)]
+        entries = await log.read(start, count=100, wait_s=0)
+        told[:] = [Event.model_validate_json(entry.body) for entry in entries]
         return [event.type for event in told] == ["order.created", "order.confirmed", "order.fulfilled"]
 
     await wait_until(confirmed)

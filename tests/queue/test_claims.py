@@ -10,7 +10,7 @@ from services.queue import purchases as purchases_room
 from services.queue.purchases import Purchases
 from shared.clock import now_ms
 from shared.contracts.events import Event
-from shared.outbox import log_stream
+from shared.event_log.redis_streams import RedisStreams, log_stream
 from shared.problems import BadCredential, StaleEpoch
 from tests.queue.conftest import EVENT, Queue
 
@@ -245,6 +245,10 @@ async def test_a_live_reservation_lets_its_session_stand(queue: Queue, inventory
     assert await queue.status((1, "ann")) == ["expired"]
 
 
+def purchases_of(queue: Queue) -> Purchases:
+    return Purchases(queue.engine, RedisStreams(queue.redis, length_max=1000), queue.running.sessions)
+
+
 async def confirmed(queue: Queue, **after) -> None:
     event = Event(type="order.confirmed", event_id=EVENT, aggregate="order/x", after=after)
     await queue.redis.xadd(log_stream(EVENT), {"event": event.model_dump_json()})
@@ -255,7 +259,7 @@ async def test_a_purchase_completes_the_place_and_frees_its_slot(queue: Queue, i
     await admitted(queue)
     await confirmed(queue, holder="ann", **named)
     await confirmed(queue, holder="nobody")
-    purchases = Purchases(queue.engine, queue.redis, queue.running.sessions)
+    purchases = purchases_of(queue)
     await purchases.read()
     assert await queue.status((1, "ann"), (2, "ben")) == ["completed", "admitted"]
     assert [s.jti for question in inventory.ended for s in question.sessions] == ["1-0-1-1"], "revoked first"
@@ -270,7 +274,7 @@ async def test_a_purchase_whose_slot_could_not_be_freed_still_ends_as_completed(
     await admitted(queue, session_s=100)
     await confirmed(queue, holder="ann")
     inventory.away = True
-    await Purchases(queue.engine, queue.redis, queue.running.sessions).read()
+    await purchases_of(queue).read()
     assert await queue.status((1, "ann")) == ["admitted"]
     inventory.away = False
     await queue.turn(101)
@@ -289,7 +293,7 @@ async def test_what_happens_to_places_is_told(queue: Queue):
 
 async def test_what_is_no_purchase_is_passed_over_unread_and_its_offset_stored_in_time(queue: Queue, monkeypatch):
     monkeypatch.setattr(purchases_room, "STORE_EVERY_S", 60)
-    purchases = Purchases(queue.engine, queue.redis, queue.running.sessions)
+    purchases = purchases_of(queue)
     stream = log_stream(EVENT)
     ids = []
     for turn in range(2):
