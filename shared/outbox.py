@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from shared.clock import now_ms
@@ -71,6 +71,11 @@ class Relay:
     def __init__(self, engine: AsyncEngine, log: EventLog, outbox: Table, lease: Table) -> None:
         self._engine, self._log, self._outbox, self._lease = engine, log, outbox, lease
         self._owner, self._source = uuid.uuid4().hex, outbox.schema or outbox.name
+        body, waits = outbox.c.body, outbox.c.published_at.is_(None)
+        self._anything = select(outbox.c.id).where(waits).limit(1)
+        batch = select(outbox.c.id, body["id"].astext, outbox.c.event_id, body["type"].astext, cast(body, Text))
+        self._batch = batch.where(waits).order_by(outbox.c.id).limit(BATCH_MAX)
+        self._take = self._taking()
 
     async def run(self) -> None:
         """One turn: everything there is, then a short rest. A loop calls it for ever."""
@@ -92,26 +97,21 @@ class Relay:
         """The batch by row, in order, if the lease is ours. An event is known by its own id: the number of a row comes
         back when a ledger is restored.
         """
-        table, lease = self._outbox, self._lease
-        until = text(f"clock_timestamp() + interval '{LEASE_S} seconds'")
+        async with self._engine.begin() as connection:
+            if (await connection.execute(self._anything)).first() is None:
+                return {}
+            if not (await connection.execute(self._take)).rowcount:
+                return {}
+            return {row_id: Told(*told) for row_id, *told in await connection.execute(self._batch)}
+
+    def _taking(self) -> Insert:
+        lease, until = self._lease, text(f"clock_timestamp() + interval '{LEASE_S} seconds'")
         take = insert(lease).values(name="relay", owner=self._owner, until=until)
-        take = take.on_conflict_do_update(
+        return take.on_conflict_do_update(
             index_elements=[lease.c.name],
             set_={"owner": take.excluded.owner, "until": take.excluded.until},
             where=(lease.c.owner == self._owner) | (lease.c.until < func.clock_timestamp()),
         )
-        anything = select(table.c.id).where(table.c.published_at.is_(None)).limit(1)
-        async with self._engine.begin() as connection:
-            if (await connection.execute(anything)).first() is None or not (await connection.execute(take)).rowcount:
-                return {}
-            body = table.c.body
-            rows = await connection.execute(
-                select(table.c.id, body["id"].astext, table.c.event_id, body["type"].astext, cast(body, Text))
-                .where(table.c.published_at.is_(None))
-                .order_by(table.c.id)
-                .limit(BATCH_MAX)
-            )
-            return {row_id: Told(*told) for row_id, *told in rows}
 
     async def _mark(self, ids: list[int]) -> None:
         async with self._engine.begin() as connection:
