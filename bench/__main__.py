@@ -24,6 +24,7 @@ from bench.load import Load
 from bench.measurement import Effort, Finding, Measurement, Round, Side, summed_up
 from bench.memory import memory
 from bench.orders import orders
+from bench.processes import processes
 from bench.refill import refill
 from bench.reopen import reopen
 from bench.reservations import reservations
@@ -38,7 +39,7 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "joins": joins, "status": status, "reservations": reservations, "orders": orders, "refill": refill,
     "memory": memory, "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets,
     "endings": endings, "isolation": isolation, "reopen": reopen, "checkout": checkout, "streams": streams,
-    "soak": soak,
+    "processes": processes, "soak": soak,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH = 200
