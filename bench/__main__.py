@@ -11,7 +11,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from bench import load, machine, report, results
+from bench import coefficients, load, machine, report, results
 from bench.checkout import checkout
 from bench.cpu import cpu_s
 from bench.designs import designs
@@ -93,9 +93,10 @@ async def main(options: Options) -> None:
 
 
 def write(name: str, result: results.Result) -> None:
-    """Kept among what was measured before, and the report made anew."""
+    """Kept among what was measured before; the report is made anew, and what the plan counts with."""
     results.keep(HERE / "results", name, result)
     (HERE / "RESULTS.md").write_text(results.document(results.kept(HERE / "results", MEASUREMENTS)))
+    coefficients.renew()
 
 
 async def measure(stage: Stage, measurement: Measurement | Finding, effort: Effort, console: Console) -> None:

@@ -93,8 +93,9 @@ def processes() -> Finding:
             f"{fleets.SIGNS:,}, taken by the queue. Frame: one frame for one of {LISTENERS:,} listeners of one or two "
             "notifiers; its speed is listeners by the age of the news at p99.9.",
             "Rows (inserted, updated, deleted), commits, WAL and growth of the database an answer, what the outbox "
-            "takes included. Valkey bytes: what its keys grew; log bytes: the event log's. Log behind: seconds after the last answer until the "
-            "event log had heard of all. Bytes sent: one answer, header fields included; of a frame, the event.",
+            "takes included. Valkey bytes: what its keys grew; log bytes: the event log's. Log behind: seconds after "
+            "the last answer until the log had heard of all. Bytes sent: one answer, header fields included; of a "
+            "frame, the event.",
         ],
         find=find,
     )

@@ -143,8 +143,9 @@ def _streams(sale: Sale, height: Moment, known: Coefficients, notifiers: int) ->
 
 def _engine(sale: Sale, both: tuple[Moment, Moment], known: Coefficients, *, queues: int) -> Engine:
     """Every queue process ticks. The log is counted whole, although it keeps only its latest entries."""
-    ticks_s = queues * known["ticks_per_s"] * known["tick.no_calls"] / US_PER_S
-    rush, height = (cores(moment, "valkey", known) + ticks_s for moment in both)
+    a_call_us = (known["tick.fifty_calls"] - known["tick.no_calls"]) / 50
+    ticking = (queues * known["ticks_per_s"] * known["tick.no_calls"] + sale.rate_per_s * a_call_us) / US_PER_S
+    rush, height = (cores(moment, "valkey", known) + ticking for moment in both)
     return Engine(
         line_mib=sale.fans * known["place.bytes"] / KIB**2,
         holds_mib=(sale.max_active + sale.orders) * known["hold.kept_bytes"] / KIB**2,

@@ -91,7 +91,6 @@ def _moment(name: str, sale: Sale, known: Coefficients, *, joins_per_s: float, w
         "join": joins_per_s,
         "status": polls,
         "sign": told * min(1.0, sale.streams_per_fan) + min(polls, told),
-        "call": sale.rate_per_s,
         "seats": sale.max_active / known["look_every_s"],
         "hold": holds,
         "order": sale.rate_per_s * sale.buying,
