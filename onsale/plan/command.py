@@ -10,7 +10,8 @@ from rich.console import Console
 
 from onsale.asking import out
 from onsale.plan.coefficients import Coefficients, coefficients
-from onsale.plan.needs import Plan, planned
+from onsale.plan.counting import planned
+from onsale.plan.needs import Plan
 from onsale.plan.printed import show
 from onsale.plan.sale import Sale
 

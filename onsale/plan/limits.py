@@ -3,16 +3,18 @@
 And what nobody has tried: a moment that asks for more than was ever measured.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onsale.plan.coefficients import Coefficients
-from onsale.plan.sale import Moment, Sale
+from onsale.plan.sale import Moment
 
 PARTS = {
     "engine": ("the engine that has the event", "cores", "a longer room.liveness_window_s (--liveness-s); one event "
                "is one hash slot, so more nodes help only other events"),
     "uplink": ("the way out to the fans", "Gbit/s", "a longer room.updates.window_ms (--window-ms), more uplinks"),
     "ledger": ("PostgreSQL", "cores", "a database per service, a pre-queue that spreads arrivals (--first-minute)"),
+    "connections": ("connections to PostgreSQL", "", "PgBouncer, a smaller ONSALE_POSTGRES_POOL_MAX"),
     "provider": ("the payment provider", "calls/s", "more minutes, several providers, a higher limit by contract"),
 }  # fmt: skip
 TRIED = {"joins a second": "join", "holds a second": "hold", "orders a second": "order", "polls a second": "status",
@@ -43,20 +45,9 @@ class Untried:
     tried: float
 
 
-def limits(
-    sale: Sale, both: tuple[Moment, Moment], known: Coefficients, *, engine: float, ledger: float, gbit_per_s: float
-) -> tuple[Limit, ...]:
+def limits(asked: Mapping[str, float], known: Coefficients) -> tuple[Limit, ...]:
     """All of them, the one that breaks first in front."""
-    asked = {
-        "engine": (engine, known["engine_cores"]),
-        "uplink": (gbit_per_s, known["uplink_gbit_per_s"]),
-        "ledger": (ledger, known["ledger_cores"]),
-        "provider": (sale.rate_per_s * sale.buying * known["provider_calls_per_order"], known["provider_calls_per_s"]),
-    }
-    found = []
-    for part, (much, most) in asked.items():
-        name, unit, helps = PARTS[part]
-        found.append(Limit(name, much, most, unit, helps))
+    found = [Limit(PARTS[part][0], much, known[f"{part}.limit"], *PARTS[part][1:]) for part, much in asked.items()]
     return tuple(sorted(found, key=lambda limit: -limit.share))
 
 

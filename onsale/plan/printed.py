@@ -65,7 +65,8 @@ def _engines(plan: Plan) -> Table:
     )  # fmt: skip
     table.add_row(
         "database writes", f"{_n(database.writes_per_s)} rows/s",
-        f"WAL {_n(database.wal_mib_per_s)} MiB/s; {_n(database.disk_gib)} GiB on disk after the sale",
+        f"WAL {_n(database.wal_mib_per_s)} MiB/s, {_n(database.disk_gib)} GiB on disk after the sale, "
+        f"{database.connections:,} connections",
     )  # fmt: skip
     table.add_row(
         "streams of a notifier", f"{streams.per_process:,}",
@@ -82,7 +83,7 @@ def _engines(plan: Plan) -> Table:
 def _limits(plan: Plan) -> Table:
     table = _table("what breaks first", "asked", "there is", "share")
     for one in plan.limits:
-        table.add_row(one.name, f"{_n(one.asked)} {one.unit}", f"{_n(one.limit)}", f"{one.share:,.0%}")
+        table.add_row(one.name, f"{_n(one.asked)} {one.unit}".strip(), f"{_n(one.limit)}", f"{one.share:,.0%}")
     return table
 
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onsale.plan.coefficients import coefficients
-from onsale.plan.needs import SERVICES, Plan, cores, planned
+from onsale.plan.counting import SERVICES, cores, planned
+from onsale.plan.needs import Plan
 from onsale.plan.sale import Sale, moments
 from tests.support.command_line import Command
 
@@ -103,7 +104,8 @@ def test_the_command_prints_what_the_arithmetic_says(onsale: Command) -> None:
     assert "3,410 inside at once" in said.stdout
     assert f"First {'breaks' if made.limits[0].share > 1 else 'would break'} {made.limits[0].name}." in said.stdout
     for service in made.services:
-        assert f"{service.processes:,}" in next(line for line in said.stdout.splitlines() if service.name in line)
+        [line] = [line for line in said.stdout.splitlines() if line.startswith(f"{service.name} ")]
+        assert line.split()[1] == f"{service.processes:,}"
     told = json.loads(onsale(*asked, "--json").stdout)
     assert told["services"][0]["processes"] == made.services[0].processes
     assert told["totals"] == {"cores": made.cores, "processes": made.processes}
