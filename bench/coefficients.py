@@ -37,7 +37,7 @@ def renewed(known: Coefficients, results: Mapping[str, Result]) -> Coefficients:
     """The same with the figures of these results. Raises `LookupError` when one is not there."""
 
     def taken(one: Coefficient) -> Coefficient:
-        if one.kind != "measured" or one.source[0] not in results:
+        if isinstance(one.source, str) or one.source[0] not in results:
             return one
         measurement, row, column = one.source
         return dataclasses.replace(one, value=figure(results[measurement].section, row, column))

@@ -204,7 +204,8 @@ def _section_row() -> tuple[str, ...]:
 
 def claims(ways: Sequence[Way]) -> list[Claim]:
     """For each operation: the speed with two beside one, and what an answer costs the service with two beside one."""
-    made, first = [], {}
+    made: list[Claim] = []
+    first: dict[str, Way] = {}
     for way in ways:
         one = first.setdefault(way.operation, way)
         if one is way:

@@ -10,8 +10,8 @@ from onsale.plan.coefficients import Coefficients
 from onsale.plan.sale import Moment
 
 PARTS = {
-    "engine": ("the engine that has the event", "cores", "a longer room.liveness_window_s (--liveness-s); one event "
-               "is one hash slot, so more nodes help only other events"),
+    "engine": ("the engine that has the event", "cores", "arrivals spread by a pre-queue (--first-minute), a longer "
+               "room.liveness_window_s (--liveness-s); one event is one hash slot: more nodes help only other events"),
     "uplink": ("the way out to the fans", "Gbit/s", "a longer room.updates.window_ms (--window-ms), more uplinks"),
     "ledger": ("PostgreSQL", "cores", "a database per service, a pre-queue that spreads arrivals (--first-minute)"),
     "connections": ("connections to PostgreSQL", "", "PgBouncer, a smaller ONSALE_POSTGRES_POOL_MAX"),

@@ -84,10 +84,14 @@ class Plan:
     untried: tuple[Untried, ...]
 
     @property
+    def working(self) -> tuple[ServiceNeed | Engine | Database, ...]:
+        """Who keeps cores busy."""
+        return (*self.services, self.engine, self.database)
+
+    @property
     def cores(self) -> float:
         """Busy cores of services and engines in the harder moment."""
-        parts = (*self.services, self.engine, self.database)
-        return max(sum(part.cores_rush for part in parts), sum(part.cores_height for part in parts))
+        return max(sum(one.cores_rush for one in self.working), sum(one.cores_height for one in self.working))
 
     @property
     def processes(self) -> int:

@@ -52,7 +52,9 @@ def test_who_asks_for_more_never_needs_less(sale: Sale, what: str, times: float)
 def test_the_whole_is_the_sum_of_its_parts(sale: Sale) -> None:
     plan = planned(sale, KNOWN)
     parts = [*plan.services, plan.engine, plan.database]
-    assert plan.cores == max(sum(one.cores_rush for one in parts), sum(one.cores_height for one in parts))
+    assert list(plan.working) == parts
+    rush, height = ([getattr(one, f"cores_{moment}") for one in parts] for moment in ("rush", "height"))
+    assert plan.cores == max(sum(rush), sum(height))
     assert plan.processes == sum(service.processes for service in plan.services)
     assert [service.name for service in plan.services] == list(SERVICES)
     assert sale.admissions + sale.left_out == sale.fans
