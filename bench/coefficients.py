@@ -23,7 +23,8 @@ ASKED = re.compile(r"```\n\$ onsale plan ([^\n]*)\n.*?```", re.DOTALL)
 
 def figure(section: str, row: str, column: str) -> float:
     """A figure of a measurement's table; `row` is how the row begins. Raises `LookupError`."""
-    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    tables = (line[1:].rstrip("|").split("|") for line in section.splitlines() if line.startswith("| "))
+    lines = [[cell.strip() for cell in cells] for cells in tables]
     headings = next((cells for cells in lines if column in cells), None)
     wanted = row.split(" | ")
     found = next((cells for cells in lines if cells[: len(wanted)] == wanted), None)

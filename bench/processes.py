@@ -6,6 +6,7 @@ scaling rests on is that an answer costs no more processor time with two than wi
 
 import dataclasses
 import functools
+import os
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -87,7 +88,8 @@ def processes() -> Finding:
             "The load generator's connections take turns between two processes' ports, as a balancer would deal them; "
             "with two queues each gateway asks its own. Everything else is one process, and one of each engine.",
             "µs: processor time an answer, by service and engine, less what they spend at rest; processes of a service "
-            "together. Cores in all: these times the speed; the rest of the machine's two went to the load generator.",
+            "together. Cores in all: these times the speed; the rest of the machine went to the load generator and "
+            "whatever else ran. Beside other work two processes are given more of a machine than one: read the µs.",
             "Join, hold, status, seats (a page of fifty) as in P1, P4 and P2. Order: from the request to the "
             "confirmation, the sandbox takes 50 ms. Sign of life: one place in reports of "
             f"{fleets.SIGNS:,}, taken by the queue. Frame: one frame for one of {LISTENERS:,} listeners of one or two "
@@ -135,6 +137,7 @@ def _figure(value: float) -> str:
 
 async def find(stage: Stage, effort: Effort) -> Figures:
     """One process and two take turns."""
+    began = os.getloadavg()[0]
     ways = {
         (one.name, how): Way(one.name, one.of, how) for one in OPERATIONS for how, _ in one.ways
     } | {("frame", how): Way("frame", "notifier", how) for how in ("1 notifier", "2 notifiers")}  # fmt: skip
@@ -149,8 +152,9 @@ async def find(stage: Stage, effort: Effort) -> Figures:
         for copies, how in enumerate(("1 notifier", "2 notifiers"), 1):
             async with stage.turn() as turn:
                 ways["frame", how].costs.append(await of_a_frame(turn, effort, copies))
-    rows = [way.row() for way in ways.values()]
-    return Figures(HEADINGS, [*rows, _section_row()], claims(list(ways.values())), _checked(list(ways.values())))
+    rows, said = [way.row() for way in ways.values()], _checked(list(ways.values()))
+    said.append(f"the machine's load was {began:.1f} when this began and {os.getloadavg()[0]:.1f} when it ended")
+    return Figures(HEADINGS, [*rows, _section_row()], claims(list(ways.values())), said)
 
 
 async def of_a_frame(turn: Turn, effort: Effort, copies: int) -> Cost:

@@ -19,7 +19,7 @@ KNOWN = parsed(PATH.read_text())
 AGAIN = "measured anew: run `python -m bench.coefficients`"
 SECTION = """## X: something
 
-| operation | processes | per second | gateway µs |
+|  | processes | per second | gateway µs |
 |---|---:|---:|---:|
 | join | 1 gateway | 9,192 | 71.5 |
 | join | 2 gateways | 9,000 |  |
