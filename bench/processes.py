@@ -120,7 +120,8 @@ class Way:
 
     def row(self) -> tuple[str, ...]:
         each = (statistics.median(one.each.get(name, 0.0) for one in self.costs) for name in EACH.values())
-        cores, told_s = (statistics.median(getattr(one, name) for one in self.costs) for name in ("cores", "told_s"))
+        told_s = statistics.median(one.told_s for one in self.costs)
+        cores = sum(map(self.us, SERVICES)) * self.done("per_second") / US_PER_S
         return (
             self.operation, self.processes, f"{self.done('per_second'):,.0f}", f"{self.done('p99_ms'):,.0f}",
             f"{cores:.2f}", *(_figure(self.us(name)) for name in SERVICES), *map(_figure, each),

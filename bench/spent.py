@@ -60,11 +60,6 @@ class Cost:
     told_s: float = 0.0
     checked: list[str] = field(default_factory=list)
 
-    @property
-    def cores(self) -> float:
-        """Cores that servers and engines kept busy while it was measured."""
-        return sum(self.us.values()) * self.done.per_second / US_PER_S
-
 
 def processor_s(turn: Turn) -> Counter[str]:
     """Seconds so far, by service and engine."""

@@ -50,7 +50,6 @@ def _service(
         asked["batches of the gateways"] = processes["gateway"] / known["joins_at_once_max"]
     if name == "notifier":
         asked["open streams"] = max(moment.streams for moment in both) / known["streams_max"]
-        asked["new streams"] = max(moment.opened_per_s for moment in both) / known["streams_new_per_s"]
     why = max(asked, key=lambda reason: math.ceil(asked[reason]))
     processes[name] = math.ceil(asked[why])
     return ServiceNeed(name, processes[name], why, rush, height)

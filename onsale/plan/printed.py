@@ -27,7 +27,7 @@ def show(out: Console, plan: Plan, known: Coefficients) -> None:
     out.print()
     first = plan.limits[0]
     verb = "breaks" if first.share > 1 else "would break"
-    out.print(f"First {verb} {first.name}. What helps: {first.helps}.", soft_wrap=True)
+    out.print(f"{first.name[0].upper()}{first.name[1:]} {verb} first. What helps: {first.helps}.", soft_wrap=True)
     if plan.untried:
         beyond = (f"{_n(one.planned)} {one.name} (measured: {_n(one.tried)})" for one in plan.untried)
         out.print(f"Never tried: {', '.join(beyond)}.", soft_wrap=True)

@@ -68,7 +68,6 @@ class Moment:
     name: str
     waiting: float
     streams: float
-    opened_per_s: float
     per_s: Mapping[str, float]
 
 
@@ -87,7 +86,7 @@ def _moment(name: str, sale: Sale, known: Coefficients, *, joins_per_s: float, w
     told = waiting * known["reports_per_window"] / sale.liveness_s
     streams = waiting * sale.streams_per_fan
     holds = sale.rate_per_s * known["holds_per_admission"]
-    return Moment(name, waiting, streams, joins_per_s * sale.streams_per_fan, {
+    return Moment(name, waiting, streams, {
         "join": joins_per_s,
         "status": polls,
         "sign": told * min(1.0, sale.streams_per_fan) + min(polls, told),

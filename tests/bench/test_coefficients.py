@@ -10,6 +10,8 @@ from bench.coefficients import GUIDE, HERE, figure, guide, renewed, written
 from bench.measurement import Claim
 from bench.results import Result, keep, read
 from onsale.plan.coefficients import PATH, Measured, parsed
+from onsale.plan.counting import SERVICES, cores, planned
+from onsale.plan.sale import Sale, moments
 from services.gateway.settings import Settings as GatewaySettings
 from services.notifier.settings import Settings as NotifierSettings
 from services.queue.settings import QueueSettings
@@ -48,12 +50,32 @@ def test_every_figure_has_a_source() -> None:
 def test_defaults_are_what_the_settings_say() -> None:
     gateway, notifier = GatewaySettings(), NotifierSettings()
     assert KNOWN["streams_max"] == notifier.streams_max
-    assert KNOWN["streams_new_per_s"] == notifier.streams_new_per_s
     assert KNOWN["postgres_pool_max"] == gateway.postgres_pool_max == QueueSettings().postgres_pool_max
     assert KNOWN["joins_at_once_max"] == QueueSettings().joins_at_once_max
     assert KNOWN["ticks_per_s"] == 1 / QueueSettings().tick_s
     assert KNOWN["frames.kept_bytes"] == showing.LOG_BYTES_MAX
     assert KNOWN["poll_every_s"] == pytest.approx(gateway.poll_max_ms / 1000 * 0.9 * 0.9)
+
+
+@pytest.mark.parametrize(("operation", "row"), [
+    ("join", "join | 1 gateway, 1 queue"), ("status", "status | 1 gateway"), ("sign", "sign of life | 1 queue"),
+    ("seats", "seats | 1 inventory"), ("hold", "hold | 1 inventory"), ("order", "order | 1 orders"),
+])  # fmt: skip
+def test_the_case_that_was_measured_comes_back_as_it_was(operation: str, row: str) -> None:
+    measured = read(HERE / "results" / "processes.json").section
+    nothing, _ = moments(Sale(1, 1), KNOWN)
+    case = dataclasses.replace(
+        nothing, per_s=dict.fromkeys(nothing.per_s, 0.0) | {operation: figure(measured, row, "per second")}
+    )
+    spent = sum(cores(case, name, KNOWN) for name in (*SERVICES, "postgres", "valkey"))
+    assert spent == pytest.approx(figure(measured, row, "cores in all"), rel=0.03)
+    assert spent < 2, "more than the machine has"
+
+
+def test_memory_that_was_measured_comes_back_as_it_was() -> None:
+    plan = planned(Sale(2_000_000, 100), KNOWN)
+    assert plan.engine.line_mib * 2**20 / 2_000_000 == pytest.approx(KNOWN["place.bytes"])
+    assert planned(Sale(15_000, 100), KNOWN).streams.memory_mib * 1024 / 15_000 == pytest.approx(KNOWN["stream_kib"])
 
 
 def test_a_figure_is_found_by_how_its_row_begins() -> None:

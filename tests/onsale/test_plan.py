@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onsale.plan.coefficients import coefficients
-from onsale.plan.counting import SERVICES, cores, planned
+from onsale.plan.counting import SERVICES, planned
 from onsale.plan.needs import Plan
-from onsale.plan.sale import Sale, moments
+from onsale.plan.sale import Sale
 from tests.support.command_line import Command
 
 KNOWN = coefficients()
@@ -85,17 +85,16 @@ def test_units_a_longer_window_saves_frames_and_more_streams_cost_them() -> None
     assert plan.engine.line_mib == pytest.approx(1_000_000 * KNOWN["place.bytes"] / 2**20)
 
 
-def test_what_was_measured_comes_back() -> None:
-    """As many joins as were measured keep the gateway as busy as it was, and need one process beside the spare one."""
-    per_s = KNOWN["join.tried_per_s"]
-    rush, _ = moments(Sale(int(per_s * 60), 1, minutes=60, first_minute=1, streams_per_fan=0), KNOWN)
-    assert rush.per_s["join"] == pytest.approx(per_s, rel=0.001)
-    only_joins = dataclasses.replace(rush, per_s=dict.fromkeys(rush.per_s, 0.0) | {"join": per_s})
-    spent = sum(cores(only_joins, name, KNOWN) for name in (*SERVICES, "postgres", "valkey"))
-    each_us = sum(KNOWN[f"join.{name}"] for name in ("gateway", "queue", "postgres", "valkey"))
-    assert spent == pytest.approx(per_s * each_us / 1e6)
-    assert spent < 2, "more than the machine it was measured on has"
-    assert cores(only_joins, "gateway", KNOWN) < 1, "one process cannot have more than a core"
+def test_what_decides_how_many_processes_there_are_is_named() -> None:
+    def decided(**sale: float) -> dict[str, tuple[int, str]]:
+        plan = planned(Sale(**{"tickets": 100, **sale}), KNOWN)  # type: ignore[arg-type] # numbers of either kind
+        return {service.name: (service.processes, service.decided_by) for service in plan.services}
+
+    assert set(decided(fans=1000).values()) == {(2, "two, so that one may fail")}
+    assert decided(fans=1_000_000, window_ms=10_000)["notifier"] == (50, "open streams")
+    assert decided(fans=1_000_000, window_ms=50)["notifier"][1] == "processor"
+    patient = decided(fans=50_000_000, first_minute=0.0001, liveness_s=600, minutes=600)
+    assert patient["queue"] == (-(-patient["gateway"][0] // 64), "batches of the gateways")
 
 
 def test_the_command_prints_what_the_arithmetic_says(onsale: Command) -> None:
@@ -104,7 +103,10 @@ def test_the_command_prints_what_the_arithmetic_says(onsale: Command) -> None:
     said = onsale(*asked)
     assert said.returncode == 0, said.stderr
     assert "3,410 inside at once" in said.stdout
-    assert f"First {'breaks' if made.limits[0].share > 1 else 'would break'} {made.limits[0].name}." in said.stdout
+    first = made.limits[0]
+    assert f"{first.name} {'breaks' if first.share > 1 else 'would break'} first." in said.stdout.replace(
+        "The w", "the w"
+    )
     for service in made.services:
         [line] = [line for line in said.stdout.splitlines() if line.startswith(f"{service.name} ")]
         assert line.split()[1] == f"{service.processes:,}"
