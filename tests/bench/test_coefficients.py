@@ -1,9 +1,11 @@
 """The plan counts with what was measured, with settings as they are, and the page shows what the command answers."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bench import coefficients
 from bench.coefficients import GUIDE, HERE, figure, guide, renewed, written
@@ -16,6 +18,7 @@ from services.gateway.settings import Settings as GatewaySettings
 from services.notifier.settings import Settings as NotifierSettings
 from services.queue.settings import QueueSettings
 from shared import showing
+from shared.contracts.event_file import RoomPart
 
 KNOWN = parsed(PATH.read_text())
 AGAIN = "measured anew: run `python -m bench.coefficients`"
@@ -37,6 +40,13 @@ def test_the_plan_counts_with_what_was_measured_last() -> None:
 def test_the_page_shows_what_the_command_answers() -> None:
     assert guide(GUIDE.read_text(), KNOWN) == GUIDE.read_text(), AGAIN
     assert GUIDE.read_text().count("$ onsale plan ") >= 3
+
+
+def test_the_options_the_page_names_are_options_of_a_room() -> None:
+    [example] = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    room = RoomPart.model_validate(yaml.safe_load(example)["room"])
+    [planned_for] = re.findall(r"--window-ms (\d+) --liveness-s (\d+)", GUIDE.read_text())[:1]
+    assert (str(room.updates.window_ms), str(room.liveness_window_s)) == planned_for
 
 
 def test_every_figure_has_a_source() -> None:

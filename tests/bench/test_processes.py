@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import asyncpg
 import pytest
 import redis.asyncio
 
@@ -17,7 +18,7 @@ from bench.measurement import Effort, Wrong
 from bench.processes import HEADINGS, Way, _section_row, claims, halves
 from bench.spent import Cost, Done, Work, cost
 from bench.stage import Stage, Turn
-from onsale.engines import Engines
+from onsale.engines import Engines, with_driver
 from onsale.loopback import HOST
 
 WRITE = (
@@ -36,12 +37,15 @@ async def turn(engines: Engines, migrated: str, tmp_path: Path) -> AsyncIterator
 async def test_what_an_answer_cost_is_what_was_written_for_it(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spent, "REST_S", 0.01)
 
+    leaving: list[asyncio.Task[None]] = []
+
     @asynccontextmanager
     async def up(servers: Turn) -> AsyncIterator[Work]:
-        await servers.sql(WRITE)  # before the load; counted all the same, as it is the operation's own
+        server = await asyncpg.connect(with_driver(servers.postgres_url))
+        await server.execute(WRITE)  # before the load; counted all the same, as it is the operation's own
 
         async def work() -> Done:
-            await servers.sql(WRITE)
+            await server.execute(WRITE)  # PostgreSQL does not tell of it before this client leaves
             async with redis.asyncio.Redis.from_url(servers.redis_url) as client:
                 await client.xadd("log:{0}", {"event": "x" * 1000})
                 await client.set("inventory:{x}:map:A", "." * 800)
@@ -50,7 +54,12 @@ async def test_what_an_answer_cost_is_what_was_written_for_it(turn: Turn, monkey
         async def check() -> list[str]:
             return ["right"]
 
+        async def leave() -> None:
+            await asyncio.sleep(0.2)
+            await server.close()
+
         yield Work(work, check, keys="inventory:*", schema="inventory")
+        leaving.append(asyncio.create_task(leave()))
 
     found = await cost(turn, up)
     assert found.each["rows"] == 80 / 20
