@@ -11,7 +11,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from bench import load, machine, report, results
+from bench import coefficients, load, machine, report, results
 from bench.checkout import checkout
 from bench.cpu import cpu_s
 from bench.designs import designs
@@ -24,6 +24,7 @@ from bench.load import Load
 from bench.measurement import Effort, Finding, Measurement, Round, Side, summed_up
 from bench.memory import memory
 from bench.orders import orders
+from bench.processes import processes
 from bench.refill import refill
 from bench.reopen import reopen
 from bench.reservations import reservations
@@ -38,7 +39,7 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "joins": joins, "status": status, "reservations": reservations, "orders": orders, "refill": refill,
     "memory": memory, "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets,
     "endings": endings, "isolation": isolation, "reopen": reopen, "checkout": checkout, "streams": streams,
-    "soak": soak,
+    "processes": processes, "soak": soak,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH = 200
@@ -92,9 +93,10 @@ async def main(options: Options) -> None:
 
 
 def write(name: str, result: results.Result) -> None:
-    """Kept among what was measured before, and the report made anew."""
+    """Kept among what was measured before; the report is made anew, and what the plan counts with."""
     results.keep(HERE / "results", name, result)
     (HERE / "RESULTS.md").write_text(results.document(results.kept(HERE / "results", MEASUREMENTS)))
+    coefficients.renew()
 
 
 async def measure(stage: Stage, measurement: Measurement | Finding, effort: Effort, console: Console) -> None:

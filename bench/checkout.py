@@ -84,7 +84,7 @@ async def _round(turn: Turn, design: Design, count: int, connections: int) -> tu
     port = await design.serve(turn, count)
     sent = Load(HOST, port, purchases(count), connections, PATIENCE_S, warm_up_s=0, wanted=202)
     heard = await load.run_apart(sent)
-    await _until_confirmed(turn, design, heard, count)
+    await until_confirmed(turn, design.name, design.table, heard, count)
     took = await turn.row(TOOK.format(table=design.table))
     waits_ms = sorted(heard.latencies_ms)
     return (
@@ -93,21 +93,23 @@ async def _round(turn: Turn, design: Design, count: int, connections: int) -> tu
     )  # fmt: skip
 
 
-async def _until_confirmed(turn: Turn, design: Design, heard: Heard, count: int) -> None:
+async def until_confirmed(turn: Turn, name: str, table: str, heard: Heard, count: int) -> None:
+    """Waits until all that was answered is confirmed, each charged once. Raises `Wrong`."""
     deadline_s = time.monotonic() + PATIENCE_S
     if heard.statuses != {202: count} or heard.broken:
-        raise Wrong(f"{design.name}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}")
-    while await turn.count(f"SELECT count(*) FROM {design.table} WHERE status = 'confirmed'") < count:
+        raise Wrong(f"{name}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}")
+    while await turn.count(f"SELECT count(*) FROM {table} WHERE status = 'confirmed'") < count:
         if time.monotonic() > deadline_s:
-            raise Wrong(f"{design.name}: not all of {count} orders are confirmed")
+            raise Wrong(f"{name}: not all of {count} orders are confirmed")
         await asyncio.sleep(POLL_S)
-    schema = design.table.partition(".")[0]
+    schema = table.partition(".")[0]
     charges = await turn.count(f"SELECT count(DISTINCT provider_ref) FROM {schema}.money_entry")
     if charges != count:
-        raise Wrong(f"{design.name}: {charges} charges for {count} orders")
+        raise Wrong(f"{name}: {charges} charges for {count} orders")
 
 
-async def _sandbox(turn: Turn, hook: str | None) -> str:
+async def sandbox(turn: Turn, hook: str | None) -> str:
+    """The payment provider, which tells `hook`; its address."""
     port = free_port()
     told = ["--webhook-url", hook] if hook else []
     environment = {
@@ -121,12 +123,12 @@ async def _sandbox(turn: Turn, hook: str | None) -> str:
 
 async def _serve_ours(turn: Turn, count: int) -> int:
     orders_port = free_port()
-    sandbox_url = await _sandbox(turn, f"http://{HOST}:{orders_port}/webhooks/sandbox")
+    sandbox_url = await sandbox(turn, f"http://{HOST}:{orders_port}/webhooks/sandbox")
     settings = {"ONSALE_SANDBOX_URL": sandbox_url}
     ports = await serve_ours(turn, held=count, settings=settings, fixed={"orders": orders_port})
     return ports["orders"]
 
 
 async def _serve_textbook(turn: Turn, count: int) -> int:
-    more = {"BENCH_SANDBOX_URL": await _sandbox(turn, None), "BENCH_PASS_PUBLIC_KEY": PASS_PUBLIC_KEY}
+    more = {"BENCH_SANDBOX_URL": await sandbox(turn, None), "BENCH_PASS_PUBLIC_KEY": PASS_PUBLIC_KEY}
     return await serve_textbook(turn, held=count, **more)

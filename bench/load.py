@@ -31,7 +31,7 @@ class Load:
     """What to send, where, over how many connections and for how long. `repeat` starts over at the end of the list.
 
     Answers with the status `wanted` count; their bodies are kept if that is 201 or 202. A fan waits about `pause_s`
-    between an answer and the next request.
+    between an answer and the next request. Connections go to `port` and to those of `also` in turn.
     """
 
     host: str
@@ -43,6 +43,7 @@ class Load:
     repeat: bool = False
     wanted: int = 201
     pause_s: float = 0.0
+    also: tuple[int, ...] = ()
 
 
 @dataclass
@@ -162,8 +163,9 @@ async def drive(load: Load) -> Heard:
     loop = asyncio.get_running_loop()
     source = Source(load)
     connections: list[Connection] = []
-    for _ in range(load.connections):
-        _, connection = await loop.create_connection(lambda: Connection(source), load.host, load.port)
+    ports = (load.port, *load.also)
+    for n in range(load.connections):
+        _, connection = await loop.create_connection(lambda: Connection(source), load.host, ports[n % len(ports)])
         connections.append(connection)
     for connection in connections:
         connection.go_on()

@@ -44,6 +44,18 @@ async def serve(
     return ports
 
 
+async def another(turn: Turn, service: Service, settings: Mapping[str, str] | None = None) -> int:
+    """One more process of a service that serves in this turn already, on ports of its own; its public port."""
+    name, port, internal_port = f"{service}-2", free_port(), free_port()
+    own = {
+        f"{service.upper()}_PORT": str(port),
+        f"{service.upper()}_INTERNAL_PORT": str(internal_port),
+        f"ONSALE_{service.upper()}_URL": f"http://{HOST}:{internal_port}",
+    }
+    await turn.serve(name, ["onsale", "serve", service], port, {**turn.told[service], **own, **(settings or {})})
+    return port
+
+
 async def apply_to_inventory(event: EventFile, port: int) -> None:
     """The venue and its stock."""
     async with httpx.AsyncClient(trust_env=False) as client:

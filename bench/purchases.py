@@ -83,11 +83,23 @@ async def serve_ours(
     turn: Turn, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
 ) -> dict[Service, int]:
     """Inventory and orders, a process each, with so many reservations waiting to be paid."""
+    await hold_beforehand(turn, held)
+    return await serve_held(turn, held=held, settings=settings, fixed=fixed)
+
+
+async def hold_beforehand(turn: Turn, held: int) -> None:
+    """So many reservations in the ledger, and no process left that made them."""
     async with turn.some() as before:
         ports = await ours.serve(before, ("inventory",))
         await ours.apply_to_inventory(EVENT, ports["inventory"])
     await turn.sql(HOLD.format(count=held), "ANALYZE")
     await turn.forget_engine()
+
+
+async def serve_held(
+    turn: Turn, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
+) -> dict[Service, int]:
+    """Inventory and orders, once the gate is filled with what is held."""
     ports = await ours.serve(turn, ("inventory", "orders"), settings, fixed)
     await _until_held(ports["inventory"], held * TICKETS)
     return ports

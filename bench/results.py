@@ -41,10 +41,11 @@ def keep(folder: Path, name: str, result: Result) -> None:
 def kept(folder: Path, names: Iterable[str]) -> list[Result]:
     """Those that were ever measured, in this order."""
     paths = [folder / f"{name}.json" for name in names]
-    return [_read(path) for path in paths if path.exists()]
+    return [read(path) for path in paths if path.exists()]
 
 
-def _read(path: Path) -> Result:
+def read(path: Path) -> Result:
+    """One as it was written down."""
     fields = orjson.loads(path.read_bytes())
     return Result(claims=[Claim(**claim) for claim in fields.pop("claims")], **fields)
 

@@ -77,13 +77,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Turn:
-    """One side's turn. `postgres_url` names SQLAlchemy's driver; servers started here end with the turn."""
+    """One side's turn. `postgres_url` names SQLAlchemy's driver; servers started here end with the turn. `told` is the
+    environment each server was given.
+    """
 
     stage: Stage
     postgres_url: str
     redis_url: str
     _servers: AsyncExitStack
     pids: dict[str, int] = field(default_factory=dict)
+    told: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     async def serve(
         self, name: str, command: Sequence[str], port: int, environment: Mapping[str, str], *, ready: str = "/readyz"
@@ -98,7 +101,7 @@ class Turn:
             env={**_untouched(), "PYTHONPATH": str(Path(__file__).parents[1]), **environment},
         )
         self._servers.push_async_callback(child.stop)
-        self.pids[name] = child._keeper.pid
+        self.pids[name], self.told[name] = child._keeper.pid, environment
         await _ready(child, port, ready)
 
     @asynccontextmanager

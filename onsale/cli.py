@@ -37,6 +37,7 @@ from onsale.hold_times import hold_times
 from onsale.lanes import codes, lanes_table
 from onsale.lottery import lottery
 from onsale.nginx import nginx_conf
+from onsale.plan.command import plan
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
 from shared.event_log.log import LogRefused
@@ -69,6 +70,7 @@ app.add_typer(hooks.app, name="hooks")
 app.add_typer(tickets.app, name="tickets")
 app.add_typer(promo.app, name="promo")
 stock.app.command("hold-times")(hold_times)
+app.command("plan")(plan)
 app.command("simulate")(simulate)
 
 

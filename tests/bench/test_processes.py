@@ -1,0 +1,147 @@
+"""One and two processes side by side: what an answer cost is what was spent on it, and connections are dealt evenly."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import asyncpg
+import pytest
+import redis.asyncio
+
+from bench import ours, spent
+from bench.fleets import loaded
+from bench.listeners import Order
+from bench.load import Load, drive, request
+from bench.measurement import Effort, Wrong
+from bench.processes import HEADINGS, Way, _section_row, claims, halves
+from bench.spent import Cost, Done, Work, cost
+from bench.stage import Stage, Turn
+from onsale.engines import Engines, with_driver
+from onsale.loopback import HOST
+
+WRITE = (
+    "INSERT INTO inventory.outbox (event_id, body, published_at) SELECT 'x', '{}', now() FROM generate_series(1, 40)"
+)
+
+
+@pytest.fixture
+async def turn(engines: Engines, migrated: str, tmp_path: Path) -> AsyncIterator[Turn]:
+    for folder in ("log", "engines"):
+        (tmp_path / folder).mkdir()
+    async with Stage(tmp_path, engines, template=migrated).turn() as turn:
+        yield turn
+
+
+async def test_what_an_answer_cost_is_what_was_written_for_it(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spent, "REST_S", 0.01)
+
+    leaving: list[asyncio.Task[None]] = []
+
+    @asynccontextmanager
+    async def up(servers: Turn) -> AsyncIterator[Work]:
+        server = await asyncpg.connect(with_driver(servers.postgres_url))
+        await server.execute(WRITE)  # before the load; counted all the same, as it is the operation's own
+
+        async def work() -> Done:
+            await server.execute(WRITE)  # PostgreSQL does not tell of it before this client leaves
+            async with redis.asyncio.Redis.from_url(servers.redis_url) as client:
+                await client.xadd("log:{0}", {"event": "x" * 1000})
+                await client.set("inventory:{x}:map:A", "." * 800)
+            return Done(20, 10.0, 1.0)
+
+        async def check() -> list[str]:
+            return ["right"]
+
+        async def leave() -> None:
+            await asyncio.sleep(0.2)
+            await server.close()
+
+        yield Work(work, check, keys="inventory:*", schema="inventory")
+        leaving.append(asyncio.create_task(leave()))
+
+    found = await cost(turn, up)
+    assert found.each["rows"] == 80 / 20
+    assert found.each["wal_bytes"] > 100
+    assert 800 / 20 < found.each["kept_bytes"] < 1200 / 20
+    assert found.each["log_bytes"] > 1000 / 20
+    assert found.checked == ["right"]
+    assert set(found.us) == set(turn.stage.pids)
+
+
+async def test_connections_take_turns_between_the_ports() -> None:
+    came: dict[int, int] = {}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        port = writer.get_extra_info("sockname")[1]
+        came[port] = came.get(port, 0) + 1
+        with suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        writer.close()
+
+    servers = [await asyncio.start_server(serve, HOST, 0) for _ in range(2)]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    heard = await drive(
+        Load(HOST, ports[0], [request("GET", "/")], 6, 0.1, 0, repeat=True, wanted=200, also=(ports[1],))
+    )
+    assert set(heard.statuses) == {200}
+    assert came == dict.fromkeys(ports, 3)
+    for server in servers:
+        server.close()
+
+
+async def test_one_answer_that_was_not_asked_for_spoils_all_figures() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        words = itertools.chain(["201 Created", "503 Service Unavailable"], itertools.repeat("201 Created"))
+        with suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(f"HTTP/1.1 {next(words)}\r\ncontent-length: 2\r\n\r\nok".encode())
+        writer.close()
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(Wrong, match="answered otherwise"):
+        await loaded([port], [request("POST", "/")], Effort(0.1, 1, 1), wanted=201)
+    server.close()
+
+
+async def test_a_second_process_has_ports_of_its_own_and_all_else_as_the_first(
+    turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, int]] = []
+
+    async def serve(turn: Turn, name: str, command: list[str], port: int, environment: dict[str, str]) -> None:
+        started.append((name, port))
+        turn.told[name] = environment
+        assert command == ["onsale", "serve", "queue"]
+
+    monkeypatch.setattr(Turn, "serve", serve)
+    first = {"QUEUE_PORT": "1", "QUEUE_INTERNAL_PORT": "2", "ONSALE_QUEUE_URL": "http://one:2", "ONSALE_REDIS_URL": "x"}
+    turn.told["queue"] = first
+    port = await ours.another(turn, "queue", {"QUEUE_TICK_S": "0.5"})
+    second = turn.told["queue-2"]
+    assert started == [("queue-2", port)]
+    assert second["QUEUE_PORT"] == str(port)
+    assert len({*first.values(), *second.values()}) == 8, "its addresses and what it was told are new"
+    assert second["ONSALE_QUEUE_URL"].endswith(f":{second['QUEUE_INTERNAL_PORT']}")
+
+
+def test_speed_and_cost_are_claimed_against_one_process() -> None:
+    def way(processes: str, per_second: float, us: float) -> Way:
+        return Way("join", "gateway", processes, [Cost(Done(10, per_second, 5.0), {"gateway": us})])
+
+    [claim] = claims([way("1 gateway", 1000, 80), way("2 gateways", 1500, 90)])
+    assert (claim.what, claim.ratio) == ("join, 2 gateways", "1.50 ×")
+    assert claim.ours == "1,500/s, 90 µs of gateway each"
+    assert claim.beside == "1 gateway 1,000/s, 80 µs"
+    row = way("1 gateway", 1000, 80).row()
+    assert len(row) == len(HEADINGS) == len(_section_row())
+    assert dict(zip(HEADINGS, row, strict=True))["cores in all"] == "0.08"
+
+
+def test_listeners_are_always_two_crowds_of_different_fans() -> None:
+    first, second = halves([Order("ours", 1, "/x", 7)])
+    assert (first.count, second.count, second.first) == (3, 4, 3)
+    assert halves([first, second]) == [first, second]
