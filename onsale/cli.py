@@ -31,6 +31,7 @@ from onsale import (
 from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, err, out
 from onsale.audit import print_audit
+from onsale.backup.command import backup, restore, snapshot
 from onsale.child import EngineTrouble
 from onsale.hold_times import hold_times
 from onsale.lanes import codes, lanes_table
@@ -41,6 +42,8 @@ from onsale.steering import add_steering
 from shared.isolation import WrongIsolation
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
+from shared.schema_version import SchemaTooOld
+from shared.secret_files import BadSecrets
 
 if TYPE_CHECKING:
     from onsale.up import Suite
@@ -68,6 +71,8 @@ app.add_typer(tickets.app, name="tickets")
 app.add_typer(promo.app, name="promo")
 stock.app.command("hold-times")(hold_times)
 app.command("simulate")(simulate)
+for work in (backup, restore, snapshot):
+    app.command(work.__name__)(work)
 
 
 def main() -> None:
@@ -76,7 +81,7 @@ def main() -> None:
         os.environ.setdefault("COLUMNS", "200")
     try:
         app()
-    except (EngineTrouble, Refused, WrongIsolation, event_files.BadEventFile) as trouble:
+    except (EngineTrouble, Refused, WrongIsolation, SchemaTooOld, BadSecrets, event_files.BadEventFile) as trouble:
         err.print(f"[red]onsale:[/] {trouble}", soft_wrap=True)
         sys.exit(2)
 

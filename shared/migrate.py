@@ -3,14 +3,14 @@
 `onsale migrate` runs them; a service never migrates itself.
 """
 
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 
 from alembic import command, context
 from alembic.config import Config
 from sqlalchemy import Connection, MetaData, pool, text
 from sqlalchemy.ext.asyncio import create_async_engine
+
+from shared.schema_version import migrations_folder, reached_by
 
 SERVICES_WITH_TABLES = ("queue", "inventory", "orders")
 
@@ -23,6 +23,15 @@ async def upgrade(postgres_url: str, service: str, revision: str = "head") -> No
 async def downgrade(postgres_url: str, service: str, revision: str) -> None:
     """Takes the service's schema back to `revision` (`base` for nothing)."""
     await _run(postgres_url, service, lambda config: command.downgrade(config, revision))
+
+
+async def reached(postgres_url: str, service: str) -> str | None:
+    """The revision of the service's schema; nothing when it was never migrated."""
+    engine = create_async_engine(postgres_url, poolclass=pool.NullPool)
+    try:
+        return await reached_by(engine, service)
+    finally:
+        await engine.dispose()
 
 
 async def drift(postgres_url: str, service: str) -> None:
@@ -40,11 +49,8 @@ async def _run(postgres_url: str, service: str, work: Callable[[Config], None]) 
 
 
 def _config(service: str) -> Config:
-    package = importlib.util.find_spec(f"services.{service}")
-    assert package is not None
-    assert package.submodule_search_locations
     config = Config()
-    config.set_main_option("script_location", str(Path(package.submodule_search_locations[0]) / "migrations"))
+    config.set_main_option("script_location", str(migrations_folder(service)))
     config.set_main_option("path_separator", "os")
     return config
 

@@ -1,6 +1,7 @@
 """The settings every service has; each service adds its own fields in its `settings.py`.
 
 Read once, when the service is built, from `<SERVICE>_<FIELD>` and, failing that, from `ONSALE_<FIELD>`; frozen after.
+Each may be a file instead (`shared/secret_files.py`).
 Defaults work on a laptop; in production a development secret stops the boot with one clear line.
 """
 
@@ -10,16 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from shared.key_stages import RotatingKeys
 from shared.key_watch import from_file, rings_of
+from shared.secret_files import WithFiles
 from shared.tokens import Keyring
 from shared.user_settings import UserSettings
 
@@ -85,7 +81,7 @@ class ServiceSettings(UserSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, EnvSettingsSource(settings_cls, env_prefix="ONSALE_"), file_secret_settings
+        return init_settings, WithFiles(settings_cls), WithFiles(settings_cls, "ONSALE_")
 
     @model_validator(mode="after")
     def _take_keys_of_the_file(self) -> Self:
