@@ -36,7 +36,7 @@ async def copy_out(rows_of: Callable[..., Awaitable[str]], folder: Path, name: s
     """What asyncpg's `rows_of(output=…)` copies, in `folder / name`; how many rows they were."""
     with private_file(folder / name) as file:
         weighed = _Weighed(file)
-        with gzip.GzipFile(filename="", fileobj=weighed, mode="wb", compresslevel=LEVEL, mtime=0) as packed:  # type: ignore[call-overload]
+        with gzip.GzipFile(filename="", fileobj=weighed, mode="wb", compresslevel=LEVEL, mtime=0) as packed:
 
             async def take(part: bytes) -> None:
                 packed.write(part)
