@@ -36,6 +36,7 @@ from onsale.child import EngineTrouble
 from onsale.hold_times import hold_times
 from onsale.lanes import codes, lanes_table
 from onsale.lottery import lottery
+from onsale.migrations import migrate
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
@@ -71,7 +72,7 @@ app.add_typer(tickets.app, name="tickets")
 app.add_typer(promo.app, name="promo")
 stock.app.command("hold-times")(hold_times)
 app.command("simulate")(simulate)
-for work in (backup, restore, snapshot):
+for work in (migrate, backup, restore, snapshot):
     app.command(work.__name__)(work)
 
 
@@ -161,18 +162,6 @@ async def _serve(names: list[Service]) -> None:
 
     apps = serve.create(names)
     await serve.until_told(apps, serve.public_listeners(apps), serve.internal_listeners(apps))
-
-
-@app.command("migrate")
-def run_migrations(
-    postgres_url: Annotated[str, typer.Option(envvar="ONSALE_POSTGRES_URL", help="postgresql+asyncpg://…")],
-) -> None:
-    """Bring the ledger's tables to this version. Safe to repeat, and for several at once."""
-    from shared import migrate
-
-    for service in migrate.SERVICES_WITH_TABLES:
-        _run(migrate.upgrade(postgres_url, service))
-        out.print(f"{service}: up to date")
 
 
 @app.command("deploy-config", hidden=True)

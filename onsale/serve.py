@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
+from pydantic import ValidationError
 from starlette.types import ASGIApp
 
 from onsale.child import EngineTrouble
@@ -65,8 +66,17 @@ class Listener:
 
 
 def create(names: Sequence[Service]) -> dict[Service, FastAPI]:
-    """The services' apps, built from the environment, in the order in which they start."""
-    return {name: importlib.import_module(f"services.{name}.app").create_app() for name in START_ORDER if name in names}
+    """The services' apps, built from the environment, in the order in which they start. Raises `EngineTrouble`."""
+    return {name: _create(name) for name in START_ORDER if name in names}
+
+
+def _create(name: Service) -> FastAPI:
+    try:
+        app: FastAPI = importlib.import_module(f"services.{name}.app").create_app()
+    except ValidationError as wrong:
+        found = [(".".join(map(str, e["loc"])), e["msg"]) for e in wrong.errors(include_input=False, include_url=False)]
+        raise EngineTrouble(f"{name}: {'; '.join(f'{at}: {why}' if at else why for at, why in found)}.") from None
+    return app
 
 
 def internal_listeners(apps: Mapping[Service, FastAPI]) -> list[Listener]:

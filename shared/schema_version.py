@@ -5,13 +5,17 @@ that is newer than itself, and refuses one that is older in one clear line.
 """
 
 import importlib.util
+import logging
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared.logs import data
+
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+log = logging.getLogger("onsale.schema")
 REACHED = "SELECT version_num FROM {service}.alembic_version"
 IS_THERE = "SELECT to_regclass('{service}.alembic_version') IS NOT NULL"
 
@@ -56,6 +60,15 @@ class SchemaCheck:
 
     def __init__(self, engine: "AsyncEngine", service: str) -> None:
         self._engine, self._service, self._fits = engine, service, False
+
+    async def refuse_older(self) -> None:
+        """At the start: raises `SchemaTooOld`. A ledger that cannot be asked yet is asked again by readiness."""
+        try:
+            await self.require()
+        except SchemaTooOld:
+            raise
+        except Exception as away:  # noqa: BLE001 - whatever it is, it is not for now
+            log.warning("schema.not_asked", extra=data(service=self._service, error=repr(away)))
 
     async def require(self) -> None:
         """Raises `SchemaTooOld`, and whatever the driver raises while the ledger is away."""

@@ -33,6 +33,7 @@ from shared.isolation import require_read_committed
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
+from shared.schema_version import SchemaCheck
 from shared.service import Checks, create_service
 from shared.showing import Showing
 from shared.tokens import PassReader, QueueTokens
@@ -60,7 +61,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     engine = postgres.connect(settings.postgres_url, pool_max=settings.postgres_pool_max, name="inventory")
     cache = redis.connect(settings.redis_url)
+    app.state.schema = SchemaCheck(engine, "inventory")
     try:
+        await app.state.schema.refuse_older()
         await _refuse_wrong_isolation(engine)
         async with http.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
@@ -141,4 +144,5 @@ def _checks(app: FastAPI) -> Checks:
     async def gate() -> None:
         await room.gate.redis.ping()
 
-    return {"postgres": ledger, "redis": gate, "catalogue": room.catalogue.check}
+    checks: Checks = {"postgres": ledger, "redis": gate, "catalogue": room.catalogue.check}
+    return {**checks, "schema": app.state.schema.require}

@@ -60,6 +60,7 @@ from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
+from shared.schema_version import SchemaCheck
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
 from shared.user_jwt import signed_in
@@ -78,6 +79,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             app.state.room = room = await _open(stack, settings, failpoint)
+            app.state.schema = SchemaCheck(room.engine, "orders")
+            await app.state.schema.refuse_older()
             relay = Relay(room.engine, room.redis, outbox, outbox_lease)
             repeater = Repeater(room.book.engine, room.redis)
             loops = await stack.enter_async_context(Loops())
@@ -186,4 +189,4 @@ def _checks(app: FastAPI) -> Checks:
         async with room.engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    return {"postgres": ledger, "redis": room.redis.ping}
+    return {"postgres": ledger, "redis": room.redis.ping, "schema": app.state.schema.require}

@@ -35,6 +35,7 @@ from shared.contracts.inventory import InventoryClient
 from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.outbox import Relay
+from shared.schema_version import SchemaCheck
 from shared.service import create_service
 from shared.showing import Showing
 
@@ -63,7 +64,7 @@ def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
         async with app.state.ledger.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    return {"redis": app.state.redis.ping, "postgres": ledger}
+    return {"redis": app.state.redis.ping, "postgres": ledger, "schema": app.state.schema.require}
 
 
 @asynccontextmanager
@@ -73,7 +74,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         settings.postgres_url, pool_max=settings.postgres_pool_max, name="queue"
     )
     client = app.state.redis = redis.connect(settings.redis_url)
+    app.state.schema = SchemaCheck(engine, "queue")
     try:
+        await app.state.schema.refuse_older()
         async with http.client() as pool:
             neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))
