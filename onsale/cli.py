@@ -32,10 +32,10 @@ from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, err, out
 from onsale.audit import print_audit
 from onsale.child import EngineTrouble
+from onsale.deploy_config import deploy_config
 from onsale.hold_times import hold_times
 from onsale.lanes import codes, lanes_table
 from onsale.lottery import lottery
-from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
 from shared.isolation import WrongIsolation
@@ -68,6 +68,7 @@ app.add_typer(tickets.app, name="tickets")
 app.add_typer(promo.app, name="promo")
 stock.app.command("hold-times")(hold_times)
 app.command("simulate")(simulate)
+app.command("deploy-config")(deploy_config)
 
 
 def main() -> None:
@@ -168,12 +169,6 @@ def run_migrations(
     for service in migrate.SERVICES_WITH_TABLES:
         _run(migrate.upgrade(postgres_url, service))
         out.print(f"{service}: up to date")
-
-
-@app.command("deploy-config", hidden=True)
-def write_deploy_config(folder: Path = Path("deploy")) -> None:
-    """Write the load balancer's configuration from the table of routes."""
-    (folder / "nginx.conf").write_text(nginx_conf())
 
 
 @events.command("apply")
