@@ -31,7 +31,6 @@ COOKIE = "onsale_(queue|pass|order)_[A-Za-z0-9_-]*="
 HEAD = """\
 # {generated}
 global
-    maxconn 100000
     ssl-default-bind-options ssl-min-ver TLSv1.2
     ssl-load-extra-del-ext
 

@@ -32,6 +32,8 @@ http {{
     server_tokens off;
     default_type application/octet-stream;
     client_max_body_size {body_kib}k;
+    client_body_buffer_size {body_kib}k;  # nothing is written to disk
+    proxy_max_temp_file_size 0;
     client_header_timeout 15s;
     client_body_timeout 15s;
     keepalive_timeout 75s;
@@ -163,6 +165,7 @@ def _inside(plan: Plan) -> Iterator[str]:
         yield (
             f"\n    server {{\n        listen {plan.inside[name]};\n"
             f"        client_max_body_size {INSIDE_BODY_MAX_KIB}k;\n"
+            f"        client_body_buffer_size {INSIDE_BODY_MAX_KIB}k;\n"
             f"        location /internal/ {{\n{_lines(rules)}        }}\n        location / {{ return 404; }}\n"
             f"{_problems('')}    }}\n"
         )
