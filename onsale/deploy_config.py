@@ -3,6 +3,8 @@ hosts.
 """
 
 import re
+from collections.abc import Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +16,8 @@ from onsale.haproxy import haproxy_cfg
 from onsale.nginx import nginx_conf
 from shared.routes import SERVICES, Service
 
-_PROCESS = re.compile(r"(?P<service>[a-z]+)=(?P<host>[^\s;{}]+):(?P<public>\d{1,5})(/(?P<internal>\d{1,5}))?")
+_ADDRESS = re.compile(r"([\w.-]+:)?\d{1,5}")
+_PROCESS = re.compile(r"(?P<service>[a-z]+)=(?P<host>[\w.-]+):(?P<public>\d{1,5})(/(?P<internal>\d{1,5}))?")
 
 
 def deploy_config(
@@ -40,19 +43,30 @@ def deploy_config(
     inside_host: Annotated[str, typer.Option(help="Address on which neighbours ask each other.")] = "127.0.0.1",
 ) -> None:
     """Write the load balancers' configuration from the table of routes."""
-    if certificate and not certificate.endswith(".crt"):
-        raise Refused("The certificate's name must end in .crt, and its key stand beside it as .key.")
+    if certificate and not re.fullmatch(r"[\w./-]+\.crt", certificate):
+        raise Refused("The certificate is a path that ends in .crt; its key stands beside it as .key.")
+    for address in (listen, listen_tls, f"{inside_host}:1"):
+        if not _ADDRESS.fullmatch(address):
+            raise Refused(f"Cannot listen at {address}: a port, or an address and a port.")
     plan = Plan(
         processes={**on_one_machine(), **_processes(process or [])},
         listen=listen,
         listen_tls=listen_tls,
         certificate=certificate,
-        trusted=tuple(trust or ()),
-        operators=tuple(operators or Plan.operators),
+        trusted=_networks(trust or ()),
+        operators=_networks(operators or Plan.operators),
         inside={service: f"{inside_host}:830{SERVICES.index(service) + 1}" for service in ASKED_INSIDE},
     )
     (folder / "nginx.conf").write_text(nginx_conf(plan))
     (folder / "haproxy.cfg").write_text(haproxy_cfg(plan))
+
+
+def _networks(told: Sequence[str]) -> tuple[str, ...]:
+    """Raises `Refused` with a clear line."""
+    try:
+        return tuple(str(ip_network(text)) for text in told)
+    except ValueError as wrong:
+        raise Refused(f"Not a network: {wrong}.") from wrong
 
 
 def _processes(told: list[str]) -> dict[Service, list[Process]]:

@@ -39,6 +39,7 @@ defaults
     balance random
     option redispatch 1
     option allbackups
+    option abortonclose
     retries 10
     retry-on conn-failure empty-response
     timeout connect 1s

@@ -1,18 +1,16 @@
-"""What `onsale deploy-config` writes is what stands in `deploy/`, is accepted by both programs, and follows its options."""
+"""What `onsale deploy-config` writes stands in `deploy/`, is accepted by both programs, and follows its options."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from onsale.balancers import Plan
-from onsale.cli import app
 from onsale.haproxy import haproxy_cfg
 from onsale.nginx import nginx_conf
 from tests.support.balancers import Kind, command, elsewhere, parameters
 from tests.support.certificates import self_signed
-from tests.support.command_line import plain
+from tests.support.command_line import Command
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -32,11 +30,11 @@ def test_the_program_accepts_it(kind: Kind, safe: bool, tmp_path: Path) -> None:
     assert "warning" not in asked.stderr.lower(), asked.stderr
 
 
-def test_options_say_where_processes_are_and_whom_to_trust(tmp_path: Path) -> None:
+def test_options_say_where_processes_are_and_whom_to_trust(onsale: Command, tmp_path: Path) -> None:
     options = ["--folder", str(tmp_path), "--process", "gateway=gateway:8101", "--trust", "192.0.2.0/24"]
     options += ["--process", "queue=10.0.0.7:8102/8202", "--process", "queue=10.0.0.8:8102/8202"]
-    done = CliRunner().invoke(app, ["deploy-config", *options, "--inside-host", "10.0.0.1", "--operators", "10.9.0.0/16"])
-    assert done.exit_code == 0, done.output
+    done = onsale("deploy-config", *options, "--inside-host", "10.0.0.1", "--operators", "10.9.0.0/16")
+    assert done.returncode == 0, done.stderr
     nginx, haproxy = (tmp_path / "nginx.conf").read_text(), (tmp_path / "haproxy.cfg").read_text()
     for text in (nginx, haproxy):
         for told in ("gateway:8101", "10.0.0.8:8102", "10.0.0.8:8202", "192.0.2.0/24", "10.0.0.1:8302", "10.9.0.0/16"):
@@ -52,8 +50,10 @@ def test_options_say_where_processes_are_and_whom_to_trust(tmp_path: Path) -> No
         ["--operators", "10.0.0.0/33"], ["--listen", "80; }"],
     ],
 )  # fmt: skip
-def test_what_cannot_be_right_is_refused_and_nothing_is_written(options: list[str], tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["deploy-config", "--folder", str(tmp_path), *options])
-    assert done.exit_code != 0
-    assert plain(done)
+def test_what_cannot_be_right_is_refused_and_nothing_is_written(
+    onsale: Command, options: list[str], tmp_path: Path
+) -> None:
+    done = onsale("deploy-config", "--folder", str(tmp_path), *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith("onsale: ")
     assert not list(tmp_path.iterdir())
