@@ -33,11 +33,11 @@ from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, err, out
 from onsale.audit import print_audit
 from onsale.backup.command import backup, restore, snapshot
 from onsale.child import EngineTrouble
+from onsale.deploy_config import deploy_config
 from onsale.hold_times import hold_times
 from onsale.lanes import codes, lanes_table
 from onsale.lottery import lottery
 from onsale.migrations import migrate
-from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
 from shared.isolation import WrongIsolation
@@ -74,6 +74,7 @@ stock.app.command("hold-times")(hold_times)
 app.command("simulate")(simulate)
 for work in (migrate, backup, restore, snapshot):
     app.command(work.__name__)(work)
+app.command("deploy-config")(deploy_config)
 
 
 def main() -> None:
@@ -162,12 +163,6 @@ async def _serve(names: list[Service]) -> None:
 
     apps = serve.create(names)
     await serve.until_told(apps, serve.public_listeners(apps), serve.internal_listeners(apps))
-
-
-@app.command("deploy-config", hidden=True)
-def write_deploy_config(folder: Path = Path("deploy")) -> None:
-    """Write the load balancer's configuration from the table of routes."""
-    (folder / "nginx.conf").write_text(nginx_conf())
 
 
 @events.command("apply")

@@ -97,7 +97,7 @@ async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
         suite.say("Starting the services …")
         services = await _services(suite, stack, environment)
         front = Listener(Front(services, lambda: _not_ready(suite, services)), suite.host, suite.port)
-        await stack.enter_async_context(serve.running({}, [front], []))
+        await stack.enter_async_context(serve.running({}, [front], {}))
         suite.say("Applying event files …")
         await _apply(suite)
         suite.applied = True

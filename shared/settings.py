@@ -69,6 +69,9 @@ class ServiceSettings(UserSettings):
     body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
     internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
     log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
+    drain_delay_s: float = Field(
+        0.0, ge=0, le=300, description="How long a process that ends is not ready and still answers: balancers see it."
+    )
     shutdown_grace_s: float = Field(5.0, ge=0, le=300, description="How long requests in flight may take to finish.")
     clock_offset_ms: int = Field(0, description="Moves the engines' clock as scripts see it; 0 outside tests.")
 
