@@ -38,7 +38,7 @@ from onsale.lottery import lottery
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
-from shared.isolation import WrongIsolation
+from shared.isolation import WrongLedger
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
 
@@ -76,7 +76,7 @@ def main() -> None:
         os.environ.setdefault("COLUMNS", "200")
     try:
         app()
-    except (EngineTrouble, Refused, WrongIsolation, event_files.BadEventFile) as trouble:
+    except (EngineTrouble, Refused, WrongLedger, event_files.BadEventFile) as trouble:
         err.print(f"[red]onsale:[/] {trouble}", soft_wrap=True)
         sys.exit(2)
 
@@ -162,11 +162,13 @@ async def _serve(names: list[Service]) -> None:
 def run_migrations(
     postgres_url: Annotated[str, typer.Option(envvar="ONSALE_POSTGRES_URL", help="postgresql+asyncpg://…")],
 ) -> None:
-    """Bring the ledger's tables to this version. Safe to repeat, and for several at once."""
+    """Bring the ledger's tables to this version, each service's in its own database if it has one (QUEUE_POSTGRES_URL
+    and so on). Safe to repeat, and for several at once.
+    """
     from shared import migrate
 
     for service in migrate.SERVICES_WITH_TABLES:
-        _run(migrate.upgrade(postgres_url, service))
+        _run(migrate.upgrade(migrate.ledger_of(service, postgres_url, os.environ), service))
         out.print(f"{service}: up to date")
 
 

@@ -89,7 +89,8 @@ async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
         stack.push_async_callback(engines.stop)
         suite.say("Migrating …")
         for service in migrate.SERVICES_WITH_TABLES:
-            await migrate.upgrade(engines.engines.postgres_url, service)
+            ledger = migrate.ledger_of(service, engines.engines.postgres_url, suite.environ)
+            await migrate.upgrade(ledger, service)
         secrets = key_file.service_secrets(suite.data_dir)
         sandbox_url = await _sandbox(suite, stack, secrets)
         write_engines_file(suite.data_dir, engines.engines, sandbox_url, url=suite.url)

@@ -4,7 +4,7 @@
 """
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from alembic import command, context
@@ -12,7 +12,17 @@ from alembic.config import Config
 from sqlalchemy import Connection, MetaData, pool, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from shared.postgres import DRIVER
+from shared.servers import Connection as DriverConnection
+from shared.servers import Servers
+
 SERVICES_WITH_TABLES = ("queue", "inventory", "orders")
+CONNECT_TIMEOUT_S = 10.0
+
+
+def ledger_of(service: str, postgres_url: str, environ: Mapping[str, str]) -> str:
+    """The address of a service's own database, if it has one, as its settings read it."""
+    return environ.get(f"{service.upper()}_POSTGRES_URL") or postgres_url
 
 
 async def upgrade(postgres_url: str, service: str, revision: str = "head") -> None:
@@ -31,7 +41,12 @@ async def drift(postgres_url: str, service: str) -> None:
 
 
 async def _run(postgres_url: str, service: str, work: Callable[[Config], None]) -> None:
-    engine = create_async_engine(postgres_url, poolclass=pool.NullPool)
+    servers = Servers(postgres_url, connect_timeout_s=CONNECT_TIMEOUT_S)
+
+    async def open_one() -> DriverConnection:
+        return await servers.connect(name="onsale-migrate")
+
+    engine = create_async_engine(DRIVER, async_creator=open_one, poolclass=pool.NullPool)
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_locked, _config(service), service, work)
