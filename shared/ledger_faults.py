@@ -76,12 +76,14 @@ async def outlive_deadlocks(work: Callable[[], Awaitable[Answer]]) -> Answer:
 
     Raises `Unavailable` when it lost too often.
     """
-    for _ in range(TRIES_MAX):
+    tries = 0
+    while True:
         try:
             return await work()
         except Exception as failed:
             if sqlstate_of(failed) != DEADLOCK:
                 raise
-            lost = failed
-            await asyncio.sleep(random.uniform(0, PAUSE_MAX_S))  # noqa: S311 - so that two losers do not meet again
-    raise Unavailable("The ledger is busy.") from lost
+            tries += 1
+            if tries == TRIES_MAX:
+                raise Unavailable("The ledger is busy.") from failed
+        await asyncio.sleep(random.uniform(0, PAUSE_MAX_S))  # noqa: S311 - so that two losers do not meet again

@@ -7,7 +7,6 @@ sessions to others is refused.
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,21 +31,31 @@ class SharedSessions(WrongLedger):
         )
 
 
-class NoServer(asyncpg.PostgresConnectionError):
+class NoServer(asyncpg.PostgresConnectionError):  # type: ignore[misc]
     """No server of the address takes writes."""
 
 
-class Connection(asyncpg.Connection):
-    """A connection that never asks its server to stop a statement it gave up waiting for; it is closed instead.
+class Connection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that never asks its server to stop a commit it gave up waiting for; it is closed instead.
 
     A commit that waits for its standby and is asked to stop stands on the primary alone, where others see it: what they
     then acknowledge would be lost with that primary.
     """
 
-    __slots__ = ()
+    __slots__ = ("_committing",)
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        self._committing = query.startswith("COMMIT")
+        status: str = await super().execute(query, *args, timeout=timeout)
+        self._committing = False
+        return status
 
     def _cancel_current_command(self, waiter: Any, cancel_waiter: Any = None) -> None:
-        self._loop.call_soon(self.terminate)  # the driver is still in the middle of giving up
+        """Outside a transaction every statement is its own commit."""
+        if self.is_in_transaction() and not getattr(self, "_committing", False):
+            super()._cancel_current_command(waiter, cancel_waiter)
+        else:
+            self._loop.call_soon(self.terminate)  # the driver is still in the middle of giving up
 
 
 def plain(postgres_url: str) -> str:
@@ -131,11 +140,13 @@ class Servers:
 async def _keep_their_sessions(one: Connection, two: Connection) -> bool:
     """Whether two connections through a pooler have a server process each, whatever the other does."""
     seen: dict[Connection, set[int]] = {one: set(), two: set()}
-    with suppress(asyncpg.PostgresError):  # a pooler by statements has no transactions at all
+    try:
         for within in (two, one, two):
             async with within.transaction():
                 for each in (two, one):
                     seen[each].add(await each.fetchval("SELECT pg_backend_pid()"))
+    except asyncpg.PostgresError:
+        return False  # no transactions, or a statement that was prepared in another's session
     return len(seen[one]) == len(seen[two]) == 1 and seen[one] != seen[two]
 
 

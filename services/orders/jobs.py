@@ -77,7 +77,7 @@ class Jobs:
                 await _queries(raw).enqueue(SETTLE, reference.encode())
         except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as refused:
             if raw.is_closed():
-                await connection.invalidate()  # there is nothing left to roll back on
+                await connection.invalidate()  # nothing is left to roll back on
             raise JobNotAccepted from refused
 
     async def listen(self, wake: Callable[[], None]) -> None:

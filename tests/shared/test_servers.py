@@ -121,8 +121,11 @@ async def test_a_server_that_does_not_answer_is_given_up_but_its_statement_is_no
     postgres_url: str, postgres: AsyncEngine
 ) -> None:
     """Stopping a commit that waits for its standby would make it seen before it is safe."""
-    waits = {"postgres_lock_timeout_ms": 100, "postgres_statement_timeout_ms": 290, "postgres_answer_timeout_s": 0.3}
-    engine = ledger.connect(LedgerSettings(postgres_url=postgres_url, **waits), name="away")
+    waits = LedgerSettings(
+        postgres_url=postgres_url, postgres_lock_timeout_ms=100, postgres_statement_timeout_ms=290,
+        postgres_answer_timeout_s=0.3,
+    )  # fmt: skip
+    engine = ledger.connect(waits, name="away").execution_options(isolation_level="AUTOCOMMIT")
     async with engine.connect() as connection:
         await connection.execute(text("SET statement_timeout = 0"))
         with pytest.raises(OperationalError):
