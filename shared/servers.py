@@ -138,13 +138,19 @@ class Servers:
 
 
 async def _keep_their_sessions(one: Connection, two: Connection) -> bool:
-    """Whether two connections through a pooler have a server process each, whatever the other does."""
+    """Whether two connections through a pooler have a server process each, whatever the other does. One that takes
+    turns betrays itself by the third question, one that gives out what came back last by the fourth.
+    """
     seen: dict[Connection, set[int]] = {one: set(), two: set()}
+
+    async def look(*those: Connection) -> None:
+        for each in those:
+            seen[each].add(await each.fetchval("SELECT pg_backend_pid()"))
+
     try:
-        for within in (two, one, two):
-            async with within.transaction():
-                for each in (two, one):
-                    seen[each].add(await each.fetchval("SELECT pg_backend_pid()"))
+        async with two.transaction():
+            await look(two, one)
+        await look(two, one)
     except asyncpg.PostgresError:
         return False  # no transactions, or a statement that was prepared in another's session
     return len(seen[one]) == len(seen[two]) == 1 and seen[one] != seen[two]
