@@ -1,4 +1,4 @@
-"""Two PostgreSQL servers, one streaming from the other: the first can be lost as a machine is, and the second promoted."""
+"""Two PostgreSQL servers, one streaming from the other; the first can be lost as a machine is, the second promoted."""
 
 import asyncio
 import os
@@ -42,18 +42,14 @@ class Postgres(Program):
         command = [*self.prefix, str(self._binaries.directory / program), *options]
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PGPASSWORD": PASSWORD})
 
-    def pids(self) -> list[int]:
-        """The postmaster and all that it has started."""
-        assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return [self._process.pid, *map(int, children)]
-
-    def all_of_it(self, number: signal.Signals) -> None:
-        """To every process at once: nobody is left who could still say that something was written."""
+    def lose(self) -> None:
+        """As a machine is lost: every process at once, and nobody is left who could say that something was written."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
-        for pid in reversed(self.pids()):
-            os.kill(pid, number)
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        for pid in (*map(int, children), self._process.pid):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait(timeout=20)
 
     async def ask(self, question: str, *values: object, database: str = DATABASE) -> Rows:
         connection = await asyncpg.connect(
@@ -105,6 +101,11 @@ class Pair:
         rows = await self.primary.ask("SELECT state FROM pg_stat_replication", database="postgres")
         return [row["state"] for row in rows] == ["streaming"]
 
+    async def standby_has_all(self) -> bool:
+        """Whether the standby has heard everything that was written up to now."""
+        [row] = await self.primary.ask("SELECT pg_current_wal_lsn() = replay_lsn AS all FROM pg_stat_replication")
+        return bool(row["all"])
+
     async def promote(self) -> None:
         """What an operator, or whoever watches over the servers, does."""
         await self.standby.ask("SELECT pg_promote()", database="postgres")
@@ -112,5 +113,4 @@ class Pair:
     def end(self) -> None:
         for server in (self.standby, self.primary):
             if server.is_running:
-                server.all_of_it(signal.SIGKILL)
-                server.end(signal.SIGKILL)
+                server.lose()
