@@ -160,15 +160,19 @@ async def _serve(names: list[Service]) -> None:
 
 @app.command("migrate")
 def run_migrations(
-    postgres_url: Annotated[str, typer.Option(envvar="ONSALE_POSTGRES_URL", help="postgresql+asyncpg://…")],
+    postgres_url: Annotated[
+        str | None,
+        typer.Option(envvar="ONSALE_POSTGRES_URL", help="postgresql://…; several: one:5432,two:5432"),
+    ] = None,
 ) -> None:
     """Bring the ledger's tables to this version, each service's in its own database if it has one (QUEUE_POSTGRES_URL
     and so on). Safe to repeat, and for several at once.
     """
     from shared import migrate
 
-    for service in migrate.SERVICES_WITH_TABLES:
-        _run(migrate.upgrade(migrate.ledger_of(service, postgres_url, os.environ), service))
+    ledgers = {name: migrate.ledger_of(name, postgres_url, os.environ) for name in migrate.SERVICES_WITH_TABLES}
+    for service, ledger in ledgers.items():
+        _run(migrate.upgrade(ledger, service))
         out.print(f"{service}: up to date")
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from alembic import command, context
 from alembic.config import Config
 from sqlalchemy import Connection, MetaData, pool, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from shared.isolation import WrongLedger
 from shared.postgres import DRIVER
 from shared.servers import Connection as DriverConnection
 from shared.servers import Servers
@@ -20,9 +22,12 @@ SERVICES_WITH_TABLES = ("queue", "inventory", "orders")
 CONNECT_TIMEOUT_S = 10.0
 
 
-def ledger_of(service: str, postgres_url: str, environ: Mapping[str, str]) -> str:
-    """The address of a service's own database, if it has one, as its settings read it."""
-    return environ.get(f"{service.upper()}_POSTGRES_URL") or postgres_url
+def ledger_of(service: str, postgres_url: str | None, environ: Mapping[str, str]) -> str:
+    """The address of a service's own database, if it has one, as its settings read it. Raises `WrongLedger`."""
+    own = f"{service.upper()}_POSTGRES_URL"
+    if not (ledger := environ.get(own) or postgres_url):
+        raise WrongLedger(f"Where is the ledger of {service}? Set ONSALE_POSTGRES_URL, or {own} for its own.")
+    return ledger
 
 
 async def upgrade(postgres_url: str, service: str, revision: str = "head") -> None:
@@ -50,6 +55,8 @@ async def _run(postgres_url: str, service: str, work: Callable[[Config], None]) 
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_locked, _config(service), service, work)
+    except OperationalError as away:
+        raise WrongLedger(f"{service} cannot be brought up to date: {away.orig}") from away
     finally:
         await engine.dispose()
 

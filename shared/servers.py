@@ -20,6 +20,10 @@ _HOST = re.compile(r"(\[[^\]]+\]|[^:]*)(?::(\d+))?")
 Host = tuple[str, int] | None
 
 
+class WrongAddress(WrongLedger):
+    """This is no address of a PostgreSQL."""
+
+
 class SharedSessions(WrongLedger):
     """A pooler gives every transaction another session."""
 
@@ -62,7 +66,9 @@ def plain(postgres_url: str) -> str:
     """The address as psql and the driver read it, without SQLAlchemy's name of a driver."""
     scheme, found, rest = postgres_url.partition("://")
     if not found or scheme.partition("+")[0] not in ("postgresql", "postgres"):
-        raise ValueError("this is no address of a PostgreSQL")
+        raise WrongAddress(
+            f"{scheme or 'Nothing'}… is no address of a PostgreSQL; one is postgresql://user@host:5432/database."
+        )
     return f"postgresql://{rest}"
 
 
@@ -73,7 +79,7 @@ def hosts(postgres_url: str) -> list[Host]:
     if len(named) == 1:
         return [None]
     if not all(match and match[1] for match in named):
-        raise ValueError("an address of several PostgreSQL servers is one:5432,two:5432")
+        raise WrongAddress("An address of several PostgreSQL servers is postgresql://user@one:5432,two:5432/database.")
     return [(match[1].strip("[]"), int(match[2] or PORT)) for match in named if match]
 
 

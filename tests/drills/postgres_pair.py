@@ -23,6 +23,11 @@ SETTINGS = {"listen_addresses": HOST, "unix_socket_directories": "", "fsync": "o
 Rows = list[Any]
 
 
+def address(places: str, database: str = DATABASE) -> str:
+    """As services take it."""
+    return f"postgresql://{USER}:{PASSWORD}@{places}/{database}"
+
+
 class Postgres(Program):
     """A server on its own data directory. Run by root it needs a user namespace, as the embedded one does."""
 
@@ -31,6 +36,16 @@ class Postgres(Program):
         self.prefix = choose_run_as(home).prefix
         self._options = [f"--{name}={value}" for name, value in (SETTINGS | settings).items()]
         super().__init__([], home.with_suffix(".log"))
+
+    async def create(self) -> "Postgres":
+        """An empty cluster, running."""
+        password = self.home.with_suffix(".password")
+        write_secret(password, PASSWORD)
+        _, *options = initdb_command(self._binaries, self.home, password, fsync=False)
+        await asyncio.to_thread(self.run, "initdb", *options)
+        self.start()
+        await wait_until(self.answers, timeout_s=20)
+        return self
 
     def start(self) -> None:
         run = [str(self._binaries.directory / "postgres"), "-D", str(self.home), f"--port={self.port}", *self._options]
@@ -76,20 +91,15 @@ class Pair:
         wait_for = {"synchronous_standby_names": STANDBY} if synchronous else {}
         self.primary = Postgres(folder / "primary", binaries, **wait_for)
         self.standby = Postgres(folder / "standby", binaries, cluster_name=STANDBY)
-        self._binaries, self._password = binaries, folder / "password"
 
     @property
     def url(self) -> str:
         """Both servers in one address, as services take it."""
         places = f"{HOST}:{self.primary.port},{HOST}:{self.standby.port}"
-        return f"postgresql+asyncpg://{USER}:{PASSWORD}@{places}/{DATABASE}"
+        return address(places)
 
     async def start(self) -> "Pair":
-        write_secret(self._password, PASSWORD)
-        _, *options = initdb_command(self._binaries, self.primary.home, self._password, fsync=False)
-        await asyncio.to_thread(self.primary.run, "initdb", *options)
-        self.primary.start()
-        await wait_until(self.primary.answers, timeout_s=20)
+        await self.primary.create()
         copy = ["-D", str(self.standby.home), "-R", "-X", "stream", "-c", "fast", "-h", HOST, "-U", USER]
         await asyncio.to_thread(self.standby.run, "pg_basebackup", *copy, "-p", str(self.primary.port))
         self.standby.start()

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from onsale.loopback import HOST, free_port
 from shared import postgres as ledger
 from shared.ledger_settings import LedgerSettings
-from shared.servers import NoServer, Servers, hosts, plain
+from shared.servers import NoServer, Servers, WrongAddress, hosts, plain
 from tests.support.wait import wait_until
 
 PID = text("SELECT pg_backend_pid()")
@@ -60,7 +60,7 @@ def test_an_address_names_its_servers(url: str, found: list[tuple[str, int] | No
 
 @pytest.mark.parametrize("url", ["nonsense", "redis://one", "postgresql://u@one:x,two/db", "postgresql://u@,two/db"])
 def test_what_is_no_address_is_told_at_start(url: str) -> None:
-    with pytest.raises(ValueError, match="address"):
+    with pytest.raises(WrongAddress, match="postgresql://user@"):
         Servers(url, connect_timeout_s=1)
 
 
