@@ -40,10 +40,9 @@ from onsale.lottery import lottery
 from onsale.migrations import migrate
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
-from shared.isolation import WrongIsolation
+from shared.isolation import WrongLedger
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
-from shared.schema_version import SchemaTooOld
 from shared.secret_files import BadSecrets
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def main() -> None:
         os.environ.setdefault("COLUMNS", "200")
     try:
         app()
-    except (EngineTrouble, Refused, WrongIsolation, SchemaTooOld, BadSecrets, event_files.BadEventFile) as trouble:
+    except (EngineTrouble, Refused, WrongLedger, BadSecrets, event_files.BadEventFile) as trouble:
         err.print(f"[red]onsale:[/] {trouble}", soft_wrap=True)
         sys.exit(2)
 

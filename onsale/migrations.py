@@ -11,22 +11,20 @@ from typing import Annotated
 import typer
 
 from onsale.asking import out
-from onsale.child import EngineTrouble
 from shared.schema_version import is_behind, revisions
-from shared.secret_files import WITH_LEDGERS, postgres_urls
+from shared.secret_files import postgres_urls
 
 PostgresUrl = Annotated[
-    str | None, typer.Option(help="postgresql+asyncpg://…; without it ONSALE_POSTGRES_URL, or QUEUE_POSTGRES_URL, ….")
+    str | None, typer.Option(help="postgresql://…; several servers: one:5432,two:5432. Else ONSALE_POSTGRES_URL.")
 ]
 Check = Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if something is to be done.")]
 
 
 def migrate(postgres_url: PostgresUrl = None, check: Check = False) -> None:
-    """Bring the ledger's tables to this version. Safe to repeat, and for several at once."""
-    urls = dict.fromkeys(WITH_LEDGERS, postgres_url) if postgres_url else postgres_urls(os.environ)
-    if not urls:
-        raise EngineTrouble("Which database? Set ONSALE_POSTGRES_URL, or say --postgres-url.")
-    behind = [asyncio.run(_one(service, str(urls[service]), check=check)) for service in WITH_LEDGERS]
+    """Bring the ledger's tables to this version, each service's in its own database if it has one (QUEUE_POSTGRES_URL
+    and so on). Safe to repeat, and for several at once.
+    """
+    behind = [asyncio.run(_one(*ledger, check=check)) for ledger in postgres_urls(os.environ, postgres_url).items()]
     if any(behind):
         raise typer.Exit(1)
 
@@ -35,10 +33,9 @@ async def _one(service: str, url: str, *, check: bool) -> bool:
     """Whether it is behind and stays so."""
     from shared import migrate
 
-    address = f"postgresql+asyncpg://{url.partition('://')[2]}"
     if not check:
-        await migrate.upgrade(address, service)
-    reached = await migrate.reached(address, service)
+        await migrate.upgrade(url, service)
+    reached = await migrate.reached(url, service)
     behind = is_behind(service, reached)
     state = f"is to go to {revisions(service)[-1]}" if behind else "up to date"
     out.print(f"{service}: {state} (at {reached or 'nothing'})")

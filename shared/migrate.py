@@ -3,16 +3,23 @@
 `onsale migrate` runs them; a service never migrates itself.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from alembic import command, context
 from alembic.config import Config
 from sqlalchemy import Connection, MetaData, pool, text
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from shared.isolation import WrongLedger
+from shared.postgres import DRIVER
 from shared.schema_version import migrations_folder, reached_by
+from shared.servers import Connection as DriverConnection
+from shared.servers import Servers
 
 SERVICES_WITH_TABLES = ("queue", "inventory", "orders")
+CONNECT_TIMEOUT_S = 10.0
 
 
 async def upgrade(postgres_url: str, service: str, revision: str = "head") -> None:
@@ -27,11 +34,8 @@ async def downgrade(postgres_url: str, service: str, revision: str) -> None:
 
 async def reached(postgres_url: str, service: str) -> str | None:
     """The revision of the service's schema; nothing when it was never migrated."""
-    engine = create_async_engine(postgres_url, poolclass=pool.NullPool)
-    try:
+    async with _opened(postgres_url, service) as engine:
         return await reached_by(engine, service)
-    finally:
-        await engine.dispose()
 
 
 async def drift(postgres_url: str, service: str) -> None:
@@ -40,10 +44,22 @@ async def drift(postgres_url: str, service: str) -> None:
 
 
 async def _run(postgres_url: str, service: str, work: Callable[[Config], None]) -> None:
-    engine = create_async_engine(postgres_url, poolclass=pool.NullPool)
+    async with _opened(postgres_url, service) as engine, engine.connect() as connection:
+        await connection.run_sync(_locked, _config(service), service, work)
+
+
+@asynccontextmanager
+async def _opened(postgres_url: str, service: str) -> AsyncIterator[AsyncEngine]:
+    servers = Servers(postgres_url, connect_timeout_s=CONNECT_TIMEOUT_S)
+
+    async def open_one() -> DriverConnection:
+        return await servers.connect(name="onsale-migrate")
+
+    engine = create_async_engine(DRIVER, async_creator=open_one, poolclass=pool.NullPool)
     try:
-        async with engine.connect() as connection:
-            await connection.run_sync(_locked, _config(service), service, work)
+        yield engine
+    except OperationalError as away:
+        raise WrongLedger(f"{service} cannot be brought up to date: {away.orig}") from away
     finally:
         await engine.dispose()
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared.isolation import WrongLedger
 from shared.logs import data
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ REACHED = "SELECT version_num FROM {service}.alembic_version"
 IS_THERE = "SELECT to_regclass('{service}.alembic_version') IS NOT NULL"
 
 
-class SchemaTooOld(Exception):
+class SchemaTooOld(WrongLedger):
     """The tables of this service are older than the service; nothing was started."""
 
 
@@ -62,10 +63,10 @@ class SchemaCheck:
         self._engine, self._service, self._fits = engine, service, False
 
     async def refuse_older(self) -> None:
-        """At the start: raises `SchemaTooOld`. A ledger that cannot be asked yet is asked again by readiness."""
+        """At the start: raises `WrongLedger`. A ledger that cannot be asked yet is asked again by readiness."""
         try:
             await self.require()
-        except SchemaTooOld:
+        except WrongLedger:
             raise
         except Exception as away:  # noqa: BLE001 - whatever it is, it is not for now
             log.warning("schema.not_asked", extra=data(service=self._service, error=repr(away)))

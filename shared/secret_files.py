@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
+from shared.isolation import WrongLedger
+
 FOLDER_VARIABLE = "ONSALE_SECRETS_DIR"
 FILES_MAX, FILE_MAX_BYTES = 500, 64 * 1024
 WITH_LEDGERS = ("queue", "inventory", "orders")
@@ -48,11 +50,13 @@ class WithFiles(EnvSettingsSource):
         return {name.lower(): value for name, value in with_files(os.environ).items()}
 
 
-def postgres_urls(environ: Mapping[str, str]) -> dict[str, str]:
-    """Each service's plain address, as its own settings find it; nothing when none is set. Raises `BadSecrets`."""
+def postgres_urls(environ: Mapping[str, str], default: str | None = None) -> dict[str, str]:
+    """Each service's plain address, its own before `default` before that of all. Raises `WrongLedger`, `BadSecrets`."""
     known = with_files(environ)
-    found = {s: known.get(f"{s.upper()}_POSTGRES_URL") or known.get("ONSALE_POSTGRES_URL") for s in WITH_LEDGERS}
-    urls = {service: url.replace("postgresql+asyncpg://", "postgresql://", 1) for service, url in found.items() if url}
-    if urls and len(urls) < len(found):
-        raise BadSecrets(f"Set ONSALE_POSTGRES_URL, or one for each of: {', '.join(sorted(set(found) - set(urls)))}.")
+    urls = {}
+    for service in WITH_LEDGERS:
+        own = f"{service.upper()}_POSTGRES_URL"
+        if not (url := known.get(own) or default or known.get("ONSALE_POSTGRES_URL")):
+            raise WrongLedger(f"Where is the ledger of {service}? Set ONSALE_POSTGRES_URL, or {own} for its own.")
+        urls[service] = url.replace("postgresql+asyncpg://", "postgresql://", 1)
     return urls

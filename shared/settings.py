@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from shared.key_stages import RotatingKeys
 from shared.key_watch import from_file, rings_of
+from shared.ledger_settings import LedgerSettings
 from shared.secret_files import WithFiles
 from shared.tokens import Keyring
 from shared.user_settings import UserSettings
@@ -35,7 +36,7 @@ def _keyring(value: Any) -> Any:
 Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
-class ServiceSettings(UserSettings):
+class ServiceSettings(LedgerSettings, UserSettings):
     """Common to all five services."""
 
     model_config = SettingsConfigDict(frozen=True, arbitrary_types_allowed=True, extra="ignore")
@@ -51,10 +52,6 @@ class ServiceSettings(UserSettings):
         "auto", description="How frames of events are shown: plain, or also sharded; auto: sharded on a cluster."
     )
     redis_url: str = Field("redis://127.0.0.1:6379/0", description="Redis 6.2 or newer, or Valkey.")
-    postgres_url: str = Field(
-        "postgresql+asyncpg://postgres@127.0.0.1:5432/onsale", description="PostgreSQL 15 or newer, asyncpg driver."
-    )
-    postgres_pool_max: int = Field(10, ge=1, le=200, description="Connections to PostgreSQL at most.")
     queue_url: str = Field("http://127.0.0.1:8102", description="Internal listener of the queue.")
     inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
     orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")

@@ -16,11 +16,11 @@ from onsale import event_files
 from onsale.asking import DATA_DIR, DataDir, out
 from onsale.backup.copying import PLAIN_WORDS
 from onsale.backup.folder import BadBackup, keep_days, keep_newest
-from onsale.backup.ledgers import ORDER, running_ledgers
+from onsale.backup.ledgers import all_named, running_ledgers
 from onsale.backup.manifest import Manifest
 from onsale.backup.restoring import bring_back, readable, require_room
 from onsale.backup.taking import take_backup, take_snapshot
-from onsale.engines import start_engines, with_driver
+from onsale.engines import start_engines
 from onsale.key_file import ADMIN_KEY_FILE, KEY_FILE
 from shared.secret_files import FOLDER_VARIABLE, postgres_urls, with_files
 
@@ -107,17 +107,14 @@ async def _restore(manifest: Manifest, folder: Path, part: Path, *, quiet: bool)
         shutil.copyfile(folder / kept.file, place)
         place.chmod(0o600)
     redis_url = with_files(os.environ).get("ONSALE_REDIS_URL")
-    if urls := postgres_urls(os.environ):
-        await require_room(urls, redis_url)
-        await bring_back(manifest, folder, urls, say=say)
-        return
-    engines = await start_engines(part)
+    engines = None if all_named(os.environ) else await start_engines(part)
     try:
-        urls = dict.fromkeys(ORDER, with_driver(engines.engines.postgres_url))
+        urls = postgres_urls(os.environ, engines.engines.postgres_url if engines else None)
         await require_room(urls, redis_url)
         await bring_back(manifest, folder, urls, say=say)
     finally:
-        await engines.stop()
+        if engines:
+            await engines.stop()
 
 
 @contextmanager

@@ -15,8 +15,10 @@ from typing import Any
 import asyncpg
 
 from onsale.backup.folder import BadBackup
-from onsale.engines import InUse, read_engines_file, start_engines, with_driver
+from onsale.engines import InUse, read_engines_file, start_engines
+from shared.isolation import WrongLedger
 from shared.secret_files import postgres_urls
+from shared.servers import Servers
 
 ORDER = ("orders", "inventory", "queue")
 CONNECT_S = 10
@@ -46,20 +48,29 @@ async def running_ledgers(data_dir: Path, environ: Mapping[str, str]) -> AsyncIt
     """Each service's plain address: as the settings say, else of the suite that runs on the data directory, else of its
     PostgreSQL, started for as long as this lasts.
     """
-    if urls := postgres_urls(environ):
-        yield urls
+    if all_named(environ):
+        yield postgres_urls(environ)
         return
     if not (data_dir / "engines" / "postgres" / "data").exists():
         raise BadBackup(f"Nothing has run in {data_dir} yet, and ONSALE_POSTGRES_URL is not set.")
     try:
         engines = await start_engines(data_dir, environ=environ)
     except InUse:
-        yield dict.fromkeys(ORDER, with_driver(read_engines_file(data_dir).postgres_url))
+        yield postgres_urls(environ, read_engines_file(data_dir).postgres_url)
         return
     try:
-        yield dict.fromkeys(ORDER, with_driver(engines.engines.postgres_url))
+        yield postgres_urls(environ, engines.engines.postgres_url)
     finally:
         await engines.stop()
+
+
+def all_named(environ: Mapping[str, str]) -> bool:
+    """Whether settings say where every ledger is, so that none is ours to start."""
+    try:
+        postgres_urls(environ)
+    except WrongLedger:
+        return False
+    return True
 
 
 @asynccontextmanager
@@ -88,7 +99,7 @@ async def _one_moment(url: str, services: Sequence[str]) -> AsyncIterator[Still]
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Any]:
     """A connection of our own that may take its time."""
-    connection = await asyncpg.connect(url, timeout=CONNECT_S, server_settings={"application_name": OURS})
+    connection = await Servers(url, connect_timeout_s=CONNECT_S).connect(name=OURS)
     try:
         await connection.execute(
             f"SET lock_timeout = '{LOCK_WAIT_S}s'; SET statement_timeout = 0; SET timezone = 'UTC';"

@@ -14,7 +14,6 @@ from onsale.backup.folder import BadBackup
 from onsale.backup.ledgers import HAS_SCHEMA, ORDER, connected
 from onsale.backup.manifest import KeptSchema, Manifest
 from onsale.backup.taking import Say
-from onsale.engines import with_driver
 from shared import migrate
 from shared.redis import ENGINE_AWAY, connect
 from shared.schema_version import revisions
@@ -67,7 +66,7 @@ async def _require_empty(redis_url: str) -> None:
 async def bring_back(manifest: Manifest, folder: Path, urls: Mapping[str, str], *, say: Say) -> None:
     """Loads every ledger; each database's in one transaction."""
     for schema in manifest.schemas:
-        await migrate.upgrade(with_driver(urls[schema.service], "asyncpg"), schema.service, schema.revision)
+        await migrate.upgrade(urls[schema.service], schema.service, schema.revision)
     by_url: dict[str, list[KeptSchema]] = {}
     for schema in manifest.schemas:
         by_url.setdefault(urls[schema.service], []).append(schema)
@@ -76,7 +75,7 @@ async def bring_back(manifest: Manifest, folder: Path, urls: Mapping[str, str], 
             for schema in schemas:
                 await _load(connection, schema, folder, say)
     for schema in manifest.schemas:
-        await migrate.upgrade(with_driver(urls[schema.service], "asyncpg"), schema.service)
+        await migrate.upgrade(urls[schema.service], schema.service)
 
 
 async def _load(connection: Any, schema: KeptSchema, folder: Path, say: Say) -> None:

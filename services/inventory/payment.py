@@ -19,6 +19,7 @@ from services.inventory.layout import Catalogue
 from services.inventory.metrics import DRIFT
 from services.inventory.record import Record, read
 from shared.contracts.inventory import PaymentStep, StepDone
+from shared.ledger_faults import outlive_deadlocks
 from shared.logs import data
 from shared.postgres import statement
 from shared.redis import ENGINE_AWAY
@@ -112,14 +113,20 @@ class Payments:
         self, steps: Sequence[PaymentStep], decide: Callable[[_Turn], Awaitable[list[str]]], *, how: How = "order"
     ) -> list[StepDone]:
         ids = sorted({step.reservation_id for step in steps})
+        turn, words = await outlive_deadlocks(lambda: self._decided(ids, decide, how))
+        await self._follow(turn)
+        return [_done(turn, step, word) for step, word in zip(steps, words, strict=True)]
+
+    async def _decided(
+        self, ids: list[str], decide: Callable[[_Turn], Awaitable[list[str]]], how: How
+    ) -> tuple[_Turn, list[str]]:
         async with self._engine.begin() as connection:
             await connection.execute(LOCK, {"ids": ids})
             now_ms = (await connection.execute(NOW)).scalar_one() + self._gate.clock_offset_ms
             turn = _Turn(connection, await read(connection, ids), now_ms, how)
             words = await decide(turn)
             await _write(turn)
-        await self._follow(turn)
-        return [_done(turn, step, word) for step, word in zip(steps, words, strict=True)]
+        return turn, words
 
     async def _usage(self, turn: _Turn, steps: Sequence[PaymentStep]) -> dict[Customer, tuple[Counter[str], set[str]]]:
         """Per customer: tickets and open orders, and which reservations they are; their rows stay locked."""

@@ -33,6 +33,7 @@ from services.queue.tables import outbox, outbox_lease
 from shared import http, postgres, redis
 from shared.contracts.inventory import InventoryClient
 from shared.http import Neighbour
+from shared.isolation import refuse_wrong_ledger
 from shared.lifecycle import Loops
 from shared.outbox import Relay
 from shared.schema_version import SchemaCheck
@@ -70,13 +71,12 @@ def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: QueueSettings = app.state.settings
-    engine = app.state.ledger = postgres.connect(
-        settings.postgres_url, pool_max=settings.postgres_pool_max, name="queue"
-    )
+    engine = app.state.ledger = postgres.connect(settings, name="queue")
     client = app.state.redis = redis.connect(settings.redis_url)
     app.state.schema = SchemaCheck(engine, "queue")
     try:
         await app.state.schema.refuse_older()
+        await refuse_wrong_ledger(engine)
         async with http.client() as pool:
             neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))

@@ -25,7 +25,7 @@ def test_a_look_says_what_is_to_be_done_and_does_nothing(
         assert f"orders: is to go to {revisions('orders')[-1]} (at nothing)" in looked.stdout
     run_apart(sql(engines, "drop database unmigrated with (force)"))
     monkeypatch.delenv("ONSALE_POSTGRES_URL")
-    assert "Which database?" in onsale("migrate").stderr
+    assert "Where is the ledger of queue?" in onsale("migrate").stderr
 
 
 def test_settings_that_do_not_fit_are_one_line_without_their_values(monkeypatch: pytest.MonkeyPatch) -> None:

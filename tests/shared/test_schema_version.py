@@ -55,7 +55,7 @@ async def test_a_service_works_on_tables_of_a_version_to_come(
 async def test_a_ledger_that_was_away_at_the_start_is_asked_by_readiness(
     monkeypatch: pytest.MonkeyPatch, postgres: AsyncEngine, postgres_url: str, redis_url: str
 ) -> None:
-    app = app_of("queue", monkeypatch, f"{postgres_url}_of_nobody", redis_url)
+    app = app_of("queue", monkeypatch, "postgresql+asyncpg://nobody@127.0.0.1:1/nowhere", redis_url)
     async with app.router.lifespan_context(app):
         monkeypatch.setattr(app.state.schema, "_engine", postgres)
         await downgrade(postgres_url, "queue", revisions("queue")[-2])

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
+from shared.isolation import WrongLedger
 from shared.secret_files import BadSecrets, postgres_urls
 from shared.settings import Keys, ServiceSettings, development_keys
 
@@ -68,6 +69,6 @@ def test_commands_find_ledgers_where_services_do(tmp_path: Path) -> None:
     found = {"queue": "postgresql://all", "inventory": "postgresql://all", "orders": "postgresql://orders"}
     assert postgres_urls(environ) == found
     del environ["ONSALE_POSTGRES_URL"]
-    with pytest.raises(BadSecrets, match="inventory, queue"):
+    with pytest.raises(WrongLedger, match="Where is the ledger of queue"):
         postgres_urls(environ)
-    assert postgres_urls({}) == {}
+    assert postgres_urls(environ, "postgresql://one")["queue"] == "postgresql://one"
