@@ -30,6 +30,7 @@ async def onsale(*words: str) -> str:
 
 
 @pytest.mark.drill
+@pytest.mark.timeout(300)
 async def test_all_is_lost_but_a_backup(suite: RunningSuite, recovery: Callable[..., None], tmp_path: Path) -> None:
     """An order page, a ticket, a place in the line and a hold, all from before, are good after."""
     event_id = await suite.open_event(room=ROOM)

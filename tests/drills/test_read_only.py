@@ -35,6 +35,7 @@ def sealed(engines: Engines, migrated: str) -> Iterator[Fleet]:
 
 
 @pytest.mark.drill
+@pytest.mark.timeout(300)
 async def test_a_ticket_is_sold_and_printed_where_nothing_can_be_written(sealed: Fleet) -> None:
     event_id = await sealed.open_event()
     async with sealed.browser() as browser:
