@@ -44,7 +44,9 @@ async def test_all_is_lost_but_a_backup(suite: RunningSuite, recovery: Callable[
         fans = [Fan(browser, event_id) for _ in range(WAITING)]
         for fan in fans:
             await fan.join()
-    await onsale("backup", str(tmp_path / "kept"), "--data-dir", str(suite.data_dir))
+        await onsale("backup", str(tmp_path / "kept"), "--data-dir", str(suite.data_dir))
+        lost = Fan(browser, event_id)
+        await lost.join()
     [kept] = await asyncio.to_thread(lambda: list((tmp_path / "kept").iterdir()))
 
     with tempfile.TemporaryDirectory(prefix="onsale-restored-", dir=fast_place()) as folder:
@@ -55,7 +57,7 @@ async def test_all_is_lost_but_a_backup(suite: RunningSuite, recovery: Callable[
         try:
             await asyncio.to_thread(lambda: new.start().wait_until_ready())
             async with new.browser() as browser:
-                for fan in (buyer, holder, *fans):
+                for fan in (buyer, holder, lost, *fans):
                     fan.browser = browser
                 assert (await holder.buy(held))["status"] == "confirmed", "a hold of before is paid after"
                 recovery(
@@ -63,7 +65,7 @@ async def test_all_is_lost_but_a_backup(suite: RunningSuite, recovery: Callable[
                 )
                 print(said, f"loaded after {loaded_s - lost_s:.1f} s")  # noqa: T201
                 await _is_as_before(browser, buyer, order, code, tmp_path)
-                await _goes_on(browser, fans)
+                await _goes_on(browser, fans, lost)
             await wait_until(lambda: _clean(new, event_id), timeout_s=20, interval_s=0.3)
         finally:
             assert new.stop() == 0, new.said()
@@ -77,12 +79,14 @@ async def _is_as_before(browser: Any, buyer: Fan, order: dict[str, Any], code: s
     assert "good" in await onsale("tickets", "verify", code, "--keys", str(keys))
 
 
-async def _goes_on(browser: Any, waiting: list[Fan]) -> None:
+async def _goes_on(browser: Any, waiting: list[Fan], lost: Fan) -> None:
     numbers = [(await fan.status())["join_seq"] for fan in waiting]
     assert numbers == [fan.join_seq for fan in waiting], "a place is a place"
     late = Fan(browser, waiting[0].event_id)
     await late.join()
-    assert late.join_seq == max(numbers) + 1
+    assert late.join_seq == lost.join_seq == max(numbers) + 1, "whoever joined after the backup is not in it"
+    again = await browser.post(f"{lost.path}/queue", headers=bearer(lost.token))
+    assert (again.status_code, again.json()["join_seq"]) == (201, late.join_seq + 1), "and joins anew"
     await waiting[0].wait_for_the_call()
     await waiting[0].claim()
     bought = await waiting[0].buy(await waiting[0].hold(ga=[{"section_id": "GA1", "quantity": 1}]))
