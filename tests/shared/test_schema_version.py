@@ -1,6 +1,8 @@
 """A service works on a schema that is newer than itself, and refuses an older one in one clear line."""
 
+import ast
 import importlib
+import re
 from typing import Any
 
 import httpx
@@ -66,3 +68,15 @@ async def test_a_ledger_that_was_away_at_the_start_is_asked_by_readiness(
 def test_migrations_are_one_line(service: str) -> None:
     heads = ScriptDirectory(str(migrations_folder(service))).get_heads()
     assert heads == [revisions(service)[-1]]
+
+
+@pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
+def test_a_release_takes_nothing_away_that_the_one_before_uses(service: str) -> None:
+    """What nobody uses any more goes with the release after, by a migration that says so in its name."""
+    for path in sorted((migrations_folder(service) / "versions").glob("*.py")):
+        for function in (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)):
+            if function.name != "downgrade" and not path.stem.endswith("_contract"):
+                taken = re.search(
+                    r"drop_column|drop_table|rename_table|alter_column|DROP (TABLE|COLUMN)", ast.unparse(function)
+                )
+                assert taken is None, f"{path.name}: {function.name}: {taken}"
