@@ -93,9 +93,8 @@ def restore(
         _run(_restore(manifest, folder, part, quiet=quiet))
     rows = sum(table.rows for schema in manifest.schemas for table in schema.tables)
     as_of = max(schema.as_of for schema in manifest.schemas)
-    out.print(
-        f"{rows:,} rows as of {as_of:%Y-%m-%d %H:%M:%S}Z are back; keys and files are in {data_dir}", soft_wrap=True
-    )
+    files = f"{len(manifest.files)} files of keys, secrets and events"
+    out.print(f"{rows:,} rows as of {as_of:%Y-%m-%d %H:%M:%S}Z are back; {files} are in {data_dir}", soft_wrap=True)
 
 
 async def _restore(manifest: Manifest, folder: Path, part: Path, *, quiet: bool) -> None:
