@@ -1,5 +1,6 @@
 """Manifests fit Kubernetes' own schemas, pods are hardened, and nothing is scaled by a metric that nobody has."""
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
+from shared import telemetry
 from shared.routes import SERVICES
 from tests.deploy.manifests import BASE, DEPLOY, KUBERNETES, OVERLAYS, documents, kustomization, pods
 
@@ -92,8 +94,9 @@ def test_every_service_is_probed_kept_scaled_and_spread() -> None:
 
 
 def test_autoscalers_look_at_metrics_that_exist() -> None:
+    assert telemetry.REQUESTS
     for service in SERVICES:
-        __import__(f"services.{service}.metrics")
+        importlib.import_module(f"services.{service}.metrics")
     there = {sample.name for family in REGISTRY.collect() for sample in family.samples} | {
         f.name for f in REGISTRY.collect()
     }
