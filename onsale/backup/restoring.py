@@ -53,14 +53,14 @@ async def require_room(urls: Mapping[str, str], redis_url: str | None) -> None:
 
 async def _require_empty(redis_url: str) -> None:
     """An engine that remembers another time would be believed where it must not be."""
-    engine = connect(redis_url)
     try:
-        if await engine.dbsize():
-            raise BadBackup("The Redis in ONSALE_REDIS_URL is not empty. It is filled from the ledger: empty it first.")
-    except ENGINE_AWAY as away:
-        raise BadBackup(f"The Redis in ONSALE_REDIS_URL does not answer: {away}.") from away
-    finally:
+        engine = connect(redis_url)
+        found = await engine.dbsize()
         await engine.aclose()
+    except (*ENGINE_AWAY, ValueError) as away:
+        raise BadBackup(f"The Redis in ONSALE_REDIS_URL cannot be asked whether it is empty: {away}.") from away
+    if found:
+        raise BadBackup("The Redis in ONSALE_REDIS_URL is not empty. It is filled from the ledger: empty it first.")
 
 
 async def bring_back(manifest: Manifest, folder: Path, urls: Mapping[str, str], *, say: Say) -> None:

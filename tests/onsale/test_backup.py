@@ -136,6 +136,8 @@ async def test_it_goes_into_an_empty_database_where_nothing_runs(
     await redis.set("inventory:{e}:counts", 1)
     with pytest.raises(BadBackup, match="Redis in ONSALE_REDIS_URL is not empty"):
         await require_room(urls, redis_url)
+    with pytest.raises(BadBackup, match="cannot be asked"):
+        await require_room(urls, "redis://127.0.0.1:1/0")
     async with connected(empty) as suite:
         await suite.execute("SET application_name = 'onsale-queue'")
         with pytest.raises(BadBackup, match="A suite runs"):
