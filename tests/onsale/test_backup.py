@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from onsale.backup import folder as folders
+from onsale.backup import ledgers
 from onsale.backup.folder import BadBackup
 from onsale.backup.ledgers import standing_still, tables_of
 from onsale.backup.manifest import Manifest
@@ -64,30 +65,25 @@ async def test_what_comes_back_is_what_was_kept(ledger: str, empty: str, tmp_pat
         assert await connection.fetchval(new_id) == 3, "ids go on"
 
 
-async def test_a_backup_is_of_one_moment(ledger: str, empty: str, tmp_path: Path) -> None:
-    """Whoever buys while it is taken is wholly in it or wholly not."""
-    async with connected(ledger) as fan:
-        lines: list[str] = []
-
-        async with standing_still(dict.fromkeys(SERVICES, ledger)) as still:
-            await fan.execute(
-                "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES ('e',1,0,99,'x')"
-            )
-            seen = await still["queue"].connection.fetchval("SELECT max(join_seq) FROM queue.place")
-            with pytest.raises(BadBackup, match="migration"):
-                await _migration_meanwhile(ledger)
-        assert seen == 9
-        kept = await keep(ledger, tmp_path, lines.append)
-    assert any(line.startswith("queue.place: 10 rows") for line in lines)
-    assert next(s for s in Manifest.read(kept).schemas if s.service == "queue").revision == revisions("queue")[-1]
-
-
-async def _migration_meanwhile(ledger: str) -> None:
-    """A migration's lock cannot be had while a backup stands."""
-    async with connected(ledger) as other:
+async def test_a_backup_is_of_one_moment(ledger: str) -> None:
+    """Whoever joins while it is taken is not in it, and no migration begins meanwhile."""
+    async with connected(ledger) as fan, standing_still(dict.fromkeys(SERVICES, ledger)) as still:
+        await fan.execute("INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES ('e',1,0,99,'x')")
+        assert await still["queue"].connection.fetchval("SELECT max(join_seq) FROM queue.place") == 9
         free = "SELECT pg_try_advisory_lock(hashtext('onsale migrate ' || $1))"
-        if not await other.fetchval(free, "queue"):
-            raise BadBackup("a migration waits")
+        assert not await fan.fetchval(free, "queue")
+
+
+async def test_a_backup_does_not_begin_while_tables_change(
+    ledger: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ledgers, "LOCK_WAIT_S", 0.05)
+    async with connected(ledger) as migration:
+        await migration.execute("SELECT pg_advisory_lock(hashtext('onsale migrate queue'))")
+        with pytest.raises(BadBackup, match="A migration of queue is running"):
+            await keep(ledger, tmp_path)
+    kept = await keep(ledger, tmp_path)
+    assert {schema.revision for schema in Manifest.read(kept).schemas} == {revisions(name)[-1] for name in SERVICES}
 
 
 async def test_it_is_for_its_owner_alone(ledger: str, tmp_path: Path) -> None:
