@@ -21,6 +21,7 @@ from services.queue.settings import QueueSettings
 from shared import migrate, postgres, redis
 from shared.contracts.inventory import InventoryClient
 from shared.http import Neighbour
+from shared.ledger_settings import LedgerSettings
 from shared.settings import development_keys
 
 PER_BATCH = 1000
@@ -71,7 +72,7 @@ class Queue:
 async def queue(turn: Turn, event_id: str = EVENT.event_id, **room: float) -> AsyncIterator[Queue]:
     """An open room, filled into the engine; its bucket is empty and nobody is in the line."""
     await migrate.upgrade(turn.postgres_url, "queue")
-    engine = postgres.connect(turn.postgres_url, pool_max=32, name="bench")
+    engine = postgres.connect(LedgerSettings(postgres_url=turn.postgres_url, postgres_pool_max=32), name="bench")
     client = redis.connect(turn.redis_url, timeout_s=60)
     try:
         async with httpx.AsyncClient(trust_env=False) as pool:

@@ -9,7 +9,6 @@ import httpx
 from bench.pipes import run_calls
 from bench.reservations import EVENT
 from bench.shop import TICKETS, Show, Sold
-from onsale.engines import with_driver
 from services.inventory.apply import apply
 from services.inventory.gate import Gate
 from services.inventory.holds import Held, Reserver
@@ -24,6 +23,7 @@ from shared import postgres, redis
 from shared.contracts.event_file import GaSection
 from shared.contracts.orders import OrdersClient
 from shared.http import Neighbour
+from shared.ledger_settings import LedgerSettings
 from shared.problems import SoldOut
 from shared.settings import development_keys
 from shared.tokens import Pass
@@ -49,7 +49,7 @@ class OurStock:
     @asynccontextmanager
     async def on(cls, postgres_url: str, redis_url: str) -> AsyncIterator["OurStock"]:
         """The ledger's tables must be there."""
-        engine = postgres.connect(with_driver(postgres_url, "asyncpg"), pool_max=32, name="bench")
+        engine = postgres.connect(LedgerSettings(postgres_url=postgres_url, postgres_pool_max=32), name="bench")
         cache = redis.connect(redis_url, timeout_s=60)
         try:
             async with httpx.AsyncClient(trust_env=False) as pool:

@@ -32,18 +32,21 @@ from onsale import (
 from onsale.admin import Refused
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, err, out
 from onsale.audit import print_audit
+from onsale.backup.command import backup, restore, snapshot
 from onsale.child import EngineTrouble
+from onsale.deploy_config import deploy_config
 from onsale.hold_times import hold_times
 from onsale.lanes import codes, lanes_table
 from onsale.lottery import lottery
-from onsale.nginx import nginx_conf
+from onsale.migrations import migrate
 from onsale.plan.command import plan
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
 from shared.event_log.log import LogRefused
-from shared.isolation import WrongIsolation
+from shared.isolation import WrongLedger
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
+from shared.secret_files import BadSecrets
 
 if TYPE_CHECKING:
     from onsale.up import Suite
@@ -72,6 +75,9 @@ app.add_typer(promo.app, name="promo")
 stock.app.command("hold-times")(hold_times)
 app.command("plan")(plan)
 app.command("simulate")(simulate)
+for work in (migrate, backup, restore, snapshot):
+    app.command(work.__name__)(work)
+app.command("deploy-config")(deploy_config)
 
 
 def main() -> None:
@@ -80,7 +86,7 @@ def main() -> None:
         os.environ.setdefault("COLUMNS", "200")
     try:
         app()
-    except (EngineTrouble, Refused, LogRefused, WrongIsolation, event_files.BadEventFile) as trouble:
+    except (EngineTrouble, Refused, LogRefused, WrongLedger, BadSecrets, event_files.BadEventFile) as trouble:
         err.print(f"[red]onsale:[/] {escape(str(trouble))}", soft_wrap=True)
         sys.exit(2)
 
@@ -160,24 +166,6 @@ async def _serve(names: list[Service]) -> None:
 
     apps = serve.create(names)
     await serve.until_told(apps, serve.public_listeners(apps), serve.internal_listeners(apps))
-
-
-@app.command("migrate")
-def run_migrations(
-    postgres_url: Annotated[str, typer.Option(envvar="ONSALE_POSTGRES_URL", help="postgresql+asyncpg://…")],
-) -> None:
-    """Bring the ledger's tables to this version. Safe to repeat, and for several at once."""
-    from shared import migrate
-
-    for service in migrate.SERVICES_WITH_TABLES:
-        _run(migrate.upgrade(postgres_url, service))
-        out.print(f"{service}: up to date")
-
-
-@app.command("deploy-config", hidden=True)
-def write_deploy_config(folder: Path = Path("deploy")) -> None:
-    """Write the load balancer's configuration from the table of routes."""
-    (folder / "nginx.conf").write_text(nginx_conf())
 
 
 @events.command("apply")

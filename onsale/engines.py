@@ -22,6 +22,7 @@ __all__ = [
     "Child",
     "EngineTrouble",
     "Engines",
+    "InUse",
     "RunningEngines",
     "read_engines_file",
     "start_engines",
@@ -31,6 +32,10 @@ __all__ = [
 
 ENGINES_FILE = "engines.json"
 PASSED_ON = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+
+class InUse(EngineTrouble):
+    """A suite runs on this data directory."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ def _open_data_dir(data_dir: Path) -> tuple[Path, int]:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as problem:
         os.close(lock_fd)
-        raise EngineTrouble(f"{data_dir} is in use: another `onsale up` runs on it") from problem
+        raise InUse(f"{data_dir} is in use: another `onsale up` runs on it") from problem
     return data_dir, lock_fd
 
 

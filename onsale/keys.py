@@ -17,6 +17,7 @@ from rich.table import Table
 from onsale import key_file
 from onsale.asking import err, out
 from onsale.child import EngineTrouble
+from onsale.new_secrets import new
 from shared.key_stages import OVERLAPS, Change, Purpose
 
 RELOAD_S = 5  # services look every second
@@ -33,6 +34,7 @@ HASTE = {
     "ticket": "Scanners that have not loaded the public keys again will refuse new tickets.",
 }
 app = typer.Typer(no_args_is_help=True, help="Rotate the keys that tokens are signed with, while fans wait.")
+app.command("new")(new)
 Named = Literal["queue-token", "pass", "service", "ticket"]
 DataDir = Annotated[Path, typer.Option("--data-dir", help="The data directory of `onsale up`.")]
 PurposeName = Annotated[Named, typer.Argument(metavar="PURPOSE", help="queue-token, pass, service or ticket.")]

@@ -1,7 +1,8 @@
 """Runs services in this process: any of the five, each with its public and its internal face, in one event loop.
 
-Starting goes from the ledger's side outwards, stopping the other way: readiness turns false, streams are sent away,
-listeners close, services end, and neighbours can be asked until the last service has ended.
+Starting goes from the ledger's side outwards, stopping the other way: readiness turns false, balancers get the time to
+see it while everything still answers, streams are sent away, listeners close, and each service can be asked by its
+neighbours until it ends itself.
 """
 
 import asyncio
@@ -13,9 +14,11 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from math import ceil
 
 import uvicorn
 from fastapi import FastAPI
+from pydantic import ValidationError
 from starlette.types import ASGIApp
 
 from onsale.child import EngineTrouble
@@ -28,6 +31,7 @@ log = logging.getLogger("onsale.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier")
 ANSWERS_NEIGHBOURS = frozenset({"queue", "inventory", "orders"})
 STOP_S = 3
+LAST_ANSWER = (b"connection", b"close")
 
 
 class GuestServer(uvicorn.Server):
@@ -46,6 +50,7 @@ class Listener:
     host: str
     port: int
     shared: bool = False
+    grace_s: float = STOP_S
 
     def bind(self) -> socket.socket:
         """The listening socket; raises `EngineTrouble` when somebody else has the port."""
@@ -65,49 +70,64 @@ class Listener:
 
 
 def create(names: Sequence[Service]) -> dict[Service, FastAPI]:
-    """The services' apps, built from the environment, in the order in which they start."""
-    return {name: importlib.import_module(f"services.{name}.app").create_app() for name in START_ORDER if name in names}
+    """The services' apps, built from the environment, in the order in which they start. Raises `EngineTrouble`."""
+    return {name: _create(name) for name in START_ORDER if name in names}
 
 
-def internal_listeners(apps: Mapping[Service, FastAPI]) -> list[Listener]:
+def _create(name: Service) -> FastAPI:
+    try:
+        app: FastAPI = importlib.import_module(f"services.{name}.app").create_app()
+    except ValidationError as wrong:
+        found = [(".".join(map(str, e["loc"])), e["msg"]) for e in wrong.errors(include_input=False, include_url=False)]
+        raise EngineTrouble(f"{name}: {'; '.join(f'{at}: {why}' if at else why for at, why in found)}.") from None
+    return app
+
+
+def internal_listeners(apps: Mapping[Service, FastAPI]) -> dict[Service, Listener]:
     """What neighbours ask."""
-    return [
-        Listener(internal(app), app.state.settings.host, app.state.settings.internal_port)
-        for name, app in apps.items()
+    return {
+        name: Listener(internal(app), settings.host, settings.internal_port, grace_s=settings.shutdown_grace_s)
+        for name, app, settings in ((name, app, app.state.settings) for name, app in apps.items())
         if name in ANSWERS_NEIGHBOURS
-    ]
+    }
 
 
 def public_listeners(apps: Mapping[Service, FastAPI]) -> list[Listener]:
     """What a load balancer asks."""
     return [
-        Listener(public(app), settings.host, settings.port, shared=settings.share_port)
+        Listener(public(app), settings.host, settings.port, settings.share_port, settings.shutdown_grace_s)
         for app, settings in ((app, app.state.settings) for app in apps.values())
     ]
 
 
 @asynccontextmanager
 async def running(
-    apps: Mapping[Service, FastAPI], outside: Sequence[Listener], inside: Sequence[Listener]
+    apps: Mapping[Service, FastAPI], outside: Sequence[Listener], inside: Mapping[Service, Listener]
 ) -> AsyncIterator[None]:
     """All of it serves inside this context, and nothing is left of it afterwards."""
     async with AsyncExitStack() as stack:
-        sockets = [
-            (listener, stack.enter_context(contextlib.closing(listener.bind()))) for listener in (*inside, *outside)
-        ]
-        within = [(listener, bound) for listener, bound in sockets if listener in inside]
-        inner = await stack.enter_async_context(_servers())
-        for app in apps.values():
+        within = {name: (listener, _bound(stack, listener)) for name, listener in inside.items()}
+        without = [(listener, _bound(stack, listener)) for listener in outside]
+        servers = []
+        for name, app in apps.items():
             await stack.enter_async_context(app.router.lifespan_context(app))
-        await inner.start(within)
-        outer = await stack.enter_async_context(_servers())
-        stack.push_async_callback(_drain, apps)
-        await outer.start([pair for pair in sockets if pair not in within])
+            if name in within:
+                servers.append(inner := await stack.enter_async_context(_servers()))
+                await inner.start([within[name]])
+        servers.append(outer := await stack.enter_async_context(_servers()))
+        stack.push_async_callback(_drain, apps, servers)
+        await outer.start(without)
         await stack.enter_async_context(short_pauses())
         yield
 
 
-async def _drain(apps: Mapping[Service, FastAPI]) -> None:
+def _bound(stack: AsyncExitStack, listener: Listener) -> socket.socket:
+    return stack.enter_context(contextlib.closing(listener.bind()))
+
+
+async def _drain(apps: Mapping[Service, FastAPI], servers: "Sequence[_Servers]") -> None:
+    for each in servers:
+        each.let_go()
     await asyncio.gather(*(drain(app) for app in apps.values()))
 
 
@@ -123,12 +143,12 @@ class _Servers:
             config = uvicorn.Config(
                 listener.app,
                 http=WholeAnswers,
-                proxy_headers=False,  # nobody here asks for the fan's address; the balancer has its limits
+                proxy_headers=False,  # who asks for the fan's address reads it past trusted proxies itself
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=STOP_S,
+                timeout_graceful_shutdown=ceil(listener.grace_s),
                 timeout_keep_alive=75,
                 backlog=4096,
             )
@@ -137,6 +157,12 @@ class _Servers:
             self._tasks.append(asyncio.create_task(server.serve(sockets=[bound])))
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers nothing to wait for
             await asyncio.sleep(0.005)
+
+    def let_go(self) -> None:
+        """From now on every answer is its connection's last, so that few are left when the listeners close."""
+        for server in self._servers:
+            server.config.encoded_headers.append(LAST_ANSWER)
+            server.server_state.default_headers.append(LAST_ANSWER)
 
     async def stop(self) -> None:
         for server in self._servers:
@@ -153,7 +179,9 @@ async def _servers() -> AsyncIterator[_Servers]:
         await servers.stop()
 
 
-async def until_told(apps: Mapping[Service, FastAPI], outside: Sequence[Listener], inside: Sequence[Listener]) -> None:
+async def until_told(
+    apps: Mapping[Service, FastAPI], outside: Sequence[Listener], inside: Mapping[Service, Listener]
+) -> None:
     """Serves until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

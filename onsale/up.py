@@ -29,6 +29,7 @@ from onsale.serve import Listener
 from shared import migrate
 from shared.contracts.event_file import EventFile
 from shared.routes import SERVICES, Service
+from shared.secret_files import postgres_urls
 from shared.service import public
 
 WATCH_S = 0.25
@@ -88,8 +89,8 @@ async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
         engines = await start_engines(suite.data_dir, environ=suite.environ)
         stack.push_async_callback(engines.stop)
         suite.say("Migrating …")
-        for service in migrate.SERVICES_WITH_TABLES:
-            await migrate.upgrade(engines.engines.postgres_url, service)
+        for service, ledger in postgres_urls(suite.environ, engines.engines.postgres_url).items():
+            await migrate.upgrade(ledger, service)
         secrets = key_file.service_secrets(suite.data_dir)
         sandbox_url = await _sandbox(suite, stack, secrets)
         write_engines_file(suite.data_dir, engines.engines, sandbox_url, url=suite.url)
@@ -97,7 +98,7 @@ async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
         suite.say("Starting the services …")
         services = await _services(suite, stack, environment)
         front = Listener(Front(services, lambda: _not_ready(suite, services)), suite.host, suite.port)
-        await stack.enter_async_context(serve.running({}, [front], []))
+        await stack.enter_async_context(serve.running({}, [front], {}))
         suite.say("Applying event files …")
         await _apply(suite)
         suite.applied = True

@@ -9,31 +9,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from shared.ledger_faults import DEADLOCK, is_busy, is_gone, sqlstate_of
 from shared.problems import Unavailable
-
-_AWAY = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.InterfaceError,
-    OSError,
-)
-
-
-def is_away(failed: Exception) -> bool:
-    """Whether the ledger could not be asked; an argument that the driver could not encode is the asker's fault."""
-    return isinstance(failed, _AWAY) and not isinstance(failed, ValueError)
 
 
 @asynccontextmanager
 async def fenced(engine: AsyncEngine, opening: str) -> AsyncIterator[Any]:
     """The driver's connection inside a transaction that `opening` began (`BEGIN; SELECT …lock`).
 
-    Raises `Unavailable` if the ledger is away; then nobody knows what was written.
+    Raises `Unavailable` if the ledger is away, and then nobody knows what was written, or if somebody was in the way
+    for too long, and then nothing was. The loser of a deadlock hears of it, for it may begin again at once.
     """
     async with engine.connect() as connection:
         driver = await driver_of(connection)
@@ -42,11 +29,13 @@ async def fenced(engine: AsyncEngine, opening: str) -> AsyncIterator[Any]:
             yield driver
             await driver.execute("COMMIT")
         except Exception as failed:
-            if not is_away(failed):
-                await driver.execute("ROLLBACK")
-                raise
-            await connection.invalidate()
-            raise Unavailable("The ledger does not answer.") from failed
+            if is_gone(failed):
+                await connection.invalidate(failed)
+                raise Unavailable("The ledger does not answer.") from failed
+            await driver.execute("ROLLBACK")
+            if is_busy(failed) and sqlstate_of(failed) != DEADLOCK:
+                raise Unavailable("The ledger is busy.") from failed
+            raise
         except BaseException:
             await connection.invalidate()  # cut off: nobody knows what state it is in; the server rolls back
             raise

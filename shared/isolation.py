@@ -4,6 +4,7 @@ Under REPEATABLE READ a statement that waited for a lock goes on with a snapshot
 gate, a customer's limit and the count of what is left would all be read as they were.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,8 +13,20 @@ if TYPE_CHECKING:
 NEEDED = "read committed"
 
 
-class WrongIsolation(Exception):
-    """Transactions on this ledger would not see what was committed before their locks; nothing was started."""
+class WrongLedger(Exception):
+    """The ledger is set up so that Onsale could not keep its promises; nothing was started."""
+
+
+class WrongIsolation(WrongLedger):
+    """Transactions on this ledger would not see what was committed before their locks."""
+
+
+async def refuse_wrong_ledger(engine: "AsyncEngine") -> None:
+    """At start. A ledger that is away cannot be asked yet; readiness goes on asking. Raises `WrongLedger`."""
+    from shared.postgres import LEDGER_AWAY  # an operator's command knows the words above and loads no driver
+
+    with suppress(*LEDGER_AWAY):
+        await require_read_committed(engine)
 
 
 async def require_read_committed(engine: "AsyncEngine") -> None:

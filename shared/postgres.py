@@ -1,14 +1,24 @@
-"""Connections to PostgreSQL: one engine a service, READ COMMITTED, every wait bounded."""
+"""Connections to PostgreSQL: one engine a service, READ COMMITTED, every wait bounded.
+
+When a server goes, all connections to it go together, so that one statement finds out and not one of each connection.
+"""
 
 import importlib.resources
+import time
 from typing import Any
 
-from sqlalchemy import MetaData, TextClause, text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy import Engine, MetaData, TextClause, event, text
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from shared.ledger_faults import is_gone
+from shared.ledger_settings import LedgerSettings
+from shared.servers import Connection, Servers
+
 LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
+DRIVER = "postgresql+asyncpg://"
 
 __all__ = ["LEDGER_AWAY", "AsyncConnection", "AsyncEngine", "DBAPIError", "connect", "metadata", "statement"]
 
@@ -27,26 +37,62 @@ def metadata(schema: str) -> MetaData:
     )
 
 
-def connect(
-    url: str, *, pool_max: int, name: str, statement_timeout_ms: int = 10_000, lock_timeout_ms: int = 4_000
-) -> AsyncEngine:
-    """An engine whose connections give up on locks and statements in time and name themselves to the server."""
-    settings: dict[str, Any] = {
-        "application_name": f"onsale-{name}",
-        "statement_timeout": str(statement_timeout_ms),
-        "lock_timeout": str(lock_timeout_ms),
-        "idle_in_transaction_session_timeout": "30000",
+def connect(settings: LedgerSettings, *, name: str) -> AsyncEngine:
+    """An engine whose connections give up on locks and statements in time and name themselves to the server.
+
+    Whatever a gone server raises is an `OperationalError`.
+    """
+    servers = Servers(settings.postgres_url, connect_timeout_s=settings.postgres_connect_timeout_s)
+    session = {
+        "statement_timeout": str(settings.postgres_statement_timeout_ms),
+        "lock_timeout": str(settings.postgres_lock_timeout_ms),
+        "idle_in_transaction_session_timeout": str(settings.postgres_idle_transaction_timeout_ms),
         "default_transaction_isolation": "read committed",
         "jit": "off",
     }
-    return create_async_engine(
-        url,
-        pool_size=pool_max,
+
+    async def open_one() -> Connection:
+        waits_s = settings.postgres_answer_timeout_s
+        return await servers.connect(name=f"onsale-{name}", session=session, answer_timeout_s=waits_s)
+
+    engine = create_async_engine(
+        DRIVER,
+        async_creator=open_one,
+        pool_size=settings.postgres_pool_max,
         max_overflow=0,
-        pool_timeout=5,
+        pool_timeout=settings.postgres_pool_wait_s,
         pool_pre_ping=False,
-        connect_args={"server_settings": settings, "timeout": 5},
     )
+    _go_together(engine.sync_engine)
+    return engine
+
+
+def _go_together(engine: Engine) -> None:
+    """Throws away every connection as old as one that was found dead; nobody is asked whether it lives."""
+    dead_before_s = 0.0
+
+    @event.listens_for(engine, "connect")
+    def opened(_: Any, record: Any) -> None:
+        record.info["since_s"] = time.monotonic()
+
+    @event.listens_for(engine, "invalidate")
+    def found_dead(_: Any, __: Any, failed: BaseException | None) -> None:
+        nonlocal dead_before_s
+        if failed is not None and is_gone(failed):
+            dead_before_s = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def handed_out(connection: Any, record: Any, _: Any) -> None:
+        if connection.driver_connection.is_closed() or record.info["since_s"] < dead_before_s:
+            raise InvalidatePoolError
+
+    @event.listens_for(engine, "handle_error")
+    def judge(context: ExceptionContext) -> BaseException | None:
+        failed = context.original_exception
+        if not isinstance(failed, Exception) or isinstance(failed, PoolTimeout) or not is_gone(failed):
+            return None
+        context.is_disconnect = True
+        return OperationalError(context.statement, None, failed)
 
 
 def statement(package: str, verb: str) -> TextClause:

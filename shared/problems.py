@@ -95,6 +95,20 @@ class Overloaded(Problem):
     retry_after_default_s = 1
 
 
+class NoAnswer(Problem):
+    """No answer came. What you asked for may have happened all the same: ask again, with the same Idempotency-Key."""
+
+    status = 503
+    retry_after_default_s = 1
+
+
+class TooManyRequests(Problem):
+    """You ask more often than anybody needs to. Nothing was changed; wait a moment."""
+
+    status = 429
+    retry_after_default_s = 1
+
+
 class NotFound(Problem):
     """There is nothing at this address."""
 

@@ -6,12 +6,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from redis.exceptions import ConnectionError as RedisAway
 from redis.exceptions import TimeoutError as RedisLate
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolLate
 from starlette.exceptions import HTTPException
 from starlette.types import Send
 
 from shared import problems
+from shared.ledger_faults import is_busy
 from shared.logs import data
 from shared.problems import Problem
 
@@ -38,6 +39,11 @@ def answer_with_problems(app: FastAPI) -> None:
         log.error("engine.away", extra=data(error=type(raised).__name__, path=request.url.path))
         return _response(request, problems.Unavailable())
 
+    async def busy(request: Request, raised: Exception) -> Response:
+        if not is_busy(raised):
+            raise raised
+        return await away(request, raised)
+
     async def unexpected(request: Request, raised: Exception) -> Response:
         return _response(request, problems.InternalFault())
 
@@ -46,6 +52,7 @@ def answer_with_problems(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]
     for engine_error in (RedisAway, RedisLate, OperationalError, InterfaceError, PoolLate):
         app.add_exception_handler(engine_error, away)
+    app.add_exception_handler(DBAPIError, busy)
     app.add_exception_handler(Exception, unexpected)
 
 

@@ -1,6 +1,6 @@
 """Which service answers which public path: one table for the development port and for the load balancers.
 
-The first row that matches wins. `deploy/nginx.conf` is generated from it.
+The first row that matches wins. `deploy/nginx.conf` and `deploy/haproxy.cfg` are generated from it.
 """
 
 import re
@@ -16,22 +16,29 @@ REFERENCE = r"[A-Za-z0-9]{8,40}"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path (a regular expression, matched whole) and its service; a stream is never buffered or timed out."""
+    """A path (a regular expression, matched whole) and its service; a stream is never buffered or timed out.
+
+    A balancer that lost an answer asks another process again if the method is one that HTTP calls idempotent, or if the
+    call carries an Idempotency-Key; where `repeatable`, whatever the call is.
+    """
 
     path: str
     service: Service
     stream: bool = False
     private: bool = False
+    repeatable: bool = False
 
 
 ROUTES: tuple[Route, ...] = (
     Route(rf"/events/{EVENT_ID}/sections/updates", "notifier", stream=True),
     Route(rf"/orders/{REFERENCE}/updates", "notifier", stream=True),
+    Route(rf"/events/{EVENT_ID}/queue/pass", "gateway", repeatable=True),
     Route(rf"/events/{EVENT_ID}/queue(/.*)?", "gateway"),
     Route(r"/events(/.*)?", "inventory"),
+    Route(r"/orders/quote", "orders", repeatable=True),
     Route(r"/orders(/.*)?", "orders"),
     Route(r"/payments/.*", "orders"),
-    Route(r"/webhooks/.*", "orders"),
+    Route(r"/webhooks/.*", "orders", repeatable=True),
     Route(r"/reminders(/.*)?", "orders"),
     Route(r"/admin/queue/.*", "queue", private=True),
     Route(r"/admin/inventory/.*", "inventory", private=True),

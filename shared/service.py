@@ -79,8 +79,11 @@ def create_service(
 
 
 async def drain(app: FastAPI) -> None:
-    """The process is going away: balancers see it by `/readyz`, long streams are told to reconnect elsewhere."""
+    """The process is going away: balancers see it by `/readyz`, and once they have had the time to look, long streams
+    are told to reconnect, which is elsewhere by then.
+    """
     app.state.draining = True
+    await asyncio.sleep(app.state.settings.drain_delay_s)
     await asyncio.gather(*(end() for end in app.state.on_drain))
 
 

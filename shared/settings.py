@@ -1,6 +1,7 @@
 """The settings every service has; each service adds its own fields in its `settings.py`.
 
 Read once, when the service is built, from `<SERVICE>_<FIELD>` and, failing that, from `ONSALE_<FIELD>`; frozen after.
+Each may be a file instead (`shared/secret_files.py`).
 Defaults work on a laptop; in production a development secret stops the boot with one clear line.
 """
 
@@ -10,16 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from shared.key_stages import RotatingKeys
 from shared.key_watch import from_file, rings_of
+from shared.ledger_settings import LedgerSettings
+from shared.secret_files import WithFiles
 from shared.tokens import Keyring
 from shared.user_settings import UserSettings
 
@@ -39,7 +36,7 @@ def _keyring(value: Any) -> Any:
 Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
-class ServiceSettings(UserSettings):
+class ServiceSettings(LedgerSettings, UserSettings):
     """Common to all five services."""
 
     model_config = SettingsConfigDict(frozen=True, arbitrary_types_allowed=True, extra="ignore")
@@ -65,10 +62,6 @@ class ServiceSettings(UserSettings):
     event_log_replicas: int = Field(
         0, ge=0, le=5, description="Copies NATS keeps of the event log; 0: three on three servers or more, else one."
     )
-    postgres_url: str = Field(
-        "postgresql+asyncpg://postgres@127.0.0.1:5432/onsale", description="PostgreSQL 15 or newer, asyncpg driver."
-    )
-    postgres_pool_max: int = Field(10, ge=1, le=200, description="Connections to PostgreSQL at most.")
     queue_url: str = Field("http://127.0.0.1:8102", description="Internal listener of the queue.")
     inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
     orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
@@ -83,6 +76,9 @@ class ServiceSettings(UserSettings):
     body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
     internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
     log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
+    drain_delay_s: float = Field(
+        0.0, ge=0, le=300, description="How long a process that ends is not ready and still answers: balancers see it."
+    )
     shutdown_grace_s: float = Field(5.0, ge=0, le=300, description="How long requests in flight may take to finish.")
     clock_offset_ms: int = Field(0, description="Moves the engines' clock as scripts see it; 0 outside tests.")
 
@@ -95,7 +91,7 @@ class ServiceSettings(UserSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, EnvSettingsSource(settings_cls, env_prefix="ONSALE_"), file_secret_settings
+        return init_settings, WithFiles(settings_cls), WithFiles(settings_cls, "ONSALE_")
 
     @model_validator(mode="after")
     def _take_keys_of_the_file(self) -> Self:

@@ -13,8 +13,8 @@ from starlette.types import Scope
 
 from services.gateway.client_address import client_address
 from services.gateway.metrics import REFUSED
-from services.gateway.problems import TooManyRequests
 from services.gateway.settings import Settings
+from shared.problems import TooManyRequests
 
 ROUNDING_S = 1e-6
 

@@ -44,10 +44,3 @@ class ProofOfWorkNeeded(Problem):
     """This line asks a browser to work a moment before it joins: solve the challenge and join again."""
 
     status = 428
-
-
-class TooManyRequests(Problem):
-    """You ask more often than anybody needs to. Nothing was changed; wait a moment."""
-
-    status = 429
-    retry_after_default_s = 1

@@ -1,7 +1,7 @@
 """Inventory as a service: opens the connections, starts the loops, answers."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
@@ -30,10 +30,11 @@ from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.event_log.opening import open_log
 from shared.http import Neighbour
-from shared.isolation import require_read_committed
+from shared.isolation import refuse_wrong_ledger, require_read_committed
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
+from shared.schema_version import SchemaCheck
 from shared.service import Checks, create_service
 from shared.showing import Showing
 from shared.tokens import PassReader, QueueTokens
@@ -59,10 +60,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    engine = postgres.connect(settings.postgres_url, pool_max=settings.postgres_pool_max, name="inventory")
+    engine = postgres.connect(settings, name="inventory")
     cache = redis.connect(settings.redis_url)
+    app.state.schema = SchemaCheck(engine, "inventory")
     try:
-        await _refuse_wrong_isolation(engine)
+        await app.state.schema.refuse_older()
+        await refuse_wrong_ledger(engine)
         async with http.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
@@ -79,12 +82,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         await cache.aclose()
         await engine.dispose()
-
-
-async def _refuse_wrong_isolation(engine: postgres.AsyncEngine) -> None:
-    """A ledger that is away cannot be asked yet; readiness goes on asking."""
-    with suppress(*postgres.LEDGER_AWAY):
-        await require_read_committed(engine)
 
 
 def _admissions(settings: Settings, queue: QueueClient, users: Users) -> Admissions:
@@ -142,4 +139,5 @@ def _checks(app: FastAPI) -> Checks:
     async def gate() -> None:
         await room.gate.redis.ping()
 
-    return {"postgres": ledger, "redis": gate, "catalogue": room.catalogue.check}
+    checks: Checks = {"postgres": ledger, "redis": gate, "catalogue": room.catalogue.check}
+    return {**checks, "schema": app.state.schema.require}

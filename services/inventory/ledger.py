@@ -14,7 +14,8 @@ import asyncpg
 from services.inventory.basket import Basket
 from services.inventory.facts import Fact, event
 from services.inventory.layout import Arm
-from shared.fence import fenced, is_away
+from shared.fence import fenced
+from shared.ledger_faults import is_busy, is_gone, outlive_deadlocks
 from shared.postgres import AsyncEngine, raw_statement
 
 No = Literal["exists", "refused", "stale"]
@@ -62,9 +63,9 @@ async def write(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[
         if len(takes) == 1 or short.outcome == "stale":
             return [short.outcome] * len(takes)
     except BROKEN as broken:
-        if len(takes) == 1:
+        if len(takes) == 1 and not is_busy(broken):
             return [broken]
-    return await _replay(engine, event_id, epoch, takes)
+    return await outlive_deadlocks(lambda: _replay(engine, event_id, epoch, takes))
 
 
 async def _replay(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[Take]) -> list[Outcome]:
@@ -84,7 +85,7 @@ async def _alone(driver: Any, event_id: str, epoch: int, member: Take) -> Outcom
     except Short as short:
         outcome = short.outcome
     except BROKEN as broken:
-        if is_away(broken):
+        if is_gone(broken) or is_busy(broken):
             raise
         outcome = broken
     await driver.execute("RELEASE SAVEPOINT member" if outcome == "written" else "ROLLBACK TO SAVEPOINT member")

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -19,6 +20,7 @@ from services.inventory.layout import Catalogue
 from services.inventory.metrics import DRIFT
 from services.inventory.record import Record, read
 from shared.contracts.inventory import PaymentStep, StepDone
+from shared.ledger_faults import outlive_deadlocks
 from shared.logs import data
 from shared.postgres import statement
 from shared.redis import ENGINE_AWAY
@@ -58,6 +60,9 @@ class _Turn:
             if record.status in statuses and reservation_id not in self.retaken:
                 found.setdefault(record.event_id, []).append(reservation_id)
         return dict(sorted(found.items()))
+
+
+Decide = Callable[[_Turn], Awaitable[list[str]]]
 
 
 class Payments:
@@ -108,22 +113,23 @@ class Payments:
         return await self._run(steps, decide)
 
     async def _run(
-        self,
-        steps: Sequence[PaymentStep],
-        decide: Callable[[_Turn], Awaitable[list[str]]],
-        *,
-        how: How = "order",
-        lock: TextClause = LOCK,
+        self, steps: Sequence[PaymentStep], decide: Decide, *, how: How = "order", lock: TextClause = LOCK
     ) -> list[StepDone]:
         ids = [step.reservation_id for step in steps]
-        asked = {"ids": ids, "customer_keys": [step.customer_key for step in steps]}
-        async with self._engine.begin() as connection:
-            now_ms = (await connection.execute(lock, asked)).one().now_ms + self._gate.clock_offset_ms
-            turn = _Turn(connection, await read(connection, ids), now_ms, how)
-            words = await decide(turn)
-            await _write(turn)
+        asked: dict[str, list[Any]] = {"ids": ids, "customer_keys": [step.customer_key for step in steps]}
+        turn, words = await outlive_deadlocks(lambda: self._decided(lock, asked, decide, how))
         await self._follow(turn)
         return [_done(turn, step, word) for step, word in zip(steps, words, strict=True)]
+
+    async def _decided(
+        self, lock: TextClause, asked: dict[str, list[Any]], decide: Decide, how: How
+    ) -> tuple[_Turn, list[str]]:
+        async with self._engine.begin() as connection:
+            now_ms = (await connection.execute(lock, asked)).one().now_ms + self._gate.clock_offset_ms
+            turn = _Turn(connection, await read(connection, asked["ids"]), now_ms, how)
+            words = await decide(turn)
+            await _write(turn)
+        return turn, words
 
     async def _usage(self, turn: _Turn, steps: Sequence[PaymentStep]) -> dict[Customer, tuple[Counter[str], set[str]]]:
         """Per customer, locked before: tickets and open orders, and which reservations they are."""
@@ -288,9 +294,7 @@ def _bought(record: Record) -> Fact:
 
 def _done(turn: _Turn, step: PaymentStep, word: str) -> StepDone:
     record = turn.records.get(step.reservation_id)
-    now = record and {
-        "order_reference": record.order_reference,
-        "status": record.status,
-        "reserved_until_ms": record.reserved_until_ms,
-    }
-    return StepDone.model_validate({"word": word, **(now or {})})
+    told = (
+        {name: getattr(record, name) for name in ("order_reference", "status", "reserved_until_ms")} if record else {}
+    )
+    return StepDone.model_validate({"word": word, **told})

@@ -60,16 +60,17 @@ from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.event_log.opening import open_log
 from shared.http import Neighbour
+from shared.isolation import refuse_wrong_ledger
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
+from shared.schema_version import SchemaCheck
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
 from shared.user_jwt import signed_in
 from shared.wrong_codes import WrongCodes
 
 MAIL_TURN_S = 1.0
-LOCK_TIMEOUT_MS = 2000  # a request with the same key waits no longer for the first
 
 
 def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_failpoint) -> FastAPI:
@@ -81,6 +82,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             app.state.room = room = await _open(stack, settings, failpoint)
+            app.state.schema = SchemaCheck(room.engine, "orders")
+            await app.state.schema.refuse_older()
             event_log = await stack.enter_async_context(open_log(settings, room.redis))
             relay = Relay(room.engine, event_log, outbox, outbox_lease)
             repeater = Repeater(room.book.engine, room.redis)
@@ -120,10 +123,9 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
 
 
 async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint) -> Room:
-    engine = postgres.connect(
-        settings.postgres_url, pool_max=settings.postgres_pool_max, name="orders", lock_timeout_ms=LOCK_TIMEOUT_MS
-    )
+    engine = postgres.connect(settings, name="orders")
     stack.push_async_callback(engine.dispose)
+    await refuse_wrong_ledger(engine)
     cache = redis.connect(settings.redis_url)
     stack.push_async_callback(cache.aclose)
     neighbours = await stack.enter_async_context(http.client())
@@ -132,7 +134,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     book = await stack.enter_async_context(Book(engine, cache))
     providers = await _providers(stack, settings)
     cashier = Cashier(book=book, stock=stock, providers=providers, settings=settings, failpoint=failpoint)
-    jobs = Jobs(settings.postgres_url, accept_s=settings.job_accept_s)
+    jobs = Jobs(settings, accept_s=settings.job_accept_s)
     workers = Workers(book.engine, cashier, settings)
     inline = Inline(book.engine, workers, settings)
     placing = Placing(engine, jobs, inline, capture=settings.captures_at_once)
@@ -194,4 +196,4 @@ def _checks(app: FastAPI) -> Checks:
         async with room.engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    return {"postgres": ledger, "redis": room.redis.ping}
+    return {"postgres": ledger, "redis": room.redis.ping, "schema": app.state.schema.require}

@@ -17,10 +17,11 @@ from pgqueuer.core.qm import QueueManager
 from pgqueuer.domain.models import Job
 from pgqueuer.domain.settings import DBSettings
 from pgqueuer.queries import Queries
-from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orders.metrics import WAKE_UPS
+from shared.ledger_settings import LedgerSettings
+from shared.servers import Servers
 
 SETTLE = "settle"
 LISTENER = "onsale-orders-jobs"
@@ -59,9 +60,9 @@ def _queries(connection: asyncpg.Connection) -> Queries:
 class Jobs:
     """Accepts jobs in a caller's transaction, and wakes this process when one arrives."""
 
-    def __init__(self, postgres_url: str, *, accept_s: float) -> None:
-        self._url = make_url(postgres_url).set(drivername="postgresql").render_as_string(hide_password=False)
-        self._accept_s = accept_s
+    def __init__(self, ledger: LedgerSettings, *, accept_s: float) -> None:
+        self._servers = Servers(ledger.postgres_url, connect_timeout_s=ledger.postgres_connect_timeout_s)
+        self._answer_timeout_s, self._accept_s = ledger.postgres_answer_timeout_s, accept_s
 
     async def wake_up(self, connection: AsyncConnection, reference: str) -> None:
         """Asks for a worker once this transaction has committed. Raises `JobNotAccepted`.
@@ -75,11 +76,13 @@ class Jobs:
             async with asyncio.timeout(self._accept_s):
                 await _queries(raw).enqueue(SETTLE, reference.encode())
         except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as refused:
+            if raw.is_closed():
+                await connection.invalidate()  # nothing is left to roll back on
             raise JobNotAccepted from refused
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Calls `wake` for every job until cancelled; on a connection of its own, because it listens."""
-        connection = await asyncpg.connect(self._url, timeout=5, server_settings={"application_name": LISTENER})
+        connection = await self._servers.connect(name=LISTENER, answer_timeout_s=self._answer_timeout_s)
         try:
             manager = QueueManager(_queries(connection), _names.channel)
 

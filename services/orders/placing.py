@@ -22,6 +22,7 @@ from services.orders.tables import order
 from shared.contracts.events import Event
 from shared.contracts.inventory import Reservation
 from shared.group_commit import GroupCommit
+from shared.ledger_faults import outlive_deadlocks
 from shared.postgres import LEDGER_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
 
 _PLACE = statement(__package__, "place")
@@ -106,7 +107,7 @@ class Placing:
 
     async def _heard(self, batch: Sequence[Placed]) -> list[Outcome]:
         try:
-            await self._write(batch, self._jobs)
+            await outlive_deadlocks(lambda: self._write(batch, self._jobs))
         except JobNotAccepted:
             return await self._unheard(batch)
         return [Outcome("placed", new.lease) for new in batch]

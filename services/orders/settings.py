@@ -54,6 +54,9 @@ class Settings(ServiceSettings):
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="name:role:secret[,…]")
     secure_cookies: bool = Field(False, description="Cookies travel by https only.")
 
+    postgres_lock_timeout_ms: int = Field(
+        2_000, ge=100, le=60_000, description="A request with the same key waits so long for the first one's row."
+    )
     payment_providers: ProviderNames = Field(("sandbox",), min_length=1, description="Who may charge: name[,name…]")
     capture: Literal["before_confirm", "after_confirm"] = Field(
         "before_confirm", description="after_confirm authorises, and charges once the tickets are the fan's."

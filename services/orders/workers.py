@@ -9,9 +9,10 @@ from services.orders.changes import Lease
 from services.orders.settings import Settings
 from services.orders.webhooks import apply_hints
 from shared.logs import data
-from shared.postgres import AsyncEngine
+from shared.postgres import LEDGER_AWAY, AsyncEngine
 
 log = logging.getLogger("onsale.orders")
+AWAY_S = 0.5
 
 
 class Workers:
@@ -76,7 +77,14 @@ class Workers:
             await ledger.renew(self._engine, list(self._running.values()), lease_s=self._settings.lease_s)
 
     async def _settle(self, lease: Lease) -> None:
-        try:
-            await self._cashier.settle(lease)
-        except Exception:
-            log.exception("order.settle_failed", extra=data(reference=lease.reference))
+        """While the ledger is away the lease stays ours: whoever waits for this order should not wait for its end."""
+        clock = asyncio.get_running_loop().time
+        give_up_at_s = clock() + lease.seconds
+        while True:
+            try:
+                return await self._cashier.settle(lease)
+            except Exception as failed:
+                if not isinstance(failed, LEDGER_AWAY) or clock() > give_up_at_s:
+                    log.exception("order.settle_failed", extra=data(reference=lease.reference))
+                    return None
+            await asyncio.sleep(AWAY_S)

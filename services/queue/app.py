@@ -35,8 +35,10 @@ from shared.contracts.inventory import InventoryClient
 from shared.event_log.log import EventLog
 from shared.event_log.opening import open_log
 from shared.http import Neighbour
+from shared.isolation import refuse_wrong_ledger
 from shared.lifecycle import Loops
 from shared.outbox import Relay
+from shared.schema_version import SchemaCheck
 from shared.service import create_service
 from shared.showing import Showing
 
@@ -65,17 +67,18 @@ def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
         async with app.state.ledger.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    return {"redis": app.state.redis.ping, "postgres": ledger}
+    return {"redis": app.state.redis.ping, "postgres": ledger, "schema": app.state.schema.require}
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: QueueSettings = app.state.settings
-    engine = app.state.ledger = postgres.connect(
-        settings.postgres_url, pool_max=settings.postgres_pool_max, name="queue"
-    )
+    engine = app.state.ledger = postgres.connect(settings, name="queue")
     client = app.state.redis = redis.connect(settings.redis_url)
+    app.state.schema = SchemaCheck(engine, "queue")
     try:
+        await app.state.schema.refuse_older()
+        await refuse_wrong_ledger(engine)
         async with http.client() as pool:
             neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))

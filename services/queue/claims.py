@@ -29,7 +29,7 @@ from shared.contracts.queue import (
 )
 from shared.order_tokens import checkout_key
 from shared.postgres import AsyncEngine
-from shared.problems import BadCredential, StaleEpoch, Unavailable
+from shared.problems import StaleEpoch, Unavailable
 from shared.redis import ENGINE_AWAY
 from shared.tokens import Keyring, Pass, sign_pass
 
@@ -105,16 +105,17 @@ class Claims:
     # -- claiming ------------------------------------------------------------------------------------------------------
 
     async def claim(self, question: PlacesQuestion) -> list[Claimed]:
-        """A pass for each place that is called, or the state that says why not."""
+        """A pass for each place that is called, or the state that says why not.
+
+        A place that the ledger does not know, or has under another holder, was lost with a ledger older than its token:
+        it has expired, and its fan joins again. Whoever asks in the same batch has nothing to do with it.
+        """
         room = await self._room(question)
         await self.floors.raised(room)
         stands = await self._stands(room, question.places)
-        for place in question.places:
-            stand = stands.get(_seat(place))
-            if stand is None or stand.holder != place.holder:
-                raise BadCredential("This place belongs to somebody else.")
+        mine = [place for place in question.places if _is_whose(stands, place)]
         fixed = {seat: (s.jti, s.expires_at_ms) for seat, s in stands.items() if s.state == "claimed" and s.how is None}
-        asking = [p for p in question.places if _seat(p) not in fixed and not _how(stands, p)]
+        asking = [p for p in mine if _seat(p) not in fixed and not _how(stands, p)]
         if self._is_closed(room):
             asking = []  # who has a pass keeps it, nobody gets another
         words, new = await self._decide(room, asking)
@@ -172,6 +173,8 @@ class Claims:
         fixed: dict[Seat, tuple[str | None, int | None]], words: dict[Seat, str],
     ) -> Claimed:  # fmt: skip
         seat = _seat(place)
+        if not _is_whose(stands, place):
+            return Claimed(word="expired")
         name, expires_at_ms = fixed.get(seat, (None, None))
         if name is None or expires_at_ms is None:
             how = _how(stands, place)

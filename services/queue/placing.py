@@ -12,6 +12,7 @@ from services.queue.ledger import Of, joined
 from services.queue.room import Room
 from services.queue.work import Work
 from shared.fence import driver_of, fenced
+from shared.ledger_faults import outlive_deadlocks
 from shared.postgres import AsyncEngine, raw_statement
 from shared.problems import StaleEpoch
 
@@ -35,6 +36,13 @@ async def place(
 
     Raises `Unavailable` if nobody can say.
     """
+    return await outlive_deadlocks(lambda: _place(engine, room, lane, first, joins, fill=fill, hashes=hashes))
+
+
+async def _place(
+    engine: AsyncEngine, room: Room, lane: int, first: int, joins: Sequence[tuple[str, str | None]], *, fill: int,
+    hashes: Mapping[str, bytes],
+) -> Placed:  # fmt: skip
     async with fenced(engine, OPEN.format(fence=room.fence)) as driver:
         coded, refused = await _judged(driver, room, hashes, [holder for holder, _ in joins])
         admitted = [join for join in joins if join[0] not in refused]

@@ -53,6 +53,10 @@ class Program:
             self._process.send_signal(number)
         self._process.wait(timeout=20)
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def said(self) -> str:
         return self._log_path.read_text()[-2000:]
 

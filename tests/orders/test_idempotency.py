@@ -4,7 +4,7 @@ import asyncio
 
 from sqlalchemy import func, select, text
 
-from services.orders import app, checkout
+from services.orders import checkout
 from services.orders.callers import principal
 from services.orders.references import key_hash
 from services.orders.tables import idempotency, order, payment_attempt
@@ -83,10 +83,9 @@ async def test_a_first_request_that_takes_too_long_tells_the_second_to_come_back
     assert (await first).status_code == 202
 
 
-async def test_across_processes_the_second_waits_on_the_first_ones_row(rooms, monkeypatch):
+async def test_across_processes_the_second_waits_on_the_first_ones_row(rooms):
     """The first is a transaction elsewhere that has the key but is not through; the second gives up after a while."""
-    monkeypatch.setattr(app, "LOCK_TIMEOUT_MS", 200)
-    shop = await rooms.open()
+    shop = await rooms.open(postgres_lock_timeout_ms=200)
     body = shop.body(shop.holds.hold())
     scope = f"POST /orders {principal(EVENT, 'fan')}"
     elsewhere = {"scope": scope, "key_hash": key_hash("a-key"), "fingerprint": b"", "reference": "AAAA"}
@@ -122,10 +121,9 @@ async def test_a_refusal_uses_up_no_key(shop):
     assert (await shop.post(shop.body(reservation, total_minor=7000))).status_code == 202
 
 
-async def test_a_key_is_one_thing_on_one_route(rooms, monkeypatch):
+async def test_a_key_is_one_thing_on_one_route(rooms):
     """And on the second route as on the first: replayed, refused with another body, told to come back."""
-    monkeypatch.setattr(app, "LOCK_TIMEOUT_MS", 200)
-    shop = await rooms.open()
+    shop = await rooms.open(postgres_lock_timeout_ms=200)
     reference = await shop.order(method="decline", key="k")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     head = {"authorization": f"Bearer {pass_of()}", "idempotency-key": "k"}

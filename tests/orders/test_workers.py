@@ -10,6 +10,7 @@ from services.orders.changes import Change, Rest, write
 from services.orders.jobs import LISTENER, JobNotAccepted, Jobs
 from services.orders.tables import order
 from services.orders.workers import Workers
+from shared.ledger_settings import LedgerSettings
 from tests.support.wait import wait_until
 
 
@@ -106,7 +107,7 @@ async def test_without_the_job_engine_the_request_settles_its_order_itself(rooms
 
 async def test_a_job_goes_when_its_transaction_goes(postgres, postgres_url):
     """Enqueued on the driver's own connection, inside SQLAlchemy's transaction."""
-    jobs = Jobs(postgres_url, accept_s=1.0)
+    jobs = Jobs(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         await connection.execute(text("SELECT 1"))
         await jobs.wake_up(connection, "A1")
@@ -116,14 +117,14 @@ async def test_a_job_goes_when_its_transaction_goes(postgres, postgres_url):
 
 
 async def test_a_job_outside_a_transaction_is_not_taken(postgres, postgres_url):
-    jobs = Jobs(postgres_url, accept_s=1.0)
+    jobs = Jobs(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         with pytest.raises(AssertionError, match="survive its rollback"):
             await jobs.wake_up(connection, "A1")
 
 
 async def test_a_job_engine_that_is_gone_says_so(postgres, postgres_url):
-    jobs = Jobs(postgres_url, accept_s=1.0)
+    jobs = Jobs(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO away"))
         with pytest.raises(JobNotAccepted):
@@ -140,7 +141,7 @@ async def test_a_job_that_fails_is_tried_again_and_then_kept(postgres, postgres_
         tried.append(1)
         raise RuntimeError("nobody at home")
 
-    engine = Jobs(postgres_url, accept_s=1.0)
+    engine = Jobs(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
     listening = asyncio.create_task(engine.listen(broken))
     async with postgres.begin() as connection:
         await connection.execute(text("SELECT 1"))

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from shared import postgres
+from shared.ledger_settings import LedgerSettings
 from shared.load import KEPT_MAX, LoadMeter
 from tests.support.wait import wait_until
 
@@ -53,7 +54,7 @@ def test_a_crowd_is_kept_as_a_sample() -> None:
 
 
 async def test_a_pool_without_a_free_connection_is_told(postgres_url: str) -> None:
-    engine = postgres.connect(postgres_url, pool_max=1, name="test")
+    engine = postgres.connect(LedgerSettings(postgres_url=postgres_url, postgres_pool_max=1), name="test")
     meter = LoadMeter("orders")
     async with engine.connect():
         meter._pool_full_s(engine)

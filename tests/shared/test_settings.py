@@ -1,9 +1,13 @@
 """Settings: read once, frozen, and unfit for production with a laptop's secrets."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
+from shared.isolation import WrongLedger
+from shared.secret_files import BadSecrets, postgres_urls
 from shared.settings import Keys, ServiceSettings, development_keys
 
 
@@ -31,3 +35,40 @@ def test_production_refuses_development_secrets_in_one_line(monkeypatch) -> None
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1  # type: ignore[misc]
+
+
+def test_a_file_stands_for_a_variable_and_the_variable_wins(monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "ONSALE_REDIS_URL").write_text("redis://file\n")
+    (tmp_path / "queue_postgres_url").write_text("postgresql+asyncpg://file")
+    (tmp_path / "onsale_queue_token_keys").write_text("k9:" + "A" * 43)
+    (tmp_path / "onsale_log_requests").write_text("false")
+    (tmp_path / "..data").mkdir()
+    monkeypatch.setenv("ONSALE_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("ONSALE_LOG_REQUESTS", "true")
+    settings = Settings()
+    assert (settings.redis_url, settings.postgres_url) == ("redis://file", "postgresql+asyncpg://file")
+    assert (settings.queue_token_keys.kid, settings.log_requests) == ("k9", True)
+
+
+def test_a_folder_of_secrets_that_cannot_be_read_is_one_line_without_them(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ONSALE_SECRETS_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(BadSecrets, match="No such file or directory"):
+        Settings()
+    (tmp_path / "onsale_service_keys").write_bytes(b"k1:\xff")
+    monkeypatch.setenv("ONSALE_SECRETS_DIR", str(tmp_path))
+    with pytest.raises(BadSecrets, match=r"^ONSALE_SECRETS_DIR=\S+: a file is not UTF-8 text\.$"):
+        Settings()
+    (tmp_path / "onsale_service_keys").write_bytes(b"k1:" + b"A" * 70_000)
+    with pytest.raises(BadSecrets, match="larger than 64 KiB"):
+        Settings()
+
+
+def test_commands_find_ledgers_where_services_do(tmp_path: Path) -> None:
+    (tmp_path / "orders_postgres_url").write_text("postgresql+asyncpg://orders")
+    environ = {"ONSALE_SECRETS_DIR": str(tmp_path), "ONSALE_POSTGRES_URL": "postgresql+asyncpg://all"}
+    found = {"queue": "postgresql://all", "inventory": "postgresql://all", "orders": "postgresql://orders"}
+    assert postgres_urls(environ) == found
+    del environ["ONSALE_POSTGRES_URL"]
+    with pytest.raises(WrongLedger, match="Where is the ledger of queue"):
+        postgres_urls(environ)
+    assert postgres_urls(environ, "postgresql://one")["queue"] == "postgresql://one"

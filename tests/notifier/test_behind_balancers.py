@@ -1,6 +1,5 @@
-"""Streams through a real nginx, as deploy/nginx.conf has it: held in any way, they arrive at once, end and resume."""
+"""Streams through both balancers, as they are generated: held in any way, they arrive at once, end and resume."""
 
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -8,16 +7,13 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 
-from onsale.loopback import free_port
-from onsale.nginx import nginx_conf
 from services.notifier.stream import WAYS
-from shared.routes import SERVICES
-from tests.journeys.test_nginx import needs_nginx, private
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line
+from tests.support.balancers import Kind, balancing, in_front_of, parameters
 from tests.support.wait import wait_until
 
 PATH = f"/events/{EVENT}/sections/updates"
-pytestmark = [needs_nginx, pytest.mark.parametrize("transport", WAYS)]
+pytestmark = [pytest.mark.parametrize("kind", parameters()), pytest.mark.parametrize("transport", WAYS)]
 
 
 @pytest.fixture
@@ -26,13 +22,9 @@ async def notifier(start: Start, transport: str) -> Notifier:
 
 
 @pytest.fixture
-def balanced(notifier: Notifier, tmp_path: Path) -> Iterator[str]:
-    port = free_port()
-    conf = nginx_conf(dict.fromkeys(SERVICES, f"127.0.0.1:{notifier.port}"), listen=f"127.0.0.1:{port}")
-    process = subprocess.Popen(private(tmp_path, conf.replace("worker_processes auto", "worker_processes 1")))
-    yield f"http://127.0.0.1:{port}"
-    process.terminate()
-    process.wait(timeout=10)
+def balanced(notifier: Notifier, kind: Kind, tmp_path: Path) -> Iterator[str]:
+    with balancing(kind, in_front_of(notifier.port), tmp_path) as url:
+        yield url
 
 
 @pytest.fixture

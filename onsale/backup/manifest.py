@@ -1,0 +1,104 @@
+"""What a backup says of itself: versions, times, revisions, and a hash of every file. Checked before it is used."""
+
+import hashlib
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from onsale.backup.folder import BadBackup, private_file
+
+MANIFEST = "manifest.json"
+MANIFEST_MAX_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
+FileName = Annotated[str, Field(pattern=r"^[a-z]+/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Kept(_Part):
+    """One file of the backup."""
+
+    file: FileName
+    bytes: int = Field(ge=0)
+    sha256: Sha256
+
+
+class KeptTable(Kept):
+    """One table's rows; tables stand in an order in which each follows those it refers to."""
+
+    table: Name
+    columns: list[Name] = Field(min_length=1, max_length=1600)
+    rows: int = Field(ge=0)
+
+
+class KeptSequence(_Part):
+    """Where a sequence stood."""
+
+    name: Name
+    last_value: int
+    is_called: bool
+
+
+class KeptSchema(_Part):
+    """One service's ledger, as of one moment."""
+
+    service: Literal["queue", "inventory", "orders"]
+    revision: str
+    postgres: str
+    as_of: datetime
+    tables: list[KeptTable] = Field(max_length=500)
+    sequences: list[KeptSequence] = Field(max_length=500)
+
+
+class Manifest(_Part):
+    """The whole of a backup."""
+
+    format: Literal[1] = 1
+    onsale: str
+    began_at: datetime
+    ended_at: datetime
+    schemas: list[KeptSchema] = Field(min_length=1, max_length=10)
+    files: list[Kept] = Field([], max_length=1000)
+
+    def write(self, folder: Path) -> None:
+        with private_file(folder / MANIFEST) as file:
+            file.write(self.model_dump_json(indent=2).encode() + b"\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """Raises `BadBackup` for a folder that is no whole backup."""
+        path = folder / MANIFEST
+        try:
+            if path.stat().st_size > MANIFEST_MAX_BYTES:
+                raise BadBackup(f"{path}: larger than {MANIFEST_MAX_BYTES // 1024 // 1024} MiB.")
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as missing:
+            raise BadBackup(f"{folder} is no backup: {MANIFEST}: {missing.strerror}.") from missing
+        except ValidationError as broken:
+            first = broken.errors(include_input=False, include_url=False)[0]
+            raise BadBackup(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
+
+    def require_whole(self, folder: Path) -> None:
+        """Every file is there and is what was written. Raises `BadBackup`."""
+        for kept in (*self.files, *(table for schema in self.schemas for table in schema.tables)):
+            try:
+                found = sha256_of(folder / kept.file)
+            except OSError as missing:
+                raise BadBackup(f"{folder / kept.file}: {missing.strerror}.") from missing
+            if found != kept.sha256:
+                raise BadBackup(f"{folder / kept.file} is not what was written: its SHA-256 differs.")
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file of any size."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(CHUNK_BYTES):
+            digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,55 @@
+"""Ledgers to keep: one with rows that are easily lost, empty ones to restore into, and all rows of one to compare."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from onsale.engines import Engines, with_driver
+from tests.support.engines import database_numbers, in_database, sql
+
+SERVICES = ("orders", "inventory", "queue")
+ROWS = """
+INSERT INTO orders.hook (hook_id, url, secret, kinds) VALUES ('h1', 'https://example.org', 's', '{order.confirmed}');
+INSERT INTO orders."order" (reference, event_id, status) VALUES ('T1', NULL, 'tombstone');
+INSERT INTO orders.money_entry
+    (reference, kind, amount_minor, currency, provider, provider_ref, charge_ref, occurred_at)
+    VALUES ('T1', 'charge', 100, 'EUR', 'sandbox', E'a\\\\b\\tc', 'ch', now());
+INSERT INTO orders.outbox (event_id, body, published_at) VALUES
+    ('e', '{"id": "1", "type": "order.confirmed", "occurred_at_ms": 1, "after": {"reference": "T1"}}', now()),
+    ('e', '{"id": "0", "type": "order.created"}', now() - interval '2 hours');
+INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
+    SELECT 'e', 1, 0, n, 'h' || n FROM generate_series(1, 9) n;
+INSERT INTO inventory.seat (event_id, section_id, position, row, number) VALUES ('e', 'A', 0, 'Ä', 1);
+"""
+TABLES = """
+    SELECT n.nspname || '.' || quote_ident(c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = ANY($1) AND c.relkind = 'r' ORDER BY 1"""
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(with_driver(url))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def empty_database(engines: Engines) -> AsyncIterator[str]:
+    """The plain address of one without tables."""
+    name = f"empty_{next(database_numbers)}"
+    await sql(engines, f"create database {name}")
+    yield with_driver(in_database(engines, name))
+    await sql(engines, f"drop database {name} with (force)")
+
+
+async def everything(url: str) -> dict[str, list[str]]:
+    """Every row of every table, but when an event was told to the log."""
+    async with connected(url) as ledger:
+        told = {}
+        for (table,) in await ledger.fetch(TABLES, list(SERVICES)):
+            rows = await ledger.fetch(f"SELECT (to_jsonb(t) - 'published_at')::text FROM {table} t ORDER BY 1")
+            told[table] = [row[0] for row in rows]
+    return told
