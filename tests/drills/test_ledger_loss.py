@@ -49,7 +49,9 @@ async def sale(*, synchronous: bool) -> AsyncIterator[tuple[Fleet, Pair]]:
             pair.end()
 
 
-async def test_with_a_synchronous_standby_nothing_acknowledged_is_lost(recovery: Callable[..., None]) -> None:
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_with_a_synchronous_standby_nothing_acknowledged_is_lost(how: str, recovery: Callable[..., None]) -> None:
+    """A frozen server is worse than a dead one: every statement under way waits for its limit."""
     async with sale(synchronous=True) as (fleet, pair):
         event_id = await fleet.open_event(room=ROOM, sections=FLOOR)
         bought_s: list[float] = []
@@ -70,7 +72,7 @@ async def test_with_a_synchronous_standby_nothing_acknowledged_is_lost(recovery:
             fans = [PatientFan(browser, event_id) for _ in range(FANS)]
             journeys = [asyncio.create_task(journey(fan)) for fan in fans]
             await wait_until(lambda: len(bought_s) >= BEFORE, timeout_s=60)
-            pair.primary.lose()
+            (pair.primary.lose if how == "killed" else pair.primary.freeze)()
             lost_s = time.monotonic()
             await wait_until(lambda: time.monotonic() > lost_s + NOTICED_S)
             await pair.promote()
@@ -82,7 +84,7 @@ async def test_with_a_synchronous_standby_nothing_acknowledged_is_lost(recovery:
         sold = await pair.standby.ask("SELECT reference FROM orders.order WHERE status = 'confirmed'")
         assert {row["reference"] for row in sold} == {order["reference"] for order in orders}
         await wait_until(lambda: clean(fleet, event_id), timeout_s=30, interval_s=0.3)
-        what = f"PostgreSQL primary killed, synchronous standby promoted after {NOTICED_S:g} s"
+        what = f"PostgreSQL primary {how}, synchronous standby promoted after {NOTICED_S:g} s"
         recovery(what, again_s, promise=PROMISE)
 
 
