@@ -1,6 +1,7 @@
 """A hold is in the ledger and the answer to its commit is lost: asked again, it is the same hold, and nobody else's."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from services.inventory.settings import Settings
 from tests.inventory.conftest import Inventory, settings_of
 from tests.support.lossy_wire import LossyWire, lossy_wire
 
-WISH = {"seats": ["A-1-1"], "ga_section": "GA1", "ga_quantity": 2}
+WISH: dict[str, Any] = {"seats": ["A-1-1"], "ga_section": "GA1", "ga_quantity": 2}
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ class LossyWire:
         async def there() -> None:
             nonlocal committing, spoken_of
             while some := await reader.read(65536):
-                spoken_of = spoken_of or self.about in some
-                if self.lose_next and spoken_of and b"COMMIT" in some:
+                spoken_of = self.lose_next > 0 and (spoken_of or self.about in some)
+                if spoken_of and b"COMMIT" in some:
                     self.lose_next -= 1
                     committing = True
                 far_writer.write(some)
