@@ -10,10 +10,11 @@ from pathlib import Path
 from alembic import command, context
 from alembic.config import Config
 from sqlalchemy import Connection, MetaData, pool, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from shared.isolation import WrongLedger
+from shared.ledger_faults import is_gone
 from shared.postgres import DRIVER
 from shared.servers import Connection as DriverConnection
 from shared.servers import Servers
@@ -55,8 +56,10 @@ async def _run(postgres_url: str, service: str, work: Callable[[Config], None]) 
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_locked, _config(service), service, work)
-    except OperationalError as away:
-        raise WrongLedger(f"{service} cannot be brought up to date: {away.orig}") from away
+    except DBAPIError as failed:
+        if not is_gone(failed):
+            raise
+        raise WrongLedger(f"The ledger of {service} cannot be brought up to date. {failed.orig}") from failed
     finally:
         await engine.dispose()
 
