@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 from alembic import command, context
 from alembic.config import Config
 from sqlalchemy import Connection, MetaData, pool, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from shared.isolation import WrongLedger
+from shared.ledger_faults import is_gone
 from shared.postgres import DRIVER
 from shared.schema_version import migrations_folder, reached_by
 from shared.servers import Connection as DriverConnection
@@ -58,8 +59,10 @@ async def _opened(postgres_url: str, service: str) -> AsyncIterator[AsyncEngine]
     engine = create_async_engine(DRIVER, async_creator=open_one, poolclass=pool.NullPool)
     try:
         yield engine
-    except OperationalError as away:
-        raise WrongLedger(f"{service} cannot be brought up to date: {away.orig}") from away
+    except DBAPIError as failed:
+        if not is_gone(failed):
+            raise
+        raise WrongLedger(f"The ledger of {service} cannot be brought up to date. {failed.orig}") from failed
     finally:
         await engine.dispose()
 

@@ -89,7 +89,7 @@ def _go_together(engine: Engine) -> None:
     @event.listens_for(engine, "handle_error")
     def judge(context: ExceptionContext) -> BaseException | None:
         failed = context.original_exception
-        if not isinstance(failed, Exception) or isinstance(failed, PoolTimeout) or not is_gone(failed):
+        if not isinstance(failed, Exception) or not is_gone(failed):
             return None
         context.is_disconnect = True
         return OperationalError(context.statement, None, failed)

@@ -66,9 +66,7 @@ def plain(postgres_url: str) -> str:
     """The address as psql and the driver read it, without SQLAlchemy's name of a driver."""
     scheme, found, rest = postgres_url.partition("://")
     if not found or scheme.partition("+")[0] not in ("postgresql", "postgres"):
-        raise WrongAddress(
-            f"{scheme or 'Nothing'}… is no address of a PostgreSQL; one is postgresql://user@host:5432/database."
-        )
+        raise WrongAddress("This is no address of a PostgreSQL; one is postgresql://user@host:5432/database.")
     return f"postgresql://{rest}"
 
 

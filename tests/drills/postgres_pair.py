@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pytest
 
 from onsale.binaries import PostgresBinaries, find_postgres
 from onsale.loopback import free_port
@@ -33,7 +34,10 @@ class Postgres(Program):
 
     def __init__(self, home: Path, binaries: PostgresBinaries, **settings: str) -> None:
         self.home, self.port, self._binaries = home, free_port(), binaries
-        self.prefix = choose_run_as(home).prefix
+        run_as = choose_run_as(home)
+        if run_as.user is not None or not (binaries.directory / "pg_basebackup").exists():
+            pytest.skip("a pair of PostgreSQL servers needs pg_basebackup and, for root, user namespaces")
+        self.prefix = run_as.prefix
         self._options = [f"--{name}={value}" for name, value in (SETTINGS | settings).items()]
         super().__init__([], home.with_suffix(".log"))
 
@@ -59,12 +63,19 @@ class Postgres(Program):
 
     def lose(self) -> None:
         """As a machine is lost: every process at once, and nobody is left who could say that something was written."""
+        for pid in self.freeze():
+            os.kill(pid, signal.SIGKILL)
+        self.end(signal.SIGKILL)
+
+    def freeze(self) -> list[int]:
+        """Its connections stand and nothing is answered any more; its processes, the first one last."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        for pid in (*map(int, children), self._process.pid):
-            os.kill(pid, signal.SIGKILL)
-        self._process.wait(timeout=20)
+        pids = [*map(int, children), self._process.pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        return pids
 
     async def ask(self, question: str, *values: object, database: str = DATABASE) -> Rows:
         connection = await asyncpg.connect(

@@ -14,7 +14,7 @@ from tests.drills.crowd import PatientFan
 from tests.drills.fleet import Fleet
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.drill
+pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
 OURS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'onsale-%'"
 WAITERS = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onsale-inventory' AND wait_event_type = 'Lock'"

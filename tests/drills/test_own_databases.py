@@ -44,6 +44,7 @@ async def ledgers(engines: Engines, tmp_path: Path) -> AsyncIterator[dict[str, s
 
 
 @pytest.mark.drill
+@pytest.mark.timeout(300)
 async def test_a_sale_over_three_databases_on_two_servers(ledgers: dict[str, str], tmp_path: Path) -> None:
     migrate = [sys.executable, "-P", "-m", "onsale", "migrate"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}

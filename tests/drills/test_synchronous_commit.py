@@ -20,6 +20,7 @@ ROWS = "SELECT n FROM place"
 
 
 @pytest.mark.drill
+@pytest.mark.timeout(300)
 async def test_a_commit_that_is_given_up_is_not_seen_before_its_standby_has_it() -> None:
     """Whoever saw it would acknowledge what is lost with this primary. By the pool, by the driver, by itself."""
     with tempfile.TemporaryDirectory(prefix="onsale-pair-", dir=fast_place()) as folder:

@@ -1,11 +1,14 @@
 """Migrations make the tables the code declares, CHECKs included, which alembic's own comparison does not see."""
 
 import importlib
+import os
 
 import pytest
 from sqlalchemy import CheckConstraint, text
 
-from shared.migrate import SERVICES_WITH_TABLES, drift
+from onsale.loopback import HOST, free_port
+from shared.isolation import WrongLedger
+from shared.migrate import SERVICES_WITH_TABLES, drift, ledger_of, upgrade
 
 CHECKS = text("""
     SELECT c.conrelid::regclass::text AS name, count(*) AS checks FROM pg_constraint c
@@ -31,3 +34,21 @@ async def test_migrations_and_tables_agree(service, postgres, postgres_url) -> N
         rows = await connection.execute(CHECKS, {"schema": service})
         made = {row.name.replace('"', ""): row.checks for row in rows}
     assert {name: checks for name, checks in declared.items() if checks} == made
+
+
+async def test_a_ledger_that_is_away_is_told_in_one_line() -> None:
+    nowhere = f"postgresql://u@{HOST}:{free_port()},{HOST}:{free_port()}/db"
+    with pytest.raises(WrongLedger, match="No server of the ledger takes writes"):
+        await upgrade(nowhere, "queue")
+
+
+@pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
+def test_a_service_is_migrated_where_its_settings_say_it_lives(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = importlib.import_module(f"services.{service}.settings")
+    settings = room.QueueSettings if service == "queue" else room.Settings
+    monkeypatch.setenv("ONSALE_POSTGRES_URL", "postgresql://shared")
+    assert settings().postgres_url == ledger_of(service, "postgresql://shared", os.environ) == "postgresql://shared"
+    monkeypatch.setenv(f"{service.upper()}_POSTGRES_URL", "postgresql://own")
+    assert settings().postgres_url == ledger_of(service, "postgresql://shared", os.environ) == "postgresql://own"
+    with pytest.raises(WrongLedger, match=f"ledger of {service}.*{service.upper()}_POSTGRES_URL"):
+        ledger_of(service, None, {})

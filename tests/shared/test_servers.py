@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
@@ -11,7 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onsale.loopback import HOST, free_port
 from shared import postgres as ledger
+from shared.fence import fenced
+from shared.ledger_faults import TRIES_MAX, is_busy, is_gone, outlive_deadlocks
 from shared.ledger_settings import LedgerSettings
+from shared.problems import Unavailable
 from shared.servers import NoServer, Servers, WrongAddress, hosts, plain
 from tests.support.wait import wait_until
 
@@ -83,19 +87,30 @@ async def test_a_server_that_takes_no_writes_is_not_taken(postgres: AsyncEngine,
         await Servers(postgres_url, connect_timeout_s=1).connect(name="test")
 
 
-async def pids(engine: AsyncEngine) -> set[int]:
-    """Of three connections at once: all that the pool has."""
+async def pids(engine: AsyncEngine, first: str = "SELECT 1") -> set[int]:
+    """Of three connections at once: all that the pool has, after each has done something."""
     async with engine.connect() as one, engine.connect() as two, engine.connect() as three:
+        for connection in (one, two, three):
+            await connection.execute(text(first))
+            await connection.commit()
         return {(await connection.execute(PID)).scalar_one() for connection in (one, two, three)}
 
 
-async def test_when_a_server_turns_read_only_its_connections_go_together(engine: AsyncEngine) -> None:
-    before = await pids(engine)
-    async with engine.connect() as connection:
-        await connection.execute(text("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
-        await connection.commit()
-        with pytest.raises(OperationalError, match="read-only transaction"):
-            await connection.execute(text("CREATE TABLE public.nothing ()"))
+@pytest.mark.parametrize("by_driver", [False, True])
+async def test_when_a_server_turns_read_only_its_connections_go_together(engine: AsyncEngine, by_driver: bool) -> None:
+    """Which a standby is, too. Hot statements run on the driver itself, the others through SQLAlchemy."""
+    before, write = (
+        await pids(engine, "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"),
+        "CREATE TABLE nothing ()",
+    )
+    if by_driver:
+        with pytest.raises(Unavailable):
+            async with fenced(engine, "BEGIN") as driver:
+                await driver.execute(write)
+    else:
+        async with engine.connect() as connection:
+            with pytest.raises(OperationalError, match="read-only transaction"):
+                await connection.execute(text(write))
     assert not before & await pids(engine)
 
 
@@ -136,10 +151,8 @@ async def test_a_server_that_does_not_answer_is_given_up_but_its_statement_is_no
     await engine.dispose()
 
 
-async def test_whoever_waits_too_long_for_a_connection_or_a_row_hears_503(engine: AsyncEngine) -> None:
-    """The two faults of a busy ledger, as `shared.refusals` sees them, are told apart from a bad statement."""
-    from shared.ledger_faults import is_busy, is_gone
-
+async def test_a_ledger_that_is_busy_is_neither_gone_nor_at_fault(engine: AsyncEngine) -> None:
+    """Told apart from a statement that is wrong."""
     async with engine.begin() as connection:
         await connection.execute(text("SET LOCAL statement_timeout = 10"))
         with pytest.raises(ledger.DBAPIError) as slow:
@@ -153,3 +166,19 @@ async def test_whoever_waits_too_long_for_a_connection_or_a_row_hears_503(engine
 
 def test_the_plain_address_is_what_psql_reads() -> None:
     assert plain("postgresql+asyncpg://u@h/db") == "postgresql://u@h/db"
+
+
+async def test_the_loser_of_a_deadlock_begins_again_but_not_for_ever() -> None:
+    tries = 0
+
+    async def loses(times: int) -> int:
+        nonlocal tries
+        tries += 1
+        if tries <= times:
+            raise asyncpg.DeadlockDetectedError("deadlock detected")
+        return tries
+
+    assert await outlive_deadlocks(lambda: loses(TRIES_MAX - 1)) == TRIES_MAX
+    tries = 0
+    with pytest.raises(Unavailable):
+        await outlive_deadlocks(lambda: loses(TRIES_MAX))

@@ -1,5 +1,6 @@
 -- Fills the engine with what the ledger knows, all at once. Refused when a later filling or epoch is there already.
--- The room starts with an empty bucket, everybody taken as live, and a rate that ramps up from a fifth.
+-- The room starts with an empty bucket, everybody taken as live, and a rate that ramps up from a fifth. Numbers only
+-- rise: one that was given and that the ledger forgot (a standby that was behind) is not given again.
 -- Answers 'ok' or 'older'.
 -- KEYS[1] room hash the room
 -- KEYS[2] called zset standing calls
@@ -22,8 +23,13 @@ if tonumber(r[1] or 0) >= tonumber(ARGV[2]) or tonumber(r[2] or 0) > tonumber(AR
 local time = redis.call('TIME')
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[4], tonumber(r[3]) or 0)
 
-redis.call('DEL', unpack(KEYS))
 local fields = cjson.decode(ARGV[5])
+for i = 1, #fields, 2 do
+  if r[2] == ARGV[1] and string.find(fields[i], '^join_seq:') then
+    fields[i + 1] = string.format('%d', math.max(fields[i + 1], redis.call('HGET', room, fields[i]) or 0))
+  end
+end
+redis.call('DEL', unpack(KEYS))
 for i = 1, #fields, 2 do redis.call('HSET', room, fields[i], fields[i + 1]) end
 local window_ms = redis.call('HGET', room, 'liveness_window_ms')
 redis.call('HSET', room, 'ready', 1, 'epoch', ARGV[1], 'fill', ARGV[2], 'last_ms', now, 'version', r[4] or 0,
