@@ -8,7 +8,8 @@ from sqlalchemy import CheckConstraint, text
 
 from onsale.loopback import HOST, free_port
 from shared.isolation import WrongLedger
-from shared.migrate import SERVICES_WITH_TABLES, drift, ledger_of, upgrade
+from shared.migrate import SERVICES_WITH_TABLES, drift, upgrade
+from shared.secret_files import postgres_urls
 
 CHECKS = text("""
     SELECT c.conrelid::regclass::text AS name, count(*) AS checks FROM pg_constraint c
@@ -47,8 +48,9 @@ def test_a_service_is_migrated_where_its_settings_say_it_lives(service: str, mon
     room = importlib.import_module(f"services.{service}.settings")
     settings = room.QueueSettings if service == "queue" else room.Settings
     monkeypatch.setenv("ONSALE_POSTGRES_URL", "postgresql://shared")
-    assert settings().postgres_url == ledger_of(service, "postgresql://shared", os.environ) == "postgresql://shared"
+    assert settings().postgres_url == postgres_urls(os.environ)[service] == "postgresql://shared"
     monkeypatch.setenv(f"{service.upper()}_POSTGRES_URL", "postgresql://own")
-    assert settings().postgres_url == ledger_of(service, "postgresql://shared", os.environ) == "postgresql://own"
+    assert settings().postgres_url == postgres_urls(os.environ)[service] == "postgresql://own"
+    others = {f"{name.upper()}_POSTGRES_URL": "postgresql://own" for name in SERVICES_WITH_TABLES if name != service}
     with pytest.raises(WrongLedger, match=f"ledger of {service}.*{service.upper()}_POSTGRES_URL"):
-        ledger_of(service, None, {})
+        postgres_urls(others)
