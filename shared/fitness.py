@@ -1,0 +1,90 @@
+"""Whether an engine keeps what it was told: every process of Redis or Valkey must write to disk and never evict.
+
+Asked when a service starts, or as soon as the engine answers. What is missing is warned of, and refused in production.
+"""
+
+import logging
+from contextlib import suppress
+
+from redis.exceptions import AuthenticationError, ResponseError
+
+from shared.cluster import Cluster
+from shared.logs import data
+from shared.redis import ENGINE_AWAY, Redis, RedisError
+from shared.sentinel import replicas_of
+from shared.shards import address_of
+
+log = logging.getLogger("onsale.engine")
+VERSION_MIN = (6, 2)
+
+
+class EngineUnfit(RedisError):  # type: ignore[misc]
+    """Redis or Valkey would lose or forget what it is told, or is not what its URL says."""
+
+
+class Fitness:
+    """One client's engines, looked at once."""
+
+    def __init__(self, redis: Redis, *, production: bool) -> None:
+        self._redis, self._production, self._known = redis, production, False
+
+    async def at_start(self) -> None:
+        """Raises `EngineUnfit`. An engine that is away is looked at when readiness asks: joining goes on without it."""
+        try:
+            await self._look()
+        except AuthenticationError as refused:
+            raise EngineUnfit(f"Redis refuses us: {refused}") from refused
+        except ENGINE_AWAY as away:
+            log.warning("engine.away_at_start", extra=data(error=str(away)))
+
+    async def check(self) -> None:
+        """For readiness: raises while no engine answers, or one is unfit for production."""
+        if not self._known:
+            await self._look()
+        await self._redis.ping()
+
+    async def _look(self) -> None:
+        found = await faults(self._redis)
+        if found and self._production:
+            raise EngineUnfit(f"Redis is unfit for production: {'; '.join(found)}.")
+        for fault in found:
+            log.warning("engine.unfit", extra=data(fault=fault))
+        self._known = True
+
+
+async def faults(redis: Redis) -> list[str]:
+    """What is wrong, and where. Raises `EngineUnfit` if this is not what the URL says, `ConnectionError`."""
+    try:
+        nodes = await redis.shards.everybody() if isinstance(redis, Cluster) else [redis, *await replicas_of(redis)]
+    except ResponseError as alone:
+        raise EngineUnfit("Redis is not in a cluster; its URL begins with redis://.") from alone
+    found: list[str] = []
+    for node in nodes:
+        try:
+            wrong = await _faults(node, clustered=isinstance(redis, Cluster))
+        except ENGINE_AWAY:
+            if node is nodes[0]:
+                raise
+            continue  # a replica that is away is looked at by nobody: it must catch up before it is promoted
+        found += [f"{':'.join(map(str, address_of(node)))}: {fault}" for fault in wrong]
+    return found
+
+
+async def _faults(node: Redis, *, clustered: bool) -> list[str]:
+    told = await node.info()
+    if told.get("cluster_enabled") and not clustered:
+        raise EngineUnfit("Redis is in a cluster; its URL begins with redis+cluster://.")
+    fsync = ""
+    with suppress(ResponseError):  # some hosters keep CONFIG to themselves
+        fsync = (await node.config_get("appendfsync")).get(b"appendfsync", b"").decode()
+    version = tuple(map(int, str(told["redis_version"]).split(".")[:2]))
+    return [
+        fault
+        for fault, is_wrong in (
+            ("older than 6.2", version < VERSION_MIN),
+            ("appendonly is not yes", not told.get("aof_enabled")),
+            ("appendfsync is no", fsync == "no"),
+            ("maxmemory-policy is not noeviction", told.get("maxmemory_policy", "noeviction") != "noeviction"),
+        )
+        if is_wrong
+    ]
