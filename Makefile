@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help run test fast check format lint types imports bench deploy-config lock clean
+.PHONY: help run test drills fast check format lint types imports bench deploy-config lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ test: $(VENV)/dev.stamp ## every test, against real engines; what fails is looke
 	@$(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS) || { \
 	  echo "What failed, once more, one at a time: only what fails again is broken."; \
 	  $(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none; }
+
+drills: $(VENV)/dev.stamp ## parts killed in the middle of sales; writes docs/recovery.md
+	@$(BIN)/python -m pytest tests/drills -m journey -rA --recoveries $(ARGS)
 
 fast: $(VENV)/dev.stamp ## the tests that need no engine
 	@$(BIN)/python -m pytest -q -m "not redis and not postgres and not journey and not browser" $(ARGS)

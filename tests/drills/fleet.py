@@ -1,12 +1,14 @@
-"""The five services, each a process of its own, on engines of their own: every one of them can be killed alone."""
+"""The five services, each one process or several, on engines of their own or by address: each can be killed alone."""
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,59 +95,93 @@ def until(answers: Any, *, what: str) -> None:
 
 
 class _ByRoute(httpx.AsyncBaseTransport):
-    """The load balancer: each request to the service that the table names."""
+    """The load balancer: each request to the service that the table names, its processes in turn; what cannot be
+    connected to is passed over.
+    """
 
-    def __init__(self, ports: dict[Service, int]) -> None:
+    def __init__(self, ports: Mapping[Service, list[int]]) -> None:
         self._ports = ports
         self._pool = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=200))
+        self._turn = itertools.count()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         row = route(request.url.path)
         assert row is not None, request.url.path
-        request.url = request.url.copy_with(host=HOST, port=self._ports[row.service])
-        return await self._pool.handle_async_request(request)
+        ports, first = self._ports[row.service], next(self._turn)
+        for attempt in range(len(ports)):
+            request.url = request.url.copy_with(host=HOST, port=ports[(first + attempt) % len(ports)])
+            try:
+                return await self._pool.handle_async_request(request)
+            except httpx.ConnectError:
+                if attempt + 1 == len(ports):
+                    raise
+        raise AssertionError("a service has a process at least")
 
     async def aclose(self) -> None:
         await self._pool.aclose()
 
 
 class Fleet(RunningSuite):
-    """A suite as operators see it, whose parts can be taken away one by one."""
+    """A suite as operators see it, whose parts can be taken away one by one.
 
-    def __init__(self, data_dir: Path, postgres_url: str) -> None:
+    With `copies` every service is so many processes: "queue", "queue-2" and so on in `programs`, their public ports in
+    `ports[service]`, those for the services themselves in `internal_ports[service]`. Without `redis_url` it has a
+    Valkey of its own. `environ` wins over what is planned here.
+    """
+
+    def __init__(
+        self, data_dir: Path, postgres_url: str, *, redis_url: str | None = None, copies: int = 1,
+        environ: Mapping[str, str] = {},
+    ) -> None:  # fmt: skip
         super().__init__(data_dir)
         data_dir.mkdir()
-        self.postgres_url, self.valkey = postgres_url, Valkey(data_dir)
-        self.ports: dict[Service, int] = {service: free_port() for service in SERVICES}
-        self.programs: dict[str, Program] = {"valkey": self.valkey}
+        self.postgres_url = postgres_url
+        self.programs: dict[str, Program] = {}
+        if redis_url is None:
+            self.valkey = Valkey(data_dir)
+            self.programs["valkey"] = self.valkey
+        self.redis_url = redis_url or self.valkey.url
+        self.ports: dict[Service, list[int]] = {name: [free_port() for _ in range(copies)] for name in SERVICES}
+        self.internal_ports: dict[Service, list[int]] = {
+            name: [free_port() for _ in range(copies)] for name in SERVICES
+        }
         self.urls: dict[str, str] = {}
-        self._plan(free_port())
+        self._plan(free_port(), environ)
 
-    def _plan(self, sandbox_port: int) -> None:
+    def _plan(self, sandbox_port: int, environ: Mapping[str, str]) -> None:
         secrets = key_file.service_secrets(self.data_dir)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
         env = clean | secrets | {
-            "ONSALE_POSTGRES_URL": self.postgres_url, "ONSALE_REDIS_URL": self.valkey.url,
+            "ONSALE_POSTGRES_URL": self.postgres_url, "ONSALE_REDIS_URL": self.redis_url,
             "ONSALE_SANDBOX_URL": f"http://{HOST}:{sandbox_port}", "ONSALE_PUBLIC_URL": self.url,
             "ONSALE_ADMIN_KEYS": f"operator:admin:{key_file.admin_key(self.data_dir, {})}",
             "ONSALE_SANDBOX_WEBHOOK_SECRET": secrets["ONSALE_SANDBOX_WEBHOOK_KEYS"].partition(":")[2],
         }  # fmt: skip
-        for service, port in self.ports.items():
-            internal = free_port()
-            env |= {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal)}
-            env[f"ONSALE_{service.upper()}_URL"] = f"http://{HOST}:{internal}"
+        env |= {
+            f"ONSALE_{name.upper()}_URL": f"http://{HOST}:{ports[0]}" for name, ports in self.internal_ports.items()
+        }
+        env |= environ
         self.urls["sandbox"] = env["ONSALE_SANDBOX_URL"]
-        hook = f"http://{HOST}:{self.ports['orders']}/webhooks/sandbox"
+        hook = f"http://{HOST}:{self.ports['orders'][0]}/webhooks/sandbox"
         python = [sys.executable, "-P", "-m"]
         sandbox = [*python, "onsale.sandbox", "--port", str(sandbox_port), "--webhook-url", hook]
         self.programs["sandbox"] = Program(sandbox, self.data_dir / "sandbox.log", env=env)
         for service in SERVICES:
-            command = [*python, "onsale", "serve", service]
-            self.programs[service] = Program(command, self.data_dir / f"{service}.log", env=env)
+            for name, port, internal in zip(
+                self.copies(service), self.ports[service], self.internal_ports[service], strict=True
+            ):
+                mine = {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal)}
+                command = [*python, "onsale", "serve", service]
+                self.programs[name] = Program(command, self.data_dir / f"{name}.log", env=env | mine)
+
+    def copies(self, service: Service) -> list[str]:
+        """The names of its processes."""
+        return [service, *(f"{service}-{number}" for number in range(2, len(self.ports[service]) + 1))]
 
     def start(self) -> "Fleet":
-        self.valkey.start()
-        self.valkey.wait()
+        if "valkey" in self.programs:
+            self.valkey.start()
+            self.valkey.wait()
         for name, program in self.programs.items():
             if name != "valkey":
                 program.start()
@@ -153,21 +189,30 @@ class Fleet(RunningSuite):
 
     def wait_until_ready(self) -> "Fleet":
         for service in SERVICES:
-            self.wait_for(service)
+            for name in self.copies(service):
+                self.wait_for(name)
         return self
 
-    async def restart(self, service: Service, number: signal.Signals) -> None:
-        """Ends it so and starts it again; returns when it is ready."""
-        await asyncio.to_thread(self.programs[service].end, number)
-        self.programs[service].start()
-        await asyncio.to_thread(self.wait_for, service)
+    async def restart(self, name: str, number: signal.Signals) -> None:
+        """Ends this process so and starts it again; returns when it is ready."""
+        await asyncio.to_thread(self.programs[name].end, number)
+        self.programs[name].start()
+        await asyncio.to_thread(self.wait_for, name)
 
-    def wait_for(self, service: Service) -> None:
-        url = f"http://{HOST}:{self.ports[service]}/readyz"
+    def wait_for(self, name: str) -> None:
+        url = f"http://{HOST}:{self._port(name)}/readyz"
         try:
-            until(lambda: httpx.get(url, timeout=5, trust_env=False).status_code == 200, what=service)
+            until(lambda: httpx.get(url, timeout=5, trust_env=False).status_code == 200, what=name)
         except AssertionError as late:
-            raise AssertionError(f"{late}: {self.programs[service].said()}") from None
+            raise AssertionError(f"{late}: {self.programs[name].said()}") from None
+
+    def _port(self, name: str) -> int:
+        return next(
+            port
+            for service in SERVICES
+            for copy, port in zip(self.copies(service), self.ports[service], strict=True)
+            if copy == name
+        )
 
     def end(self) -> None:
         for program in reversed(self.programs.values()):

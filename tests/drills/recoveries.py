@@ -1,0 +1,58 @@
+"""How long the suite took to recover in each drill, kept in a file, and the table in `docs/recovery.md` made from it.
+
+Written when drills run with `--recoveries`, as `make drills` does; a drill run anew replaces its own rows only.
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+
+HERE = Path(__file__).parent
+KEPT = HERE / "recoveries.json"
+PAGE = HERE.parents[1] / "docs" / "recovery.md"
+HEAD = """\
+# Recovery times
+
+What `make drills` last measured: real processes on one machine, killed, frozen or cut off in the middle of sales. A
+drill passes only when every fan's journey ends well and the audit is clean; the time is what fans felt, from the mishap
+to the first success after it. "Lost" is what had been acknowledged and was gone. Drills: `tests/drills/`.
+
+"""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What happened, how long until it was well again, what acknowledged thing was lost, what is promised, and when it
+    was measured.
+    """
+
+    what: str
+    seconds: float
+    lost: str
+    promise: str
+    date: str
+
+    @staticmethod
+    def now(what: str, seconds: float, lost: str, promise: str) -> "Recovery":
+        return Recovery(what, round(seconds, 2), lost, promise, datetime.now(UTC).strftime("%Y-%m-%d"))
+
+
+def keep(rows: list[Recovery]) -> None:
+    """These in place of older ones of the same name."""
+    known = {row.what: row for row in kept()} | {row.what: row for row in rows}
+    ordered = sorted(known.values(), key=lambda row: row.what)
+    KEPT.write_bytes(orjson.dumps([asdict(row) for row in ordered], option=orjson.OPT_INDENT_2))
+    PAGE.write_text(HEAD + table(ordered))
+
+
+def kept() -> list[Recovery]:
+    return [Recovery(**row) for row in orjson.loads(KEPT.read_bytes())] if KEPT.exists() else []
+
+
+def table(rows: list[Recovery]) -> str:
+    head = "| What happened | Well again after | Lost | Promised: time / loss at most | Measured |\n"
+    return f"{head}|---|---|---|---|---|\n" + "".join(
+        f"| {row.what} | {row.seconds:g} s | {row.lost} | {row.promise} | {row.date} |\n" for row in rows
+    )
