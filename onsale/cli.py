@@ -38,6 +38,7 @@ from onsale.lottery import lottery
 from onsale.nginx import nginx_conf
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
+from shared.engine_url import EngineUnfit
 from shared.isolation import WrongIsolation
 from shared.logs import write_json_lines
 from shared.routes import SERVICES, Service
@@ -76,7 +77,7 @@ def main() -> None:
         os.environ.setdefault("COLUMNS", "200")
     try:
         app()
-    except (EngineTrouble, Refused, WrongIsolation, event_files.BadEventFile) as trouble:
+    except (EngineTrouble, EngineUnfit, Refused, WrongIsolation, event_files.BadEventFile) as trouble:
         err.print(f"[red]onsale:[/] {trouble}", soft_wrap=True)
         sys.exit(2)
 

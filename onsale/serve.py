@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
+from pydantic import ValidationError
 from starlette.types import ASGIApp
 
 from onsale.child import EngineTrouble
@@ -65,8 +66,16 @@ class Listener:
 
 
 def create(names: Sequence[Service]) -> dict[Service, FastAPI]:
-    """The services' apps, built from the environment, in the order in which they start."""
-    return {name: importlib.import_module(f"services.{name}.app").create_app() for name in START_ORDER if name in names}
+    """The services' apps, built from the environment, in the order in which they start. Raises `EngineTrouble` where
+    a setting is refused.
+    """
+    try:
+        return {
+            name: importlib.import_module(f"services.{name}.app").create_app() for name in START_ORDER if name in names
+        }
+    except ValidationError as refused:
+        said = (f"{'.'.join(map(str, error['loc'])) or 'settings'}: {error['msg']}" for error in refused.errors())
+        raise EngineTrouble(f"The services cannot start: {'; '.join(said)}") from refused
 
 
 def internal_listeners(apps: Mapping[Service, FastAPI]) -> list[Listener]:

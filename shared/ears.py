@@ -96,12 +96,12 @@ class ClusterEars:
             raise
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *_ended: object) -> None:
         tasks = [task for _, task in self._ears.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for ear, _ in self._ears.values():
+        for ear, _task in self._ears.values():
             await ear.__aexit__()
 
     async def _at(self, node: Redis) -> Ear:

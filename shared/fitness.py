@@ -9,17 +9,14 @@ from contextlib import suppress
 from redis.exceptions import AuthenticationError, ResponseError
 
 from shared.cluster import Cluster
+from shared.engine_url import EngineUnfit
 from shared.logs import data
-from shared.redis import ENGINE_AWAY, Redis, RedisError
+from shared.redis import ENGINE_AWAY, Redis
 from shared.sentinel import replicas_of
 from shared.shards import address_of
 
 log = logging.getLogger("onsale.engine")
 VERSION_MIN = (6, 2)
-
-
-class EngineUnfit(RedisError):  # type: ignore[misc]
-    """Redis or Valkey would lose or forget what it is told, or is not what its URL says."""
 
 
 class Fitness:

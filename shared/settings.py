@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -18,6 +18,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from shared.engine_url import EngineUrl
 from shared.key_stages import RotatingKeys
 from shared.key_watch import from_file, rings_of
 from shared.tokens import Keyring
@@ -36,13 +37,20 @@ def _keyring(value: Any) -> Any:
     return Keyring.parse(value) if isinstance(value, str) else value
 
 
+def _engine_url(value: str) -> str:
+    EngineUrl.parse(value)
+    return value
+
+
 Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
 class ServiceSettings(UserSettings):
     """Common to all five services."""
 
-    model_config = SettingsConfigDict(frozen=True, arbitrary_types_allowed=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        frozen=True, arbitrary_types_allowed=True, extra="ignore", hide_input_in_errors=True
+    )
 
     environment: Literal["development", "production"] = Field(
         "development", description="Production refuses laptop defaults."
@@ -54,7 +62,11 @@ class ServiceSettings(UserSettings):
     pubsub: PubSubMode = Field(
         "auto", description="How frames of events are shown: plain, or also sharded; auto: sharded on a cluster."
     )
-    redis_url: str = Field("redis://127.0.0.1:6379/0", description="Redis 6.2 or newer, or Valkey.")
+    redis_url: Annotated[str, AfterValidator(_engine_url)] = Field(
+        "redis://127.0.0.1:6379/0",
+        description="Redis 6.2 or newer, or Valkey: redis:// one engine, redis+sentinel:// the primary that sentinels "
+        "name, redis+cluster:// a cluster; rediss with TLS.",
+    )
     postgres_url: str = Field(
         "postgresql+asyncpg://postgres@127.0.0.1:5432/onsale", description="PostgreSQL 15 or newer, asyncpg driver."
     )

@@ -28,6 +28,7 @@ from services.inventory.turns import Turns
 from shared import http, postgres, redis
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
+from shared.fitness import Fitness
 from shared.http import Neighbour
 from shared.isolation import require_read_committed
 from shared.lifecycle import Loops
@@ -60,7 +61,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     engine = postgres.connect(settings.postgres_url, pool_max=settings.postgres_pool_max, name="inventory")
     cache = redis.connect(settings.redis_url)
+    fitness = app.state.fitness = Fitness(cache, production=settings.environment == "production")
     try:
+        await fitness.at_start()
         await _refuse_wrong_isolation(engine)
         async with http.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
@@ -138,7 +141,4 @@ def _checks(app: FastAPI) -> Checks:
     async def ledger() -> None:
         await require_read_committed(room.reading)
 
-    async def gate() -> None:
-        await room.gate.redis.ping()
-
-    return {"postgres": ledger, "redis": gate, "catalogue": room.catalogue.check}
+    return {"postgres": ledger, "redis": app.state.fitness.check, "catalogue": room.catalogue.check}

@@ -56,6 +56,7 @@ from services.orders.writing import Writer
 from shared import http, postgres, redis
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
+from shared.fitness import Fitness
 from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
@@ -78,6 +79,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             app.state.room = room = await _open(stack, settings, failpoint)
+            fitness = app.state.fitness = Fitness(room.redis, production=settings.environment == "production")
+            await fitness.at_start()
             relay = Relay(room.engine, room.redis, outbox, outbox_lease)
             repeater = Repeater(room.book.engine, room.redis)
             loops = await stack.enter_async_context(Loops())
@@ -186,4 +189,4 @@ def _checks(app: FastAPI) -> Checks:
         async with room.engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    return {"postgres": ledger, "redis": room.redis.ping}
+    return {"postgres": ledger, "redis": app.state.fitness.check}

@@ -32,6 +32,7 @@ from services.queue.stock import StockBoard
 from services.queue.tables import outbox, outbox_lease
 from shared import http, postgres, redis
 from shared.contracts.inventory import InventoryClient
+from shared.fitness import Fitness
 from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.outbox import Relay
@@ -63,7 +64,7 @@ def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
         async with app.state.ledger.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    return {"redis": app.state.redis.ping, "postgres": ledger}
+    return {"redis": app.state.fitness.check, "postgres": ledger}
 
 
 @asynccontextmanager
@@ -72,8 +73,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     engine = app.state.ledger = postgres.connect(
         settings.postgres_url, pool_max=settings.postgres_pool_max, name="queue"
     )
-    client = app.state.redis = redis.connect(settings.redis_url)
+    client = redis.connect(settings.redis_url)
+    fitness = app.state.fitness = Fitness(client, production=settings.environment == "production")
     try:
+        await fitness.at_start()
         async with http.client() as pool:
             neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))

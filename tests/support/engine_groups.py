@@ -1,0 +1,166 @@
+"""Redis or Valkey as several processes, made with plain commands: a cluster, or a primary with replicas and sentinels.
+
+Replicas sign in as a user of their own, so that they can be cut off from their primary: what fans are told then is
+nowhere else.
+"""
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from onsale.binaries import find_redis
+from onsale.loopback import free_port
+from tests.drills.fleet import HOST, Program, until
+from tests.support.engines import fast_place
+
+SLOTS = 16384
+PRIMARY = "onsale"
+CONFIGURATION = """\
+port {port}
+bind 127.0.0.1
+dir {home}
+appendonly yes
+save ""
+repl-diskless-sync-delay 0
+repl-ping-replica-period 1
+user default on nopass ~* &* +@all
+user replica on >of-the-drills +psync +replconf +ping
+masteruser replica
+masterauth of-the-drills
+"""
+CLUSTERED = """\
+cluster-enabled yes
+cluster-port {bus_port}
+cluster-config-file nodes.conf
+cluster-node-timeout 1000
+"""
+SENTINEL = """\
+port {port}
+bind 127.0.0.1
+dir {home}
+sentinel monitor {name} 127.0.0.1 {primary} 2
+sentinel down-after-milliseconds {name} 1000
+sentinel failover-timeout {name} 4000
+"""
+
+
+def program(name: str) -> Path | None:
+    """The engine that comes with us, or Debian's."""
+    if name == "valkey":
+        return find_redis({})
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
+class Node(Program):
+    """One process, with a connection of its own for whoever steers it."""
+
+    def __init__(self, engine: Path, folder: Path, configuration: str, *options: str, **values: Any) -> None:
+        self.port, self.bus_port = free_port(), free_port()
+        home = folder / str(self.port)
+        home.mkdir(parents=True)
+        file = home / "engine.conf"
+        file.write_text(configuration.format(port=self.port, bus_port=self.bus_port, home=home, **values))
+        super().__init__([str(engine), str(file), *options], home / "engine.log")
+        self.client = redis.Redis(host=HOST, port=self.port, socket_timeout=5, decode_responses=True, protocol=2)
+
+    def ask(self, *command: Any) -> Any:
+        return self.client.execute_command(*command)
+
+    def cut_off_replicas(self) -> None:
+        """From now on they hear nothing of this primary."""
+        self.ask("ACL SETUSER", "replica", "off")
+        self.ask("CLIENT KILL", "TYPE", "replica")
+
+    @property
+    def role(self) -> str:
+        return str(self.client.info("replication")["role"])
+
+    def in_step(self) -> bool:
+        return bool(self.client.info("replication").get("master_link_status") == "up")
+
+
+class Group:
+    """Some nodes, ended together."""
+
+    url: str
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = list(nodes)
+        for node in self.nodes:
+            node.start()
+        for node in self.nodes:
+            until(node.client.ping, what="an engine")
+
+    def end(self) -> None:
+        for node in self.nodes:
+            node.end(signal.SIGKILL)
+            node.client.close()
+
+
+class Cluster(Group):
+    """Three primaries that share the slots, and a replica of each if wanted."""
+
+    def __init__(self, engine: Path, folder: Path, *, replicas: bool) -> None:
+        super().__init__([Node(engine, folder, CONFIGURATION + CLUSTERED) for _ in range(6 if replicas else 3)])
+        self.primaries, self.replicas = self.nodes[:3], self.nodes[3:]
+        self.url = "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.primaries)
+        for number, node in enumerate(self.primaries):
+            node.ask("CLUSTER ADDSLOTS", *range(SLOTS * number // 3, SLOTS * (number + 1) // 3))
+        for number, node in enumerate(self.nodes):
+            node.ask("CLUSTER SET-CONFIG-EPOCH", number + 1)
+            node.ask("CLUSTER MEET", HOST, self.nodes[0].port, self.nodes[0].bus_port)
+        until(lambda: all(self._told(node)["cluster_known_nodes"] == str(len(self.nodes)) for node in self.nodes),
+              what="the cluster's gossip")  # fmt: skip
+        for primary, replica in zip(self.primaries, self.replicas, strict=False):
+            replica.ask("CLUSTER REPLICATE", primary.ask("CLUSTER MYID"))
+        until(lambda: all(self._told(node)["cluster_state"] == "ok" for node in self.nodes), what="the cluster")
+        until(lambda: all(replica.in_step() for replica in self.replicas), what="the replicas")
+
+    def _told(self, node: Node) -> dict[str, str]:
+        return dict(node.ask("CLUSTER INFO"))
+
+    def primary_of(self, key: str) -> Node:
+        """Who holds this key now."""
+        slot = int(next(node for node in self.nodes if node in self.primaries).ask("CLUSTER KEYSLOT", key))
+        return self.primaries[next(n for n in range(3) if slot < SLOTS * (n + 1) // 3)]
+
+    def replica_of(self, primary: Node) -> Node:
+        return self.replicas[self.primaries.index(primary)]
+
+
+class Watched(Group):
+    """A primary with replicas, and sentinels that agree on its name."""
+
+    def __init__(self, engine: Path, folder: Path, *, replicas: int, sentinels: int) -> None:
+        super().__init__([Node(engine, folder, CONFIGURATION) for _ in range(1 + replicas)])
+        self.primary, self.replicas = self.nodes[0], self.nodes[1:]
+        for replica in self.replicas:
+            replica.ask("REPLICAOF", HOST, self.primary.port)
+        until(lambda: all(replica.in_step() for replica in self.replicas), what="the replicas")
+        watching = Group(
+            Node(engine, folder, SENTINEL, "--sentinel", name=PRIMARY, primary=self.primary.port)
+            for _ in range(sentinels)
+        )
+        self.sentinels = watching.nodes
+        self.nodes += self.sentinels
+        hosts = ",".join(f"{HOST}:{node.port}" for node in self.sentinels)
+        self.url = f"redis+sentinel://{hosts}/{PRIMARY}"
+        until(lambda: all(self._agrees(node) for node in self.sentinels), what="the sentinels")
+
+    def _agrees(self, node: Node) -> bool:
+        told = node.client.sentinel_master(PRIMARY)
+        return bool(told["num-other-sentinels"] == len(self.sentinels) - 1 and told["num-slaves"] == len(self.replicas))
+
+
+@contextmanager
+def in_memory() -> Iterator[Path]:
+    """A folder for their files."""
+    with tempfile.TemporaryDirectory(prefix="onsale-group-", dir=fast_place()) as folder:
+        yield Path(folder)
