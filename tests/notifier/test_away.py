@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from services.notifier import inbox
+from shared import ears
 from tests.notifier.conftest import EVENT, Cable, Neighbours, Notifier, Start, fan, line, order, stock
 from tests.support.wait import wait_until
 

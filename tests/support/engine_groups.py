@@ -82,6 +82,12 @@ class Node(Program):
     def role(self) -> str:
         return str(self.client.info("replication")["role"])
 
+    def answers(self) -> bool:
+        try:
+            return bool(self.client.ping())
+        except redis.RedisError:
+            return False
+
     def in_step(self) -> bool:
         return bool(self.client.info("replication").get("master_link_status") == "up")
 
@@ -90,6 +96,7 @@ class Group:
     """Some nodes, ended together."""
 
     url: str
+    engines: list[Node]
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = list(nodes)
@@ -97,6 +104,19 @@ class Group:
             node.start()
         for node in self.nodes:
             until(node.client.ping, what="an engine")
+
+    def primary_of(self, key: str) -> Node:
+        """Who holds this key now."""
+        raise NotImplementedError
+
+    def replicas_of(self, primary: Node) -> list[Node]:
+        """Who follows it, in step."""
+        told = ((node, node.client.info("replication")) for node in self.engines if node.answers())
+        return [
+            node
+            for node, said in told
+            if said.get("master_port") == primary.port and said.get("master_link_status") == "up"
+        ]
 
     def end(self) -> None:
         for node in self.nodes:
@@ -109,30 +129,30 @@ class Cluster(Group):
 
     def __init__(self, engine: Path, folder: Path, *, replicas: bool) -> None:
         super().__init__([Node(engine, folder, CONFIGURATION + CLUSTERED) for _ in range(6 if replicas else 3)])
-        self.primaries, self.replicas = self.nodes[:3], self.nodes[3:]
-        self.url = "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.primaries)
-        for number, node in enumerate(self.primaries):
+        self.engines, primaries, others = self.nodes, self.nodes[:3], self.nodes[3:]
+        self.url = "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in primaries)
+        for number, node in enumerate(primaries):
             node.ask("CLUSTER ADDSLOTS", *range(SLOTS * number // 3, SLOTS * (number + 1) // 3))
         for number, node in enumerate(self.nodes):
             node.ask("CLUSTER SET-CONFIG-EPOCH", number + 1)
             node.ask("CLUSTER MEET", HOST, self.nodes[0].port, self.nodes[0].bus_port)
         until(lambda: all(self._told(node)["cluster_known_nodes"] == str(len(self.nodes)) for node in self.nodes),
               what="the cluster's gossip")  # fmt: skip
-        for primary, replica in zip(self.primaries, self.replicas, strict=False):
+        for primary, replica in zip(primaries, others, strict=False):
             replica.ask("CLUSTER REPLICATE", primary.ask("CLUSTER MYID"))
         until(lambda: all(self._told(node)["cluster_state"] == "ok" for node in self.nodes), what="the cluster")
-        until(lambda: all(replica.in_step() for replica in self.replicas), what="the replicas")
+        until(lambda: all(replica.in_step() for replica in others), what="the replicas")
 
     def _told(self, node: Node) -> dict[str, str]:
         return dict(node.ask("CLUSTER INFO"))
 
     def primary_of(self, key: str) -> Node:
         """Who holds this key now."""
-        slot = int(next(node for node in self.nodes if node in self.primaries).ask("CLUSTER KEYSLOT", key))
-        return self.primaries[next(n for n in range(3) if slot < SLOTS * (n + 1) // 3)]
-
-    def replica_of(self, primary: Node) -> Node:
-        return self.replicas[self.primaries.index(primary)]
+        alive = next(node for node in self.nodes if node.answers())
+        slot = int(alive.ask("CLUSTER KEYSLOT", key))
+        rows = alive.client.execute_command("CLUSTER SLOTS")
+        port = next(int(row[2][1]) for row in rows if row[0] <= slot <= row[1])
+        return next(node for node in self.nodes if node.port == port)
 
 
 class Watched(Group):
@@ -140,16 +160,15 @@ class Watched(Group):
 
     def __init__(self, engine: Path, folder: Path, *, replicas: int, sentinels: int) -> None:
         super().__init__([Node(engine, folder, CONFIGURATION) for _ in range(1 + replicas)])
-        self.primary, self.replicas = self.nodes[0], self.nodes[1:]
-        for replica in self.replicas:
-            replica.ask("REPLICAOF", HOST, self.primary.port)
-        until(lambda: all(replica.in_step() for replica in self.replicas), what="the replicas")
+        first, *others = self.nodes
+        for replica in others:
+            replica.ask("REPLICAOF", HOST, first.port)
+        until(lambda: all(replica.in_step() for replica in others), what="the replicas")
         watching = Group(
-            Node(engine, folder, SENTINEL, "--sentinel", name=PRIMARY, primary=self.primary.port)
-            for _ in range(sentinels)
+            Node(engine, folder, SENTINEL, "--sentinel", name=PRIMARY, primary=first.port) for _ in range(sentinels)
         )
-        self.sentinels = watching.nodes
-        self.nodes += self.sentinels
+        self.engines, self.sentinels = self.nodes, watching.nodes
+        self.nodes = [*self.engines, *self.sentinels]
         hosts = ",".join(f"{HOST}:{node.port}" for node in self.sentinels)
         self.url = f"redis+sentinel://{hosts}/{PRIMARY}"
         until(lambda: all(self._agrees(node) for node in self.sentinels), what="the sentinels")
