@@ -40,10 +40,10 @@ class Cluster(AsyncCoreCommands):  # type: ignore[misc]
             try:
                 return await node.execute_command(*args, **options)
             except MovedError as moved:
-                self.shards.doubt()
-                node = self._there(moved, node)
+                node = self.shards.moved(moved, node)
             except AskError as asked:
-                return await _asking(self._there(asked, node), args, options)
+                there = self.shards.client(address((asked.host, asked.port), address_of(node)))
+                return await _asking(there, args, options)
             except ON_ITS_WAY as moving:
                 self.shards.doubt()
                 raise RedisConnectionError("The cluster is not whole.") from moving
@@ -52,9 +52,6 @@ class Cluster(AsyncCoreCommands):  # type: ignore[misc]
                 if node is None:
                     raise
         raise RedisConnectionError("A command was sent from one process of the cluster to the other.")
-
-    def _there(self, told: AskError, by: Redis) -> Redis:
-        return self.shards.client(address((told.host, told.port), address_of(by)))
 
     async def _instead_of(self, lost: Redis, key: str | bytes) -> Redis | None:
         """Who holds the key instead of a process that does not answer, if anybody does by now."""
@@ -141,7 +138,10 @@ class Pipeline(AsyncCoreCommands):  # type: ignore[misc]
         try:
             answers = list(await pipe.execute(raise_on_error=False))
         except (*ENGINE_AWAY, AskError, *ON_ITS_WAY) as away:
-            shards.doubt()
+            if isinstance(away, MovedError):
+                shards.moved(away, node)
+            else:
+                shards.doubt()
             if await shards.near(_key(commands[0][0])) is node:
                 shards.doubt()
                 raise RedisConnectionError("A part of the cluster is away.") from away

@@ -1,6 +1,10 @@
-"""The primary that sentinels name: asked for by every new connection, so that a failover needs no restart of ours."""
+"""The primary that sentinels name: asked for by every new connection, and again and again while it is used.
+
+A primary that was given up may go on answering for seconds before it is told: nobody here stays with it.
+"""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from redis.asyncio import Redis
@@ -10,8 +14,9 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from shared.engine_url import EngineUrl
+from shared.shards import ENGINE_AWAY
 
-ASKED_WITHIN_S = 0.5
+ASKED_WITHIN_S, ASK_AGAIN_S = 0.5, 0.25
 
 
 class _Pool(SentinelConnectionPool):  # type: ignore[misc]
@@ -20,6 +25,26 @@ class _Pool(SentinelConnectionPool):  # type: ignore[misc]
     def __init__(self, where: EngineUrl, watch: Sentinel, **options: Any) -> None:
         super().__init__(where.primary, watch, **options)
         self._where, self._replicas = where, list[Redis]()
+        self._following: asyncio.Task[None] | None = None
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow(), name="sentinels")
+        return await super().get_connection(*args, **options)
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(ASK_AGAIN_S)
+            with suppress(*ENGINE_AWAY):
+                await self.get_master_address()
+
+    async def get_master_address(self) -> Any:
+        """The primary's address; when it is another than before, every connection to the old one is cut."""
+        before = self.master_address
+        found = await super().get_master_address()
+        if before not in (None, found):
+            await self.disconnect()
+        return found
 
     async def replicas(self) -> list[Redis]:
         known = await self.sentinel_manager.discover_replicas(self.service_name)
@@ -27,6 +52,8 @@ class _Pool(SentinelConnectionPool):  # type: ignore[misc]
         return found
 
     async def aclose(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
         await super().aclose()
         await asyncio.gather(self.sentinel_manager.aclose(), *(replica.aclose() for replica in self._replicas))
 

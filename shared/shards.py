@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.crc import key_slot
-from redis.exceptions import ClusterDownError, TryAgainError
+from redis.exceptions import ClusterDownError, MovedError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -32,6 +32,7 @@ class Shards:
         self._lasts: list[int] = []
         self._ranges: list[tuple[int, Address]] = []
         self._replicas: set[Address] = set()
+        self._moved: dict[int, Address] = {}
         self._learning: asyncio.Task[None] | None = None
         self._learnt_s = float("-inf")
         self._doubtful = True
@@ -41,6 +42,8 @@ class Shards:
         if self._doubtful:
             await self._learn()
         slot = key_slot(key.encode() if isinstance(key, str) else key)
+        if slot in self._moved:
+            return self.client(self._moved[slot])
         at = bisect.bisect_left(self._lasts, slot)
         if at == len(self._ranges) or slot < self._ranges[at][0]:
             self._doubtful = True
@@ -62,6 +65,12 @@ class Shards:
     def doubt(self) -> None:
         """Somebody did not find what the map says: it is learnt again before its next use."""
         self._doubtful = True
+
+    def moved(self, told: MovedError, by: Redis) -> Redis:
+        """The client of the process that a slot has moved to, as one that had it says before the others know."""
+        self._doubtful = True
+        self._moved[told.slot_id] = address((told.host, told.port), address_of(by))
+        return self.client(self._moved[told.slot_id])
 
     def client(self, address: Address) -> Redis:
         """The one client of a process."""
@@ -112,6 +121,7 @@ class Shards:
     async def _take(self, asked: Address, slots: Any) -> None:
         """The map as one process told it; whoever is no longer on it is let go."""
         rows = sorted((row[0], row[1], [address(node, asked) for node in row[2:]]) for row in slots)
+        self._moved = {}
         self._lasts = [last for _, last, _ in rows]
         self._ranges = [(first, nodes[0]) for first, _, nodes in rows]
         self._replicas = {replica for _, _, nodes in rows for replica in nodes[1:]}

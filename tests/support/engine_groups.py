@@ -4,6 +4,7 @@ Replicas sign in as a user of their own, so that they can be cut off from their 
 nowhere else.
 """
 
+import os
 import shutil
 import signal
 import tempfile
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from onsale.binaries import find_redis
@@ -39,12 +41,13 @@ cluster-enabled yes
 cluster-port {bus_port}
 cluster-config-file nodes.conf
 cluster-node-timeout 1000
+cluster-require-full-coverage no
 """
 SENTINEL = """\
 port {port}
 bind 127.0.0.1
 dir {home}
-sentinel monitor {name} 127.0.0.1 {primary} 2
+sentinel monitor {name} 127.0.0.1 {primary} {quorum}
 sentinel down-after-milliseconds {name} 1000
 sentinel failover-timeout {name} 4000
 """
@@ -164,9 +167,8 @@ class Watched(Group):
         for replica in others:
             replica.ask("REPLICAOF", HOST, first.port)
         until(lambda: all(replica.in_step() for replica in others), what="the replicas")
-        watching = Group(
-            Node(engine, folder, SENTINEL, "--sentinel", name=PRIMARY, primary=first.port) for _ in range(sentinels)
-        )
+        watches = {"name": PRIMARY, "primary": first.port, "quorum": sentinels // 2 + 1}
+        watching = Group([Node(engine, folder, SENTINEL, "--sentinel", **watches) for _ in range(sentinels)])
         self.engines, self.sentinels = self.nodes, watching.nodes
         self.nodes = [*self.engines, *self.sentinels]
         hosts = ",".join(f"{HOST}:{node.port}" for node in self.sentinels)
@@ -175,7 +177,13 @@ class Watched(Group):
 
     def _agrees(self, node: Node) -> bool:
         told = node.client.sentinel_master(PRIMARY)
-        return bool(told["num-other-sentinels"] == len(self.sentinels) - 1 and told["num-slaves"] == len(self.replicas))
+        return bool(
+            told["num-other-sentinels"] == len(self.sentinels) - 1 and told["num-slaves"] == len(self.engines) - 1
+        )
+
+    def primary_of(self, key: str) -> Node:
+        """Whoever is the primary holds every key."""
+        return next(node for node in self.engines if node.answers() and node.role == "master")
 
 
 @contextmanager
@@ -183,3 +191,25 @@ def in_memory() -> Iterator[Path]:
     """A folder for their files."""
     with tempfile.TemporaryDirectory(prefix="onsale-group-", dir=fast_place()) as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three primaries, for all tests of this process; each test uses keys of its own and leaves it whole."""
+    with in_memory() as folder:
+        running = Cluster(find_redis(os.environ), folder, replicas=False)
+        try:
+            yield running
+        finally:
+            running.end()
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    """A primary and a replica, watched by a single sentinel."""
+    with in_memory() as folder:
+        running = Watched(find_redis(os.environ), folder, replicas=1, sentinels=1)
+        try:
+            yield running
+        finally:
+            running.end()
