@@ -33,18 +33,14 @@ class _Pool(SentinelConnectionPool):  # type: ignore[misc]
         return await super().get_connection(*args, **options)
 
     async def _follow(self) -> None:
+        """Every connection to another than the primary is cut, also one that was being opened when it changed."""
         while True:
             await asyncio.sleep(ASK_AGAIN_S)
             with suppress(*ENGINE_AWAY):
-                await self.get_master_address()
-
-    async def get_master_address(self) -> Any:
-        """The primary's address; when it is another than before, every connection to the old one is cut."""
-        before = self.master_address
-        found = await super().get_master_address()
-        if before not in (None, found):
-            await self.disconnect()
-        return found
+                primary = await self.get_master_address()
+                for connection in (*self._available_connections, *self._in_use_connections):
+                    if connection.is_connected and (connection.host, connection.port) != primary:
+                        await connection.disconnect(nowait=True)
 
     async def replicas(self) -> list[Redis]:
         known = await self.sentinel_manager.discover_replicas(self.service_name)

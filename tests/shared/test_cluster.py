@@ -28,7 +28,7 @@ EVENTS = [f"event-{n}" for n in range(12)]  # on all three
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[ClusterClient]:
-    running = connect(cluster.url, timeout_s=0.5)
+    running = connect(cluster.url, timeout_s=0.2, retries=0)
     yield running
     await running.aclose()
 
