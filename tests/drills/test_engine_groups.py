@@ -107,6 +107,7 @@ async def test_sales_resume_after_a_failover(
     sold = await ledger.fetchval(f"{RESERVED} AND status = 'confirmed'", event_id)
     assert sold == len(selling) + LATE
     await wait_until(lambda: _clean(fleet, event_id), timeout_s=20, interval_s=0.3)
+    await asyncio.to_thread(group.mend, primary)
     recovery(f"Redis primary killed ({what}; replica {'a second behind' if behind else 'in step'})", took_s,
              promise=PROMISE)  # fmt: skip
 

@@ -9,7 +9,6 @@ from redis.exceptions import ResponseError
 
 from services.inventory.keys import Keys
 from services.queue import keys as line_keys
-from shared import outbox
 from shared.cluster import Cluster as ClusterClient
 from shared.contracts.frames import LINE_CHANNELS, line_channel
 from shared.ears import ears, listen
@@ -125,16 +124,15 @@ async def test_what_is_shown_anywhere_is_heard_by_pattern_and_by_shard(client: C
     await asyncio.gather(listening, return_exceptions=True)
 
 
-async def test_the_log_is_read_over_all_its_slots(client: ClusterClient) -> None:
-    streams = sorted({outbox.log_stream(event_id) for event_id in EVENTS})
+async def test_streams_of_several_slots_are_read_at_once(client: ClusterClient) -> None:
+    streams = [f"read:{{{event_id}}}" for event_id in EVENTS]
     for stream in streams:
         await client.xadd(stream, {"event": stream})
-    read = await outbox.read_entries(client, dict.fromkeys(streams, "0-0"), block_ms=1000)
-    assert [(stream, raw.decode()) for stream, _, raw in read] == [(stream, stream) for stream in streams]
-    last = {stream: entry_id for stream, entry_id, _ in read}
-    assert await outbox.read_entries(client, last, block_ms=100) == []
-    await client.delete(*streams[:1])
-    for stream in streams[1:]:
+    read = await client.xread(dict.fromkeys(streams, "0-0"), count=5, block=1000)
+    assert [name.decode() for name, _ in read] == streams
+    last = {name: entries[-1][0] for name, entries in read}
+    assert await client.xread(last, block=100) == []
+    for stream in streams:
         await client.delete(stream)
 
 

@@ -112,6 +112,11 @@ class Group:
         """Who holds this key now."""
         raise NotImplementedError
 
+    def mend(self, node: Node) -> None:
+        """One that died comes back, as a replica of whoever took its place."""
+        node.start()
+        until(node.in_step, what="a replica")
+
     def replicas_of(self, primary: Node) -> list[Node]:
         """Who follows it, in step."""
         told = ((node, node.client.info("replication")) for node in self.engines if node.answers())
@@ -184,6 +189,9 @@ class Watched(Group):
     def primary_of(self, key: str) -> Node:
         """Whoever is the primary holds every key."""
         return next(node for node in self.engines if node.answers() and node.role == "master")
+
+    def mend(self, node: Node) -> None:
+        """Nothing to do: there is another replica. One that comes back thinks for a while that it is a primary."""
 
 
 @contextmanager
