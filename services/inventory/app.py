@@ -37,6 +37,7 @@ from shared.outbox import Relay
 from shared.service import Checks, create_service
 from shared.showing import Showing
 from shared.tokens import PassReader, QueueTokens
+from shared.told_again import ToldAgain
 from shared.user_jwt import Users, signed_in
 from shared.user_places import UserPlaces
 
@@ -131,6 +132,8 @@ def _start(loops: Loops, room: Room, relay: Relay) -> None:
     loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
     loops.every(1.0, room.refunding.turn, name="inventory.refund")
     loops.keep(relay.run, name="inventory.relay")
+    told_again = ToldAgain(room.engine, room.gate.redis, tables.outbox)
+    loops.every(1.0, told_again.look, name="inventory.log")
     loops.every(3600.0, relay.forget, name="inventory.forget")
     loops.every(3600.0, lambda: findings.forget(room.engine), name="inventory.forget_findings")
 

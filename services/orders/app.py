@@ -63,6 +63,7 @@ from shared.load import LoadMeter
 from shared.outbox import Relay
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
+from shared.told_again import ToldAgain
 from shared.user_jwt import signed_in
 from shared.wrong_codes import WrongCodes
 
@@ -85,6 +86,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             repeater = Repeater(room.book.engine, room.redis)
             loops = await stack.enter_async_context(Loops())
             loops.keep(relay.run, name="orders.relay")
+            loops.every(1.0, ToldAgain(room.engine, room.redis, outbox).look, name="orders.log")
             loops.every(3600, relay.forget, name="orders.relay_forget")
             loops.every(FRAME_REPEAT_S, repeater.turn, name="orders.frames")
             show_load = partial(meter.show, room.redis, room.engine)

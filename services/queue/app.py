@@ -38,6 +38,7 @@ from shared.lifecycle import Loops
 from shared.outbox import Relay
 from shared.service import create_service
 from shared.showing import Showing
+from shared.told_again import ToldAgain
 
 RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S = 5.0, 0.2, 0.5, 3600.0, 1.0
 
@@ -140,4 +141,5 @@ def _start(
     loops.keep(queue.steering.guard.board.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
     loops.keep(relay.run, name="queue relay")
+    loops.every(1.0, ToldAgain(engine, client, outbox).look, name="queue log")
     loops.every(FORGET_S, relay.forget, name="queue forget")

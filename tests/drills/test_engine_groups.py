@@ -19,7 +19,7 @@ from tests.support.engine_groups import Cluster, Group, Node, Watched, in_memory
 from tests.support.engines import database_numbers, in_database, run_apart, sql
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.drill
+pytestmark = [pytest.mark.drill, pytest.mark.timeout(300)]
 ROOM = {"rate_per_s": 20, "burst": 10, "max_active": 100, "claim_window_s": 120}
 SEATS = [{"section_id": "A", "name": "Block", "kind": "seated", "rows": 4, "seats_per_row": 10, "price_minor": 5000}]
 FANS, UNHEARD, LATE = 8, 6, 4
