@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -26,7 +27,10 @@ FANS, UNHEARD, LATE = 8, 6, 4
 RESERVED = "SELECT count(*) FROM inventory.reservation WHERE event_id = $1"
 RESUMED_WITHIN_S = 10.0
 PROMISE = "10 s / 0 (1 s with an asynchronous replica)"
-KINDS = {"cluster": partial(Cluster, replicas=True), "sentinels": partial(Watched, replicas=2, sentinels=3)}
+KINDS: dict[str, Callable[[Path, Path], Group]] = {
+    "cluster": partial(Cluster, replicas=True),
+    "sentinels": partial(Watched, replicas=2, sentinels=3),
+}
 
 
 @pytest.fixture(scope="module", params=[(k, e) for k in KINDS for e in ("valkey", "redis-server")], ids="-".join)

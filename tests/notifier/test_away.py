@@ -141,6 +141,7 @@ async def test_a_connection_that_went_dumb_counts_as_away(notifier: Notifier, ca
 async def test_who_comes_while_the_last_is_leaving_is_subscribed(notifier: Notifier):
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
+    assert notifier.room.following.inbox._ears is not None
     await notifier.room.following.inbox._ears.unsubscribe(*CHANNELS)
 
     async def back() -> bool:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.exceptions import ResponseError
 
+from onsale.loopback import HOST
 from services.inventory.keys import Keys
 from services.queue import keys as line_keys
 from shared.cluster import Cluster as ClusterClient
@@ -17,7 +18,7 @@ from shared.fitness import Fitness, faults
 from shared.lua import Script
 from shared.redis import ENGINE_AWAY, connect, identities, identity, near
 from shared.shards import address_of
-from tests.support.engine_groups import HOST, Cluster, Node
+from tests.support.engine_groups import Cluster, Node
 from tests.support.wait import wait_until
 
 COUNT = Script("count", "-- KEYS[1] counter string so far\n-- ARGV[1] more int how many\n"

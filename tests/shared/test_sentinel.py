@@ -2,10 +2,11 @@
 
 from redis.exceptions import ResponseError
 
+from onsale.loopback import HOST
 from shared.fitness import faults
 from shared.redis import ENGINE_AWAY, connect, identity
 from shared.shards import address_of
-from tests.support.engine_groups import HOST, PRIMARY, Watched
+from tests.support.engine_groups import PRIMARY, Watched
 from tests.support.wait import wait_until
 
 
