@@ -48,8 +48,7 @@ async def find(stage: Stage, effort: Effort) -> Figures:
         for _ in range(min(effort.rounds, ROUNDS_MAX)):
             for (what, side), rounds in found.items():
                 rounds.append(await _round(stage, effort, what, urls[side]))
-                for node in group.nodes:
-                    node.client.flushall()
+                group.forget()
     finally:
         group.end()
     return Figures(HEADINGS, [_row(*at, rounds) for at, rounds in found.items()], _claims(found))

@@ -15,8 +15,7 @@ EVENTS = [EVENT, "show-2", "show-3", "show-4"]
 
 
 async def test_events_on_several_engines_are_sold(cluster: Cluster, postgres_url: str) -> None:
-    for node in cluster.engines:
-        node.client.flushall()
+    cluster.forget()
     async for inventory in start(settings_of(cluster.url, postgres_url)):
         for event_id in EVENTS:
             assert (await inventory.put({**event_file(), "event_id": event_id})).status_code == 200

@@ -12,6 +12,7 @@ from tests.support.wait import wait_until
 
 @pytest.fixture(name="redis")
 async def redis_client(cluster: Cluster) -> AsyncIterator[Redis]:
+    cluster.forget()
     client = connect(cluster.url)
     yield client
     await client.aclose()

@@ -11,8 +11,7 @@ from tests.support.engine_groups import Cluster
 
 @pytest.fixture
 def redis_url(cluster: Cluster) -> str:
-    for node in cluster.engines:
-        node.client.flushall()
+    cluster.forget()
     return cluster.url
 
 

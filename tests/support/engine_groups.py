@@ -108,6 +108,11 @@ class Group:
         for node in self.nodes:
             until(node.client.ping, what="an engine")
 
+    def forget(self) -> None:
+        """Loses everything."""
+        for node in self.engines:
+            node.client.flushall()
+
     def primary_of(self, key: str) -> Node:
         """Who holds this key now."""
         raise NotImplementedError
