@@ -40,7 +40,7 @@ CLUSTERED = """\
 cluster-enabled yes
 cluster-port {bus_port}
 cluster-config-file nodes.conf
-cluster-node-timeout 1000
+cluster-node-timeout {silent_ms}
 cluster-require-full-coverage no
 """
 SENTINEL = """\
@@ -141,7 +141,9 @@ class Cluster(Group):
     """Three primaries that share the slots, and a replica of each if wanted."""
 
     def __init__(self, engine: Path, folder: Path, *, replicas: bool) -> None:
-        super().__init__([Node(engine, folder, CONFIGURATION + CLUSTERED) for _ in range(6 if replicas else 3)])
+        silent_ms = 1000 if replicas else 10_000  # nobody is given up whom nobody can replace
+        clustered = CONFIGURATION + CLUSTERED
+        super().__init__([Node(engine, folder, clustered, silent_ms=silent_ms) for _ in range(6 if replicas else 3)])
         self.engines, primaries, others = self.nodes, self.nodes[:3], self.nodes[3:]
         self.url = "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in primaries)
         for number, node in enumerate(primaries):
