@@ -1,8 +1,11 @@
 """The primary that a real sentinel names, before and after another takes its place."""
 
+import asyncio
+
 from redis.exceptions import ResponseError
 
 from onsale.loopback import HOST
+from shared.ears import listen
 from shared.fitness import faults
 from shared.redis import ENGINE_AWAY, connect, identity
 from shared.shards import address_of
@@ -15,6 +18,8 @@ async def test_after_a_failover_the_same_client_writes_to_another_engine(watched
     await client.set("kept", 1)
     before = await identity(client, "kept")
     assert await faults(client) == []
+    heard: list[bytes] = []
+    listening = asyncio.create_task(listen(client, "show:*", heard.append))
     first, second = watched.engines
     assert address_of(client) == (HOST, first.port)
     await wait_until(lambda: accepted(watched), timeout_s=15)
@@ -29,6 +34,9 @@ async def test_after_a_failover_the_same_client_writes_to_another_engine(watched
     assert first.role == "master"
     assert address_of(client) == (HOST, second.port)
     assert second.client.get("kept") == "2"
+    await wait_until(lambda: second.client.publish("show:news", "x") and heard)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
     await client.aclose()
 
 
