@@ -102,7 +102,10 @@ class ServiceSettings(UserSettings):
     @model_validator(mode="after")
     def _take_keys_of_the_file(self) -> Self:
         if self.keys_file is not None:
-            keys = RotatingKeys.read(self.keys_file)
+            try:
+                keys = RotatingKeys.read(self.keys_file)
+            except ValueError as broken:
+                raise ValueError(f"the file of keys, {self.keys_file}: {broken}") from broken
             for name, ring in rings_of(keys, from_file(self), now_s=time.time()).items():
                 object.__setattr__(self, name, ring)
         return self
