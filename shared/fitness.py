@@ -3,13 +3,15 @@
 Asked when a service starts, or as soon as the engine answers. What is missing is warned of, and refused in production.
 """
 
+import asyncio
 import logging
 from contextlib import suppress
+from typing import NamedTuple
 
 from redis.exceptions import AuthenticationError, ResponseError
 
 from shared.cluster import Cluster
-from shared.engine_url import EngineUnfit
+from shared.engine_url import EngineUnfit, spelled
 from shared.logs import data
 from shared.redis import ENGINE_AWAY, Redis
 from shared.sentinel import replicas_of
@@ -17,6 +19,7 @@ from shared.shards import address_of
 
 log = logging.getLogger("onsale.engine")
 VERSION_MIN = (6, 2)
+LOOK_S = 1.0  # less than readiness waits
 
 
 class Fitness:
@@ -41,30 +44,48 @@ class Fitness:
         await self._redis.ping()
 
     async def _look(self) -> None:
-        found = await faults(self._redis)
-        if found and self._production:
-            raise EngineUnfit(f"Redis is unfit for production: {'; '.join(found)}.")
-        for fault in found:
+        found = await look(self._redis)
+        if found.faults and self._production:
+            raise EngineUnfit(f"Redis is unfit for production: {'; '.join(found.faults)}.")
+        for fault in found.faults:
             log.warning("engine.unfit", extra=data(fault=fault))
-        self._known = True
+        self._known = found.whole
 
 
-async def faults(redis: Redis) -> list[str]:
-    """What is wrong, and where. Raises `EngineUnfit` if this is not what the URL says, `ConnectionError`."""
+class Found(NamedTuple):
+    """What is wrong, and where; whether every primary was looked at."""
+
+    faults: list[str]
+    whole: bool
+
+
+async def look(redis: Redis) -> Found:
+    """Looks at every process at the same time; a replica that is away is passed over. Raises `EngineUnfit` if this is
+    not what the URL says, `ConnectionError` if no primary answers.
+    """
+    clustered = isinstance(redis, Cluster)
     try:
-        nodes = await redis.shards.everybody() if isinstance(redis, Cluster) else [redis, *await replicas_of(redis)]
+        primaries = await redis.shards.primaries() if clustered else [redis]
     except ResponseError as alone:
         raise EngineUnfit("Redis is not in a cluster; its URL begins with redis://.") from alone
-    found: list[str] = []
-    for node in nodes:
-        try:
-            wrong = await _faults(node, clustered=isinstance(redis, Cluster))
-        except ENGINE_AWAY:
-            if node is nodes[0]:
-                raise
-            continue  # a replica that is away is looked at by nobody: it must catch up before it is promoted
-        found += [f"{':'.join(map(str, address_of(node)))}: {fault}" for fault in wrong]
-    return found
+    replicas = redis.shards.replicas() if clustered else await replicas_of(redis)
+    told = await asyncio.gather(*(_looked_at(node, clustered=clustered) for node in (*primaries, *replicas)))
+    of_primaries = told[: len(primaries)]
+    if not any(isinstance(answer, list) for answer in of_primaries):
+        raise next(answer for answer in of_primaries if isinstance(answer, Exception))
+    faults = [fault for answer in told if isinstance(answer, list) for fault in answer]
+    return Found(faults, all(isinstance(answer, list) for answer in of_primaries))
+
+
+async def _looked_at(node: Redis, *, clustered: bool) -> list[str] | Exception:
+    try:
+        async with asyncio.timeout(LOOK_S):
+            wrong = await _faults(node, clustered=clustered)
+    except AuthenticationError:
+        raise
+    except (*ENGINE_AWAY, TimeoutError) as away:
+        return away
+    return [f"{spelled(address_of(node))}: {fault}" for fault in wrong]
 
 
 async def _faults(node: Redis, *, clustered: bool) -> list[str]:

@@ -58,9 +58,9 @@ class Shards:
         random.shuffle(found)
         return found
 
-    async def everybody(self) -> list[Redis]:
-        """A client of every process, replicas included."""
-        return [*await self.primaries(), *map(self.client, self._replicas)]
+    def replicas(self) -> list[Redis]:
+        """A client of every replica that was on the map when it was learnt."""
+        return [self.client(address) for address in self._replicas]
 
     def doubt(self) -> None:
         """Somebody did not find what the map says: it is learnt again before its next use."""
@@ -93,22 +93,23 @@ class Shards:
 
     async def _ask_around(self) -> None:
         """Primaries and seeds first; replicas when none of those is left."""
-        known = {address for _, address in self._ranges}
+        known, why = {address for _, address in self._ranges}, list[Exception]()
         for asked in ({*known, *self._seeds}, self._replicas - known):
-            answer = await self._first_answer(asked)
+            answer = await self._first_answer(asked, why)
             if answer is not None:
                 await self._take(*answer)
                 return
-        raise RedisConnectionError("No process of the cluster answers.")
+        raise RedisConnectionError(f"No process of the cluster answers: {why[0]}") from why[0]
 
-    async def _first_answer(self, asked: Iterable[Address]) -> tuple[Address, Any] | None:
+    async def _first_answer(self, asked: Iterable[Address], why: list[Exception]) -> tuple[Address, Any] | None:
+        """Nothing if nobody answers; then `why` says why."""
         tasks = [asyncio.create_task(self._slots(address)) for address in asked]
         try:
             for answer in asyncio.as_completed(tasks):
                 try:
                     return await answer
-                except (*ENGINE_AWAY, *ON_ITS_WAY):
-                    continue
+                except (*ENGINE_AWAY, *ON_ITS_WAY) as away:
+                    why.append(away)
             return None
         finally:
             for task in tasks:
