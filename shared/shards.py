@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.crc import key_slot
-from redis.exceptions import ClusterDownError, MovedError, TryAgainError
+from redis.exceptions import AuthenticationError, ClusterDownError, MovedError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -108,6 +108,8 @@ class Shards:
             for answer in asyncio.as_completed(tasks):
                 try:
                     return await answer
+                except AuthenticationError:
+                    raise  # nobody else will let us in
                 except (*ENGINE_AWAY, *ON_ITS_WAY) as away:
                     why.append(away)
             return None
