@@ -13,6 +13,7 @@ from rich.console import Console
 
 from bench import coefficients, load, machine, report, results
 from bench.checkout import checkout
+from bench.clustered import clustered
 from bench.cpu import cpu_s
 from bench.designs import designs
 from bench.endings import endings
@@ -39,7 +40,7 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "joins": joins, "status": status, "reservations": reservations, "orders": orders, "refill": refill,
     "memory": memory, "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets,
     "endings": endings, "isolation": isolation, "reopen": reopen, "checkout": checkout, "streams": streams,
-    "processes": processes, "soak": soak,
+    "processes": processes, "clustered": clustered, "soak": soak,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH = 200

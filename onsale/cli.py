@@ -42,6 +42,7 @@ from onsale.migrations import migrate
 from onsale.plan.command import plan
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
+from shared.engine_url import EngineUnfit
 from shared.event_log.log import LogRefused
 from shared.isolation import WrongLedger
 from shared.logs import write_json_lines
@@ -86,7 +87,15 @@ def main() -> None:
         os.environ.setdefault("COLUMNS", "200")
     try:
         app()
-    except (EngineTrouble, Refused, LogRefused, WrongLedger, BadSecrets, event_files.BadEventFile) as trouble:
+    except (
+        EngineTrouble,
+        EngineUnfit,
+        Refused,
+        LogRefused,
+        WrongLedger,
+        BadSecrets,
+        event_files.BadEventFile,
+    ) as trouble:
         err.print(f"[red]onsale:[/] {escape(str(trouble))}", soft_wrap=True)
         sys.exit(2)
 

@@ -4,13 +4,13 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-import redis.asyncio
 from redis.exceptions import AuthenticationError, RedisError
 
 from onsale.binaries import find_redis
 from onsale.child import Child, EngineTrouble
 from onsale.loopback import HOST, start_on_free_port
 from onsale.secret_file import write_secret
+from shared.redis import connect
 
 READY_WITHIN_S = 60
 CONNECT_TIMEOUT_S = 5
@@ -92,7 +92,7 @@ def url(port: int, password: str) -> str:
 async def redis_answers(redis_url: str) -> bool:
     """Whether it answers PING; it does not while it still loads its file."""
     try:
-        client = redis.asyncio.Redis.from_url(redis_url, socket_connect_timeout=CONNECT_TIMEOUT_S)
+        client = connect(redis_url, timeout_s=CONNECT_TIMEOUT_S)
     except ValueError as problem:
         raise EngineTrouble(f"This is no address of a Redis: {problem}") from problem
     try:

@@ -1,33 +1,53 @@
-"""Connections to Redis or Valkey, and the question which engine process is answering."""
+"""Connections to Redis or Valkey, and the question which engine process is answering.
 
-from typing import NamedTuple
+A client of a standalone engine, of the primary that sentinels name, or of a cluster, by the URL: the same to whoever
+uses it, as long as everything done in one step is done to one event.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-ENGINE_AWAY = (RedisConnectionError, RedisTimeoutError, OSError)
+from shared.cluster import Cluster
+from shared.engine_url import EngineUrl
+from shared.sentinel import primary_by_sentinel
+from shared.shards import ENGINE_AWAY
 
-__all__ = ["ENGINE_AWAY", "EngineIdentity", "Redis", "RedisError", "connect", "identity"]
+__all__ = ["ENGINE_AWAY", "EngineIdentity", "Redis", "RedisError", "connect", "identities", "identity", "near"]
 
 
 def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retries: int = 1) -> Redis:
     """A client with bounded waits; one immediate retry covers a connection that the engine closed while idle.
 
-    Who subscribes wants no retries: a connection lost and found has missed what was shown in between.
+    Who subscribes wants no retries: a connection lost and found has missed what was shown in between. Raises
+    `ValueError` if the URL cannot be meant.
     """
-    return Redis.from_url(
-        url,
-        protocol=2,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        max_connections=connections_max,
-        retry=Retry(NoBackoff(), retries),
-        retry_on_error=[RedisConnectionError],
-    )
+    where = EngineUrl.parse(url)
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "max_connections": connections_max,
+        "retry": Retry(NoBackoff(), retries),
+        "retry_on_error": [RedisConnectionError],
+    }
+    if where.kind == "sentinel":
+        return primary_by_sentinel(where, **options)
+    if where.kind == "cluster":
+        return Cluster(where.addresses, lambda address: Redis.from_url(where.at(address), **options))
+    return Redis.from_url(url, **options)
+
+
+async def near(redis: Redis, key: str) -> Redis:
+    """A client of the one process that holds this key: whose clock it has, who it is. Raises `ConnectionError`."""
+    return await redis.shards.near(key) if isinstance(redis, Cluster) else redis
 
 
 class EngineIdentity(NamedTuple):
@@ -40,8 +60,34 @@ class EngineIdentity(NamedTuple):
         return f"{self.run_id}/{self.replication_id}"
 
 
-async def identity(redis: Redis) -> EngineIdentity:
-    """Asks the engine who it is."""
-    server = await redis.info("server")
-    replication = await redis.info("replication")
+async def identity(redis: Redis, key: str) -> EngineIdentity:
+    """Asks the process that holds this key who it is."""
+    return await _identity(await near(redis, key))
+
+
+async def identities(redis: Redis, keys: Iterable[str]) -> dict[str, str]:
+    """Who holds each of these keys, each process asked once; a key whose process is away has no answer."""
+    holders: dict[int, tuple[Redis, list[str]]] = {}
+    for key in keys:
+        with suppress(*ENGINE_AWAY):
+            node = await near(redis, key)
+            holders.setdefault(id(node), (node, []))[1].append(key)
+    told = await asyncio.gather(*(_identity(node) for node, _ in holders.values()), return_exceptions=True)
+    answers: dict[str, str] = {}
+    for who, (_, held) in zip(told, holders.values(), strict=True):
+        if isinstance(who, EngineIdentity):
+            answers.update(dict.fromkeys(held, who.text()))
+        elif not isinstance(who, ENGINE_AWAY):
+            raise who
+        elif isinstance(redis, Cluster):
+            redis.shards.doubt()
+    return answers
+
+
+async def _identity(node: Redis) -> EngineIdentity:
+    server = await node.info("server")
+    replication = await node.info("replication")
+    if replication["role"] != "master":
+        await node.connection_pool.disconnect()  # sentinels are asked again
+        raise RedisConnectionError("This engine is a replica by now.")
     return EngineIdentity(str(server["run_id"]), str(replication["master_replid"]))

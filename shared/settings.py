@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from shared.engine_url import EngineUrl
 from shared.key_stages import RotatingKeys
 from shared.key_watch import from_file, rings_of
 from shared.ledger_settings import LedgerSettings
@@ -33,13 +34,20 @@ def _keyring(value: Any) -> Any:
     return Keyring.parse(value) if isinstance(value, str) else value
 
 
+def _engine_url(value: str) -> str:
+    EngineUrl.parse(value)
+    return value
+
+
 Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
 class ServiceSettings(LedgerSettings, UserSettings):
     """Common to all five services."""
 
-    model_config = SettingsConfigDict(frozen=True, arbitrary_types_allowed=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        frozen=True, arbitrary_types_allowed=True, extra="ignore", hide_input_in_errors=True
+    )
 
     environment: Literal["development", "production"] = Field(
         "development", description="Production refuses laptop defaults."
@@ -51,7 +59,11 @@ class ServiceSettings(LedgerSettings, UserSettings):
     pubsub: PubSubMode = Field(
         "auto", description="How frames of events are shown: plain, or also sharded; auto: sharded on a cluster."
     )
-    redis_url: str = Field("redis://127.0.0.1:6379/0", description="Redis 6.2 or newer, or Valkey.")
+    redis_url: Annotated[str, AfterValidator(_engine_url)] = Field(
+        "redis://127.0.0.1:6379/0",
+        description="Redis 6.2 or newer, or Valkey: redis:// one engine, redis+sentinel:// the primary that sentinels "
+        "name, redis+cluster:// a cluster; rediss with TLS.",
+    )
     event_log_url: str | None = Field(
         None, description="The event log: nats://h1,h2,h3, kafka://h1,h2 or redis://…; unset, it is in redis_url."
     )
@@ -96,7 +108,10 @@ class ServiceSettings(LedgerSettings, UserSettings):
     @model_validator(mode="after")
     def _take_keys_of_the_file(self) -> Self:
         if self.keys_file is not None:
-            keys = RotatingKeys.read(self.keys_file)
+            try:
+                keys = RotatingKeys.read(self.keys_file)
+            except ValueError as broken:
+                raise ValueError(f"the file of keys, {self.keys_file}: {broken}") from broken
             for name, ring in rings_of(keys, from_file(self), now_s=time.time()).items():
                 object.__setattr__(self, name, ring)
         return self

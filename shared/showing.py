@@ -26,10 +26,16 @@ class Showing:
         self._sharded = None if mode == "auto" else mode == "sharded"
 
     async def sharded(self) -> bool:
-        """Whether listeners of single events subscribe to shards; the engine is asked once."""
+        """Whether listeners of single events subscribe to shards: on a cluster that knows them. It is asked once."""
         if self._sharded is None:
-            self._sharded = bool((await self._redis.info("cluster")).get("cluster_enabled"))
+            clustered = (await self._redis.info("cluster")).get("cluster_enabled")
+            self._sharded = bool(clustered and await self._knows_shards())
         return self._sharded
+
+    async def _knows_shards(self) -> bool:
+        """Redis 6.2 does not."""
+        answer = await self._redis.execute_command("COMMAND INFO", "SPUBLISH")
+        return any(answer.values() if isinstance(answer, dict) else answer)
 
     async def show(self, channel: str, frame: Frame) -> int:
         """Tells everyone; how many heard it."""

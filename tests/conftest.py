@@ -2,13 +2,13 @@
 
 import pytest
 
-pytest_plugins = ("tests.support.engines", "tests.support.suite")
+pytest_plugins = ("tests.support.engines", "tests.support.suite", "tests.support.engine_groups")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         asked_for = getattr(item, "fixturenames", ())
-        if "redis_url" in asked_for:
+        if {"redis_url", "cluster", "watched"} & set(asked_for):
             item.add_marker("redis")
         if "postgres_url" in asked_for:
             item.add_marker("postgres")

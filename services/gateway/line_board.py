@@ -8,6 +8,7 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -19,6 +20,7 @@ from services.gateway.settings import Settings
 from shared.clock import now_ms
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
 from shared.contracts.queue import QueueClient
+from shared.ears import listen
 from shared.problems import Overloaded, Problem, StaleEpoch, Unavailable, UnknownEvent
 from shared.redis import Redis
 from shared.routes import EVENT_ID
@@ -166,17 +168,17 @@ class LineBoard:
     # -- listening -------------------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Takes in every line shown on Pub/Sub until the engine goes away; then it raises and is started again."""
-        async with self._redis.pubsub() as pubsub:
-            await pubsub.psubscribe(LINE_CHANNELS)
-            try:
-                while True:
-                    message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=POLL_S)
-                    self._listening = True
-                    if message is not None:
-                        self._hear(message["data"])
-            finally:
-                self._listening = False
+        """Takes in every line shown on Pub/Sub, for ever."""
+        await listen(
+            self._redis,
+            LINE_CHANNELS,
+            self._hear,
+            begins=partial(self._hears, True),
+            breaks=partial(self._hears, False),
+        )
+
+    def _hears(self, listening: bool) -> None:
+        self._listening = listening
 
     def _hear(self, raw: bytes) -> None:
         try:

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 from services.gateway.metrics import FRAMES
 from shared.contracts.frames import REVOKED_CHANNELS, Revoked
 from shared.contracts.queue import QueueClient
+from shared.ears import listen
 from shared.problems import Problem
 from shared.redis import Redis
 
 ASK_AGAIN_S = 15.0
 RETRY_S = 1.0
 IN_USE_S = 120.0
-READ_S = 1.0
 EVENTS_MAX = 1000
 LEEWAY_MS = 10_000
 
@@ -83,15 +83,13 @@ class Revocations:
             await self._ask_once(event_id, known)
 
     async def listen(self) -> None:
-        """Hears of every pass that dies until the engine goes away; then it raises and is started again."""
-        async with self._redis.pubsub() as pubsub:
-            await pubsub.psubscribe(REVOKED_CHANNELS)
-            for known in self._events.values():
-                known.ask_at_s = min(known.ask_at_s, time.monotonic())
-            while True:
-                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=READ_S)
-                if message is not None:
-                    self._hear(message["data"])
+        """Hears of every pass that dies, for ever."""
+        await listen(self._redis, REVOKED_CHANNELS, self._hear, begins=self._ask_soon)
+
+    def _ask_soon(self) -> None:
+        """What died while nobody heard it is asked for."""
+        for known in self._events.values():
+            known.ask_at_s = min(known.ask_at_s, time.monotonic())
 
     def _hear(self, raw: bytes) -> None:
         try:

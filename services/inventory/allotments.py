@@ -148,7 +148,7 @@ class Opener:
             try:
                 now_ms, _ = await self._gate.due(event_id, count_max=1)
             except ENGINE_AWAY:
-                return
+                continue
             due = [row.allotment_id for row in waiting if row.event_id == event_id and row.opens_at_ms <= now_ms]
             for allotment_id in due:
                 try:

@@ -29,6 +29,7 @@ from shared import http, postgres, redis
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.event_log.opening import open_log
+from shared.fitness import Fitness
 from shared.http import Neighbour
 from shared.isolation import refuse_wrong_ledger, require_read_committed
 from shared.lifecycle import Loops
@@ -38,6 +39,7 @@ from shared.schema_version import SchemaCheck
 from shared.service import Checks, create_service
 from shared.showing import Showing
 from shared.tokens import PassReader, QueueTokens
+from shared.told_again import ToldAgain
 from shared.user_jwt import Users, signed_in
 from shared.user_places import UserPlaces
 
@@ -63,15 +65,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     engine = postgres.connect(settings, name="inventory")
     cache = redis.connect(settings.redis_url)
     app.state.schema = SchemaCheck(engine, "inventory")
+    fitness = app.state.fitness = Fitness(cache, production=settings.environment == "production")
     try:
         await app.state.schema.refuse_older()
         await refuse_wrong_ledger(engine)
+        await fitness.at_start()
         async with http.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
             async with signed_in(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
                 app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
-                _start(loops, room, Relay(engine, event_log, tables.outbox, tables.outbox_lease))
+                again = ToldAgain(engine, event_log, tables.outbox)
+                _start(loops, room, Relay(engine, event_log, tables.outbox, tables.outbox_lease), again)
                 show_load = partial(app.state.meter.show, cache, engine)
                 loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load")
                 yield
@@ -115,7 +120,7 @@ def _room(
     )  # fmt: skip
 
 
-def _start(loops: Loops, room: Room, relay: Relay) -> None:
+def _start(loops: Loops, room: Room, relay: Relay, again: ToldAgain) -> None:
     settings = room.settings
     loops.every(settings.watch_interval_ms / 1000, room.watcher.look, name="inventory.watch")
     loops.every(settings.sweep_interval_ms / 1000, room.sweeper.sweep, name="inventory.sweep")
@@ -126,6 +131,7 @@ def _start(loops: Loops, room: Room, relay: Relay) -> None:
     loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
     loops.every(1.0, room.refunding.turn, name="inventory.refund")
     loops.keep(relay.run, name="inventory.relay")
+    loops.every(1.0, again.look, name="inventory.log")
     loops.every(3600.0, relay.forget, name="inventory.forget")
     loops.every(3600.0, lambda: findings.forget(room.engine), name="inventory.forget_findings")
 
@@ -136,8 +142,5 @@ def _checks(app: FastAPI) -> Checks:
     async def ledger() -> None:
         await require_read_committed(room.reading)
 
-    async def gate() -> None:
-        await room.gate.redis.ping()
-
-    checks: Checks = {"postgres": ledger, "redis": gate, "catalogue": room.catalogue.check}
+    checks: Checks = {"postgres": ledger, "redis": app.state.fitness.check, "catalogue": room.catalogue.check}
     return {**checks, "schema": app.state.schema.require}

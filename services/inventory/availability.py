@@ -5,6 +5,7 @@ Sections note themselves as dirty in the scripts that change them, so selling ne
 
 import asyncio
 import time
+from contextlib import suppress
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -39,10 +40,11 @@ class Board:
         """One turn: publishes what changed, and what has not been said for a while."""
         for layout in self._catalogue.layouts():
             due = time.monotonic() - self._shown_at_s.get(layout.event_id, 0.0) > FRAME_REPEAT_S * 0.8
-            frame = await self._frame(layout, force=due, peek=False)
-            if frame is not None:
-                await self._showing.show(stock_channel(layout.event_id), frame)
-                self._shown_at_s[layout.event_id] = time.monotonic()
+            with suppress(*ENGINE_AWAY):  # other events may be with another engine
+                frame = await self._frame(layout, force=due, peek=False)
+                if frame is not None:
+                    await self._showing.show(stock_channel(layout.event_id), frame)
+                    self._shown_at_s[layout.event_id] = time.monotonic()
 
     async def frame(self, layout: Layout) -> StockFrame:
         """The stock as it was at most a quarter of a second ago: from the gate, or from the ledger while that is not

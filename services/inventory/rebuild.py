@@ -23,7 +23,7 @@ from services.inventory.stocktake import gate_counts, take_stock
 from shared.logs import data
 from shared.lua import word
 from shared.postgres import statement
-from shared.redis import ENGINE_AWAY, identity
+from shared.redis import ENGINE_AWAY, identities, near
 
 log = logging.getLogger("onsale.inventory")
 FENCE_ALONE = statement(__package__, "fence_alone")
@@ -56,14 +56,19 @@ class Watcher:
     async def _look(self) -> None:
         await self._catalogue.refresh()
         layouts = self._catalogue.layouts()
-        try:
-            engine = (await identity(self._gate.redis)).text()
-            for layout in layouts:
-                if not await self._trusted(layout, engine):
+        filled_by = await identities(self._gate.redis, (Keys.of(layout.event_id).gate for layout in layouts))
+        lost: set[str | None] = {None}
+        for layout in layouts:
+            engine = filled_by.get(Keys.of(layout.event_id).gate)
+            try:
+                if engine in lost or engine is None:
+                    self.ready_since_s.pop(layout.event_id, None)
+                elif not await self._trusted(layout, engine):
                     self.ready_since_s.pop(layout.event_id, None)
                     await self._rebuild(layout, engine)
-        except ENGINE_AWAY:
-            self.ready_since_s.clear()
+            except ENGINE_AWAY:
+                lost.add(engine)
+                self.ready_since_s.pop(layout.event_id, None)
         GATES_READY.set(len(self.ready_since_s))
 
     async def _trusted(self, layout: Layout, engine: str) -> bool:
@@ -75,7 +80,7 @@ class Watcher:
         if ready == b"1" and filled_by == engine.encode() and int(epoch or 0) == layout.gate_epoch:
             self.ready_since_s.setdefault(layout.event_id, time.monotonic())
             return True
-        seconds, _ = await self._gate.redis.time()
+        seconds, _ = await (await near(self._gate.redis, key)).time()
         filling_ms = seconds * 1000 + self._gate.clock_offset_ms - int(filling_at or 0)
         return ready == b"0" and int(epoch or 0) == layout.gate_epoch and filling_ms < FILLING_MAX_MS
 

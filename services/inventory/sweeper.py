@@ -56,7 +56,10 @@ class Sweeper:
     async def scan(self) -> None:
         """By the ledger, whatever the gates remember; a deadline is always the engine's."""
         for layout in self._catalogue.layouts():
-            now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
+            try:
+                now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
+            except ENGINE_AWAY:
+                continue
             if now_ms:
                 while await scan(self._engine, self._gate, layout.event_id, now_ms=now_ms - SCAN_BEHIND_MS) == DUE_MAX:
                     pass

@@ -1,25 +1,23 @@
 """The inbox: frames from Pub/Sub, of those channels only that somebody here listens to.
 
 So the engine is the routing table: a process hears nothing of events it has no listeners for. Where frames are shown
-in shards, channels of events are subscribed to there. One connection; when it breaks, `connected` turns false, and
-`generation` tells a later connection from an earlier: what was shown in between was missed.
+in shards, channels of events are subscribed to there. When any of it breaks, `connected` turns false, and `generation`
+tells a later connection from an earlier: what was shown in between was missed.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any
 
 from shared.contracts.frames import keeps_log
+from shared.ears import ClusterEars, Ear, ears
 from shared.logs import data
 from shared.redis import ENGINE_AWAY, Redis, RedisError
 
 log = logging.getLogger("onsale.notifier")
 RECONNECT_S = 0.25
 CONFIRM_S = 1.0
-READ_S = 1.0
-SILENT_PING_S, SILENT_MAX_S = 5.0, 10.0
 
 
 class Inbox:
@@ -32,13 +30,12 @@ class Inbox:
         self._hear = hear
         self._ask_whether_sharded, self._sharded = sharded, False
         self._confirmed: dict[str, asyncio.Event] = {}
-        self._pubsub: Any = None
-        self._heard_s = 0.0
+        self._ears: Ear | ClusterEars | None = None
         self.generation = 0
 
     @property
     def connected(self) -> bool:
-        return self._pubsub is not None
+        return self._ears is not None
 
     async def check(self) -> None:
         """Raises unless the engine was reached once: without it streams go on, but a process must begin whole."""
@@ -49,12 +46,12 @@ class Inbox:
         """From the answer on nothing shown on these channels is missed while this generation lasts; 0 while away."""
         new = [channel for channel in channels if channel not in self._confirmed]
         self._confirmed.update((channel, asyncio.Event()) for channel in new)
-        if self._pubsub is None:
+        if self._ears is None:
             return 0
         generation = self.generation
         try:
             if new:
-                await self._subscribe(self._pubsub, new)
+                await self._subscribe(self._ears, new)
             async with asyncio.timeout(CONFIRM_S):
                 for channel in channels:
                     await self._confirmed[channel].wait()
@@ -66,34 +63,32 @@ class Inbox:
         """Nobody listens to these any more."""
         for channel in channels:
             self._confirmed.pop(channel, None)
-        if self._pubsub is not None:
+        if self._ears is not None:
             with suppress(*ENGINE_AWAY):  # the reader notices by itself
                 plain, shards = self._apart(channels)
                 if plain:
-                    await self._pubsub.unsubscribe(*plain)
+                    await self._ears.unsubscribe(*plain)
                 if shards:
-                    await self._pubsub.sunsubscribe(*shards)
+                    await self._ears.sunsubscribe(*shards)
 
     async def listen(self) -> None:
         """Reads until the connection breaks, then pauses; whoever keeps this running calls it again."""
         try:
-            async with self._redis.pubsub() as pubsub:
-                await pubsub.connect()
+            async with ears(self._redis) as hearing:
                 self._sharded = await self._ask_whether_sharded()
-                self._heard_s = asyncio.get_running_loop().time()
                 known = list(self._confirmed)
                 if known:  # only who may subscribe is connected
-                    await self._subscribe(pubsub, known)
-                    await self._read(pubsub)
-                self._pubsub, self.generation = pubsub, self.generation + 1
+                    await self._subscribe(hearing, known)
+                    await self._read(hearing)
+                self._ears, self.generation = hearing, self.generation + 1
                 if new := [channel for channel in self._confirmed if channel not in known]:
-                    await self._subscribe(pubsub, new)
+                    await self._subscribe(hearing, new)
                 while True:
-                    await self._read(pubsub)
+                    await self._read(hearing)
         except (*ENGINE_AWAY, RedisError) as away:
             log.warning("pubsub.away", extra=data(error=type(away).__name__, words=str(away)))
         finally:
-            self._pubsub = None
+            self._ears = None
             for confirmed in self._confirmed.values():
                 confirmed.clear()
         await asyncio.sleep(RECONNECT_S)
@@ -103,31 +98,21 @@ class Inbox:
         shards = [channel for channel in channels if self._sharded and keeps_log(channel)]
         return [channel for channel in channels if channel not in shards], shards
 
-    async def _subscribe(self, pubsub: Any, channels: Iterable[str]) -> None:
+    async def _subscribe(self, hearing: Ear | ClusterEars, channels: Iterable[str]) -> None:
         plain, shards = self._apart(channels)
         if plain:
-            await pubsub.subscribe(*plain)
+            await hearing.subscribe(*plain)
         if shards:
-            await pubsub.ssubscribe(*shards)
+            await hearing.ssubscribe(*shards)
 
-    async def _read(self, pubsub: Any) -> None:
-        message = await pubsub.get_message(timeout=READ_S)
-        now_s = asyncio.get_running_loop().time()
+    async def _read(self, hearing: Ear | ClusterEars) -> None:
+        message = await hearing.next()
         if message is None:
-            await self._wonder(pubsub, now_s - self._heard_s)
             return
-        self._heard_s = now_s
         kind, channel = message["type"], (message["channel"] or b"").decode()
         if kind in {"message", "smessage"}:
             self._hear(channel, message["data"])
         elif kind in {"subscribe", "ssubscribe"} and channel in self._confirmed:
             self._confirmed[channel].set()
         elif kind in {"unsubscribe", "sunsubscribe"} and channel in self._confirmed:
-            await self._subscribe(pubsub, [channel])  # somebody came while the last was leaving
-
-    async def _wonder(self, pubsub: Any, silent_s: float) -> None:
-        """A connection whose other end vanished looks like one on which nothing happens: ask."""
-        if silent_s > SILENT_MAX_S:
-            raise ConnectionError("Pub/Sub does not answer")
-        if silent_s > SILENT_PING_S:
-            await pubsub.ping()
+            await self._subscribe(hearing, [channel])  # somebody came while the last was leaving

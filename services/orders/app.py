@@ -59,6 +59,7 @@ from shared import http, postgres, redis
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.event_log.opening import open_log
+from shared.fitness import Fitness
 from shared.http import Neighbour
 from shared.isolation import refuse_wrong_ledger
 from shared.lifecycle import Loops
@@ -67,6 +68,7 @@ from shared.outbox import Relay
 from shared.schema_version import SchemaCheck
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
+from shared.told_again import ToldAgain
 from shared.user_jwt import signed_in
 from shared.wrong_codes import WrongCodes
 
@@ -84,11 +86,14 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             app.state.room = room = await _open(stack, settings, failpoint)
             app.state.schema = SchemaCheck(room.engine, "orders")
             await app.state.schema.refuse_older()
+            fitness = app.state.fitness = Fitness(room.redis, production=settings.environment == "production")
+            await fitness.at_start()
             event_log = await stack.enter_async_context(open_log(settings, room.redis))
             relay = Relay(room.engine, event_log, outbox, outbox_lease)
             repeater = Repeater(room.book.engine, room.redis)
             loops = await stack.enter_async_context(Loops())
             loops.keep(relay.run, name="orders.relay")
+            loops.every(1.0, ToldAgain(room.engine, event_log, outbox).look, name="orders.log")
             loops.every(3600, relay.forget, name="orders.relay_forget")
             loops.every(FRAME_REPEAT_S, repeater.turn, name="orders.frames")
             show_load = partial(meter.show, room.redis, room.engine)
@@ -196,4 +201,4 @@ def _checks(app: FastAPI) -> Checks:
         async with room.engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    return {"postgres": ledger, "redis": room.redis.ping, "schema": app.state.schema.require}
+    return {"postgres": ledger, "redis": app.state.fitness.check, "schema": app.state.schema.require}

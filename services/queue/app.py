@@ -34,6 +34,7 @@ from shared import http, postgres, redis
 from shared.contracts.inventory import InventoryClient
 from shared.event_log.log import EventLog
 from shared.event_log.opening import open_log
+from shared.fitness import Fitness
 from shared.http import Neighbour
 from shared.isolation import refuse_wrong_ledger
 from shared.lifecycle import Loops
@@ -41,6 +42,7 @@ from shared.outbox import Relay
 from shared.schema_version import SchemaCheck
 from shared.service import create_service
 from shared.showing import Showing
+from shared.told_again import ToldAgain
 
 RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S = 5.0, 0.2, 0.5, 3600.0, 1.0
 
@@ -67,18 +69,20 @@ def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
         async with app.state.ledger.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    return {"redis": app.state.redis.ping, "postgres": ledger, "schema": app.state.schema.require}
+    return {"redis": app.state.fitness.check, "postgres": ledger, "schema": app.state.schema.require}
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: QueueSettings = app.state.settings
     engine = app.state.ledger = postgres.connect(settings, name="queue")
-    client = app.state.redis = redis.connect(settings.redis_url)
+    client = redis.connect(settings.redis_url)
     app.state.schema = SchemaCheck(engine, "queue")
+    fitness = app.state.fitness = Fitness(client, production=settings.environment == "production")
     try:
         await app.state.schema.refuse_older()
         await refuse_wrong_ledger(engine)
+        await fitness.at_start()
         async with http.client() as pool:
             neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))
@@ -142,4 +146,5 @@ def _start(
     loops.keep(queue.steering.guard.board.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
     loops.keep(relay.run, name="queue relay")
+    loops.every(1.0, ToldAgain(engine, event_log, outbox).look, name="queue log")
     loops.every(FORGET_S, relay.forget, name="queue forget")

@@ -94,8 +94,9 @@ class Gatekeeper:
         for room in list(self.rooms.known.values()):
             async with self.engine.connect() as connection:
                 lanes = await Of(connection, room.event_id, room.epoch).lanes()
-            for lane, (_, tail) in lanes.items():
-                await self.line.raise_counter(room.event_id, room.epoch, lane, tail)
+            with suppress(*ENGINE_AWAY):  # other rooms may be with another engine
+                for lane, (_, tail) in lanes.items():
+                    await self.line.raise_counter(room.event_id, room.epoch, lane, tail)
 
     async def _look_around(self) -> None:
         """What all rooms share: the ledger's list, and whether signs of life arrive."""

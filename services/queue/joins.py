@@ -45,7 +45,7 @@ class Joins:
     landings: Landings
     at_once_max: int
     _pending: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    _away_until_s: float = 0.0
+    _away_until_s: dict[str, float] = field(default_factory=dict)
     _at_once: int = 0
 
     async def join(self, batch: JoinBatch) -> JoinAnswer:
@@ -126,7 +126,7 @@ class Joins:
 
     async def _allocate(self, work: Work, batch_id: str) -> Numbers | str | None:
         """Numbers, a refusal, or nothing when the engine cannot number. What we numbered ourselves lands first."""
-        if _now_s() < self._away_until_s:
+        if _now_s() < self._away_until_s.get(work.room.event_id, 0.0):
             return None
         try:
             await self.landings.land(work.room, work.lane)
@@ -134,7 +134,7 @@ class Joins:
         except EngineNotReady:
             return None
         except ENGINE_AWAY:
-            self._away_until_s = _now_s() + AWAY_S
+            self._away_until_s[work.room.event_id] = _now_s() + AWAY_S
             return None
 
     async def _insert(self, work: Work, numbers: Numbers) -> None:
@@ -172,7 +172,7 @@ class Joins:
             try:
                 await self.line.raise_counter(work.room.event_id, work.room.epoch, work.lane, tails[work.lane][1])
             except ENGINE_AWAY:
-                self._away_until_s = _now_s() + AWAY_S
+                self._away_until_s[work.room.event_id] = _now_s() + AWAY_S
 
     async def _land(self, work: Work, member: str, landed: set[int]) -> None:
         """The places are on disk whatever happens here: what cannot land now lands later."""

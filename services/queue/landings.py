@@ -43,4 +43,4 @@ class Landings:
             try:
                 await self.land(room, lane)
             except (EngineNotReady, *ENGINE_AWAY):
-                return
+                continue

@@ -10,7 +10,7 @@ from services.queue.room import Room
 from services.queue.rooms import Rooms
 from shared.contracts.queue import LifeReport, SignsOfLife
 from shared.problems import StaleEpoch
-from shared.redis import Redis
+from shared.redis import ENGINE_AWAY, Redis, near
 
 REPORTERS_MAX = 1000
 WINDOW_DEFAULT_S = 30
@@ -28,8 +28,14 @@ class Life:
             await self._redis.zrem(keys.REPORTERS, report.reporter)
         else:
             await self._redis.zadd(keys.REPORTERS, {report.reporter: await self._now_ms()})
+        lost: Exception | None = None
         for signs in report.events:
-            await self._hear(signs)
+            try:
+                await self._hear(signs)
+            except ENGINE_AWAY as away:  # other events may be with another engine
+                lost = away
+        if lost is not None:
+            raise lost  # the reporter tells it all once more
         return self._shortest_s() / 4
 
     async def _hear(self, signs: SignsOfLife) -> None:
@@ -58,5 +64,5 @@ class Life:
         return min((room.liveness_window_s for room in self._rooms.known.values()), default=WINDOW_DEFAULT_S)
 
     async def _now_ms(self) -> int:
-        seconds, microseconds = await self._redis.time()
+        seconds, microseconds = await (await near(self._redis, keys.REPORTERS)).time()
         return int(seconds) * 1000 + int(microseconds) // 1000 + self._line.clock_offset_ms

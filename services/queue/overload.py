@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from shared.contracts.frames import FRAME_STALE_S, LOAD_CHANNELS, LoadFrame
+from shared.ears import listen
 from shared.logs import data
 from shared.redis import Redis
 
@@ -25,7 +26,6 @@ WORDS: dict[tuple[str, str], Overload] = {
     ("orders", "full"): "orders-full",
     ("orders", "slow"): "orders-slow",
 }
-READ_S = 1.0
 PROCESSES_MAX = 1000
 REFUSED_MIN, REFUSED_SHARE = 3, 0.05
 WRITES_MIN, SLOW_SHARE = 5, 0.2
@@ -40,13 +40,8 @@ class LoadBoard:
         self._frames: dict[str, tuple[float, LoadFrame]] = {}
 
     async def listen(self) -> None:
-        """Reads frames until the connection breaks."""
-        async with self._redis.pubsub() as pubsub:
-            await pubsub.psubscribe(LOAD_CHANNELS)
-            while True:
-                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=READ_S)
-                if message is not None:
-                    self.take(message["data"])
+        """Reads frames for ever."""
+        await listen(self._redis, LOAD_CHANNELS, self.take)
 
     def take(self, raw: bytes) -> None:
         """Keeps a frame; those of processes that went away are forgotten."""

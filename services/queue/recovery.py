@@ -6,6 +6,7 @@ claimed by an older filling is refused from then on; only then is the ledger rea
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from services.queue.rooms import Rooms
 from services.queue.tables import room as room_table
 from shared.logs import data
 from shared.postgres import AsyncConnection, AsyncEngine, statement
-from shared.redis import identity
+from shared.redis import ENGINE_AWAY, identities, identity
 
 log = logging.getLogger("onsale.queue")
 Pair = str | int
@@ -54,10 +55,12 @@ class Recovery:
 
     async def watch(self) -> None:
         """Fills every room that another engine process filled."""
-        now = (await identity(self._line.redis)).text()
-        for room in list(self._rooms.known.values()):
-            if room.engine != now:
-                await self.rebuild(room.event_id)
+        rooms = list(self._rooms.known.values())
+        now = await identities(self._line.redis, (keys.room(room.event_id) for room in rooms))
+        for room in rooms:
+            with suppress(*ENGINE_AWAY):  # lost while it is filled: looked at again in the next turn
+                if now.get(keys.room(room.event_id), room.engine) != room.engine:
+                    await self.rebuild(room.event_id)
 
     async def rebuild(self, event_id: str, *, by_hand: bool = False) -> bool:
         """Fills the engine unless it already holds this filling; by hand always. True if this call filled it.
@@ -68,7 +71,7 @@ class Recovery:
             return await self._rebuild(event_id, by_hand=by_hand)
 
     async def _rebuild(self, event_id: str, *, by_hand: bool) -> bool:
-        engine = (await identity(self._line.redis)).text()
+        engine = (await identity(self._line.redis, keys.room(event_id))).text()
         async with self._engine.begin() as connection:
             await connection.execute(FENCE_ALONE, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from services.queue.replies import Stock
 from shared.contracts.frames import FRAME_STALE_S, STOCK_CHANNELS, StockFrame
 from shared.contracts.inventory import InventoryClient
+from shared.ears import listen
 from shared.logs import data
 from shared.problems import Problem
 from shared.redis import Redis
 
 log = logging.getLogger("onsale.queue")
 ASK_AGAIN_S = 1.0
-READ_S = 1.0
 
 
 class StockBoard:
@@ -29,13 +29,8 @@ class StockBoard:
         self._asked: dict[str, tuple[float, str]] = {}
 
     async def listen(self) -> None:
-        """Reads frames until the connection breaks."""
-        async with self._redis.pubsub() as pubsub:
-            await pubsub.psubscribe(STOCK_CHANNELS)
-            while True:
-                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=READ_S)
-                if message is not None:
-                    self.take(message["data"])
+        """Reads frames for ever."""
+        await listen(self._redis, STOCK_CHANNELS, self.take)
 
     def take(self, raw: bytes) -> None:
         """Keeps a frame unless a later one is there."""

@@ -24,14 +24,14 @@ class RedisStreams:
     """Positions are the ids of entries. A reader looks ten times a second: one command can wait in one slot only."""
 
     def __init__(self, redis: Redis, *, length_max: int, owned: bool = False) -> None:
-        self._redis, self._length_max, self._owned = redis, length_max, owned
+        self.redis, self._length_max, self._owned = redis, length_max, owned
 
     async def publish(self, source: str, batch: Sequence[Told]) -> None:
         by_stream: dict[str, list[str]] = {}
         for told in batch:
             by_stream.setdefault(log_stream(told.event_id), []).append(told.body)
         for stream, bodies in by_stream.items():
-            pipe = self._redis.pipeline(transaction=True)
+            pipe = self.redis.pipeline(transaction=True)
             for body in bodies:
                 pipe.xadd(stream, {"event": body}, maxlen=self._length_max, approximate=True)
             await pipe.execute()
@@ -49,7 +49,7 @@ class RedisStreams:
             await asyncio.sleep(POLL_S)
 
     async def _now(self, positions: Mapping[str, str], count: int) -> list[Entry]:
-        pipe = self._redis.pipeline(transaction=False)
+        pipe = self.redis.pipeline(transaction=False)
         for stream, position in positions.items():
             pipe.xrange(stream, min="-" if position == START else f"({position}", count=count)
         answers = await pipe.execute()
@@ -61,4 +61,4 @@ class RedisStreams:
 
     async def close(self) -> None:
         if self._owned:
-            await self._redis.aclose()
+            await self.redis.aclose()

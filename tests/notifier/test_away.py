@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from services.notifier import inbox
+from shared import ears
 from tests.notifier.conftest import EVENT, Cable, Neighbours, Notifier, Start, fan, line, order, stock
 from tests.support.wait import wait_until
 
@@ -123,7 +124,7 @@ async def test_a_connection_that_went_dumb_counts_as_away(notifier: Notifier, ca
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
     for name, quick_s in {"READ_S": 0.02, "SILENT_PING_S": 0.05, "SILENT_MAX_S": 0.3}.items():
-        monkeypatch.setattr(inbox, name, quick_s)
+        monkeypatch.setattr(ears, name, quick_s)
     await notifier.show(line(11, 6))  # the reader now looks up as often as that
     generation = notifier.room.following.inbox.generation
 
@@ -140,7 +141,8 @@ async def test_a_connection_that_went_dumb_counts_as_away(notifier: Notifier, ca
 async def test_who_comes_while_the_last_is_leaving_is_subscribed(notifier: Notifier):
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
-    await notifier.room.following.inbox._pubsub.unsubscribe(*CHANNELS)
+    assert notifier.room.following.inbox._ears is not None
+    await notifier.room.following.inbox._ears.unsubscribe(*CHANNELS)
 
     async def back() -> bool:
         return await notifier.channels() == CHANNELS

@@ -21,6 +21,7 @@ from shared.contracts.inventory import EndSessions, InventoryClient, PassFloor, 
 from shared.contracts.queue import Join, JoinBatch, Joined, PlaceRef, PlacesQuestion, PlaceState
 from shared.http import Neighbour
 from shared.lua import Script
+from shared.redis import connect
 from shared.settings import development_keys
 
 EVENT = "show"
@@ -163,7 +164,7 @@ async def another(
     clients: list[Redis] = []
 
     def make() -> Queue:
-        client = Redis.from_url(redis_url)
+        client = connect(redis_url)
         clients.append(client)
         running = build(QueueSettings(ramp_after_loss=False), postgres, client, inventory.client())
         return Queue(running, postgres, redis, inventory)

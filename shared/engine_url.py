@@ -1,0 +1,123 @@
+"""Where Redis or Valkey is: one process, the primary that sentinels name, or a cluster, told apart by the URL's scheme.
+
+    redis://[user:password@]host[:port][/db]                            rediss:// with TLS; unix:///path
+    redis+sentinel://[user:password@]host[:port],…/primary-name[/db]    rediss+sentinel:// with TLS
+    redis+cluster://[user:password@]host[:port],…                       rediss+cluster:// with TLS
+
+A URL that cannot be meant is refused in words that do not repeat it: it may hold a password.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+
+Kind = Literal["standalone", "sentinel", "cluster"]
+Address = tuple[str, int]
+
+KINDS: dict[str, tuple[Kind, str]] = {
+    "redis": ("standalone", "redis"), "rediss": ("standalone", "rediss"), "unix": ("standalone", "unix"),
+    "redis+sentinel": ("sentinel", "redis"), "rediss+sentinel": ("sentinel", "rediss"),
+    "redis+cluster": ("cluster", "redis"), "rediss+cluster": ("cluster", "rediss"),
+}  # fmt: skip
+PORTS: dict[Kind, int] = {"standalone": 6379, "sentinel": 26379, "cluster": 6379}
+ADDRESSES_MAX = 100
+TLS_OPTIONS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
+SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
+
+
+class EngineUnfit(Exception):
+    """Redis or Valkey would lose or forget what it is told, or is not what its URL says."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EngineUrl:
+    """`login` and `options` stand in the URL of every engine process; sentinels have a login of their own."""
+
+    kind: Kind
+    scheme: str
+    addresses: tuple[Address, ...]
+    login: str
+    path: str
+    options: str
+    primary: str = ""
+    sentinel_login: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Raises `ValueError`, which says what is wrong."""
+        parts = urlsplit(url)
+        if parts.scheme not in KINDS:
+            raise ValueError(f"the address of Redis must begin with one of {', '.join(f'{s}://' for s in KINDS)}")
+        kind, scheme = KINDS[parts.scheme]
+        options = _options(parts, kind, scheme)
+        sentinel = _login(options.pop("sentinel_username", ""), options.pop("sentinel_password", ""))
+        login, _, hosts = parts.netloc.rpartition("@")
+        primary, path = _named(parts.path, kind, scheme)
+        addresses = () if scheme == "unix" else _addresses(hosts, kind)
+        return cls(kind, scheme, addresses, f"{login}@" if login else "", path, urlencode(options), primary, sentinel)
+
+    def at(self, address: Address) -> str:
+        """The URL of one engine process."""
+        return self._url(self.login, address, self.path)
+
+    def sentinel_at(self, address: Address) -> str:
+        """The URL of one sentinel."""
+        return self._url(self.sentinel_login, address, "")
+
+    def _url(self, login: str, address: Address, path: str) -> str:
+        return f"{self.scheme}://{login}{spelled(address)}{path}?{self.options}"
+
+
+def spelled(address: Address) -> str:
+    """`host:port`, as people and URLs write it."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _options(parts: SplitResult, kind: Kind, scheme: str) -> dict[str, str]:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    known = (TLS_OPTIONS if scheme == "rediss" else set()) | (SENTINEL_OPTIONS if kind == "sentinel" else set())
+    known |= {"db"} if kind == "standalone" else set()
+    if unknown := options.keys() - known:
+        tls = " (those of TLS need a scheme that begins with rediss)" if unknown & TLS_OPTIONS else ""
+        raise ValueError(f"the address of Redis has options that nobody knows there: {', '.join(sorted(unknown))}{tls}")
+    return options
+
+
+def _login(user: str, password: str) -> str:
+    return f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
+
+
+def _named(path: str, kind: Kind, scheme: str) -> tuple[str, str]:
+    """The primary's name, which only sentinels want, and the path of every process: its database."""
+    if scheme == "unix":
+        return "", path
+    names = [part for part in path.split("/") if part]
+    if kind == "sentinel" and not names:
+        raise ValueError("the address of sentinels must end with the name of their primary: redis+sentinel://…/name")
+    primary = names.pop(0) if kind == "sentinel" else ""
+    if len(names) > 1 or any(not name.isdigit() for name in names):
+        raise ValueError("the address of Redis may end with the number of one database, and with nothing else")
+    if kind == "cluster" and names and int(names[0]):
+        raise ValueError("a Redis cluster has database 0 only")
+    return primary, f"/{int(names[0])}" if names else ""
+
+
+def _addresses(hosts: str, kind: Kind) -> tuple[Address, ...]:
+    found = tuple(_address(host, kind) for host in hosts.split(",")) if hosts else ()
+    if not found or len(found) > ADDRESSES_MAX:
+        raise ValueError(f"the address of Redis must name a host, and at most {ADDRESSES_MAX}")
+    if kind == "standalone" and len(found) > 1:
+        raise ValueError("several hosts are a cluster (redis+cluster://) or sentinels (redis+sentinel://)")
+    return found
+
+
+def _address(host: str, kind: Kind) -> Address:
+    try:
+        parts = urlsplit(f"//{host.strip()}")
+        name, port = parts.hostname, parts.port
+    except ValueError:
+        name, port = None, None
+    if not name:
+        raise ValueError("every host in the address of Redis is a name or an IP address with an optional port")
+    return name, port or PORTS[kind]
