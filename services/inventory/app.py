@@ -29,13 +29,11 @@ from shared import http, postgres, redis
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.event_log.opening import open_log
-from shared.fitness import Fitness
+from shared.ground import Ground
 from shared.http import Neighbour
-from shared.isolation import refuse_wrong_ledger, require_read_committed
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
-from shared.schema_version import SchemaCheck
 from shared.service import Checks, create_service
 from shared.showing import Showing
 from shared.tokens import PassReader, QueueTokens
@@ -64,12 +62,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     engine = postgres.connect(settings, name="inventory")
     cache = redis.connect(settings.redis_url)
-    app.state.schema = SchemaCheck(engine, "inventory")
-    fitness = app.state.fitness = Fitness(cache, production=settings.environment == "production")
+    app.state.ground = Ground("inventory", settings, engine, cache)
     try:
-        await app.state.schema.refuse_older()
-        await refuse_wrong_ledger(engine)
-        await fitness.at_start()
+        await app.state.ground.refuse_unfit()
         async with http.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
@@ -138,9 +133,5 @@ def _start(loops: Loops, room: Room, relay: Relay, again: ToldAgain) -> None:
 
 def _checks(app: FastAPI) -> Checks:
     room: Room = app.state.room
-
-    async def ledger() -> None:
-        await require_read_committed(room.reading)
-
-    checks: Checks = {"postgres": ledger, "redis": app.state.fitness.check, "catalogue": room.catalogue.check}
-    return {**checks, "schema": app.state.schema.require}
+    ground: Ground = app.state.ground
+    return {**ground.checks(), "catalogue": room.catalogue.check}

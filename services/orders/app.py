@@ -6,7 +6,6 @@ from functools import partial
 
 import httpx
 from fastapi import FastAPI
-from sqlalchemy import text
 
 from services.orders import (
     admin,
@@ -59,13 +58,11 @@ from shared import http, postgres, redis
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.event_log.opening import open_log
-from shared.fitness import Fitness
+from shared.ground import Ground
 from shared.http import Neighbour
-from shared.isolation import refuse_wrong_ledger
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
-from shared.schema_version import SchemaCheck
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
 from shared.told_again import ToldAgain
@@ -84,10 +81,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             app.state.room = room = await _open(stack, settings, failpoint)
-            app.state.schema = SchemaCheck(room.engine, "orders")
-            await app.state.schema.refuse_older()
-            fitness = app.state.fitness = Fitness(room.redis, production=settings.environment == "production")
-            await fitness.at_start()
+            app.state.ground = Ground("orders", settings, room.engine, room.redis)
+            await app.state.ground.refuse_unfit()
             event_log = await stack.enter_async_context(open_log(settings, room.redis))
             relay = Relay(room.engine, event_log, outbox, outbox_lease)
             repeater = Repeater(room.book.engine, room.redis)
@@ -130,7 +125,6 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
 async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint) -> Room:
     engine = postgres.connect(settings, name="orders")
     stack.push_async_callback(engine.dispose)
-    await refuse_wrong_ledger(engine)
     cache = redis.connect(settings.redis_url)
     stack.push_async_callback(cache.aclose)
     neighbours = await stack.enter_async_context(http.client())
@@ -195,10 +189,5 @@ async def _sender(stack: AsyncExitStack, settings: Settings) -> Sender:
 
 
 def _checks(app: FastAPI) -> Checks:
-    room: Room = app.state.room
-
-    async def ledger() -> None:
-        async with room.engine.connect() as connection:
-            await connection.execute(text("SELECT 1"))
-
-    return {"postgres": ledger, "redis": app.state.fitness.check, "schema": app.state.schema.require}
+    ground: Ground = app.state.ground
+    return ground.checks()

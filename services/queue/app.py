@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from sqlalchemy import text
 
 from services.queue import api, codes_api, desk, internal
 from services.queue.autotune import Autotune
@@ -34,12 +33,10 @@ from shared import http, postgres, redis
 from shared.contracts.inventory import InventoryClient
 from shared.event_log.log import EventLog
 from shared.event_log.opening import open_log
-from shared.fitness import Fitness
+from shared.ground import Ground
 from shared.http import Neighbour
-from shared.isolation import refuse_wrong_ledger
 from shared.lifecycle import Loops
 from shared.outbox import Relay
-from shared.schema_version import SchemaCheck
 from shared.service import create_service
 from shared.showing import Showing
 from shared.told_again import ToldAgain
@@ -65,24 +62,18 @@ def create_app(settings: QueueSettings | None = None) -> FastAPI:
 
 
 def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
-    async def ledger() -> None:
-        async with app.state.ledger.connect() as connection:
-            await connection.execute(text("SELECT 1"))
-
-    return {"redis": app.state.fitness.check, "postgres": ledger, "schema": app.state.schema.require}
+    ground: Ground = app.state.ground
+    return ground.checks()
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: QueueSettings = app.state.settings
-    engine = app.state.ledger = postgres.connect(settings, name="queue")
+    engine = postgres.connect(settings, name="queue")
     client = redis.connect(settings.redis_url)
-    app.state.schema = SchemaCheck(engine, "queue")
-    fitness = app.state.fitness = Fitness(client, production=settings.environment == "production")
+    app.state.ground = Ground("queue", settings, engine, client)
     try:
-        await app.state.schema.refuse_older()
-        await refuse_wrong_ledger(engine)
-        await fitness.at_start()
+        await app.state.ground.refuse_unfit()
         async with http.client() as pool:
             neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))

@@ -14,8 +14,10 @@ from services.inventory.ledger import Outcome, Take
 from services.inventory.rebuild import FENCE_ALONE
 from services.inventory.settings import Settings
 from shared.contracts.event_file import EventFile
+from shared.ground import Ground
 from shared.isolation import WrongIsolation, require_read_committed
-from tests.inventory.conftest import EVENT, Inventory, event_file, start
+from shared.redis import Redis
+from tests.inventory.conftest import EVENT, event_file, start
 from tests.support.wait import wait_until
 
 WAITERS = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
@@ -87,10 +89,8 @@ async def test_inventory_does_not_start_in_another_mode(
         await anext(start(settings))
 
 
-async def test_sessions_of_another_isolation_are_refused(still: Inventory, postgres_url: str) -> None:
-    assert (await still.fans.get("/readyz")).status_code == 200
-    theirs = {"server_settings": {"default_transaction_isolation": "repeatable read"}}
-    still.room.reading = create_async_engine(postgres_url, connect_args=theirs)
-    answer = await still.fans.get("/readyz")
-    assert (answer.status_code, answer.json()["failing"]) == (503, ["postgres"])
-    await still.room.reading.dispose()
+async def test_a_service_in_another_mode_is_not_ready(
+    settings: Settings, repeatable: AsyncEngine, redis: Redis
+) -> None:
+    with pytest.raises(WrongIsolation):
+        await Ground("inventory", settings, repeatable, redis).checks()["postgres"]()

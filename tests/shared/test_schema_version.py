@@ -59,7 +59,7 @@ async def test_a_ledger_that_was_away_at_the_start_is_asked_by_readiness(
 ) -> None:
     app = app_of("queue", monkeypatch, "postgresql+asyncpg://nobody@127.0.0.1:1/nowhere", redis_url)
     async with app.router.lifespan_context(app):
-        monkeypatch.setattr(app.state.schema, "_engine", postgres)
+        monkeypatch.setattr(app.state.ground.schema, "_engine", postgres)
         await downgrade(postgres_url, "queue", revisions("queue")[-2])
         assert "schema" in (await readiness(app)).json()["failing"]
 
