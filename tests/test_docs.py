@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.drills import recoveries
 from tests.support.suite import RunningSuite
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +26,13 @@ def test_the_api_by_example_runs_as_it_stands(suite: RunningSuite, tmp_path: Pat
     script = "set -eu\n" + blocks[0].replace("http://localhost:8000", suite.url)
     ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_tables_of_recovery_times_are_what_the_drills_measured() -> None:
+    rows, readme = recoveries.kept(), (ROOT / "README.md").read_text()
+    assert rows
+    assert recoveries.with_table(readme, rows) == readme
+    assert recoveries.table(rows) in recoveries.PAGE.read_text()
 
 
 def test_every_make_target_in_readme_exists() -> None:

@@ -1,4 +1,5 @@
-"""How long the suite took to recover in each drill, kept in a file, and the table in `docs/recovery.md` made from it.
+"""How long the suite took to recover in each drill, kept in a file, and the tables made from it: README's and that of
+`docs/recovery.md`.
 
 Written when drills run with `--recoveries`, as `make drills` does; a drill run anew replaces its own rows only.
 """
@@ -11,7 +12,8 @@ import orjson
 
 HERE = Path(__file__).parent
 KEPT = HERE / "recoveries.json"
-PAGE = HERE.parents[1] / "docs" / "recovery.md"
+PAGE, README = HERE.parents[1] / "docs" / "recovery.md", HERE.parents[1] / "README.md"
+BEGIN, END = "<!-- recoveries: written by `make drills` -->\n", "<!-- end of recoveries -->"
 HEAD = """\
 # Recovery times
 
@@ -45,10 +47,17 @@ def keep(rows: list[Recovery]) -> None:
     ordered = sorted(known.values(), key=lambda row: row.what)
     KEPT.write_bytes(orjson.dumps([asdict(row) for row in ordered], option=orjson.OPT_INDENT_2))
     PAGE.write_text(HEAD + table(ordered))
+    README.write_text(with_table(README.read_text(), ordered))
 
 
 def kept() -> list[Recovery]:
     return [Recovery(**row) for row in orjson.loads(KEPT.read_bytes())] if KEPT.exists() else []
+
+
+def with_table(readme: str, rows: list[Recovery]) -> str:
+    """README with the table as it is now."""
+    before, rest = readme.split(BEGIN)
+    return before + BEGIN + table(rows) + END + rest.split(END)[1]
 
 
 def table(rows: list[Recovery]) -> str:
