@@ -67,6 +67,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
             async with signed_in(settings) as users, Loops() as loops:
                 app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
+                with suppress(*postgres.LEDGER_AWAY):
+                    await room.catalogue.refresh()  # whoever is asked first knows what is sold
                 _start(loops, room, Relay(engine, cache, tables.outbox, tables.outbox_lease))
                 show_load = partial(app.state.meter.show, cache, engine)
                 loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load")
