@@ -51,7 +51,7 @@ class Program:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(number)
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=60)
 
     def said(self) -> str:
         return self._log_path.read_text()[-2000:]

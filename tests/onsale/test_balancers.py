@@ -72,9 +72,15 @@ async def echo() -> AsyncIterator[tuple[Echo, int]]:
 
 
 @pytest.fixture
-def start(kind: Kind, tmp_path: Path) -> Iterator[Callable[[Plan], str]]:
+def running() -> Iterator[ExitStack]:
+    """Closing it stops the balancers: before the processes they ask for their health."""
     with ExitStack() as stack:
-        yield lambda plan: stack.enter_context(balancing(kind, plan, tmp_path))
+        yield stack
+
+
+@pytest.fixture
+def start(kind: Kind, running: ExitStack, tmp_path: Path) -> Callable[[Plan], str]:
+    return lambda plan: running.enter_context(balancing(kind, plan, tmp_path))
 
 
 def browser(url: str, **more: Any) -> httpx.AsyncClient:
@@ -187,7 +193,7 @@ async def cutting(seen: list[str]) -> tuple[asyncio.Server, int]:
 
 
 async def test_what_may_be_sent_twice_goes_to_another_process_and_nothing_else_does(
-    start: Start, echo: tuple[Echo, int]
+    start: Start, running: ExitStack, echo: tuple[Echo, int]
 ) -> None:
     """A process dies with every request it is given. What it may have done is not done again by the balancer unless
     that is the same as once; then the fan is told so.
@@ -214,6 +220,7 @@ async def test_what_may_be_sent_twice_goes_to_another_process_and_nothing_else_d
             for _ in range(4):
                 assert (await fan.request(method, path, headers=headers)).status_code == 200, (method, path)
         assert lost, "it was asked now and then"
+        running.close()
 
 
 async def test_a_process_that_is_not_there_costs_nothing(start: Start, echo: tuple[Echo, int]) -> None:
@@ -251,3 +258,26 @@ async def test_with_a_certificate_browsers_speak_http_2_over_tls(
     host, _, port = plan.listen_tls.rpartition(":")
     with socket.create_connection((host, int(port))) as raw, trusting.wrap_socket(raw, server_hostname=HOST) as spoken:
         assert spoken.selected_alpn_protocol() == "h2"
+
+
+async def test_a_request_waits_at_haproxy_while_the_only_process_restarts(
+    start: Start, running: ExitStack, kind: Kind
+) -> None:
+    """nginx cannot wait: it says at once that no answer came, and when to ask again."""
+    port = free_port()
+    async with browser(start(in_front_of(port))) as fan:
+        asking = asyncio.create_task(fan.post("/orders"))
+        if kind == "nginx":
+            assert problem(await asking) == (503, "no-answer")
+            return
+        await asyncio.wait({asking}, timeout=0.3)
+        assert not asking.done()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\nat last")
+            writer.close()
+
+        async with await asyncio.start_server(answer, HOST, port):
+            assert (await asking).text == "at last"
+            running.close()
