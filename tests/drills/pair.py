@@ -4,7 +4,6 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -111,20 +110,13 @@ class SteadyFan(PatientFan):
     """Asks for everything once: whatever does not end well is a failure."""
 
     async def come_in(self) -> "SteadyFan":
-        await Fan.come_in(self)
+        await self.join()
+        await self.wait_for_the_call(within_s=60)
+        await self.claim()
         return self
 
-
-async def keep_coming(live: Callable[[], Awaitable[str]], *, at_once: int, until_set: asyncio.Event) -> list[str]:
-    """So many fans at any time, each followed by the next, until it is over; how their orders ended."""
-    ends: list[str] = []
-
-    async def one_after_the_other() -> None:
-        while not until_set.is_set():
-            ends.append(await live())
-
-    await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
-    return ends
+    async def buys(self, method: str = "ok", **wish: Any) -> dict[str, Any]:
+        return await self.ending(await self._ordered(await self.hold(**wish), method), within_s=60)
 
 
 class Ear:
@@ -160,3 +152,42 @@ class Ear:
             self._last, self.frames = value, self.frames + 1
         elif name == "retry":
             self._retry_s = int(value) / 1000
+
+
+class Crowd:
+    """Fans behind one balancer, so many at any time, each followed by the next, and some pages with streams."""
+
+    def __init__(
+        self, pair: Pair, kind: Kind, event_id: str, fan: type[PatientFan], *, at_once: int, ears: int
+    ) -> None:
+        self.browser, self.seen = watched_browser(pair.urls[kind])
+        self.pages, self.streams = watched_browser(pair.urls[kind])
+        self._event_id, self._fan, self._at_once, self._ears = event_id, fan, at_once, ears
+        self._over = asyncio.Event()
+        self.ends: list[str] = []
+        self.ears: list[Ear] = []
+
+    async def begin(self) -> None:
+        fans = [await self._fan(self.browser, self._event_id).come_in() for _ in range(self._ears)]
+        self.ears = [Ear(self.pages, fan) for fan in fans]
+        lives = [self._one_after_the_other() for _ in range(self._at_once)]
+        self._living = asyncio.gather(*lives, *(ear.listen(self._over) for ear in self.ears))
+
+    async def _one_after_the_other(self) -> None:
+        while not self._over.is_set():
+            fan = await self._fan(self.browser, self._event_id).come_in()
+            self.ends.append(str((await fan.buys(ga=[{"section_id": "GA", "quantity": 1}]))["status"]))
+
+    def check(self) -> None:
+        """Raises what a fan met."""
+        if self._living.done():
+            self._living.result()
+
+    async def end(self) -> None:
+        """Everybody finishes what they have begun."""
+        self._over.set()
+        try:
+            await self._living
+        finally:
+            await self.browser.aclose()
+            await self.pages.aclose()

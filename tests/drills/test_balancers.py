@@ -2,11 +2,10 @@
 notices, and `kill -9` of one process of each service, which costs a moment of asking again.
 """
 
-import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from itertools import count
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -15,7 +14,7 @@ import pytest
 from onsale.engines import Engines
 from shared.routes import SERVICES
 from tests.drills.crowd import PatientFan
-from tests.drills.pair import Ear, Pair, SteadyFan, keep_coming, watched_browser
+from tests.drills.pair import Crowd, Pair, SteadyFan, watched_browser
 from tests.support.balancers import KINDS, Kind, parameters, program
 from tests.support.engines import in_database, run_apart, sql
 from tests.support.suite import bearer
@@ -30,8 +29,7 @@ pytestmark = [
 ]
 ROOM = {"rate_per_s": 50, "burst": 20, "max_active": 500}
 FLOOR = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 5000, "price_minor": 3000}]
-TICKET = [{"section_id": "GA", "quantity": 1}]
-AT_ONCE, EARS = 4, 4
+AT_ONCE, EARS = 2, 3
 
 
 @pytest.fixture(scope="module")
@@ -89,77 +87,62 @@ async def _served(pair: Pair) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("kind", parameters())
+@asynccontextmanager
+async def crowds(pair: Pair, event_id: str, fan: type[PatientFan]) -> AsyncIterator[dict[Kind, Crowd]]:
+    """A crowd behind each balancer, for as long as this lasts."""
+    there = {kind: Crowd(pair, kind, event_id, fan, at_once=AT_ONCE, ears=EARS) for kind in KINDS}
+    for crowd in there.values():
+        await crowd.begin()
+    try:
+        yield there
+    finally:
+        for crowd in there.values():
+            await crowd.end()
+
+
 async def test_everything_is_restarted_under_load_and_no_request_is_lost(
-    pair: Pair, kind: Kind, recovery: Callable[..., None]
+    pair: Pair, recovery: Callable[..., None]
 ) -> None:
-    """One process of each service at a time, as a rollout does: not ready, seen, drained, gone, back. Fans ask for
-    everything once; a stream that ends comes back with what it missed.
+    """One process after the other, as a rollout does: not ready, seen, drained, gone, back. Fans ask for everything
+    once; a stream that ends comes back with what it missed.
     """
     event_id = await pair.fleet.open_event(room=ROOM, sections=FLOOR)
-    browser, seen = watched_browser(pair.urls[kind])
-    listening, streams = watched_browser(pair.urls[kind])
-    over = asyncio.Event()
-
-    async def live() -> str:
-        fan = await SteadyFan(browser, event_id).come_in()
-        return str((await fan.buy(await fan.hold(ga=TICKET)))["status"])
-
-    async with browser, listening:
-        fans = [await SteadyFan(browser, event_id).come_in() for _ in range(EARS)]
-        ears = [Ear(listening, fan) for fan in fans]
-        hearing = asyncio.gather(*(ear.listen(over) for ear in ears))
-        selling = asyncio.create_task(keep_coming(live, at_once=AT_ONCE, until_set=over))
-        try:
-            for copy in (1, 0):
-                names = [pair.fleet.copies(service)[copy] for service in SERVICES]
-                await asyncio.gather(*(pair.fleet.restart(name, signal.SIGTERM) for name in names))
-                assert not selling.done(), selling.result()
-        finally:
-            over.set()
-        ends = await selling
-        await asyncio.wait_for(hearing, 40)
-    assert not seen.lost, seen.told()
-    assert not streams.lost, streams.told()
-    assert len(ends) > AT_ONCE
-    assert set(ends) == {"confirmed"}
-    assert all(ear.ends >= 1 and ear.frames for ear in ears), "each was sent away at least once, and came back"
+    async with crowds(pair, event_id, SteadyFan) as there:
+        for name in (name for service in SERVICES for name in pair.fleet.copies(service)):
+            await pair.fleet.restart(name, signal.SIGTERM)
+            for crowd in there.values():
+                crowd.check()
+    for kind, crowd in there.items():
+        assert not crowd.seen.lost, (kind, crowd.seen.told())
+        assert not crowd.streams.lost, (kind, crowd.streams.told())
+        assert len(crowd.ends) > AT_ONCE
+        assert set(crowd.ends) == {"confirmed"}
+        assert all(ear.ends and ear.frames for ear in crowd.ears), "each was sent away at least once, and came back"
+        asked, longest_s = len(crowd.seen.answers), max(answer.took_s for answer in crowd.seen.answers)
+        recovery(f"ten processes restarted in turn behind {kind}, {asked} requests: the longest answer", longest_s,
+                 promise="no request lost")  # fmt: skip
+        recovery(f"ten processes restarted in turn behind {kind}: a stream silent at most",
+                 max(ear.deaf_s for ear in crowd.ears), promise="≤ 45 s / 10 s")  # fmt: skip
     await wait_until(lambda: _clean(pair, event_id), timeout_s=15, interval_s=0.3)
-    longest_s = max(answer.took_s for answer in seen.answers)
-    recovery(f"everything restarted behind {kind}, {len(seen.answers)} requests: the longest answer", longest_s,
-             promise="no request lost")  # fmt: skip
-    recovery(f"everything restarted behind {kind}: a stream silent at most", max(ear.deaf_s for ear in ears),
-             promise="≤ 45 s / 10 s")  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", parameters())
 async def test_one_process_of_each_service_is_killed_and_every_journey_ends_well(
-    pair: Pair, kind: Kind, recovery: Callable[..., None]
+    pair: Pair, recovery: Callable[..., None]
 ) -> None:
     """`kill -9`, one after the other, each back before the next."""
     event_id = await pair.fleet.open_event(room=ROOM, sections=FLOOR)
-    browser, seen = watched_browser(pair.urls[kind])
-    over, numbers = asyncio.Event(), count(1)
-
-    async def live() -> str:
-        fan = await PatientFan(browser, event_id).come_in()
-        return str((await fan.buys("slow" if next(numbers) % 3 == 0 else "ok", ga=TICKET))["status"])
-
-    async with browser:
-        selling = asyncio.create_task(keep_coming(live, at_once=AT_ONCE, until_set=over))
-        try:
-            for service in SERVICES:
-                killed_s = time.monotonic()
-                await pair.fleet.restart(service, signal.SIGKILL)
-                assert not selling.done(), selling.result()
-                lost = [answer.at_s for answer in seen.lost if answer.at_s >= killed_s]
+    async with crowds(pair, event_id, PatientFan) as there:
+        for service in SERVICES:
+            killed_s = time.monotonic()
+            await pair.fleet.restart(service, signal.SIGKILL)
+            for kind, crowd in there.items():
+                crowd.check()
+                lost = [answer.at_s for answer in crowd.seen.lost if answer.at_s >= killed_s]
                 recovery(f"one of two {service} processes killed behind {kind}: the last failed answer after",
                          max(lost, default=killed_s) - killed_s, promise="≤ 15 s / 0")  # fmt: skip
-        finally:
-            over.set()
-        ends = await selling
-    assert all(answer.status == 503 and answer.retry_after for answer in seen.lost), seen.told()
-    assert set(ends) == {"confirmed"}
+    for kind, crowd in there.items():
+        assert all(lost.status == 503 and lost.retry_after for lost in crowd.seen.lost), (kind, crowd.seen.told())
+        assert set(crowd.ends) == {"confirmed"}
     await wait_until(lambda: _clean(pair, event_id), timeout_s=30, interval_s=0.3)
 
 
