@@ -129,3 +129,27 @@ async def test_what_was_begun_is_answered_before_the_service_closes(process: Pro
             await wait_until(closed)
         process.go.set()
         assert (await asking).json() == {"lifespan_over": False}
+
+
+async def test_nobody_is_let_in_before_the_service_has_started() -> None:
+    """nginx asks whoever takes connections: a process that is still starting takes none."""
+    process = Process()
+    started = process.app.router.lifespan_context
+
+    @asynccontextmanager
+    async def slow_start(app: FastAPI) -> AsyncIterator[None]:
+        async with httpx.AsyncClient(trust_env=False, timeout=1) as early:
+            for url in (process.url, process.inside):
+                with pytest.raises(httpx.ConnectError):
+                    await early.get(f"{url}/livez")
+        async with started(app):
+            process.begun.set()
+            yield
+
+    process.app.router.lifespan_context = slow_start
+    running = process.running()
+    await asyncio.wait_for(
+        asyncio.wait({running, asyncio.create_task(process.begun.wait())}, return_when="FIRST_COMPLETED"), 20
+    )
+    process.told.set()
+    await running
