@@ -1,4 +1,4 @@
-"""Ports for what is restarted: outside the range from which the kernel lends them, so that nobody takes them meanwhile."""
+"""Ports for what is restarted: outside the range that the kernel lends, so that nobody takes them meanwhile."""
 
 import random
 import socket
