@@ -32,7 +32,7 @@ async def make(order: Order) -> dict[str, int]:
 
 @outside.get("/away/{why}")
 async def away(why: str) -> None:
-    raise {"refused": ConnectionRefusedError, "late": TimeoutError}[why]()  # as a driver does that cannot connect
+    raise {"refused": ConnectionRefusedError, "late": TimeoutError}[why]  # as a driver does that cannot connect
 
 
 @inside.post("/things")
