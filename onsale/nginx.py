@@ -176,7 +176,7 @@ def _error_pages() -> str:
     for code, problem in OWN_ERRORS.items():
         codes.setdefault(_name(problem), []).append(code)
     pages = [f"    error_page {' '.join(map(str, those))} = {name};\n" for name, those in codes.items()]
-    return "    error_page 418 = @again;\n" + "".join(pages)
+    return "    recursive_error_pages on;\n    error_page 418 = @again;\n" + "".join(pages)
 
 
 def _problems(hsts: str) -> str:

@@ -31,6 +31,7 @@ log = logging.getLogger("onsale.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier")
 ANSWERS_NEIGHBOURS = frozenset({"queue", "inventory", "orders"})
 STOP_S = 3
+BACKLOG = 4096
 LAST_ANSWER = (b"connection", b"close")
 
 
@@ -53,7 +54,9 @@ class Listener:
     grace_s: float = STOP_S
 
     def bind(self) -> socket.socket:
-        """The listening socket; raises `EngineTrouble` when somebody else has the port."""
+        """A socket on the address, which refuses connections until it is listened on: a balancer must not think that
+        somebody is there before somebody is. Raises `EngineTrouble` when somebody else has the port.
+        """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,7 +67,6 @@ class Listener:
         except OSError as taken:
             bound.close()
             raise EngineTrouble(f"Port {self.port} on {self.host} cannot be used: {taken.strerror}.") from taken
-        bound.listen(4096)
         bound.setblocking(False)
         return bound
 
@@ -108,6 +110,9 @@ async def running(
     async with AsyncExitStack() as stack:
         within = {name: (listener, _bound(stack, listener)) for name, listener in inside.items()}
         without = [(listener, _bound(stack, listener)) for listener in outside]
+        if len(apps) > 1:
+            for _, bound in within.values():
+                bound.listen(BACKLOG)  # neighbours in one process wait for each other
         servers = []
         for name, app in apps.items():
             await stack.enter_async_context(app.router.lifespan_context(app))
@@ -140,6 +145,7 @@ class _Servers:
 
     async def start(self, listeners: Sequence[tuple[Listener, socket.socket]]) -> None:
         for listener, bound in listeners:
+            bound.listen(BACKLOG)
             config = uvicorn.Config(
                 listener.app,
                 http=WholeAnswers,
@@ -150,7 +156,7 @@ class _Servers:
                 server_header=False,
                 timeout_graceful_shutdown=ceil(listener.grace_s),
                 timeout_keep_alive=75,
-                backlog=4096,
+                backlog=BACKLOG,
             )
             server = GuestServer(config)
             self._servers.append(server)

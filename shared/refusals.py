@@ -6,14 +6,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from redis.exceptions import ConnectionError as RedisAway
 from redis.exceptions import TimeoutError as RedisLate
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolLate
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.types import Send
 
 from shared import problems
 from shared.ledger_faults import is_busy
 from shared.logs import data
+from shared.postgres import LEDGER_AWAY
 from shared.problems import Problem
 
 log = logging.getLogger("onsale.http")
@@ -50,7 +50,7 @@ def answer_with_problems(app: FastAPI) -> None:
     app.add_exception_handler(Problem, expected)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]
-    for engine_error in (RedisAway, RedisLate, OperationalError, InterfaceError, PoolLate):
+    for engine_error in (RedisAway, RedisLate, *LEDGER_AWAY):
         app.add_exception_handler(engine_error, away)
     app.add_exception_handler(DBAPIError, busy)
     app.add_exception_handler(Exception, unexpected)

@@ -1,6 +1,7 @@
 """Where signed-in fans stand: asked from the queue in batches by the name we gave them, and remembered for a moment.
 
-Two devices of one fan, on two processes, find the same place: it is the fan's, not the device's.
+Two devices of one fan, on two processes, find the same place: it is the fan's, not the device's. So nobody remembers
+that there is none, as the fan may be joining elsewhere, and a place no longer than a fan would notice.
 """
 
 import time
@@ -12,7 +13,7 @@ from shared.contracts.queue import HoldersQuestion, PlaceFound, QueueClient
 from shared.problems import NoPlace
 from shared.tokens import QueueToken
 
-REMEMBERED_S, ABSENT_S = 10.0, 1.0
+REMEMBERED_S = 1.0
 REMEMBERED_MAX = 65_536
 
 
@@ -33,25 +34,25 @@ class UserPlaces:
         self._batches: Batches[_Line, str, QueueToken | None] = Batches(
             self._ask, name=f"{name}.users", waiting_max=waiting_max
         )
-        self._remembered: OrderedDict[tuple[str, str], tuple[float, QueueToken | None]] = OrderedDict()
+        self._remembered: OrderedDict[tuple[str, str], tuple[float, QueueToken]] = OrderedDict()
 
     async def place(self, event_id: str, holder: str, *, epoch_min: int = 0) -> QueueToken:
         """Raises `NoPlace`, `UnknownEvent`, `Unavailable`, `Overloaded`."""
-        until_s, place = self._remembered.get((event_id, holder), (0.0, None))
-        if time.monotonic() >= until_s or (place is not None and place.epoch < epoch_min):
-            place = await self._batches.submit(_Line(event_id, epoch_min), holder)
-            self._remember(event_id, holder, place)
+        until_s, remembered = self._remembered.get((event_id, holder), (0.0, None))
+        if remembered is not None and time.monotonic() < until_s and remembered.epoch >= epoch_min:
+            return remembered
+        place = await self._batches.submit(_Line(event_id, epoch_min), holder)
         if place is None:
             raise NoPlace
+        self._remember(event_id, holder, place)
         return place
 
     def took(self, place: QueueToken) -> None:
         """This process just gave the fan this place."""
         self._remember(place.event_id, place.holder, place)
 
-    def _remember(self, event_id: str, holder: str, place: QueueToken | None) -> None:
-        lasts_s = ABSENT_S if place is None else REMEMBERED_S
-        self._remembered[event_id, holder] = time.monotonic() + lasts_s, place
+    def _remember(self, event_id: str, holder: str, place: QueueToken) -> None:
+        self._remembered[event_id, holder] = time.monotonic() + REMEMBERED_S, place
         self._remembered.move_to_end((event_id, holder))
         if len(self._remembered) > self._remembered_max:
             self._remembered.popitem(last=False)

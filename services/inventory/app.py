@@ -1,7 +1,7 @@
 """Inventory as a service: opens the connections, starts the loops, answers."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from fastapi import FastAPI
@@ -70,6 +70,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
             async with signed_in(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
                 app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
+                with suppress(*postgres.LEDGER_AWAY):
+                    await room.catalogue.refresh()  # whoever is asked first knows what is sold
                 again = ToldAgain(engine, event_log, tables.outbox)
                 _start(loops, room, Relay(engine, event_log, tables.outbox, tables.outbox_lease), again)
                 show_load = partial(app.state.meter.show, cache, engine)

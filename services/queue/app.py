@@ -1,7 +1,7 @@
 """The queue as an app: opens the engines, ties the rooms together, keeps the loops going."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
 
@@ -77,6 +77,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with http.client() as pool:
             neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))
+            with suppress(*postgres.LEDGER_AWAY):
+                await queue.rooms.refresh()  # whoever is asked first knows in which order each line is called
             async with open_log(settings, client) as event_log, Loops() as loops:
                 _start(loops, settings, engine, event_log, queue)
                 yield

@@ -10,6 +10,11 @@ def room(event_id: str) -> str:
     return f"queue:{{{event_id}}}:room"
 
 
+def filling(event_id: str) -> str:
+    """String: a process fills the engine from the ledger; gone by itself after a moment."""
+    return f"queue:{{{event_id}}}:filling"
+
+
 def called(event_id: str, epoch: int) -> str:
     """Zset: `lane:seq` -> claim deadline (ms)."""
     return f"queue:{{{event_id}}}:{epoch}:called"

@@ -6,7 +6,8 @@ claimed by an older filling is refused from then on; only then is the ledger rea
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ log = logging.getLogger("onsale.queue")
 Pair = str | int
 BREATHE_EVERY = 4096
 WORD_BYTES = 8
+FILLING_MAX_MS, LOOK_AGAIN_S = 5_000, 0.05
 OPEN_CALLS, TAKEN_PLACES, ENDED_PLACES = (
     statement(__package__, verb) for verb in ("open_calls", "taken_places", "ended_places")
 )
@@ -65,10 +67,22 @@ class Recovery:
     async def rebuild(self, event_id: str, *, by_hand: bool = False) -> bool:
         """Fills the engine unless it already holds this filling; by hand always. True if this call filled it.
 
-        One at a time in this process: who finds a filling under way would take it for a loss, and ramp the rate.
+        One at a time, in this process and among all: who finds a filling under way would take it for a loss, fill once
+        more, and ramp the rate. A process that dies while it fills is waited for no longer than a filling may last.
         """
-        async with self._filling.setdefault(event_id, asyncio.Lock()):
+        async with self._filling.setdefault(event_id, asyncio.Lock()), self._alone(event_id):
             return await self._rebuild(event_id, by_hand=by_hand)
+
+    @asynccontextmanager
+    async def _alone(self, event_id: str) -> AsyncIterator[None]:
+        name = keys.filling(event_id)
+        while not await self._line.redis.set(name, 1, nx=True, px=FILLING_MAX_MS):  # noqa: ASYNC110 - others fill too
+            await asyncio.sleep(LOOK_AGAIN_S)
+        try:
+            yield
+        finally:
+            with suppress(*ENGINE_AWAY):
+                await self._line.redis.delete(name)
 
     async def _rebuild(self, event_id: str, *, by_hand: bool) -> bool:
         engine = (await identity(self._line.redis, keys.room(event_id))).text()

@@ -10,7 +10,7 @@ from services.gateway.app import create_app
 from services.gateway.settings import Settings
 from shared import user_places
 from shared.contracts.queue import HoldersQuestion, Join, JoinBatch
-from shared.problems import Unavailable
+from shared.problems import NoPlace, Unavailable
 from shared.service import public
 from shared.user_jwt import holder_of
 from tests.gateway.fake_queue import FakeQueue
@@ -95,9 +95,19 @@ async def test_a_user_who_never_joined_has_no_place(queue, fan) -> None:
     queue.open()
     for _ in range(5):
         assert problem(await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))) == (404, "no-place")
-    assert len(queue.told(HoldersQuestion)) == 1
     assert (await fan.post(PATH, headers=bearer(by_secret("ada")))).status_code == 201
     assert (await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))).json()["join_seq"] == 1
+
+
+async def test_who_joins_at_one_process_has_a_place_at_the_other_at_once(queue, room, fan) -> None:
+    queue.open()
+    other = user_places.UserPlaces(room.user_places._queue, name="other", waiting_max=10)
+    ada = holder_of(room.settings.holder_keys, "ada")
+    with pytest.raises(NoPlace):
+        await other.place("show", ada)
+    await fan.post(PATH, headers=bearer(by_secret("ada")))
+    assert (await other.place("show", ada)).join_seq == 1
+    await other.close()
 
 
 async def test_after_a_reset_a_users_old_place_is_forgotten(queue, fan, show) -> None:

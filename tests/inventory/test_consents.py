@@ -11,7 +11,7 @@ async def unheard(inventory: Inventory, *heard: str) -> list[dict[str, Any]]:
 
 
 async def test_consent_comes_with_the_hold_and_stays_until_it_is_heard(inventory: Inventory) -> None:
-    wish = {"ga_section": "GA1", "ga_quantity": 1, "email": "ada@example.org"}
+    wish: dict[str, Any] = {"ga_section": "GA1", "ga_quantity": 1, "email": "ada@example.org"}
     made = (await inventory.reserve("asks", **wish, reminders=True)).json()["reservation_id"]
     assert (await inventory.reserve("silent", **wish)).status_code == 201
     for _ in range(2):

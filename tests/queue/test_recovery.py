@@ -18,7 +18,7 @@ from services.queue.replies import Numbers
 from services.queue.settings import QueueSettings
 from shared.lua import Script
 from shared.redis import connect
-from tests.queue.conftest import EVENT, Queue
+from tests.queue.conftest import EVENT, Queue, event_file
 
 ROOM = f"queue:{{{EVENT}}}:room"
 KEY = f"queue:{{{EVENT}}}:1"
@@ -67,6 +67,20 @@ async def test_everything_comes_back_after_flushall(queue: Queue):
     )
     assert [tuple(row) for row in calls] == [(n, 1) for n in (3, 4, 6, 7, 8, 9, 10)]
     assert (await queue.status((2, "fan-2"), (1, "fan-1"), (5, "fan-5"))) == ["admitted", "completed", "left"]
+
+
+async def test_two_processes_that_find_a_new_room_fill_it_once_and_at_the_full_rate(
+    queue: Queue, another: Callable[[], Queue]
+):
+    """Whoever took the other's filling for a loss would fill again, and start the rate at a fifth."""
+    both = queue, another()
+    await queue.running.rooms.apply(event_file(), actor="test")
+    await asyncio.gather(*(one.running.recovery.rebuild(EVENT) for one in both for _ in range(3)))
+    hashed = await queue.room_hash()
+    assert (hashed["fill"], hashed["ramp_ms"]) == ("1", "0")
+    await queue.redis.flushall()
+    assert sorted(await asyncio.gather(*(one.running.recovery.rebuild(EVENT) for one in both))) == [False, True]
+    assert (await queue.room_hash())["fill"] == "2", "a loss is filled, once"
 
 
 async def test_every_ended_place_of_a_long_line_comes_back_and_no_other(queue: Queue):

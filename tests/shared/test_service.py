@@ -30,6 +30,11 @@ async def make(order: Order) -> dict[str, int]:
     return {"count": order.count // (order.count - 7)}
 
 
+@outside.get("/away/{why}")
+async def away(why: str) -> None:
+    raise {"refused": ConnectionRefusedError, "late": TimeoutError}[why]  # as a driver does that cannot connect
+
+
 @inside.post("/things")
 async def ask(order: Order) -> dict[str, int]:
     if order.count == 13:
@@ -98,6 +103,14 @@ async def test_bad_input_has_its_own_document_and_repeats_nothing(app, body, sta
         answer = await browser.post("/things", content=body, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
     assert '"input"' not in answer.text
+
+
+@pytest.mark.parametrize("why", ["refused", "late"])
+async def test_an_engine_that_cannot_be_connected_to_is_away_and_no_fault_of_ours(app, why) -> None:
+    async with client(app) as browser:
+        answer = await browser.get(f"/away/{why}")
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
+    assert answer.headers["retry-after"]
 
 
 async def test_a_body_without_a_length_is_bounded_too(app) -> None:

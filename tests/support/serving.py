@@ -8,15 +8,14 @@ import uvicorn
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[int]:
-    """The port on which the app answers; who serves it runs its lifespan."""
-    config = uvicorn.Config(app, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+async def serving(app: Any, *, port: int = 0) -> AsyncIterator[int]:
+    """The port on which the app answers, a free one unless it is said; who serves it runs its lifespan."""
+    config = uvicorn.Config(app, port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
     await server.startup()
     try:
-        port: int = server.servers[0].sockets[0].getsockname()[1]
-        yield port
+        yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         await server.shutdown()
