@@ -35,7 +35,8 @@ def orders() -> Measurement:
             "Every request is another fan with a pass of their own (EdDSA), an `Idempotency-Key` and a reservation of "
             "two tickets made beforehand; the same requests, in the same order, on both sides. Nobody is charged.",
             "Ours: the orders process and the inventory process, default settings but one payment worker, as the "
-            "provider is away and there is nothing for workers to do. A request looks its key up, reads the "
+            "provider is away and there is nothing for workers to do. The load begins once inventory has compared its "
+            "new gate with the ledger, which it does again once a minute. A request looks its key up, reads the "
             "reservation at inventory, begins its payment there, and writes key, order, line, attempt, command, event "
             "and job; answers carry a signed order token.",
             "Textbook: one uvicorn process, FastAPI function endpoint, all in one database; the pass verified by "

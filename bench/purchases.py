@@ -20,7 +20,8 @@ from shared.tokens import Pass, sign_pass
 
 PRICE_MINOR, TICKETS, SECTIONS = 5000, 2, 4
 TOTAL_MINOR = PRICE_MINOR * TICKETS
-HELD_MAX, FILL_S, POLL_S = 32_000, 30.0, 0.1
+HELD_MAX, FILL_S, POLL_S = 16_000, 30.0, 0.1
+COMPARED_AFTER_S = 7.0  # five after its gate has opened inventory compares it with the ledger, then once a minute
 EVENT = EventFile.model_validate({
     "event_id": "bench", "name": "Measured", "venue": "Here", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
     "sections": [
@@ -102,6 +103,7 @@ async def serve_held(
     """Inventory and orders, once the gate is filled with what is held."""
     ports = await ours.serve(turn, ("inventory", "orders"), settings, fixed)
     await _until_held(ports["inventory"], held * TICKETS)
+    await asyncio.sleep(COMPARED_AFTER_S)
     return ports
 
 
