@@ -15,7 +15,7 @@ from services.orders.book import Book
 from services.orders.changes import Change, Lease, LeaseLost, Rest
 from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES, STEPS
 from services.orders.paying_back import PayingBack
-from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Provider
+from services.orders.payments.provider import NoAnswer, NotProcessed, OutcomeUnknown, Provider, Unreachable
 from services.orders.refunds import standing
 from services.orders.settings import Settings
 from services.orders.states import LIVE, SALE
@@ -66,8 +66,10 @@ class Cashier:
             "capture": till.capture, "take_back": self._take_back,
         }  # fmt: skip
 
-    async def settle(self, lease: Lease) -> None:
-        """Does everything that is due for this order, then gives the lease back with the next due time."""
+    async def settle(self, lease: Lease) -> bool:
+        """Does everything that is due for this order, then gives the lease back with the next due time. Whether every
+        provider has answered that was asked.
+        """
         seen: Order | None = None
         step: Step = "wait"
         try:
@@ -76,16 +78,18 @@ class Cashier:
                 step = self._next(seen if turn == 0 else replace(seen, look_due=False))
                 if step == "wait":
                     await self._wait(lease, seen)
-                    return
+                    return True
                 if await self._step(step, lease, seen):
                     await self._seen(lease, seen)
-                    return
+                    return True
             raise OutcomeUnknown("too many steps at once")
         except LeaseLost:
             LEASES_LOST.inc()
         except TRY_AGAIN as failed:
             assert seen is not None
             await self._try_again(lease, seen, step, failed)
+            return not isinstance(failed, NoAnswer | Unreachable)
+        return True
 
     def _next(self, seen: Order) -> Step:
         return next_step(seen, review_after_s=self._settings.review_after_s)

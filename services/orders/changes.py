@@ -186,7 +186,8 @@ async def write(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseExce
 
 
 async def _together(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | None]:
-    bound = {"orders": _json([change.row() for change in changes])}
+    bound: dict[str, Any] = {"orders": _json([change.row() for change in changes])}
+    bound["references"] = [change.lease.reference for change in changes]
     for part in PARTS:
         bound[part] = _json([row for change in changes for row in change.parts.get(part, ())])
     async with engine.connect() as connection:

@@ -18,6 +18,7 @@ from services.orders.payments.provider import (
     Provider,
     ProviderCharge,
     Refused,
+    Unreachable,
 )
 from services.orders.settings import Settings
 from services.orders.states import LIVE
@@ -63,7 +64,7 @@ class Till:
         if the provider answers when asked about it right after; too many of those, and it has failed.
         """
         await self._write(lease, seen, attempt, status=attempt.status)
-        if isinstance(failed, NoAnswer | Busy):
+        if isinstance(failed, NoAnswer | Unreachable | Busy):
             raise failed
         if attempt.provider_key in {charge.key for _, charge in await self._find(lease, await self._latest(lease))}:
             return
@@ -139,7 +140,7 @@ class Till:
         await self._record(lease, seen, attempt.provider, [charge])
 
     async def _not_captured(self, lease: Lease, seen: Order, attempt: Attempt, failed: Exception) -> None:
-        if isinstance(failed, NoAnswer | Busy):
+        if isinstance(failed, NoAnswer | Unreachable | Busy):
             raise failed
         now = {charge.key: charge.status for _, charge in await self._find(lease, seen)}
         if now.get(attempt.provider_key) == "authorised":

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from services.orders import ledger
 from services.orders.cashier import Cashier
@@ -12,6 +14,7 @@ from shared.logs import data
 from shared.postgres import LEDGER_AWAY, AsyncEngine
 
 log = logging.getLogger("onsale.orders")
+NO_ANSWER_PAUSE_S = 0.5
 AWAY_S = 0.5
 
 
@@ -21,7 +24,7 @@ class Workers:
     def __init__(self, engine: AsyncEngine, cashier: Cashier, settings: Settings) -> None:
         self._engine, self._cashier, self._settings = engine, cashier, settings
         self._woken = asyncio.Event()
-        self._running: dict[asyncio.Task[None], Lease] = {}
+        self._running: dict[asyncio.Task[Any], Lease] = {}
 
     def wake(self) -> None:
         """There may be something to do."""
@@ -55,18 +58,21 @@ class Workers:
                 self._engine, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
             )
             for lease in leases:
-                self.start(lease)
+                self._keep(self._in_background(lease), lease)
             if len(leases) < free:
                 return
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[Any]) -> None:
         if len(self._running) >= self._settings.workers:
             self._woken.set()
         self._running.pop(task, None)
 
-    def start(self, lease: Lease) -> asyncio.Task[None]:
+    def start(self, lease: Lease) -> asyncio.Task[Any]:
         """Settles this order beside the others; its lease is kept until that is over."""
-        task = asyncio.create_task(self._settle(lease))
+        return self._keep(self._settle(lease), lease)
+
+    def _keep(self, work: Coroutine[Any, Any, object], lease: Lease) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
         self._running[task] = lease
         task.add_done_callback(self._done)
         return task
@@ -76,8 +82,15 @@ class Workers:
         if self._running:
             await ledger.renew(self._engine, list(self._running.values()), lease_s=self._settings.lease_s)
 
-    async def _settle(self, lease: Lease) -> None:
-        """While the ledger is away the lease stays ours: whoever waits for this order should not wait for its end."""
+    async def _in_background(self, lease: Lease) -> None:
+        """While a provider does not answer, each worker asks it for the next order only after a pause."""
+        if not await self._settle(lease):
+            await asyncio.sleep(NO_ANSWER_PAUSE_S)
+
+    async def _settle(self, lease: Lease) -> bool:
+        """Whether every provider that was asked has answered. While the ledger is away the lease stays ours: whoever
+        waits for this order should not wait for its end.
+        """
         clock = asyncio.get_running_loop().time
         give_up_at_s = clock() + lease.seconds
         while True:
@@ -86,5 +99,5 @@ class Workers:
             except Exception as failed:
                 if not isinstance(failed, LEDGER_AWAY) or clock() > give_up_at_s:
                     log.exception("order.settle_failed", extra=data(reference=lease.reference))
-                    return None
+                    return True
             await asyncio.sleep(AWAY_S)

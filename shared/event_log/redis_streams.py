@@ -9,8 +9,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from shared.event_log.log import START, Entry, Told
+from shared.lua import Script
 from shared.redis import Redis
 
+ADD = Script.load(__package__, "add")
 STREAMS = 16
 POLL_S = 0.1
 
@@ -31,10 +33,7 @@ class RedisStreams:
         for told in batch:
             by_stream.setdefault(log_stream(told.event_id), []).append(told.body)
         for stream, bodies in by_stream.items():
-            pipe = self.redis.pipeline(transaction=True)
-            for body in bodies:
-                pipe.xadd(stream, {"event": body}, maxlen=self._length_max, approximate=True)
-            await pipe.execute()
+            await ADD(self.redis, stream=stream, length_max=self._length_max, bodies=bodies)
 
     async def streams(self, source: str) -> list[str]:
         return [f"log:{{{n}}}" for n in range(STREAMS)]

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from sqlalchemy import insert, text
 
-from services.orders import jobs, ledger
+from services.orders import jobs, ledger, workers
 from services.orders.changes import Change, Rest, write
 from services.orders.jobs import LISTENER, JobNotAccepted, Jobs
+from services.orders.settings import Settings
 from services.orders.tables import order
 from services.orders.workers import Workers
 from shared.ledger_settings import LedgerSettings
@@ -79,6 +80,29 @@ async def test_a_nudge_while_in_work_makes_the_order_due_at_once(postgres, plain
         await ledger.nudge(connection, "A1")
     assert await write(plain, [Change(lease, seen, is_news=False, rest=Rest(due_in_s=3600))]) == [None]
     assert await ledger.take_one(plain, "A1", lease_s=60)
+
+
+@pytest.mark.parametrize(("answers", "settled"), [(True, 3), (False, 1)])
+async def test_a_provider_that_does_not_answer_is_not_asked_for_the_next_order_at_once(
+    postgres, plain, monkeypatch, answers, settled
+):
+    """One worker, three orders: it goes from one to the next, or takes a breath first, here one that does not end."""
+    monkeypatch.setattr(workers, "NO_ANSWER_PAUSE_S", 3600)
+    for number in range(3):
+        await add(postgres, f"A{number}", join_seq=number)
+    seen = []
+
+    class Till:
+        async def settle(self, lease):
+            seen.append(lease.reference)
+            return answers
+
+    work = asyncio.create_task(Workers(plain, Till(), Settings(workers=1, sweep_s=0.05)).run())
+    await wait_until(lambda: len(seen) == settled)
+    await asyncio.wait([work], timeout=0.3)
+    assert seen == [f"A{number}" for number in range(settled)]
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
 
 
 async def test_a_lost_job_costs_a_sweep(shop, monkeypatch):

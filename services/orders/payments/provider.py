@@ -59,6 +59,10 @@ class NotProcessed(Exception):
     """The provider did not take the call: nothing was charged by it."""
 
 
+class Unreachable(NotProcessed):
+    """There was no connection to the provider: it has heard nothing, and nothing counts against the payment."""
+
+
 class Busy(NotProcessed):
     """The provider takes fewer calls than there are: this one waits its turn and does not count as an error."""
 

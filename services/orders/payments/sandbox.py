@@ -14,11 +14,11 @@ from services.orders.payments.provider import (
     Busy,
     ChargeOrder,
     NoAnswer,
-    NotProcessed,
     OutcomeUnknown,
     ProviderCharge,
     Refused,
     SignatureInvalid,
+    Unreachable,
     WebhookNote,
 )
 from services.orders.payments.signature import verify
@@ -116,7 +116,7 @@ class Sandbox:
                     method, self._url + path, headers=headers, content=content, timeout=self._timeout_s
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as away:
-            raise NotProcessed("unreachable") from away
+            raise Unreachable("unreachable") from away
         except httpx.HTTPError as lost:
             raise NoAnswer(type(lost).__name__) from lost
         return _answer(response)

@@ -25,6 +25,7 @@ from services.orders.payments.provider import (
     OutcomeUnknown,
     ProviderCharge,
     Refused,
+    Unreachable,
 )
 
 log = logging.getLogger("onsale.orders")
@@ -51,7 +52,7 @@ def word_of(failed: StripeError) -> Exception:
     code = str(error.get("decline_code") or error.get("code") or "refused")
     if isinstance(failed, APIConnectionError):
         away = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-        return NotProcessed("unreachable") if isinstance(failed.__cause__, away) else NoAnswer(str(failed))
+        return Unreachable("unreachable") if isinstance(failed.__cause__, away) else NoAnswer(str(failed))
     if isinstance(failed, RateLimitError):
         return Busy("rate-limited")
     if isinstance(failed, AuthenticationError | PermissionError):

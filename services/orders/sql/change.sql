@@ -1,13 +1,14 @@
 -- What steps learnt or decided, for many orders at once: for each order whose lease and status are still as its step saw
 -- them all of it is written, for any other nothing. Answers the references of those it was written for.
--- Orders are locked in the order of their key, as everybody else does who locks several.
+-- Orders are locked in the order of their key, as everybody else does who locks several. They are named once more in an
+-- array: of a document nobody knows how long it is, and the planner would read all orders there are for a single one.
 WITH asked AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
         reference text, lease text, lease_s double precision, status text, nudge bigint, is_news boolean,
         looked boolean, sets jsonb, rests boolean, due_in_s double precision, errors integer)
 ), ours AS (
     SELECT o.reference FROM orders."order" o JOIN asked a ON a.reference = o.reference
-    WHERE o.lease = a.lease AND o.status = a.status
+    WHERE o.reference = ANY(CAST(:references AS text[])) AND o.lease = a.lease AND o.status = a.status
     ORDER BY o.reference FOR UPDATE OF o
 ), changed AS (
     UPDATE orders."order" o
