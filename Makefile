@@ -42,7 +42,7 @@ imports: $(VENV)/dev.stamp ## who may import whom
 bench: $(VENV)/dev.stamp ## measure both sides, print ratios, write bench/RESULTS.md
 	@PYTHONPATH=. $(BIN)/python -m bench $(ARGS)
 
-deploy-config: $(VENV)/run.stamp ## deploy/nginx.conf from shared/routes.py
+deploy-config: $(VENV)/run.stamp ## deploy/nginx.conf and deploy/haproxy.cfg from shared/routes.py
 	@$(BIN)/python -m onsale deploy-config
 
 lock: ## new lock files (needs uv)
