@@ -1,5 +1,5 @@
-"""The pulse: one timer for all streams. Each of its beats sends a fifteenth of them a comment, ends those that are old
-enough, and cuts off who has not read for too long; how late it comes tells how busy this process is.
+"""The pulse: one timer for all streams. Each of its beats sends a fifteenth of them a comment if they are silent, ends
+those that are old enough, and cuts off who has not read for too long; how late it comes tells how busy this process is.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from services.notifier import frames
-from services.notifier.connection import Message
+from services.notifier.connection import Connection, Message
 from services.notifier.hub import BEATS, Hub
 from services.notifier.metrics import GC_PAUSE, LOOP_LAG
 
@@ -22,10 +22,10 @@ class Pulse:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._step_s = hub.settings.heartbeat_s / BEATS
+        self._step_s, self._just_s = hub.settings.heartbeat_s / BEATS, hub.settings.heartbeat_s / 5
 
     async def run(self) -> None:
-        """Every stream hears a heartbeat once a round."""
+        """Every stream hears something in every round."""
         clock, turn = asyncio.get_running_loop().time, 0
         due_s = clock()
         while True:
@@ -40,12 +40,18 @@ class Pulse:
         for connection in list(hub.beats[turn]):
             if connection.ends_s <= now_s:
                 hub.close(connection, why="max_age")
-            elif connection.paused_since_s is None:
+            elif connection.paused_since_s is None and not _has_just_heard(connection, now_s - self._just_s):
                 hub.write(connection, HEARTBEAT)
         for connection in list(hub.paused):
             since_s = connection.paused_since_s
             if since_s is not None and now_s - since_s > hub.settings.slow_reader_max_s:
                 hub.cut(connection, why="slow")
+
+
+def _has_just_heard(connection: Connection, since_s: float) -> bool:
+    """Whether it got a frame since then: a round and a fifth is the longest silence."""
+    topic = connection.topic
+    return topic is not None and topic.written_s >= since_s and connection.seen >= topic.revision
 
 
 @contextmanager

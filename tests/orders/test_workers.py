@@ -1,11 +1,13 @@
 """Jobs are wake-up calls: losing them costs a second, refusing them costs nothing, and rows decide who is next."""
 
 import asyncio
+from typing import cast
 
 import pytest
 from sqlalchemy import insert, text
 
 from services.orders import jobs, ledger, workers
+from services.orders.cashier import Cashier
 from services.orders.changes import Change, Rest, write
 from services.orders.jobs import LISTENER, JobNotAccepted, Jobs
 from services.orders.settings import Settings
@@ -97,7 +99,7 @@ async def test_a_provider_that_does_not_answer_is_not_asked_for_the_next_order_a
             seen.append(lease.reference)
             return answers
 
-    work = asyncio.create_task(Workers(plain, Till(), Settings(workers=1, sweep_s=0.05)).run())
+    work = asyncio.create_task(Workers(plain, cast("Cashier", Till()), Settings(workers=1, sweep_s=0.05)).run())
     await wait_until(lambda: len(seen) == settled)
     await asyncio.wait([work], timeout=0.3)
     assert seen == [f"A{number}" for number in range(settled)]
