@@ -1,8 +1,10 @@
 """What every event log must do, whichever it is. On Kafka this is a test of the wire: its brokers here are a mock."""
 
 import asyncio
+import os
 import sys
 import time
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -72,7 +74,8 @@ async def test_a_reader_is_killed_between_reading_and_writing_down(ground: Groun
     await log.publish(ground.source, told(*range(5)))
     await reader.write_down(await reader.read(log, ground.source, ledger), ledger)
     command = [sys.executable, "-m", reader.__name__, ground.server.url, ground.source, with_driver(postgres_url)]
-    killed = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    killed = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=env)
     try:
         assert killed.stdout is not None
         assert await asyncio.wait_for(killed.stdout.readline(), 30) == b"has read 2\n"

@@ -13,7 +13,7 @@ from services.inventory.endings import cancel
 from services.inventory.record import Record, read
 from tests.inventory.conftest import EVENT, Inventory
 
-OF_NOBODY = text("SELECT CAST(:ids AS text[])")
+OF_NOBODY = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms, CAST(:ids AS text[])")
 
 
 async def made(inventory: Inventory, holder: str = "fan", seat: str = "A-1-1") -> str:

@@ -29,7 +29,15 @@ from services.orders.settings import Settings
 from services.orders.tables import metadata, outbox_lease
 from shared.auth import AdminKeys
 from shared.clock import now_ms
-from shared.contracts.inventory import PaymentSteps, ReservationsAnswer, StepDone, StepsAnswer, TakeBack, TicketsBack
+from shared.contracts.inventory import (
+    Consents,
+    PaymentSteps,
+    ReservationsAnswer,
+    StepDone,
+    StepsAnswer,
+    TakeBack,
+    TicketsBack,
+)
 from shared.contracts.orders import PaymentRef
 from shared.problems import Unavailable
 from shared.service import public
@@ -147,6 +155,9 @@ class Shelf:
 
     async def read(self, reservation_ids: list[str]) -> ReservationsAnswer:
         return ReservationsAnswer(reservations=[self.holds.reservations.get(each) for each in reservation_ids])
+
+    async def consents(self, heard: list[str]) -> Consents:
+        return Consents(consents=[])
 
     async def _do(self, verb: str, question: PaymentSteps) -> StepsAnswer:
         moods = {self.mood(verb, step.order_reference) for step in question.steps}

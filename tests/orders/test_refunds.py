@@ -96,7 +96,7 @@ async def test_a_refund_that_fails_is_tried_again_and_tells_who_asked_and_why(sh
         "ops",
         "operator",
         "the show moved",
-        "confirmed",
+        {"status": "confirmed"},
     )
     (command,) = [row for row in rows if row["kind"] == "command" and row["command_type"] == "refund"]
     assert (command["status"], command["payload"]["amount_minor"]) == ("completed", 800)
