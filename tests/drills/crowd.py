@@ -31,7 +31,7 @@ class PatientFan(Fan):
 
     def __init__(self, browser: httpx.AsyncClient, event_id: str) -> None:
         super().__init__(browser, event_id)
-        self._key = str(uuid.uuid4())
+        self._key, self._held = str(uuid.uuid4()), 0
 
     async def join(self) -> dict[str, Any]:
         answer = await self.browser.post(f"{self.path}/queue", headers={"idempotency-key": self._key})
@@ -40,6 +40,14 @@ class PatientFan(Fan):
         assert self.join_seq in (0, place["join_seq"]), "another number than before"
         self.token, self.join_seq = place["queue_token"], place["join_seq"]
         return place
+
+    async def reserve(self, **wish: Any) -> httpx.Response:
+        """Under one key until it is answered well: what was held for the fan is no other fan's."""
+        key = f"{self._key}.{self._held}.{uuid.uuid5(uuid.NAMESPACE_OID, repr(sorted(wish.items())))}"
+        headers = {**bearer(self.admission), "idempotency-key": key}
+        answer = await self.browser.post(f"{self.path}/reservations", json=wish, headers=headers)
+        self._held += answer.is_success
+        return answer
 
     async def called(self) -> None:
         assert (await self.status())["status"] in ("ready", "admitted"), "not yet"

@@ -206,8 +206,13 @@ class Fleet(RunningSuite):
 
     def wait_for(self, name: str) -> None:
         url = f"http://{HOST}:{self._port(name)}/readyz"
+
+        def ready() -> bool:
+            assert self.programs[name].is_running, f"{name} has ended"
+            return httpx.get(url, timeout=5, trust_env=False).status_code == 200
+
         try:
-            until(lambda: httpx.get(url, timeout=5, trust_env=False).status_code == 200, what=name)
+            until(ready, what=name)
         except AssertionError as late:
             raise AssertionError(f"{late}: {self.programs[name].said()}") from None
 
