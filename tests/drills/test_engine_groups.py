@@ -122,21 +122,25 @@ class Sale:
     def __init__(self, fans) -> None:
         self.fans = list(fans)
         self.buyers: list[PatientFan] = []
+        self.sold: list[str] = []
         self.over = asyncio.Event()
 
     async def one_more(self) -> dict:
         fan = self.fans.pop()
         self.buyers.append(fan)
         number = len(self.buyers)
+        seat = f"A-{1 + number // 10}-{1 + number % 10}"
         await fan.come_in()
-        return await fan.buys(seats=[f"A-{1 + number // 10}-{1 + number % 10}"])
+        order = await fan.buys(seats=[seat])
+        self.sold.append(seat)
+        return order
 
     async def steal(self, thief: PatientFan) -> list[int]:
         """Wants what others have bought, again and again; the answers."""
         answers: list[int] = []
-        gone = [f"A-{1 + n // 10}-{1 + n % 10}" for n in range(1, len(self.buyers) + 1)]
         while not self.over.is_set():
-            answers += [(await thief.reserve(seats=[seat])).status_code for seat in gone]
+            answers += [(await thief.reserve(seats=[seat])).status_code for seat in list(self.sold)]
+            await asyncio.sleep(0.01)
         return answers
 
 
