@@ -66,7 +66,7 @@ async def test_all_is_lost_but_a_backup(suite: RunningSuite, recovery: Callable[
                 print(said, f"loaded after {loaded_s - lost_s:.1f} s")  # noqa: T201
                 await _is_as_before(browser, buyer, order, code, tmp_path)
                 await _goes_on(browser, fans, lost)
-            await wait_until(lambda: _clean(new, event_id), timeout_s=20, interval_s=0.3)
+            await wait_until(lambda: new.is_clean(event_id), timeout_s=20, interval_s=0.3)
         finally:
             assert new.stop() == 0, new.said()
 
@@ -97,7 +97,3 @@ async def _ticket(browser: Any, order: dict[str, Any]) -> str:
     mine = bearer(order["order_token"])
     [ticket] = (await browser.get(f"/orders/{order['reference']}/tickets", headers=mine)).json()["tickets"]
     return str(ticket["code"])
-
-
-async def _clean(suite: RunningSuite, event_id: str) -> bool:
-    return await suite.audit(event_id) == []

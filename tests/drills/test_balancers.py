@@ -62,7 +62,7 @@ async def test_a_balancer_carries_the_journey_over_two_processes_of_every_servic
         after = await _served(pair)
     assert not seen.lost
     assert {name for name in after if after[name] > before[name]} == set(after), "every process had its share"
-    await wait_until(lambda: _clean(pair, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: pair.fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 async def _stock(lines: AsyncIterator[str]) -> None:
@@ -123,7 +123,7 @@ async def test_everything_is_restarted_under_load_and_no_request_is_lost(
                  lost=f"none of {asked:,} requests", promise="no request lost")  # fmt: skip
         recovery(f"ten processes restarted in turn behind {kind}: a stream silent at most",
                  max(ear.deaf_s for ear in crowd.ears), promise="45 s / 10 s")  # fmt: skip
-    await wait_until(lambda: _clean(pair, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: pair.fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 async def test_one_process_of_each_service_is_killed_and_every_journey_ends_well(
@@ -148,8 +148,4 @@ async def test_one_process_of_each_service_is_killed_and_every_journey_ends_well
         told = [lost for lost in crowd.seen.lost if lost.status]  # the others' connection was closed without a word
         assert all(lost.status == 503 and lost.retry_after for lost in told), (kind, crowd.seen.told())
         assert set(crowd.ends) == {"confirmed"}
-    await wait_until(lambda: _clean(pair, event_id), timeout_s=30, interval_s=0.3)
-
-
-async def _clean(pair: Pair, event_id: str) -> bool:
-    return await pair.fleet.audit(event_id) == []
+    await wait_until(lambda: pair.fleet.is_clean(event_id), timeout_s=30, interval_s=0.3)

@@ -110,7 +110,7 @@ async def test_sales_resume_after_a_failover(
     assert took_s < RESUMED_WITHIN_S
     sold = await ledger.fetchval(f"{RESERVED} AND status = 'confirmed'", event_id)
     assert sold == len(selling) + LATE
-    await wait_until(lambda: _clean(fleet, event_id), timeout_s=20, interval_s=0.3)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=20, interval_s=0.3)
     await asyncio.to_thread(group.mend, primary)
     recovery(f"Redis primary killed ({what}; replica {'a second behind' if behind else 'in step'})", took_s,
              promise=PROMISE)  # fmt: skip
@@ -155,7 +155,3 @@ def lacks_the_last(primary: Node, replicas: list[Node], event_id: str) -> None:
 
 async def _more_than(ledger: asyncpg.Connection, event_id: str, n: int) -> bool:
     return bool(await ledger.fetchval(RESERVED, event_id) > n)
-
-
-async def _clean(fleet: Fleet, event_id: str) -> bool:
-    return await fleet.audit(event_id) == []

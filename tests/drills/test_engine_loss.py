@@ -86,7 +86,7 @@ async def test_the_line_and_the_sale_survive_the_engine(
         positions = [await insist(fan.position) for fan in sorted((*fans, *late), key=lambda fan: fan.join_seq)]
         assert positions == sorted(positions), "the order stays"
         await nobody_was_called_twice(ledger, event_id)
-    await wait_until(lambda: _clean(fleet, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
     what = f"Valkey {mishap.__name__.replace('_', ' ')}"
     recovery(f"{what}: joins", joined_s - lost_s, promise=ROOM_PROMISE)
     recovery(f"{what}: calls", heads_on - lost_s, promise=ROOM_PROMISE)
@@ -117,7 +117,3 @@ async def calling_goes_on(
 async def nobody_was_called_twice(ledger: asyncpg.Connection, event_id: str) -> None:
     twice = "SELECT join_seq FROM queue.admission WHERE event_id = $1 GROUP BY join_seq HAVING count(*) > 1"
     assert await ledger.fetch(twice, event_id) == []
-
-
-async def _clean(fleet: Fleet, event_id: str) -> bool:
-    return await fleet.audit(event_id) == []

@@ -123,7 +123,7 @@ async def test_a_node_of_the_log_is_killed_in_the_middle_of_sales(
     sales.end()
     await selling
     await all_is_told(ledger, client, event_id)
-    await wait_until(lambda: _clean(fleet, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 async def test_the_log_is_away_for_a_minute_in_the_middle_of_sales(
@@ -146,7 +146,7 @@ async def test_the_log_is_away_for_a_minute_in_the_middle_of_sales(
     sales.end()
     await selling
     await all_is_told(ledger, client, event_id)
-    await wait_until(lambda: _clean(fleet, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
     print(f"{meanwhile} orders meanwhile, {waiting} events waited, longest purchase {sales.longest_s:.2f} s")  # noqa: T201
 
 
@@ -185,7 +185,3 @@ def _by_order(events: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 async def _bought(ledger: asyncpg.Connection, event_id: str, count: int) -> bool:
     return bool(await ledger.fetchval(BOUGHT, event_id) >= count)
-
-
-async def _clean(fleet: Fleet, event_id: str) -> bool:
-    return await fleet.audit(event_id) == []

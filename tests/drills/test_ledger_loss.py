@@ -83,7 +83,7 @@ async def test_with_a_synchronous_standby_nothing_acknowledged_is_lost(how: str,
         assert len({order["reference"] for order in orders}) == len({fan.join_seq for fan in fans}) == FANS
         sold = await pair.standby.ask("SELECT reference FROM orders.order WHERE status = 'confirmed'")
         assert {row["reference"] for row in sold} == {order["reference"] for order in orders}
-        await wait_until(lambda: clean(fleet, event_id), timeout_s=30, interval_s=0.3)
+        await wait_until(lambda: fleet.is_clean(event_id), timeout_s=30, interval_s=0.3)
         what = f"PostgreSQL primary {how}, synchronous standby promoted after {NOTICED_S:g} s"
         recovery(what, again_s, promise=PROMISE)
 
@@ -129,7 +129,7 @@ async def test_with_an_asynchronous_standby_what_it_had_not_heard_is_gone_and_fo
         late.join_seq = 0
         await insist(late.join)
         assert late.join_seq > newcomer.join_seq, "who was forgotten stands at the end, under a number of his own"
-        await wait_until(lambda: clean(fleet, event_id), timeout_s=60, interval_s=0.3)
+        await wait_until(lambda: fleet.is_clean(event_id), timeout_s=60, interval_s=0.3)
         recovery(
             "PostgreSQL primary killed, asynchronous standby promoted", again_s, promise="30 s / what it had not",
             lost=f"{len(lost)} orders, 1 place of the moments its standby was behind",
@@ -140,7 +140,3 @@ async def settlement(operator: httpx.AsyncClient, day: str) -> dict[str, Any]:
     answer = await operator.get("/admin/orders/settlement", params={"from": day, "to": day, "compare": "true"})
     assert answer.status_code == 200, answer.text
     return next(one for one in answer.json()["compared"] if one["provider"] == "sandbox")
-
-
-async def clean(fleet: Fleet, event_id: str) -> bool:
-    return await fleet.audit(event_id) == []

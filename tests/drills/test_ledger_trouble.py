@@ -62,7 +62,7 @@ async def test_every_connection_is_taken_and_comes_back(fleet: Fleet, recovery: 
         order = await fan.buys(seats=["A-1-1"])
         assert order["status"] == "confirmed"
         recovery("every connection of PostgreSQL taken, 503 meanwhile", time.monotonic() - freed_s, promise="20 s / 0")
-    await wait_until(lambda: clean(fleet, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 async def test_the_loser_of_a_deadlock_tries_again_before_the_fan_notices(
@@ -90,7 +90,3 @@ async def test_the_loser_of_a_deadlock_tries_again_before_the_fan_notices(
 
 async def some(ledger: asyncpg.Connection) -> bool:
     return bool(await ledger.fetchval(WAITERS))
-
-
-async def clean(fleet: Fleet, event_id: str) -> bool:
-    return await fleet.audit(event_id) == []

@@ -44,7 +44,7 @@ async def test_orders_are_killed_again_and_again_in_the_middle_of_purchases(
     for order in bought:
         kept = [c for c in await _charges(fleet, order["reference"]) if c["captured_minor"] > c["refunded_minor"]]
         assert [charge["captured_minor"] for charge in kept] == [order["total_minor"]]
-    await wait_until(lambda: _clean(fleet, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 async def test_a_worker_frozen_past_its_lease_does_not_charge_again(fleet: Fleet, ledger: asyncpg.Connection) -> None:
@@ -79,7 +79,7 @@ async def test_a_worker_frozen_past_its_lease_does_not_charge_again(fleet: Fleet
     [charge] = await _charges(fleet, reference)
     assert (charge["captured_minor"], charge["refunded_minor"]) == (status["total_minor"], 0)
     await wait_until(lambda: _books_agree(fleet, event_id), timeout_s=15, interval_s=0.3)
-    await wait_until(lambda: _clean(fleet, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 def _another_orders(fleet: Fleet) -> tuple[Program, int]:
@@ -112,7 +112,3 @@ async def _more_than(ledger: asyncpg.Connection, n: int, event_id: str) -> bool:
 
 async def _is(ledger: asyncpg.Connection, reference: str, status: str) -> bool:
     return bool(await ledger.fetchval('SELECT status FROM orders."order" WHERE reference = $1', reference) == status)
-
-
-async def _clean(fleet: Fleet, event_id: str) -> bool:
-    return await fleet.audit(event_id) == []

@@ -50,7 +50,7 @@ async def test_a_service_restarts_in_the_middle_of_sales(
         assert await selling == ["confirmed"] * FANS
     sold = "SELECT count(*) FROM inventory.seat WHERE event_id = $1 AND status = 'sold'"
     assert await ledger.fetchval(sold, event_id) == FANS
-    await wait_until(lambda: _clean(fleet, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def test_inventory_is_killed_while_it_takes_a_hold(
         assert await ledger.fetchval(confirmed, event_id) == 1
         other = await PatientFan(browser, event_id).come_in()
         assert (await insist(lambda: other.hold(seats=["A-1-3"])))["status"] == "pending_payment"
-    await wait_until(lambda: _clean(fleet, event_id), timeout_s=15, interval_s=0.3)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 async def _more_than(ledger: asyncpg.Connection, count: str, n: int, *values: str) -> bool:
@@ -118,7 +118,3 @@ async def _settled(ledger: asyncpg.Connection) -> bool:
     """The dead process's statements have ended in the database too."""
     busy = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onsale-inventory' AND state <> 'idle'"
     return bool(await ledger.fetchval(busy) == 0)
-
-
-async def _clean(fleet: Fleet, event_id: str) -> bool:
-    return await fleet.audit(event_id) == []

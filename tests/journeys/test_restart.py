@@ -68,11 +68,7 @@ async def look_after(suite: RunningSuite, event_id: str, places: dict[str, int],
         newcomer = Fan(browser, event_id)
         await newcomer.join()
         assert newcomer.join_seq > max(places.values())
-
-    async def clean() -> bool:
-        return await suite.audit(event_id) == []
-
-    await wait_until(clean, timeout_s=20, interval_s=0.5)
+    await wait_until(lambda: suite.is_clean(event_id), timeout_s=20, interval_s=0.5)
 
 
 @pytest.mark.journey

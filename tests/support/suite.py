@@ -135,6 +135,10 @@ class RunningSuite:
         assert {row["service"] for row in rows} == {"queue", "inventory", "orders", "both"}, "somebody checks nothing"
         return [row for row in rows if not row["holds"]]
 
+    async def is_clean(self, event_id: str) -> bool:
+        """For waiting until what is on its way has arrived."""
+        return await self.audit(event_id) == []
+
 
 def no_cookies() -> CookieJar:
     """A jar that takes nothing: tests say themselves what each request carries."""
