@@ -41,15 +41,25 @@ async def test_garbage_that_outlived_two_looks_goes_in_a_quiet_moment() -> None:
         await wait_until(lambda: seen() is None)
 
 
-async def test_garbage_goes_at_the_latest_when_there_is_twice_as_much() -> None:
-    async with short_pauses(turn_s=0.01, quiet_share=0):
+async def test_garbage_goes_at_the_latest_when_there_is_twice_as_much_and_a_crowd() -> None:
+    crowd = 20 * YOUNG_MAX
+    async with short_pauses(turn_s=0.01, quiet_share=0, crowd=crowd):
         await asyncio.sleep(0)
         knot = Knot()
         seen = weakref.ref(knot)
         kept = [[n] for n in range(10 * YOUNG_MAX)]
         del knot
-        kept += [[n] for n in range(2 * len(gc.get_objects()))]
+        await asyncio.sleep(0.1)
+        assert seen() is not None, "nobody is held up for so little"
+        kept += [[n] for n in range(2 * crowd)]
         await wait_until(lambda: seen() is None)
+
+
+async def test_what_a_process_started_with_is_never_looked_at_again() -> None:
+    before, there = gc.get_freeze_count(), len(gc.get_objects())
+    async with short_pauses():
+        assert gc.get_freeze_count() - before > there / 2
+        assert len(gc.get_objects()) < there / 2
 
 
 async def test_nothing_of_it_stays_afterwards() -> None:
@@ -57,3 +67,4 @@ async def test_nothing_of_it_stays_afterwards() -> None:
     async with short_pauses():
         assert gc.get_threshold() != before
     assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
