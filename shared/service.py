@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import problems
 from shared.auth import neighbours_only
-from shared.hot_lane import STARTED_KEY, HotLane, internal_hot_route
+from shared.hot_lane import QUIET_KEY, STARTED_KEY, HotLane, internal_hot_route
 from shared.key_watch import with_keys
 from shared.load import LoadMeter
 from shared.logs import data
@@ -162,7 +162,7 @@ class RequestShell:
         if timer is None:
             timer = self._timers[route, method, status] = REQUESTS.labels(self._service, route, method, status)
         timer.observe(seconds)
-        if self._settings.log_requests and not scope.get("onsale.quiet"):
+        if self._settings.log_requests and not scope.get(QUIET_KEY):
             fields = data(service=self._service, request_id=request_id, method=method, route=route,
                           status=status, ms=round(seconds * 1000, 2))  # fmt: skip
             log.info("request", extra=fields)

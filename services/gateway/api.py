@@ -21,30 +21,21 @@ from shared.auth import pass_cookie, queue_cookie, set_cookie
 from shared.clock import now_ms, rfc3339
 from shared.contracts.queue import Claimed, PlaceState
 from shared.contracts.queue import Join as FanAtTheDoor
-from shared.hot_lane import whole_body
+from shared.hot_lane import JSON, NO_STORE, QUIET_KEY, answer, whole_body
 from shared.problems import NotCalled, PlaceEnded, Problem, RoomClosed, SoldOut, StaleEpoch
 from shared.rollout import outside
 from shared.tokens import QueueToken
 
-JSON, NO_STORE = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
-QUIET = "onsale.quiet"
 Said = TypeVar("Said", bound=BaseModel)
 WAITING: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
 ENDED: frozenset[PlaceState] = frozenset({"completed", "expired", "left"})
 _by_arithmetic, _from_memory, _by_asking = (POLLS.labels(how) for how in ("arithmetic", "memory", "queue"))
 
 
-async def answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    """A whole answer."""
-    head = [(b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": body})
-
-
 def door(scope: Scope) -> tuple[Room, str]:
     """The room of this process and the event that is asked about."""
-    scope[QUIET] = True
+    scope[QUIET_KEY] = True
     return scope["app"].state.room, scope["path_params"]["event_id"]
 
 

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.api import QUIET
+from shared.hot_lane import QUIET_KEY
 from shared.inputs import EventIdPath, ReferencePath
 
 PAGES = Path(__file__).parent / "pages"
@@ -34,7 +34,7 @@ class Files(StaticFiles):
         return response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[QUIET] = True
+        scope[QUIET_KEY] = True
         await super().__call__(scope, receive, send)
 
 

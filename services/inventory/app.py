@@ -50,7 +50,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan, hot_routes=[reserve],
         routers=[api.router, reservations.router, admin.router, admin_reconcile.router, stock_admin.router],
-        internal_routers=[internal.router], checks=_checks, meter=meter,
+        internal_routers=[internal.router], internal_hot_routes=internal.HOT_ROUTES, checks=_checks, meter=meter,
     )  # fmt: skip
     app.state.admin_keys, app.state.meter = settings.admin_keys, meter
     document_reserve(app)

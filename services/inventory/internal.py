@@ -1,13 +1,15 @@
 """What neighbours ask: the end of sessions, payment's steps on holds, reservations and the stock by the ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
-from fastapi import APIRouter, Response
-from pydantic import BaseModel
+from fastapi import APIRouter
+from starlette.routing import Route
 
 from services.inventory.consents import unheard
+from services.inventory.payment import Payments
 from services.inventory.record import read
-from services.inventory.room import InRoom
+from services.inventory.room import InRoom, Room
 from services.inventory.sessions import end_sessions, raise_floor
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import (
@@ -15,6 +17,7 @@ from shared.contracts.inventory import (
     ConsentsHeard,
     EndSessions,
     PassFloor,
+    PaymentStep,
     PaymentSteps,
     ReadReservations,
     ReservationsAnswer,
@@ -25,6 +28,7 @@ from shared.contracts.inventory import (
     TakeBack,
     TicketsBack,
 )
+from shared.hot_lane import Asked
 
 router = APIRouter()
 
@@ -42,51 +46,17 @@ async def pass_floor(floor: PassFloor, inventory: InRoom) -> PassFloor:
     return raised
 
 
-@router.post("/reservations/read")
-async def read_reservations(question: ReadReservations, inventory: InRoom) -> Response:
-    async with inventory.reading.connect() as connection:
-        found = await read(connection, question.reservation_ids)
-    told = [found[r].contract() if r in found else None for r in question.reservation_ids]
-    return _told(ReservationsAnswer(reservations=told))
-
-
 @router.post("/reservations/consents")
 async def consents(heard: ConsentsHeard, inventory: InRoom) -> Consents:
     return Consents(consents=await unheard(inventory.engine, heard.reservation_ids))
 
 
-@router.post("/reservations/begin-payment")
-async def begin_payment(question: PaymentSteps, inventory: InRoom) -> Response:
-    return _answer(await inventory.payments.begin(question.steps))
-
-
-@router.post("/reservations/end-payment")
-async def end_payment(question: PaymentSteps, inventory: InRoom) -> Response:
-    return _answer(await inventory.payments.end(question.steps))
-
-
-@router.post("/reservations/confirm")
-async def confirm(question: PaymentSteps, inventory: InRoom) -> Response:
-    return _answer(await inventory.payments.confirm(question.steps))
-
-
-@router.post("/reservations/release")
-async def release(question: PaymentSteps, inventory: InRoom) -> Response:
-    return _answer(await inventory.payments.release(question.steps))
-
-
-@router.post("/reservations/retake")
-async def retake(question: PaymentSteps, inventory: InRoom) -> Response:
-    return _answer(await inventory.payments.retake(question.steps))
-
-
 @router.post("/reservations/take-back")
-async def take_back(question: TakeBack, inventory: InRoom) -> Response:
-    return _answer(
-        await inventory.returns.take_back(
-            question.steps, keep_blocked=question.keep_blocked, reason=question.reason, actor="orders"
-        )
+async def take_back(question: TakeBack, inventory: InRoom) -> StepsAnswer:
+    steps = await inventory.returns.take_back(
+        question.steps, keep_blocked=question.keep_blocked, reason=question.reason, actor="orders"
     )
+    return StepsAnswer(steps=list(steps))
 
 
 @router.post("/reservations/return-tickets")
@@ -100,10 +70,26 @@ async def stock(question: StockQuestion, inventory: InRoom) -> StockFrame:
     return await inventory.board.from_ledger(question.event_id)
 
 
-def _answer(steps: Sequence[StepDone]) -> Response:
-    return _told(StepsAnswer(steps=list(steps)))
+async def _read(state: Any, question: ReadReservations) -> ReservationsAnswer:
+    inventory: Room = state.room
+    async with inventory.reading.connect() as connection:
+        found = await read(connection, question.reservation_ids)
+    told = [found[r].contract() if r in found else None for r in question.reservation_ids]
+    return ReservationsAnswer(reservations=told)
 
 
-def _told(answer: BaseModel) -> Response:
-    """As it stands: the framework would check and copy every member of a batch once more."""
-    return Response(answer.model_dump_json(), media_type="application/json")
+def _step(path: str, take: Callable[[Payments, Sequence[PaymentStep]], Coroutine[Any, Any, list[StepDone]]]) -> Route:
+    async def taken(state: Any, question: PaymentSteps) -> StepsAnswer:
+        return StepsAnswer(steps=await take(state.room.payments, question.steps))
+
+    return Route(f"/reservations/{path}", Asked(PaymentSteps, taken), methods=["POST"])
+
+
+HOT_ROUTES = [
+    Route("/reservations/read", Asked(ReadReservations, _read), methods=["POST"]),
+    _step("begin-payment", Payments.begin),
+    _step("end-payment", Payments.end),
+    _step("confirm", Payments.confirm),
+    _step("release", Payments.release),
+    _step("retake", Payments.retake),
+]

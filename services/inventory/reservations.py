@@ -29,7 +29,7 @@ from services.inventory.schemas import (
     reservation_body,
 )
 from shared.clock import now_ms
-from shared.hot_lane import whole_body
+from shared.hot_lane import JSON, NO_STORE, QUIET_KEY, answer, whole_body
 from shared.inputs import EventIdPath
 from shared.postgres import statement
 from shared.problems import (
@@ -47,7 +47,6 @@ from shared.tokens import Pass
 router = APIRouter(tags=["reservations"])
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
-HEAD = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 EXTEND = statement(__package__, "extend")
 NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
 
@@ -65,17 +64,15 @@ class Reserve:
 
     async def _answer(self) -> None:
         scope = self._scope
-        scope["route"], scope["onsale.quiet"] = Reserve, True
+        scope["route"], scope[QUIET_KEY] = Reserve, True
         connection = HTTPConnection(scope)
         inventory: Room = scope["app"].state.room
         layout = inventory.catalogue.layout(scope["path_params"]["event_id"])
         admission = still_good(await inventory.admissions.admitted(connection, layout.event_id), layout)
         body = _read_body(await whole_body(self._receive))
         ask = make_ask(layout, admission, body, connection.headers.get("idempotency-key"))
-        answer = orjson.dumps(answer_body(await inventory.reserver(layout.event_id).reserve(ask)))
-        head = [(b"content-length", b"%d" % len(answer)), *HEAD]
-        await self._send({"type": "http.response.start", "status": 201, "headers": head})
-        await self._send({"type": "http.response.body", "body": answer})
+        told = orjson.dumps(answer_body(await inventory.reserver(layout.event_id).reserve(ask)))
+        await answer(self._send, 201, told, JSON, NO_STORE)
 
 
 def _read_body(raw: bytes) -> ReservationAsk:

@@ -18,6 +18,7 @@ from services.notifier.room import Room
 from services.notifier.settings import Transport
 from services.notifier.turnstile import TurnedAway
 from services.notifier.visit import Visit
+from shared.hot_lane import QUIET_KEY
 from shared.tokens import QueueToken
 
 WAYS: Mapping[Transport, Callable[[Opening], Awaitable[bool]]] = {
@@ -40,7 +41,7 @@ class Stream:
     def __init__(self, room: Room, scope: Scope, receive: Receive, send: Any, *, transport: Transport) -> None:
         self._room, self._scope, self._receive, self._send = room, scope, receive, send
         self._transport = transport
-        scope["onsale.quiet"] = True
+        scope[QUIET_KEY] = True
 
     async def serve(self, listener: Listener, held: AbstractAsyncContextManager[Feed], only: Only = None) -> None:
         """Answers with the stream, or turns the listener away."""

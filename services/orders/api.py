@@ -60,17 +60,16 @@ async def as_it_is(room: Room, reference: str) -> Accepted:
     return Accepted(reference, order.status, checkout_url, order.expires_at_ms, seen["expires_in_seconds"])
 
 
-def accepted(room: Room, response: Response, seen: Accepted, *, replayed: bool) -> dict[str, Any]:
-    """The order's address, and the token that opens it for good."""
+def accepted(room: Room, seen: Accepted, *, replayed: bool) -> tuple[dict[str, str], dict[str, Any]]:
+    """Header fields and body: the order's address, and the token that opens it for good."""
     token = sign_order_token(room.settings.order_token_keys, seen.reference)
-    response.headers["location"] = f"/orders/{seen.reference}"
-    response.headers["cache-control"] = "no-store"
-    response.headers["set-cookie"] = set_cookie(
+    cookie = set_cookie(
         order_cookie(seen.reference), token, max_age_s=COOKIE_MAX_AGE_S, secure=room.settings.secure_cookies
     )
+    headers = {"location": f"/orders/{seen.reference}", "cache-control": "no-store", "set-cookie": cookie}
     if replayed:
-        response.headers["idempotency-replayed"] = "true"
-    return {
+        headers["idempotency-replayed"] = "true"
+    return headers, {
         "reference": seen.reference,
         "status": seen.status,
         "order_token": token,
@@ -153,4 +152,6 @@ async def pay(
     paid = await pay_again(room.engine, jobs, room.providers, order, checked, asked, capture=capture)
     if not paid.heard:
         await room.inline.settle_now(reference)
-    return accepted(room, response, await as_it_is(room, reference), replayed=paid.replayed)
+    headers, told = accepted(room, await as_it_is(room, reference), replayed=paid.replayed)
+    response.headers.update(headers)
+    return told

@@ -14,11 +14,10 @@ from services.orders.frames import body
 from services.orders.problems import UnknownOrder
 from services.orders.room import Room
 from services.orders.steps import Order
+from shared.hot_lane import JSON, NO_STORE, QUIET_KEY, answer
 from shared.problems import InvalidRequest
 from shared.routes import REFERENCE
 
-QUIET = "onsale.quiet"
-HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 _REFERENCE = re.compile(REFERENCE)
 
 
@@ -36,15 +35,12 @@ class Look:
     """Answers with bytes; problems rise to the app's handlers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[QUIET] = True
+        scope[QUIET_KEY] = True
         reference = scope["path_params"]["reference"]
         if not _REFERENCE.fullmatch(reference):
             raise InvalidRequest("reference: this cannot be one.")
         order = await owned(scope["app"].state.room, Request(scope), reference)
-        content = orjson.dumps(body(order))
-        head = [*HEADERS, (b"content-length", b"%d" % len(content))]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send({"type": "http.response.body", "body": content if scope["method"] != "HEAD" else b""})
+        await answer(send, 200, orjson.dumps(body(order)), JSON, NO_STORE)
 
 
 LOOK = Route("/orders/{reference}", Look(), methods=["GET"])

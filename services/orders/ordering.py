@@ -9,7 +9,6 @@ import orjson
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -17,6 +16,7 @@ from services.orders.api import accepted, as_it_is, as_placed
 from services.orders.references import idempotency_key
 from services.orders.room import Room
 from services.orders.schemas import NewOrder
+from shared.hot_lane import JSON, QUIET_KEY, answer, whole_body
 
 _NEW_ORDER: TypeAdapter[NewOrder] = TypeAdapter(NewOrder)
 
@@ -25,16 +25,16 @@ class PlaceOrder:
     """Orders a reservation; it is charged in the background. Problems rise to the app's handlers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[QUIET_KEY] = True
         room: Room = scope["app"].state.room
-        request = Request(scope, receive)
-        asked = _read(await request.body())
+        request = Request(scope)
+        asked = _read(await whole_body(receive))
         buyers = await room.callers.buyers(request)
-        answer = await room.checkout.order(buyers, idempotency_key(request.headers.get("idempotency-key")), asked)
-        seen = as_placed(answer.placed) if answer.placed else await as_it_is(room, answer.reference)
-        response = Response(status_code=202, media_type="application/json")
-        response.body = orjson.dumps(accepted(room, response, seen, replayed=answer.replayed))
-        response.headers["content-length"] = str(len(response.body))
-        await response(scope, receive, send)
+        made = await room.checkout.order(buyers, idempotency_key(request.headers.get("idempotency-key")), asked)
+        seen = as_placed(made.placed) if made.placed else await as_it_is(room, made.reference)
+        headers, told = accepted(room, seen, replayed=made.replayed)
+        fields = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await answer(send, 202, orjson.dumps(told), JSON, *fields)
 
 
 def _read(raw: bytes) -> NewOrder:

@@ -17,6 +17,7 @@ from services.orders.payments.provider import Provider, SignatureInvalid, Webhoo
 from services.orders.problems import BadSignature, UnknownProvider
 from shared.clock import now_s
 from shared.group_commit import GroupCommit
+from shared.hot_lane import JSON, answer
 from shared.postgres import AsyncEngine, statement
 
 _APPLY = statement(__package__, "apply_hints")
@@ -26,7 +27,6 @@ TEXT_MAX_CHARS = 200
 BATCH_MAX = 200
 WAITING_MAX = 2000
 STORED = b'{"stored":true}'
-HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(STORED))]
 
 
 class Webhook(NamedTuple):
@@ -84,8 +84,7 @@ class Door:
         note = _verified(provider, request.headers, raw)
         if note is not None:
             await room.inbox.keep(Webhook(name, note, raw))
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        await send({"type": "http.response.body", "body": STORED})
+        await answer(send, 200, STORED, JSON)
 
 
 WEBHOOK = Route("/webhooks/{provider}", Door(), methods=["POST"])

@@ -1,9 +1,10 @@
 """What neighbours ask: joins, status, claims, leaves, signs of life, the frame. Batches in, batches out."""
 
-from fastapi import APIRouter, Response
-from pydantic import ValidationError
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from services.queue.entrants import prove
 from services.queue.revocations import revoked
@@ -23,26 +24,17 @@ from shared.contracts.queue import (
     RoomQuestion,
     StatusAnswer,
 )
-from shared.problems import InvalidRequest
+from shared.hot_lane import Asked
 
 router = APIRouter()
 
 
-class Joins:
-    """The hot one: past the framework, read and written by pydantic's own JSON."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["onsale.quiet"] = True
-        queue: Running = scope["app"].state.queue
-        try:
-            batch = JoinBatch.model_validate_json((await receive())["body"])
-        except ValidationError as refused:
-            raise InvalidRequest(f"{refused.error_count()} fields of the batch are not acceptable.") from refused
-        answer = await queue.joins.join(batch)
-        await Response(answer.model_dump_json(), media_type="application/json")(scope, receive, send)
+async def _join(state: Any, batch: JoinBatch) -> BaseModel:
+    queue: Running = state.queue
+    return await queue.joins.join(batch)
 
 
-HOT_ROUTES = [Route("/joins", Joins(), methods=["POST"])]
+HOT_ROUTES = [Route("/joins", Asked(JoinBatch, _join), methods=["POST"])]
 
 
 @router.post("/places")
