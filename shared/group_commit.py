@@ -1,7 +1,8 @@
 """Group commit: the next batch is whatever arrived while the last one was on its way.
 
-No timer and no artificial delay: alone, a caller is a batch of one and goes at once; under load batches grow by
-themselves. Bounded: when too many wait, a newcomer is refused in microseconds.
+No artificial delay: alone, a caller is a batch of one and goes at once; under load batches grow by themselves. One
+large batch costs half of two, so another sets off beside one that is on its way only when that one is late (it may wait
+for somebody's row), or when the next is full. Bounded: when too many wait, a newcomer is refused in microseconds.
 """
 
 import asyncio
@@ -14,12 +15,13 @@ from shared.telemetry import BATCHES
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+LATE_S = 0.1
 
 
 class GroupCommit(Generic[Item, Answer]):
     """Runs `work` on batches. `work` answers one result per item, in order; a result that is an exception is raised to
     that item's caller alone, and an exception from `work` itself is raised to the whole batch. `batch_max` may be asked
-    anew before each batch.
+    anew before each batch; `in_flight_max` bounds the batches beside one that is late.
     """
 
     def __init__(
@@ -36,7 +38,8 @@ class GroupCommit(Generic[Item, Answer]):
         self._waiting_max = waiting_max
         self._in_flight_max = in_flight_max
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], float] = {}  # since when its batch is on its way
+        self._looking: asyncio.TimerHandle | None = None
         self._closed = False
         self._size = BATCHES.labels(name)
 
@@ -48,23 +51,46 @@ class GroupCommit(Generic[Item, Answer]):
             raise Overloaded
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
-        if len(self._running) < self._in_flight_max:
+        if not self._running:
             self._start()
+        elif len(self._running) < self._in_flight_max:
+            self._beside()
         return await future
+
+    def _beside(self) -> None:
+        """Whoever waits goes now if that is time, or somebody looks when it may be."""
+        if self._is_time_beside(last_s := max(self._running.values())):
+            self._start()
+        elif self._looking is None:
+            self._looking = asyncio.get_running_loop().call_at(last_s + LATE_S, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        if self._waiting and 0 < len(self._running) < self._in_flight_max:
+            self._beside()
+
+    def _is_time_beside(self, last_s: float) -> bool:
+        """Whether the next batch goes although one left at that time."""
+        return len(self._waiting) >= self._batch_max() or asyncio.get_running_loop().time() - last_s >= LATE_S
 
     def _start(self) -> None:
         task = asyncio.create_task(self._drain())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = asyncio.get_running_loop().time()
+        task.add_done_callback(lambda ended: self._running.pop(ended, None))
 
     async def _drain(self) -> None:
+        clock, me = asyncio.get_running_loop().time, cast("asyncio.Task[None]", asyncio.current_task())
         await asyncio.sleep(0)  # whoever is ready in this turn of the loop rides along
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max()))]
             self._size.observe(len(batch))
+            self._running[me] = clock()
             _settle(batch, await self._answers([item for item, _ in batch]))
+            last_s = max((left_s for task, left_s in self._running.items() if task is not me), default=None)
+            if last_s is not None and not self._is_time_beside(last_s):
+                break  # whoever is on its way takes the rest along
         # at once, not by the task's callback: a submit in between would see it running and wait for ever
-        self._running.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+        self._running.pop(me, None)
 
     async def _answers(self, items: list[Item]) -> Sequence[Answer | BaseException]:
         try:

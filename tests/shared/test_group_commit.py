@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.group_commit import GroupCommit
+from shared.group_commit import LATE_S, GroupCommit
 from shared.problems import Overloaded, SoldOut, Unavailable
 from tests.support.wait import wait_until
 
@@ -86,3 +86,70 @@ async def test_closing_finishes_what_waits_and_refuses_what_comes_after() -> Non
     assert await waiting == 2
     with pytest.raises(Unavailable):
         await group.submit(2)
+
+
+class Posts:
+    """A batch worker whose batches are let go one by one."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.ends: list[asyncio.Event] = []
+
+    async def __call__(self, items: list[int]):
+        self.batches.append(items)
+        self.ends.append(end := asyncio.Event())
+        await end.wait()
+        return items
+
+
+async def test_one_large_batch_goes_rather_than_two() -> None:
+    work = Posts()
+    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100, in_flight_max=2)
+    tasks = [asyncio.create_task(group.submit(0))]
+    await wait_until(lambda: work.batches)
+    tasks += [asyncio.create_task(group.submit(n)) for n in range(1, 6)]
+    await asyncio.sleep(LATE_S / 4)
+    assert work.batches == [[0]]
+    work.ends[0].set()
+    await wait_until(lambda: len(work.batches) == 2)
+    assert work.batches[1] == [1, 2, 3, 4, 5]
+    work.ends[1].set()
+    await asyncio.gather(*tasks)
+
+
+async def test_nobody_waits_for_a_batch_that_is_late() -> None:
+    """And once it is back, large batches go again."""
+    work = Posts()
+    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100, in_flight_max=2)
+    tasks = [asyncio.create_task(group.submit(0))]
+    await wait_until(lambda: work.batches)
+    tasks.append(asyncio.create_task(group.submit(1)))
+    await wait_until(lambda: len(work.batches) == 2)
+    work.ends[1].set()
+    assert await tasks[1] == 1
+    tasks.append(asyncio.create_task(group.submit(2)))  # the first is still late
+    await wait_until(lambda: len(work.batches) == 3)
+    tasks += [asyncio.create_task(group.submit(n)) for n in (3, 4)]
+    await asyncio.sleep(0)
+    work.ends[0].set()
+    assert await tasks[0] == 0
+    await asyncio.sleep(LATE_S / 4)
+    assert work.batches == [[0], [1], [2]], "the one on its way takes the rest along"
+    work.ends[2].set()
+    await wait_until(lambda: len(work.batches) == 4)
+    assert work.batches[3] == [3, 4]
+    work.ends[3].set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_full_batch_need_not_wait() -> None:
+    work = Posts()
+    group = GroupCommit(work, name="t", batch_max=3, waiting_max=100, in_flight_max=2)
+    tasks = [asyncio.create_task(group.submit(0))]
+    await wait_until(lambda: work.batches)
+    tasks += [asyncio.create_task(group.submit(n)) for n in range(1, 4)]
+    await asyncio.sleep(LATE_S / 4)
+    assert work.batches == [[0], [1, 2, 3]]
+    for end in work.ends:
+        end.set()
+    await asyncio.gather(*tasks)
