@@ -6,11 +6,10 @@ follows as far as it can.
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.endings import MARK_SEATS, How, follow, give_back
@@ -18,7 +17,7 @@ from services.inventory.facts import Fact, tell
 from services.inventory.gate import Gate
 from services.inventory.layout import Catalogue
 from services.inventory.metrics import DRIFT
-from services.inventory.record import Record, read
+from services.inventory.record import Payer, Record, read
 from shared.contracts.inventory import PaymentStep, StepDone
 from shared.ledger_faults import outlive_deadlocks
 from shared.logs import data
@@ -41,7 +40,7 @@ class _Turn:
     """One batch of steps under its locks: what the records become, and what follows from it."""
 
     connection: AsyncConnection
-    records: dict[str, Record]
+    records: Mapping[str, Record]
     now_ms: int
     how: How
     moved: dict[str, str | None] = field(default_factory=dict)
@@ -63,6 +62,8 @@ class _Turn:
 
 
 Decide = Callable[[_Turn], Awaitable[list[str]]]
+Asked = dict[str, list[Any]]
+Lock = Callable[[AsyncConnection, Asked], Awaitable[tuple[int, Mapping[str, Record]]]]
 
 
 class Payments:
@@ -78,7 +79,7 @@ class Payments:
             usage = await self._usage(turn, steps)
             return [self._begin(turn, step, usage) for step in steps]
 
-        return await self._run(steps, decide, lock=LOCK_PAYERS)
+        return await self._run(steps, decide, lock=_lock_payers)
 
     async def end(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
         """The payment is over, the hold is not."""
@@ -113,20 +114,18 @@ class Payments:
         return await self._run(steps, decide)
 
     async def _run(
-        self, steps: Sequence[PaymentStep], decide: Decide, *, how: How = "order", lock: TextClause | None = None
+        self, steps: Sequence[PaymentStep], decide: Decide, *, how: How = "order", lock: Lock | None = None
     ) -> list[StepDone]:
         ids = [step.reservation_id for step in steps]
-        asked: dict[str, list[Any]] = {"ids": ids, "customer_keys": [step.customer_key for step in steps]}
-        turn, words = await outlive_deadlocks(lambda: self._decided(LOCK if lock is None else lock, asked, decide, how))
+        asked: Asked = {"ids": ids, "customer_keys": [step.customer_key for step in steps]}
+        turn, words = await outlive_deadlocks(lambda: self._decided(lock or _lock, asked, decide, how))
         await self._follow(turn)
         return [_done(turn, step, word) for step, word in zip(steps, words, strict=True)]
 
-    async def _decided(
-        self, lock: TextClause, asked: dict[str, list[Any]], decide: Decide, how: How
-    ) -> tuple[_Turn, list[str]]:
+    async def _decided(self, lock: Lock, asked: Asked, decide: Decide, how: How) -> tuple[_Turn, list[str]]:
         async with self._engine.begin() as connection:
-            now_ms = (await connection.execute(lock, asked)).one().now_ms + self._gate.clock_offset_ms
-            turn = _Turn(connection, await read(connection, asked["ids"]), now_ms, how)
+            now_ms, records = await lock(connection, asked)
+            turn = _Turn(connection, records, now_ms + self._gate.clock_offset_ms, how)
             words = await decide(turn)
             await _write(turn)
         return turn, words
@@ -185,6 +184,19 @@ class Payments:
         except ENGINE_AWAY as away:
             DRIFT.labels("follow-up").inc()
             log.warning("gate.behind", extra=data(error=type(away).__name__))
+
+
+async def _lock(connection: AsyncConnection, asked: Asked) -> tuple[int, Mapping[str, Record]]:
+    """The ledger's clock under the locks, and the reservations with their places, read in a statement of its own."""
+    now_ms: int = (await connection.execute(LOCK, {"ids": asked["ids"]})).one().now_ms
+    return now_ms, await read(connection, asked["ids"])
+
+
+async def _lock_payers(connection: AsyncConnection, asked: Asked) -> tuple[int, Mapping[str, Record]]:
+    """The same without the places, which do not change before they are bought, and with the customers' locks."""
+    rows = (await connection.execute(LOCK_PAYERS, asked)).all()
+    payers = (Payer(*[*own, [], [], int(quantity)]) for _, _, *own, quantity in rows if own[0] is not None)
+    return rows[0].now_ms, {payer.reservation_id: payer for payer in payers}
 
 
 def _end(turn: _Turn, step: PaymentStep) -> str:
@@ -274,7 +286,7 @@ async def _write(turn: _Turn) -> None:
             "event_ids": [r.event_id for r in moved], "ids": [r.reservation_id for r in moved],
             "statuses": [r.status for r in moved], "references": [r.order_reference for r in moved],
             "customer_keys": [turn.moved[r.reservation_id] for r in moved],
-            "untils": [r.reserved_until_ms for r in moved],
+            "untils": [str(r.reserved_until_ms) for r in moved],
         },
     )  # fmt: skip
     for event_id, ids in turn.ids("expired", "cancelled").items():

@@ -72,6 +72,17 @@ class Record:
         )  # fmt: skip
 
 
+@dataclass(slots=True)
+class Payer(Record):
+    """A reservation about to be paid: of its places only how many there are."""
+
+    tickets: int = 0
+
+    @property
+    def quantity(self) -> int:
+        return self.tickets
+
+
 async def read(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, Record]:
     """Those that exist, by id."""
     rows = await connection.execute(READ, {"ids": list(reservation_ids)})

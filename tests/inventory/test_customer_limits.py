@@ -140,7 +140,7 @@ async def test_twenty_holders_of_one_customer_pay_for_six_tickets(
 ) -> None:
     await still.put(event_file(open_orders_per_customer=0))
     if not guarded:
-        monkeypatch.setattr(payment, "LOCK_PAYERS", payment.LOCK)
+        monkeypatch.setattr(payment, "_lock_payers", payment._lock)
         slowly = str(payment.COUNT_CUSTOMERS) + " WHERE (SELECT true FROM pg_sleep(0.3))"
         monkeypatch.setattr(payment, "COUNT_CUSTOMERS", text(slowly))
     ids = [await hold(still, f"fan-{seat}", seat) for seat in SEATS]

@@ -1,7 +1,7 @@
--- Reservations about to be paid, then one row a customer, each locked in the order of its key, so that parallel payments of
--- one customer take turns; then the ledger's clock, in milliseconds.
+-- Reservations about to be paid, with how many tickets they are, then one row a customer, each locked in the order of its
+-- key, so that parallel payments of one customer take turns; then the ledger's clock, in milliseconds. One row at least.
 WITH locked AS MATERIALIZED (
-    SELECT event_id, reservation_id FROM inventory.reservation
+    SELECT * FROM inventory.reservation
     WHERE reservation_id = ANY(CAST(:ids AS text[]))
     ORDER BY reservation_id
     FOR UPDATE
@@ -17,5 +17,12 @@ WITH locked AS MATERIALIZED (
     ON CONFLICT (event_id, customer_key) DO UPDATE SET payments_begun = inventory.customer_usage.payments_begun + 1
     RETURNING customer_key
 )
-SELECT (SELECT count(*) FROM locked) AS reservations, (SELECT count(*) FROM customers) AS customers,
-       CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms
+SELECT (SELECT count(*) FROM customers) AS customers,
+       CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms,
+       r.event_id, r.reservation_id, r.holder, r.user_id, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
+       r.reserved_until_ms, e.grace_s, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version,
+       (SELECT count(*) FROM inventory.reservation_seat x
+        WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id)
+       + (SELECT coalesce(sum(x.quantity), 0) FROM inventory.reservation_ga x
+          WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id) AS quantity
+FROM (VALUES (1)) AS once LEFT JOIN locked r ON true LEFT JOIN inventory.event e ON e.event_id = r.event_id
