@@ -6,7 +6,6 @@ algorithm is fixed by us, never read from the token.
 
 import base64
 import binascii
-import hashlib
 import hmac
 import re
 import time
@@ -73,11 +72,11 @@ class Keyring:
 
     def mac(self, *parts: str | bytes, kid: str | None = None) -> bytes:
         """HMAC-SHA256 over the parts, each prefixed with its length so that no two lists collide."""
-        h = hmac.new(self.keys[kid or self.kid], digestmod=hashlib.sha256)
+        told = b""
         for part in parts:
             raw = part.encode() if isinstance(part, str) else part
-            h.update(len(raw).to_bytes(4, "big") + raw)
-        return h.digest()
+            told += len(raw).to_bytes(4, "big") + raw
+        return hmac.digest(self.keys[kid or self.kid], told, "sha256")
 
     @cached_property
     def _ed25519(self) -> dict[str, Ed25519PrivateKey]:

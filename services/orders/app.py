@@ -123,7 +123,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
 
 
 async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint) -> Room:
-    engine = postgres.connect(settings, name="orders")
+    engine = postgres.connect(settings, name="orders", by_index=True)
     stack.push_async_callback(engine.dispose)
     cache = redis.connect(settings.redis_url)
     stack.push_async_callback(cache.aclose)

@@ -16,9 +16,11 @@ _ROW_ALONE = re.compile(rf"(?<![^\W_]){_ROW.pattern}(?![^\W_])")  # among letter
 _PERHAPS = re.compile(rf"\d(?:[ ._()/-]{{0,2}}\d){{{DIGITS_MIN - 1}}}")
 
 
-def refuse_card_numbers(asked: Body) -> None:
-    """Raises `CardNumberRefused`, which names the field and never repeats what was in it."""
-    if not _PERHAPS.search(asked.model_dump_json()):
+def refuse_card_numbers(asked: Body, told: str | None = None) -> None:
+    """Raises `CardNumberRefused`, which names the field and never repeats what was in it. `told` is the same as JSON,
+    if there is one already.
+    """
+    if not _PERHAPS.search(told or asked.model_dump_json()):
         return  # nobody's card: there are not so many digits in a row anywhere
     for field, text in _texts(asked.model_dump()):
         if field.split(".")[-1] not in OUR_IDS and looks_like_card_number(text, is_token=field.endswith("token")):

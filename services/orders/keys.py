@@ -31,7 +31,7 @@ class Known(NamedTuple):
 async def find(engine: AsyncEngine, questions: Sequence[Question]) -> list[Known | None]:
     """One answer per question, in order."""
     pairs = [(scope, question.key_hash) for question in questions for scope in question.scopes]
-    bound = {"scopes": [scope for scope, _ in pairs], "key_hashes": [key_hash for _, key_hash in pairs]}
+    bound = {"scopes": [scope for scope, _ in pairs], "key_hashes": [key_hash.hex() for _, key_hash in pairs]}
     async with engine.connect() as connection:
         rows = await connection.execute(_FIND, bound)
         known = {(row.scope, bytes(row.key_hash)): Known(row.reference, bytes(row.fingerprint)) for row in rows}

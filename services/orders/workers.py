@@ -52,6 +52,8 @@ class Workers:
             await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _turn(self) -> None:
+        if len(self._running) >= self._settings.workers:
+            return  # the first that is done wakes us
         await apply_hints(self._engine)
         while (free := self._settings.workers - len(self._running)) > 0:
             leases = await ledger.take(
