@@ -24,7 +24,7 @@ from bench.last_tickets import last_tickets
 from bench.load import Load
 from bench.measurement import Effort, Finding, Measurement, Round, Side, summed_up
 from bench.memory import memory
-from bench.orders import orders
+from bench.orders import orders, orders_rush
 from bench.processes import processes
 from bench.refill import refill
 from bench.reopen import reopen
@@ -37,10 +37,10 @@ from bench.streams import streams
 from onsale.loopback import HOST
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
-    "joins": joins, "status": status, "reservations": reservations, "orders": orders, "refill": refill,
-    "memory": memory, "growth": growth, "designs": designs, "stock": stock, "last_tickets": last_tickets,
-    "endings": endings, "isolation": isolation, "reopen": reopen, "checkout": checkout, "streams": streams,
-    "processes": processes, "clustered": clustered, "soak": soak,
+    "joins": joins, "status": status, "reservations": reservations, "orders": orders, "orders_rush": orders_rush,
+    "refill": refill, "memory": memory, "growth": growth, "designs": designs, "stock": stock,
+    "last_tickets": last_tickets, "endings": endings, "isolation": isolation, "reopen": reopen, "checkout": checkout,
+    "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH = 200
@@ -55,10 +55,12 @@ class Options:
     names: Sequence[str]
     effort: Effort
 
-    def typed(self, name: str) -> str:
+    def typed(self, name: str, measurement: Measurement | Finding) -> str:
         """What measures this one again."""
         seconds, connections, rounds = self.effort.seconds, self.effort.connections, self.effort.rounds
-        return f"python -m bench {name} --seconds {seconds:g} --connections {connections} --rounds {rounds}"
+        fixed = isinstance(measurement, Measurement) and measurement.connections is not None
+        asked = "" if fixed else f" --connections {connections}"
+        return f"python -m bench {name} --seconds {seconds:g}{asked} --rounds {rounds}"
 
 
 def parsed(arguments: Sequence[str] | None = None) -> Options:
@@ -89,7 +91,7 @@ async def main(options: Options) -> None:
             report.show(console, measurement)
             if not options.effort.quick:
                 date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-                how = options.typed(name)
+                how = options.typed(name, measurement)
                 write(name, results.Result.of(measurement, date=date, how=how, machine=about, engines=settings))
 
 
@@ -106,20 +108,21 @@ async def measure(stage: Stage, measurement: Measurement | Finding, effort: Effo
         measurement.figures = await measurement.find(stage, effort)
         return
     measurement.rounds = {side.name: [] for side in measurement.sides}
+    connections = measurement.connections or effort.connections
     for number in range(1, effort.rounds + 1):
         for side in measurement.sides:
-            done = await one_round(stage, side, effort)
+            done = await one_round(stage, side, effort, effort.connections if effort.quick else connections)
             measurement.rounds[side.name].append(done)
             console.print(f"{measurement.key} round {number}, {side.name}: {done.per_second:,.0f}/s", style="dim")
 
 
-async def one_round(stage: Stage, side: Side, effort: Effort) -> Round:
+async def one_round(stage: Stage, side: Side, effort: Effort, connections: int) -> Round:
     """Start one side, load it, compare its ledger with its answers, stop it."""
     async with stage.turn() as turn, side.open(turn) as target:
         gc.collect()
         before_s = cpu_s(target.pid)
         heard = await load.run_apart(
-            Load(HOST, target.port, target.requests, effort.connections, effort.seconds, repeat=target.repeat,
+            Load(HOST, target.port, target.requests, connections, effort.seconds, repeat=target.repeat,
                  wanted=target.wanted, warm_up_s=min(1.0, effort.seconds))
         )  # fmt: skip
         spent_s = cpu_s(target.pid) - before_s

@@ -112,6 +112,7 @@ class Measurement:
     """A claim with two sides, ours first; `rounds` fills up as they take turns.
 
     `by_cpu` compares answers per second of the servers' processor time: what a core can serve, whoever else uses it.
+    `connections` stands above what the person typed, where how many come at once is what is measured.
     """
 
     key: str
@@ -122,6 +123,7 @@ class Measurement:
     settings: list[str]
     sides: tuple[Side, Side]
     by_cpu: bool = False
+    connections: int | None = None
     rounds: dict[str, list[Round]] = field(default_factory=dict)
 
     def median(self, side: Side) -> float:

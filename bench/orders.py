@@ -13,6 +13,7 @@ from bench.reservations import PASS_KEYS
 from bench.stage import Turn
 from onsale.loopback import HOST, free_port
 
+RUSH = 512
 PASS_PUBLIC_KEY = base64.b64encode(next(iter(PASS_KEYS.public().keys.values()))).decode()
 ROWS = {
     "orders": "SELECT count(*) FROM {schema}.{order}",
@@ -25,9 +26,19 @@ ROWS = {
 
 def orders() -> Measurement:
     """The measurement, not yet run."""
+    return _orders("P5", "idempotent orders accepted, durable")
+
+
+def orders_rush() -> Measurement:
+    """The same when many more ask at once, as they do when a sale opens."""
+    return _orders("P5", f"idempotent orders accepted, durable, {RUSH} asking at once", connections=RUSH)
+
+
+def _orders(key: str, title: str, *, connections: int | None = None) -> Measurement:
     return Measurement(
-        key="P5",
-        title="idempotent orders accepted, durable",
+        key=key,
+        title=title,
+        connections=connections,
         unit="orders answered 202 per second",
         at_least=2,
         aim=4,

@@ -1,11 +1,14 @@
 """Facts that services tell each other through the event log, at least once."""
 
-import uuid
+import itertools
+import secrets
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.clock import now_ms
+
+_process, _facts = secrets.token_hex(8), itertools.count(1)
 
 
 class Event(BaseModel):
@@ -13,7 +16,7 @@ class Event(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    id: str = Field(default_factory=lambda: uuid.uuid4().hex)
+    id: str = Field(default_factory=lambda: f"{_process}{next(_facts):016x}")
     type: str
     event_id: str
     occurred_at_ms: int = Field(default_factory=now_ms)

@@ -8,14 +8,18 @@ local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
 if not is_ready(keys.gate) then return 'not-ready' end
 local ids = {}
 for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
-local known = {}
+local known, written = {}, {}
 for i, held in ipairs(redis.call('HMGET', keys.holds, unpack(ids))) do
   if held then
     local hold = cjson.decode(held)
     hold['until'] = tonumber(ARGV[2 * i])
-    write_hold(keys, ids[i], hold)
     known[#known + 1] = ids[i]
+    written[#written + 1] = ids[i]
+    written[#written + 1] = cjson.encode(hold)
   end
 end
-if #known > 0 then redis.call('ZREM', keys.deadlines, unpack(known)) end
+if #known > 0 then
+  redis.call('HSET', keys.holds, unpack(written))
+  redis.call('ZREM', keys.deadlines, unpack(known))
+end
 return #known
