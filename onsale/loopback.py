@@ -1,23 +1,27 @@
 """Starts a server on a free loopback port and waits until it really answers."""
 
 import asyncio
+import random
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from onsale.child import Child, EngineTrouble
 
 HOST = "127.0.0.1"
-PORT_ATTEMPTS = 3
+SERVERS = range(10_000, 32_768)  # beneath what Linux, macOS and IANA keep for those who connect
+PORT_ATTEMPTS, TRIES_MAX = 3, 1_000
 POLL_S = 0.02
 
 
 def free_port() -> int:
-    """A port nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port nobody listens on, and which the kernel gives to nobody who connects to somewhere in the meantime."""
+    for port in random.sample(SERVERS, min(TRIES_MAX, len(SERVERS))):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+    raise EngineTrouble(f"There is no free port from {SERVERS.start} to {SERVERS.stop - 1}.")
 
 
 async def start_on_free_port(

@@ -18,14 +18,20 @@ from tests.support.engines import fast_place
 from tests.support.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
-FANS, NOTIFIERS, PORT = 12, 2, free_port()
+FANS, NOTIFIERS = 12, 2
 BACK_WITHIN_S = 5.0
 
 
 @pytest.fixture(scope="module")
-def several() -> Iterator[RunningSuite]:
+def port() -> int:
+    """Chosen when it is needed: one that was free when tests were collected is somebody else's minutes later."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def several(port: int) -> Iterator[RunningSuite]:
     with tempfile.TemporaryDirectory(prefix="onsale-several-", dir=fast_place()) as folder:
-        words = {"NOTIFIER_RETRY_MS": "100", "NOTIFIER_PORT": str(PORT)}
+        words = {"NOTIFIER_RETRY_MS": "100", "NOTIFIER_PORT": str(port)}
         os.environ |= words
         running = RunningSuite(Path(folder) / "data", "--notifiers", str(NOTIFIERS)).start()
         for name in words:
@@ -52,10 +58,10 @@ def notifiers(suite: RunningSuite) -> list[int]:
     return mine
 
 
-def listening() -> int:
-    """How many sockets listen on the notifiers' port."""
+def listening(port: int) -> int:
+    """How many sockets listen there."""
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[1].endswith(f":{PORT:04X}") and row[3] == "0A" for row in rows)
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 def _parent(process_id: int) -> int:
@@ -104,10 +110,10 @@ class Listener:
         self.sections = self.sections | said if data.get("delta") else said
 
 
-async def test_a_killed_notifiers_fans_are_back_elsewhere_and_miss_no_final_state(several: RunningSuite):
+async def test_a_killed_notifiers_fans_are_back_elsewhere_and_miss_no_final_state(several: RunningSuite, port: int):
     event_id = await several.open_event()
     assert len(notifiers(several)) == NOTIFIERS
-    await wait_until(lambda: listening() == NOTIFIERS, timeout_s=30)  # one is enough for the suite to be ready
+    await wait_until(lambda: listening(port) == NOTIFIERS, timeout_s=30)  # one is enough for the suite to be ready
     async with several.browser() as browser, asyncio.TaskGroup() as group:
         fans = [Fan(browser, event_id) for _ in range(FANS)]
         await asyncio.gather(*(fan.join() for fan in fans))
@@ -127,7 +133,7 @@ async def test_a_killed_notifiers_fans_are_back_elsewhere_and_miss_no_final_stat
         assert time.monotonic() - killed_s < BACK_WITHIN_S
         assert any(listener.beginnings > 1 for listener in listeners), "nobody listened to the one that was killed"
         assert any(listener.beginnings == 1 for listener in listeners), "everybody did"
-        await wait_until(lambda: len(set(notifiers(several)) - {victim}) == NOTIFIERS == listening(), timeout_s=30)
+        await wait_until(lambda: len(set(notifiers(several)) - {victim}) == NOTIFIERS == listening(port), timeout_s=30)
         for task in tasks:
             task.cancel()
     assert "is started again" in several.said()
