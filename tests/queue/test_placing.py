@@ -90,10 +90,10 @@ async def test_a_member_who_names_no_lane_of_ours_fails_nobody_else(queue: Queue
 
 
 async def test_the_loser_of_a_deadlock_is_placed_all_the_same(queue: Queue):
-    """Somebody writes the same holders in another order; PostgreSQL ends one of the two, and the batch begins again."""
+    """Somebody writes the same holders in another order; PostgreSQL ends one of the two, and the batch begins again. It
+    looks for a deadlock once a wait, after a second: by then the other must wait too.
+    """
     await queue.open(rate_per_s=0)
-    await queue.sql(f"ALTER DATABASE {await database(queue)} SET deadlock_timeout = '20ms'")
-    await queue.engine.dispose()
     theirs = "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES ('{}', 1, 0, {}, '{}')"
     async with queue.engine.connect() as somebody:
         await somebody.exec_driver_sql("SET LOCAL deadlock_timeout = '10s'")
@@ -103,8 +103,3 @@ async def test_the_loser_of_a_deadlock_is_placed_all_the_same(queue: Queue):
         await somebody.exec_driver_sql(theirs.format(EVENT, 99, "ann"))
         await somebody.rollback()
     assert [place.join_seq for place in await joining] == [1, 2]
-
-
-async def database(queue: Queue) -> str:
-    [[name]] = await queue.sql("SELECT current_database()")
-    return str(name)
