@@ -1,9 +1,9 @@
 """Keeps the collector of cyclic garbage from holding up whoever is being served.
 
-What a process is made of when it has started is never looked at again. New objects are looked at in small portions, and
-what outlives two looks is left alone, because a sale's caches and connections go by counting references: a look at the
-streams of one full notifier is a pause of 100 ms for every fan. It is had in a quiet moment, if there is a quarter more
-than after the last one, or at the latest when there may be a crowd's worth more than twice as much.
+It looks at new objects in small portions, and what outlives two looks is left alone, because a sale's caches and
+connections go by counting references: a look at everything in a full notifier is a pause of 200 ms for every fan. Such
+a look is had when the process has started and then in quiet moments, if there is a quarter more than after the last.
+Until one comes, a crowd's worth of new objects is looked at once and then counts as old.
 """
 
 import asyncio
@@ -25,10 +25,8 @@ async def short_pauses(
     is quiet.
     """
     thresholds = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
     gc.set_threshold(YOUNG_MAX, LOOKS, NEVER)
-    watching = asyncio.create_task(_look_at_all_in_time(turn_s, quiet_share, crowd))
+    watching = asyncio.create_task(_look_in_time(turn_s, quiet_share, crowd, old=_look_at_all()))
     try:
         yield
     finally:
@@ -39,13 +37,22 @@ async def short_pauses(
         gc.unfreeze()
 
 
-async def _look_at_all_in_time(turn_s: float, quiet_share: float, crowd: int) -> None:
-    kept = 0
+async def _look_in_time(turn_s: float, quiet_share: float, crowd: int, *, old: int) -> None:
     while True:
         before_s = time.process_time()
         await asyncio.sleep(turn_s)
         is_quiet = time.process_time() - before_s < quiet_share * turn_s
         new = gc.get_count()[2] * YOUNG_MAX * (LOOKS + 1)  # at most: what outlived two looks since the last of all
-        if new > (kept // 4 if is_quiet else kept + crowd):
+        if is_quiet and gc.get_freeze_count() + new > old + old // 4:
+            old = _look_at_all()
+        elif new > crowd:
             gc.collect()
-            kept = len(gc.get_objects())
+            gc.freeze()
+
+
+def _look_at_all() -> int:
+    """How many objects there are afterwards; none of them is looked at again until the next time."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    return gc.get_freeze_count()
