@@ -1,28 +1,14 @@
 """A room with proof of work lets a real browser in, which solves the challenge by itself and says what it does."""
 
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
+from playwright import sync_api
 
+from tests.support.browser import NEEDS_CHROMIUM
 from tests.support.engines import run_apart
 from tests.support.suite import RunningSuite
 
-CHROMIUM = next(
-    (path for path in ("/usr/bin/chromium", shutil.which("chromium")) if path and Path(path).exists()), None
-)
-sync_api = pytest.importorskip("playwright.sync_api")
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
-
-
-@pytest.fixture
-def page() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser.new_context().new_page()
-        browser.close()
+pytestmark = NEEDS_CHROMIUM
 
 
 def test_a_browser_solves_the_challenge_and_joins(page: Any, suite: RunningSuite) -> None:

@@ -1,20 +1,15 @@
 """One person, one browser: from the catalogue to a confirmed order, and back again after a declined card."""
 
 import re
-import shutil
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
-import pytest
+from playwright import sync_api
 
-CHROMIUM = next(
-    (path for path in ("/usr/bin/chromium", shutil.which("chromium")) if path and Path(path).exists()), None
-)
-sync_api = pytest.importorskip("playwright.sync_api")
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+from tests.support.browser import NEEDS_CHROMIUM
+
+pytestmark = NEEDS_CHROMIUM
 
 TURN_MS = 30_000
 
@@ -22,27 +17,6 @@ TURN_MS = 30_000
 class Suite(Protocol):
     url: str
     admin_key: str
-
-
-@pytest.fixture
-def page() -> Iterator[Any]:
-    """A phone's browser. Anything a script or the content security policy complains about fails the test."""
-    complaints: list[str] = []
-
-    def heard(message: Any) -> None:
-        if message.type == "error" and not message.text.startswith("Failed to load resource"):
-            complaints.append(message.text)
-
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 390, "height": 844}, locale="en-GB", has_touch=True)
-        page = context.new_page()
-        page.on("console", heard)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: dialog.accept())
-        yield page
-        browser.close()
-    assert complaints == []
 
 
 def come_to_choose(page: Any, suite: Suite) -> None:

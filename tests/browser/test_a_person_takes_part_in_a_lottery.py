@@ -1,35 +1,17 @@
 """One person in a pre-queue with a lottery: told what is drawn and when, then which place it gave."""
 
 import re
-import shutil
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
+from playwright import sync_api
 
 from shared.clock import now_ms, rfc3339
+from tests.support.browser import NEEDS_CHROMIUM
 from tests.support.suite import RunningSuite, bearer
 
-CHROMIUM = next(
-    (path for path in ("/usr/bin/chromium", shutil.which("chromium")) if path and Path(path).exists()), None
-)
-sync_api = pytest.importorskip("playwright.sync_api")
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
-
-
-@pytest.fixture
-def page() -> Iterator[Any]:
-    complaints: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_context(viewport={"width": 390, "height": 844}, locale="en-GB").new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        yield page
-        browser.close()
-    assert complaints == []
+pytestmark = NEEDS_CHROMIUM
 
 
 def lottery_event(entry_closes_in_ms: int) -> dict[str, Any]:

@@ -6,10 +6,12 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from playwright import sync_api
 
-from tests.browser.test_a_person_buys_a_ticket import TURN_MS, Suite, page, pytestmark, sync_api
+from tests.browser.test_a_person_buys_a_ticket import TURN_MS, Suite
+from tests.support.browser import NEEDS_CHROMIUM
 
-__all__ = ["page", "pytestmark"]
+pytestmark = NEEDS_CHROMIUM
 UPDATES = "**/sections/updates"
 BACK_MS = 25_000
 

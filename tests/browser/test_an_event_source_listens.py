@@ -1,22 +1,14 @@
 """A real browser's EventSource hears a stream however it is held, and comes back by itself where it was."""
 
-import shutil
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from services.notifier.stream import WAYS
 from tests.notifier.conftest import EVENT, Notifier, Start, cable, fan, line, neighbours, start, stock
+from tests.support.browser import NEEDS_CHROMIUM
 from tests.support.wait import wait_until
 
 __all__ = ["cable", "neighbours", "start"]
-CHROMIUM = next(
-    (path for path in ("/usr/bin/chromium", shutil.which("chromium")) if path and Path(path).exists()), None
-)
-async_api = pytest.importorskip("playwright.async_api")
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+pytestmark = NEEDS_CHROMIUM
 LISTEN = """path => {
     window.heard = []; window.opened = 0;
     const source = new EventSource(path);
@@ -24,14 +16,6 @@ LISTEN = """path => {
     for (const name of ['line', 'sections', 'notice'])
         source.addEventListener(name, event => heard.push([name, JSON.parse(event.data), event.lastEventId]));
 }"""
-
-
-@pytest.fixture
-async def chromium() -> AsyncIterator[Any]:
-    async with async_api.async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        await browser.close()
 
 
 async def test_it_hears_and_comes_back_where_it_was(start: Start, chromium: Any):
