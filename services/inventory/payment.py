@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -16,8 +15,9 @@ from services.inventory.endings import MARK_SEATS, How, follow, give_back
 from services.inventory.facts import Fact, tell
 from services.inventory.gate import Gate
 from services.inventory.layout import Catalogue
+from services.inventory.locks import Asked, Lock, lock_payers, lock_reservations
 from services.inventory.metrics import DRIFT
-from services.inventory.record import Payer, Record, read
+from services.inventory.record import Record
 from shared.contracts.inventory import PaymentStep, StepDone
 from shared.ledger_faults import outlive_deadlocks
 from shared.logs import data
@@ -25,8 +25,6 @@ from shared.postgres import statement
 from shared.redis import ENGINE_AWAY
 
 log = logging.getLogger("onsale.inventory")
-LOCK = statement(__package__, "lock_reservations")
-LOCK_PAYERS = statement(__package__, "lock_payers")
 MOVE = statement(__package__, "move_reservations")
 COUNT_CUSTOMERS = statement(__package__, "count_customers")
 TAKE_SECTIONS = statement(__package__, "take_sections")
@@ -62,8 +60,6 @@ class _Turn:
 
 
 Decide = Callable[[_Turn], Awaitable[list[str]]]
-Asked = dict[str, list[Any]]
-Lock = Callable[[AsyncConnection, Asked], Awaitable[tuple[int, Mapping[str, Record]]]]
 
 
 class Payments:
@@ -79,7 +75,7 @@ class Payments:
             usage = await self._usage(turn, steps)
             return [self._begin(turn, step, usage) for step in steps]
 
-        return await self._run(steps, decide, lock=_lock_payers)
+        return await self._run(steps, decide, lock=lock_payers)
 
     async def end(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
         """The payment is over, the hold is not."""
@@ -118,7 +114,7 @@ class Payments:
     ) -> list[StepDone]:
         ids = [step.reservation_id for step in steps]
         asked: Asked = {"ids": ids, "customer_keys": [step.customer_key for step in steps]}
-        turn, words = await outlive_deadlocks(lambda: self._decided(lock or _lock, asked, decide, how))
+        turn, words = await outlive_deadlocks(lambda: self._decided(lock or lock_reservations, asked, decide, how))
         await self._follow(turn)
         return [_done(turn, step, word) for step, word in zip(steps, words, strict=True)]
 
@@ -184,19 +180,6 @@ class Payments:
         except ENGINE_AWAY as away:
             DRIFT.labels("follow-up").inc()
             log.warning("gate.behind", extra=data(error=type(away).__name__))
-
-
-async def _lock(connection: AsyncConnection, asked: Asked) -> tuple[int, Mapping[str, Record]]:
-    """The ledger's clock under the locks, and the reservations with their places, read in a statement of its own."""
-    now_ms: int = (await connection.execute(LOCK, {"ids": asked["ids"]})).one().now_ms
-    return now_ms, await read(connection, asked["ids"])
-
-
-async def _lock_payers(connection: AsyncConnection, asked: Asked) -> tuple[int, Mapping[str, Record]]:
-    """The same without the places, which do not change before they are bought, and with the customers' locks."""
-    rows = (await connection.execute(LOCK_PAYERS, asked)).all()
-    payers = (Payer(*[*own, [], [], int(quantity)]) for _, _, *own, quantity in rows if own[0] is not None)
-    return rows[0].now_ms, {payer.reservation_id: payer for payer in payers}
 
 
 def _end(turn: _Turn, step: PaymentStep) -> str:

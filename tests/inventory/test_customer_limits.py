@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from services.inventory import payment
+from services.inventory import locks, payment
 from services.inventory.gate import load
 from services.inventory.keys import Keys
 from shared.lua import Script
@@ -140,7 +140,7 @@ async def test_twenty_holders_of_one_customer_pay_for_six_tickets(
 ) -> None:
     await still.put(event_file(open_orders_per_customer=0))
     if not guarded:
-        monkeypatch.setattr(payment, "_lock_payers", payment._lock)
+        monkeypatch.setattr(payment, "lock_payers", locks.lock_reservations)
         slowly = str(payment.COUNT_CUSTOMERS) + " WHERE (SELECT true FROM pg_sleep(0.3))"
         monkeypatch.setattr(payment, "COUNT_CUSTOMERS", text(slowly))
     ids = [await hold(still, f"fan-{seat}", seat) for seat in SEATS]

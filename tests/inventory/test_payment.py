@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from services.inventory import payment
+from services.inventory import locks, payment
 from shared.contracts.inventory import PaymentStep
 from tests.inventory.conftest import EVENT, Inventory, event_file
 
@@ -144,7 +144,7 @@ async def test_limits_across_holders_hold_in_parallel(
     """Five holders with one e-mail pay at once: one open order. Without the customer's lock the test notices."""
     if not guarded:
         slowly = str(payment.COUNT_CUSTOMERS) + " WHERE (SELECT true FROM pg_sleep(0.4))"
-        monkeypatch.setattr(payment, "_lock_payers", payment._lock)
+        monkeypatch.setattr(payment, "lock_payers", locks.lock_reservations)
         monkeypatch.setattr(payment, "COUNT_CUSTOMERS", text(slowly))
     ids = [await hold(inventory, f"fan-{i}", f"A-1-{i + 1}") for i in range(5)]
     words = await asyncio.gather(
