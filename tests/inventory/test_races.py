@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from services.inventory import endings, payment, reservations
+from services.inventory import endings, locks, reservations
 from services.inventory.endings import cancel
 from services.inventory.record import Record, read
 from tests.inventory.conftest import EVENT, Inventory
@@ -44,9 +44,9 @@ async def test_of_sale_and_release_at_once_one_happens(
     """The reservation's lock. Without it both are decided on the same state: sold, and given back."""
     reservation_id = await made(still)
     await still.step("begin-payment", reservation_id, "order-1")
-    monkeypatch.setattr(payment, "read", Meeting().read)
+    monkeypatch.setattr(locks, "read", Meeting().read)
     if not guarded:
-        monkeypatch.setattr(payment, "LOCK", OF_NOBODY)
+        monkeypatch.setattr(locks, "LOCK", OF_NOBODY)
     steps = (still.step(verb, reservation_id, "order-1") for verb in ("confirm", "release"))
     words = sorted(step["word"] for step in await asyncio.gather(*steps))
     assert words == (["done", "ended"] if guarded else ["done", "done"])

@@ -42,7 +42,7 @@ async def test_a_confirmation_leads_to_the_order_page_and_says_nothing_a_buyer_t
     assert read_order_token(quiet.settings.order_token_keys, key) == reference
     assert "EUR 68.00" in plain
     assert "is your receipt" in plain
-    assert not [text for text in (plain, html, taken["Subject"]) if "Ada" in text]
+    assert not [text for text in (plain, html, taken["Subject"]) if "Ada" in text.replace(key, "")]
     assert taken["List-Unsubscribe"] is None
     await due_again(quiet)
     await postman(quiet).turn()
