@@ -20,7 +20,6 @@ from onsale.binaries import find_redis
 from onsale.keeper import dies_with_this_process
 from onsale.loopback import free_port
 from shared.routes import SERVICES, Service, route
-from tests.support.ports import steady_port
 from tests.support.suite import RunningSuite, no_cookies
 
 HOST = "127.0.0.1"
@@ -146,9 +145,9 @@ class Fleet(RunningSuite):
             self.valkey = Valkey(data_dir)
             self.programs["valkey"] = self.valkey
         self.redis_url = redis_url or self.valkey.url
-        self.ports: dict[Service, list[int]] = {name: [steady_port() for _ in range(copies)] for name in SERVICES}
+        self.ports: dict[Service, list[int]] = {name: [free_port() for _ in range(copies)] for name in SERVICES}
         self.internal_ports: dict[Service, list[int]] = {
-            name: [steady_port() for _ in range(copies)] for name in SERVICES
+            name: [free_port() for _ in range(copies)] for name in SERVICES
         }
         self.urls: dict[str, str] = {}
         self._plan(free_port(), environ)

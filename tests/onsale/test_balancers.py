@@ -16,9 +16,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from onsale.balancers import Limits, Plan
+from onsale.loopback import free_port
 from tests.support.balancers import HOST, Kind, balancing, in_front_of, parameters
 from tests.support.certificates import self_signed
-from tests.support.ports import steady_port
 from tests.support.serving import serving
 from tests.support.suite import no_cookies, problem
 from tests.support.wait import wait_until
@@ -225,7 +225,7 @@ async def test_what_may_be_sent_twice_goes_to_another_process_and_nothing_else_d
 
 async def test_a_process_that_is_not_there_costs_nothing(start: Start, echo: tuple[Echo, int]) -> None:
     """What could not be sent goes elsewhere, whatever it is; with nobody left the answer is a problem document."""
-    async with browser(start(in_front_of(steady_port(), echo[1]))) as fan:
+    async with browser(start(in_front_of(free_port(), echo[1]))) as fan:
         assert [(await fan.post("/orders")).status_code for _ in range(8)] == [200] * 8
 
 
@@ -262,7 +262,7 @@ async def test_with_a_certificate_browsers_speak_http_2_over_tls(
 
 async def test_a_request_waits_at_haproxy_while_the_only_process_restarts(start: Start, kind: Kind) -> None:
     """nginx cannot wait: it says at once that no answer came, and when to ask again."""
-    port = steady_port()
+    port = free_port()
     async with browser(start(in_front_of(port))) as fan:
         asking = asyncio.create_task(fan.post("/orders", headers={"idempotency-key": "a" * 22}))
         if kind == "nginx":

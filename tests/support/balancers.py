@@ -17,9 +17,9 @@ import pytest
 from onsale.balancers import ASKED_INSIDE, Limits, Plan, Process
 from onsale.haproxy import haproxy_cfg
 from onsale.keeper import dies_with_this_process
+from onsale.loopback import free_port
 from onsale.nginx import nginx_conf
 from shared.routes import SERVICES, Service
-from tests.support.ports import steady_port
 
 HOST = "127.0.0.1"
 Kind = Literal["nginx", "haproxy"]
@@ -64,9 +64,9 @@ def in_front_of(*ports: int, limits: Limits = UNLIMITED, trusted: tuple[str, ...
 
 def elsewhere(plan: Plan) -> Plan:
     """The same plan on free ports."""
-    inside: dict[Service, str] = {service: f"{HOST}:{steady_port()}" for service in ASKED_INSIDE}
+    inside: dict[Service, str] = {service: f"{HOST}:{free_port()}" for service in ASKED_INSIDE}
     return replace(
-        plan, listen=f"{HOST}:{steady_port()}", listen_tls=f"{HOST}:{steady_port()}", inside=inside
+        plan, listen=f"{HOST}:{free_port()}", listen_tls=f"{HOST}:{free_port()}", inside=inside
     )  # fmt: skip
 
 
