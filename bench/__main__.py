@@ -4,7 +4,7 @@ import argparse
 import gc
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -108,21 +108,22 @@ async def measure(stage: Stage, measurement: Measurement | Finding, effort: Effo
         measurement.figures = await measurement.find(stage, effort)
         return
     measurement.rounds = {side.name: [] for side in measurement.sides}
-    connections = measurement.connections or effort.connections
+    if measurement.connections is not None and not effort.quick:
+        effort = replace(effort, connections=measurement.connections)
     for number in range(1, effort.rounds + 1):
         for side in measurement.sides:
-            done = await one_round(stage, side, effort, effort.connections if effort.quick else connections)
+            done = await one_round(stage, side, effort)
             measurement.rounds[side.name].append(done)
             console.print(f"{measurement.key} round {number}, {side.name}: {done.per_second:,.0f}/s", style="dim")
 
 
-async def one_round(stage: Stage, side: Side, effort: Effort, connections: int) -> Round:
+async def one_round(stage: Stage, side: Side, effort: Effort) -> Round:
     """Start one side, load it, compare its ledger with its answers, stop it."""
     async with stage.turn() as turn, side.open(turn) as target:
         gc.collect()
         before_s = cpu_s(target.pid)
         heard = await load.run_apart(
-            Load(HOST, target.port, target.requests, connections, effort.seconds, repeat=target.repeat,
+            Load(HOST, target.port, target.requests, effort.connections, effort.seconds, repeat=target.repeat,
                  wanted=target.wanted, warm_up_s=min(1.0, effort.seconds))
         )  # fmt: skip
         spent_s = cpu_s(target.pid) - before_s

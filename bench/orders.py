@@ -26,17 +26,17 @@ ROWS = {
 
 def orders() -> Measurement:
     """The measurement, not yet run."""
-    return _orders("P5", "idempotent orders accepted, durable")
+    return _orders("idempotent orders accepted, durable")
 
 
 def orders_rush() -> Measurement:
     """The same when many more ask at once, as they do when a sale opens."""
-    return _orders("P5", f"idempotent orders accepted, durable, {RUSH} asking at once", connections=RUSH)
+    return _orders(f"idempotent orders accepted, durable, {RUSH} asking at once", connections=RUSH)
 
 
-def _orders(key: str, title: str, *, connections: int | None = None) -> Measurement:
+def _orders(title: str, *, connections: int | None = None) -> Measurement:
     return Measurement(
-        key=key,
+        key="P5",
         title=title,
         connections=connections,
         unit="orders answered 202 per second",

@@ -110,11 +110,11 @@ class Payments:
         return await self._run(steps, decide)
 
     async def _run(
-        self, steps: Sequence[PaymentStep], decide: Decide, *, how: How = "order", lock: Lock | None = None
+        self, steps: Sequence[PaymentStep], decide: Decide, *, how: How = "order", lock: Lock = lock_reservations
     ) -> list[StepDone]:
         ids = [step.reservation_id for step in steps]
         asked: Asked = {"ids": ids, "customer_keys": [step.customer_key for step in steps]}
-        turn, words = await outlive_deadlocks(lambda: self._decided(lock or lock_reservations, asked, decide, how))
+        turn, words = await outlive_deadlocks(lambda: self._decided(lock, asked, decide, how))
         await self._follow(turn)
         return [_done(turn, step, word) for step, word in zip(steps, words, strict=True)]
 

@@ -35,9 +35,10 @@ async def pay_again(
     *, capture: bool,
 ) -> Paid:  # fmt: skip
     """Adds an attempt, unless one is live. Without `jobs` no worker is asked for."""
-    refuse_card_numbers(asked)
+    told = asked.model_dump_json()
+    refuse_card_numbers(asked, told)
     check_payment(providers, asked.payment)
-    fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
+    fingerprint = hashlib.sha256(told.encode()).digest()
     for with_job in (jobs, None):
         try:
             async with engine.begin() as connection:

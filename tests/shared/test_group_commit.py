@@ -102,11 +102,16 @@ class Posts:
         return items
 
 
-async def test_one_large_batch_goes_rather_than_two() -> None:
-    work = Posts()
-    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100, in_flight_max=2)
-    tasks = [asyncio.create_task(group.submit(0))]
+async def one_on_its_way(work: Posts, *, batch_max: int = 10) -> tuple[GroupCommit[int, int], list[asyncio.Task[int]]]:
+    """A group that may have two batches in flight, and has the first."""
+    group: GroupCommit[int, int] = GroupCommit(work, name="t", batch_max=batch_max, waiting_max=100, in_flight_max=2)
+    first = asyncio.create_task(group.submit(0))
     await wait_until(lambda: work.batches)
+    return group, [first]
+
+
+async def test_one_large_batch_goes_rather_than_two() -> None:
+    group, tasks = await one_on_its_way(work := Posts())
     tasks += [asyncio.create_task(group.submit(n)) for n in range(1, 6)]
     await asyncio.sleep(LATE_S / 4)
     assert work.batches == [[0]]
@@ -119,10 +124,7 @@ async def test_one_large_batch_goes_rather_than_two() -> None:
 
 async def test_nobody_waits_for_a_batch_that_is_late() -> None:
     """And once it is back, large batches go again."""
-    work = Posts()
-    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100, in_flight_max=2)
-    tasks = [asyncio.create_task(group.submit(0))]
-    await wait_until(lambda: work.batches)
+    group, tasks = await one_on_its_way(work := Posts())
     tasks.append(asyncio.create_task(group.submit(1)))
     await wait_until(lambda: len(work.batches) == 2)
     work.ends[1].set()
@@ -143,10 +145,7 @@ async def test_nobody_waits_for_a_batch_that_is_late() -> None:
 
 
 async def test_a_full_batch_need_not_wait() -> None:
-    work = Posts()
-    group = GroupCommit(work, name="t", batch_max=3, waiting_max=100, in_flight_max=2)
-    tasks = [asyncio.create_task(group.submit(0))]
-    await wait_until(lambda: work.batches)
+    group, tasks = await one_on_its_way(work := Posts(), batch_max=3)
     tasks += [asyncio.create_task(group.submit(n)) for n in range(1, 4)]
     await asyncio.sleep(LATE_S / 4)
     assert work.batches == [[0], [1, 2, 3]]
