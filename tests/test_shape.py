@@ -12,7 +12,7 @@ from shared.routes import SERVICES
 ROOT = Path(__file__).parents[1]
 SOURCE = sorted(path for folder in ("services", "shared", "onsale") for path in (ROOT / folder).rglob("*.py"))
 OURS = [path for path in SOURCE if "versions" not in path.parts]
-FILE_LINES_MAX, FUNCTION_LINES_MAX, LUA_LINES_MAX = 300, 50, 260
+FILE_LINES_MAX, FUNCTION_LINES_MAX, LUA_LINES_MAX = 400, 50, 260
 EMPTY_NAMES = {"utils", "helpers", "common", "base", "core", "misc", "constants", "manager", "types", "models"}
 
 
