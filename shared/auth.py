@@ -25,16 +25,24 @@ SERVICE_SKEW_MAX_S = 30
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def queue_cookie(event_id: str) -> str:
-    return f"onsale_queue_{event_id}"
+HOST_ONLY = "__Host-"
 
 
-def pass_cookie(event_id: str) -> str:
-    return f"onsale_pass_{event_id}"
+def cookie_name(name: str, *, secure: bool) -> str:
+    """Over HTTPS a browser takes `__Host-` from this host alone: no other host of the domain can plant our cookies."""
+    return f"{HOST_ONLY}{name}" if secure else name
 
 
-def order_cookie(reference: str) -> str:
-    return f"onsale_order_{reference}"
+def queue_cookie(event_id: str, *, secure: bool = False) -> str:
+    return cookie_name(f"onsale_queue_{event_id}", secure=secure)
+
+
+def pass_cookie(event_id: str, *, secure: bool = False) -> str:
+    return cookie_name(f"onsale_pass_{event_id}", secure=secure)
+
+
+def order_cookie(reference: str, *, secure: bool = False) -> str:
+    return cookie_name(f"onsale_order_{reference}", secure=secure)
 
 
 def bearer(connection: HTTPConnection) -> str | None:

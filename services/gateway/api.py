@@ -114,7 +114,10 @@ class Join:
         room, event_id = door(scope)
         fan, claims = await newcomer(room, scope, event_id)
         said = await read(receive, JoinBody)
-        fan = room.door.admit(scope, event_id, await room.board.line(event_id), fan)
+        line = await room.board.line(event_id)
+        if said is not None and said.from_gate and line.rollout_percent < 100:
+            fan = room.identities.inside(scope, event_id, fan, line.rollout_percent)
+        fan = room.door.admit(scope, event_id, line, fan)
         if said is not None and said.code is not None:
             fan = fan.model_copy(update={"code": said.code})
         place = await room.joins.join(event_id, fan, claims)

@@ -74,7 +74,11 @@ def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) 
     queue = QueueClient(neighbour)
     board = LineBoard(redis, queue, settings)
     identities = Identities(
-        settings.queue_token_keys, users, holder_keys=settings.holder_keys, remembered_max=settings.remembered_max
+        settings.queue_token_keys,
+        users,
+        holder_keys=settings.holder_keys,
+        remembered_max=settings.remembered_max,
+        secure=settings.secure_cookies,
     )
     return Room(
         settings=settings,

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from services.gateway.room import Room
 from shared.hot_lane import QUIET_KEY
 from shared.inputs import EventIdPath, ReferencePath
 
@@ -50,7 +51,13 @@ async def index(request: Request) -> Response:
 
 @router.get("/e/{event_id}")
 async def event(event_id: EventIdPath, request: Request) -> Response:
-    return await DOCUMENTS.get_response("event.html", request.scope)
+    """The page of one on-sale; with it the browser gets a secret, which its join is bound to."""
+    response = await DOCUMENTS.get_response("event.html", request.scope)
+    room: Room = request.app.state.room
+    secret = room.identities.secret_for(request.scope)
+    if secret is not None:
+        response.headers["set-cookie"], response.headers["cache-control"] = secret, "private, no-cache"
+    return response
 
 
 @router.get("/o/{reference}")

@@ -2,6 +2,8 @@
 
 A Bearer header, if present, is the only credential looked at. A cookie counts for a write only from our own pages,
 and so that no other site can trade a fan's place for a new one, neither does a join without a credential.
+A key alone names only who carries no cookie of ours: in a browser it counts together with a secret that this browser
+was given, so that a key somebody else knows or chose opens nothing.
 """
 
 import os
@@ -13,16 +15,20 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from shared.auth import SAFE_METHODS, queue_cookie
+from shared.auth import SAFE_METHODS, cookie_name, queue_cookie, set_cookie
 from shared.contracts.queue import Join
 from shared.problems import BadCredential, ForeignOrigin, IdempotencyKeyMalformed, NoCredential, WrongEvent
+from shared.rollout import outside
 from shared.tokens import BEARER_MAX_CHARS, Keyring, QueueToken, QueueTokens, b64
 from shared.user_jwt import User, Users
 
 Head = Mapping[bytes, bytes]
 Claims = Mapping[str, Any]
 HOLDER_BYTES, HOLDERS_AT_ONCE = 18, 256
+BROWSER, BROWSER_S = "onsale_browser", 86_400
+LOTS_MAX = 1_000
 _KEY = re.compile(rb"[A-Za-z0-9._:-]{22,128}")
+_SECRET = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
 def head(scope: Scope) -> Head:
@@ -61,8 +67,17 @@ def require_own_origin(fields: Head) -> None:
 class Identities:
     """Reads queue tokens, remembering the most recent ones it verified, and makes holders for those who have none."""
 
-    def __init__(self, keys: Keyring, users: Users, *, holder_keys: Keyring, remembered_max: int) -> None:
+    def __init__(
+        self,
+        keys: Keyring,
+        users: Users,
+        *,
+        holder_keys: Keyring,
+        remembered_max: int,
+        secure: bool = False,
+    ) -> None:
         self._keys, self._users, self._holder_keys = keys, users, holder_keys
+        self._secure = secure
         self._followed = keys.keys
         self._tokens = QueueTokens(keys)
         self._remembered: OrderedDict[str, QueueToken] = OrderedDict()
@@ -96,7 +111,7 @@ class Identities:
         if text is not None and not self._tokens.is_one(text):
             return None
         if text is None:
-            text = cookie(fields, queue_cookie(event_id))
+            text = cookie(fields, queue_cookie(event_id, secure=self._secure))
             if text is None:
                 raise NoCredential
             if scope["method"] not in SAFE_METHODS:
@@ -124,12 +139,33 @@ class Identities:
         if token is not None:
             return Join(holder=token.holder, may_be_known=True), None  # a lane is earned anew, by code or claim
         if key is not None:
-            return Join(holder=self.holder(event_id, key), may_be_known=True), None
+            return Join(holder=self.holder(event_id, key, *self._secret(fields)), may_be_known=True), None
         return Join(holder=next(self._holders)), None
 
-    def holder(self, event_id: str, key: bytes) -> str:
-        """The holder that a key of the fan's own stands for."""
-        return b64(self._holder_keys.mac("holder", event_id, key))[:32]
+    def holder(self, event_id: str, key: bytes, *secret: str) -> str:
+        """The holder that a key of the fan's own stands for, in the browser with this secret if it has one."""
+        return b64(self._holder_keys.mac("holder", event_id, key, *secret))[:32]
+
+    def inside(self, scope: Scope, event_id: str, fan: Join, percent: float) -> Join:
+        """The same newcomer under a name within the rolled-out share: the gate who sent them here drew it already. Who
+        has a place or is signed in keeps the name.
+        """
+        if percent <= 0 or fan.user_id is not None or self.has_place(scope, event_id):
+            return fan
+        names = (self.holder(event_id, fan.holder.encode(), f"lot {lot}") for lot in range(LOTS_MAX))
+        holder = next((name for name in names if not outside(event_id, name, percent)), fan.holder)
+        return fan.model_copy(update={"holder": holder})
+
+    def _secret(self, fields: Head) -> tuple[str, ...]:
+        text = cookie(fields, cookie_name(BROWSER, secure=self._secure)) or ""
+        return (text,) if _SECRET.fullmatch(text) else ()
+
+    def secret_for(self, scope: Scope) -> str | None:
+        """The cookie that gives this browser its secret; nothing if it has one."""
+        if self._secret(head(scope)):
+            return None
+        name, secret = cookie_name(BROWSER, secure=self._secure), b64(os.urandom(24))
+        return set_cookie(name, secret, max_age_s=BROWSER_S, secure=self._secure)
 
     def has_place(self, scope: Scope, event_id: str) -> bool:
         """Whether this request shows the token of a place in this line, of now or of before."""
@@ -140,7 +176,7 @@ class Identities:
         return self._by_cookie(fields, event_id, writes=scope["method"] not in SAFE_METHODS) is not None
 
     def _by_cookie(self, fields: Head, event_id: str, *, writes: bool = True) -> QueueToken | None:
-        text = cookie(fields, queue_cookie(event_id))
+        text = cookie(fields, queue_cookie(event_id, secure=self._secure))
         if writes and (text is not None or b"origin" in fields):
             require_own_origin(fields)
         try:

@@ -16,7 +16,8 @@ KEY = {
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 22, "maxLength": 128},
-    "description": "A UUID or at least 22 random characters, secret; asking again with it gives the same place.",
+    "description": "A UUID or at least 22 random characters of your own, secret; asking again with it gives the same "
+    "place. Never take one from a link. In a browser it counts together with the page's cookie `onsale_browser`.",
 }
 PROOF = {
     "name": "Onsale-Proof-Of-Work",

@@ -17,9 +17,13 @@ class NothingBody(Body):
 
 
 class JoinBody(Body):
-    """What a fan may say who joins: a code that opens a lane. It is never part of an address."""
+    """What a fan may say who joins: a code that opens a lane. It is never part of an address.
+
+    `from_gate`: a gate sent them here, so the rollout's lot is drawn and says that they wait like everybody.
+    """
 
     code: Code | None = None
+    from_gate: bool = False
 
 
 class JoinedAnswer(BaseModel):

@@ -5,6 +5,7 @@ import uuid
 
 from shared.contracts.queue import JoinBatch
 from shared.problems import Unavailable
+from shared.rollout import outside
 from shared.tokens import QueueToken
 
 PATH = "/events/show/queue"
@@ -150,3 +151,36 @@ async def test_a_token_of_a_lane_that_is_gone_spoils_no_batch(fan, queue, room):
     old = room.identities.sign(QueueToken("show", 1, 7, 1, "holder", 0))
     assert (await fan.post(PATH, headers={"authorization": f"Bearer {old}"})).status_code == 201
     assert [join.lane for join in queue.told(JoinBatch)[0].joins] == [0]
+
+
+async def test_a_key_names_a_place_for_one_browser_alone(browser, queue):
+    queue.open()
+    key = {"idempotency-key": str(uuid.uuid4())}
+    secrets = []
+    for _ in range(2):
+        async with browser() as fan:
+            page = await fan.get("/e/show")
+            assert page.headers["cache-control"] == "private, no-cache", "nobody shares a secret by a cache"
+            secrets.append(fan.cookies["onsale_browser"])
+            assert {"HttpOnly", "SameSite=Lax"} <= set(page.headers["set-cookie"].split("; "))
+            assert "set-cookie" not in (await fan.get("/e/show")).headers, "one browser keeps its secret"
+    async with browser() as ann, browser() as bob, browser() as app:
+        ann.cookies.set("onsale_browser", secrets[0])
+        bob.cookies.set("onsale_browser", secrets[1])
+        places = []
+        for fan in (app, ann, bob, app, ann, bob):
+            places.append((await fan.post(PATH, headers=key)).json()["join_seq"])
+            fan.cookies.delete("onsale_queue_show")  # the answer was lost
+    assert places == [1, 2, 3, 1, 2, 3]
+
+
+async def test_a_fan_from_the_gate_waits_as_the_gate_drew(browser, queue):
+    queue.open(options={"rollout_percent": 5})
+    for _ in range(30):
+        key = {"idempotency-key": str(uuid.uuid4())}
+        async with browser() as fan:
+            first = await fan.post(PATH, headers=key, json={"from_gate": True})
+            fan.cookies.clear()
+            again = await fan.post(PATH, headers=key, json={"from_gate": True})
+            assert (first.json()["join_seq"], again.status_code) == (again.json()["join_seq"], 200)
+    assert not any(outside("show", holder, 5) for holder in queue.rooms["show"].holders)

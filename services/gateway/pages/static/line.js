@@ -2,7 +2,7 @@
 // The position is one subtraction in the browser and never rises while the epoch stays the same.
 import { Problem, ask, freshKey } from "./api.js";
 import { browser, tab } from "./memory.js";
-import { gateKey } from "./way_back.js";
+import { cameByGate } from "./way_back.js";
 import { prove } from "./proof.js";
 
 const SLOWEST_POLL_MS = 30_000;
@@ -41,11 +41,11 @@ export class Line extends EventTarget {
     return this.place;
   }
 
-  /** One key per wish to join: an answer lost on the way must not cost a second place. */
+  /** One key per wish to join, made here and nowhere else: an answer lost on the way must not cost a second place. */
   async join(code) {
-    const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, gateKey(this.eventId) ?? freshKey());
+    const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, freshKey());
     try {
-      this.#take(await this.#knock(key, code ? { code } : undefined));
+      this.#take(await this.#knock(key, { ...(code && { code }), ...(cameByGate(this.eventId) && { from_gate: true }) }));
     } catch (problem) {
       if (!problem.unknown) tab(`join:${this.eventId}`, null);
       throw problem;

@@ -13,8 +13,8 @@ export function noteWayBack(eventId) {
   history.replaceState(null, "", location.pathname);
 }
 
-/** The key this browser joins with, so that gate and room draw the same lot; null for who came by themselves. */
-export const gateKey = (eventId) => tab(keyOf(eventId))?.gate ?? null;
+/** Whether a gate sent this fan here. Nothing that came by the link is ever a key: who made the link knows it. */
+export const cameByGate = (eventId) => Boolean(tab(keyOf(eventId)));
 
 /** Sends an admitted fan back; false for who did not come from a site, or from one that is no longer allowed. */
 export async function goBack(eventId) {
