@@ -63,7 +63,8 @@ async def ours_bytes(line: Queue, size: int) -> tuple[int, int]:
     for _ in range(WINDOWS - 1):  # landing was the sign of life in the first
         line.later(line.room.liveness_window_s * 1000)
         await line.all_heard(size + size // 10)
-    await line.redis.delete(*[key async for key in line.redis.scan_iter("*:called")])
+    for of_the_called in ("*:called", "*:unwritten"):
+        await line.redis.delete(*[key async for key in line.redis.scan_iter(of_the_called)])
     return await by_keys(line.redis), await used(line.redis) - before
 
 

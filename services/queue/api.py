@@ -157,8 +157,8 @@ async def view(queue: Running, room: Room, response: Response) -> RoomView:
     frame = await queue.gatekeeper.frame(room.event_id)
     steering, name = queue.steering, room.event_id
     try:
-        called = await queue.line.redis.zcard(keys.called(room.event_id, room.epoch))
-        active = await queue.line.redis.zcard(keys.active(room.event_id, room.epoch))
+        called = await queue.line.redis.zcount(keys.called(room.event_id, room.epoch), "-inf", "(inf")
+        active = await queue.line.redis.zcount(keys.active(room.event_id, room.epoch), "-inf", "(inf")
     except ENGINE_AWAY:
         called = active = 0
     return RoomView.model_validate({

@@ -107,9 +107,8 @@ class _Standing:
 async def _standing(redis: Redis, room: Room) -> _Standing | None:
     pipe = redis.pipeline(transaction=True)
     pipe.hgetall(keys.room(room.event_id))
-    pipe.zrange(keys.called(room.event_id, room.epoch), 0, -1)
-    pipe.zrange(keys.active(room.event_id, room.epoch), 0, -1)
-    pipe.zrange(keys.unwritten(room.event_id, room.epoch), 0, -1)
+    for part in (keys.called, keys.active, keys.unwritten):
+        pipe.zrangebyscore(part(room.event_id, room.epoch), "-inf", "(inf")  # all but its mark
     fields, called, active, changes = await pipe.execute()
     if fields.get(b"ready") != b"1":
         return None

@@ -2,6 +2,8 @@
 deletes nothing. An event costs a handful of keys, a waiting fan costs bits.
 """
 
+from collections.abc import Iterable
+
 REPORTERS = "queue:reporters"  # zset: process that reports signs of life -> when it last did (ms)
 
 
@@ -56,7 +58,15 @@ def done(event_id: str, epoch: int, lane: int) -> str:
     return f"queue:{{{event_id}}}:{epoch}:{lane}:done"
 
 
-def of_lanes(event_id: str, epoch: int, lanes: list[int]) -> list[str]:
+def parts(event_id: str, epoch: int, lanes: Iterable[int]) -> list[str]:
+    """All that the line's state consists of. Each is there even when it is empty, by its mark: what is not there has
+    been lost, and the whole is filled anew.
+    """
+    of_all = (called, active, misses, unwritten)
+    return [room(event_id), *(part(event_id, epoch) for part in of_all), *of_lanes(event_id, epoch, lanes)]
+
+
+def of_lanes(event_id: str, epoch: int, lanes: Iterable[int]) -> list[str]:
     """The keys of each lane in the order the scripts take them."""
     return [
         key

@@ -17,12 +17,13 @@ from shared.lua import Script, word
 from shared.problems import StaleEpoch
 from shared.redis import Redis
 
-ALLOCATE, RENEW, LAND = (Script.load(__package__, verb) for verb in ("allocate", "renew", "land"))
-HEAR, LOOK, CLAIM = (Script.load(__package__, verb) for verb in ("hear", "look", "claim"))
-TICK = Script.load(__package__, "share", "scan", "tick")
+ALLOCATE, RENEW = (Script.load(__package__, verb) for verb in ("allocate", "renew"))
+LAND, HEAR = (Script.load(__package__, "parts", verb) for verb in ("land", "hear"))
+LOOK, CLAIM = (Script.load(__package__, verb) for verb in ("look", "claim"))
+TICK = Script.load(__package__, "parts", "share", "scan", "tick")
 ACKNOWLEDGE, VOID = (Script.load(__package__, verb) for verb in ("acknowledge", "void"))
 FINISH, EXTEND, RAISE = (Script.load(__package__, verb) for verb in ("finish", "extend", "raise"))
-CONFIGURE, FILL = (Script.load(__package__, verb) for verb in ("configure", "fill"))
+CONFIGURE, FILL = Script.load(__package__, "configure"), Script.load(__package__, "parts", "fill")
 
 HEARD_MAX = 4096
 PLACES_MAX = 1024
@@ -171,7 +172,7 @@ class Line:
             active=keys.active(room.event_id, room.epoch),
             misses=keys.misses(room.event_id, room.epoch),
             unwritten=keys.unwritten(room.event_id, room.epoch),
-            lane_keys=keys.of_lanes(room.event_id, room.epoch, list(room.lanes)),
+            lane_keys=keys.of_lanes(room.event_id, room.epoch, room.lanes),
             epoch=room.draw.generation,
             deaf=int(deaf),
             stock_available=stock.available,
@@ -280,7 +281,7 @@ class Line:
             active=keys.active(room.event_id, room.epoch),
             misses=keys.misses(room.event_id, room.epoch),
             unwritten=keys.unwritten(room.event_id, room.epoch),
-            lane_keys=keys.of_lanes(room.event_id, room.epoch, list(room.lanes)),
+            lane_keys=keys.of_lanes(room.event_id, room.epoch, room.lanes),
             epoch=room.draw.generation,
             fill=room.fill,
             ramp=int(ramp),

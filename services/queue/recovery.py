@@ -98,8 +98,10 @@ class Recovery:
         return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and bool(before.engine))
 
     async def _holds(self, room: Room) -> bool:
+        parts = keys.parts(room.event_id, room.epoch, room.lanes)
         fields = await self._line.redis.hmget(keys.room(room.event_id), "ready", "fill", "epoch")
-        return bool(fields == [b"1", str(room.fill).encode(), room.draw.generation.encode()])
+        there = fields == [b"1", str(room.fill).encode(), room.draw.generation.encode()]
+        return bool(there and await self._line.redis.exists(*parts) == len(parts))
 
     async def _fill(self, room: Room, *, ramp: bool) -> bool:
         async with self._engine.connect() as connection:

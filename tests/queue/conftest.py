@@ -133,8 +133,13 @@ class Queue:
             return result.fetchall() if result.returns_rows else []
 
     async def called(self) -> list[int]:
-        rows = await self.redis.zrange(f"queue:{{{EVENT}}}:{self.epoch}:called", 0, -1)
-        return sorted(int(row.split(b":")[1]) for row in rows)
+        return sorted(int(place.split(":")[1]) for place in await self.part("called"))
+
+    async def part(self, name: str) -> dict[str, float]:
+        """A sorted set of the line's state, without its mark."""
+        key = f"queue:{{{EVENT}}}:{self.epoch}:{name}"
+        rows = await self.redis.zrangebyscore(key, "-inf", "(inf", withscores=True)
+        return {member.decode(): score for member, score in rows}
 
     async def heard(self, *join_seqs: int, lane: int = 0) -> None:
         await self.running.line.hear(EVENT, self.epoch, lane, join_seqs)

@@ -106,7 +106,7 @@ async def test_a_running_queue_renews_the_batch_it_is_writing(
     await begun.wait()
 
     async def noted_ms() -> float:
-        [(_, at_ms)] = await redis.zrange(f"queue:{{{EVENT}}}:1:0:inflight", 0, -1, withscores=True)
+        [(_, at_ms)] = await redis.zrange(f"queue:{{{EVENT}}}:1:0:inflight", 0, 0, withscores=True)
         return float(at_ms)
 
     first_ms = await noted_ms()

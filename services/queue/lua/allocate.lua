@@ -15,6 +15,7 @@ local r = redis.call('HMGET', room, 'ready', 'epoch', 'fill', 'last_ms', 'state'
   'max_line', 'join_seq:' .. lane, 'head_seq:' .. lane, 'lane_max:' .. lane)
 if r[1] ~= '1' then return {'not-ready'} end
 if r[2] ~= ARGV[1] then return {'stale-epoch'} end
+if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
 local time = redis.call('TIME')
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[5], tonumber(r[4]) or 0)
 
@@ -26,7 +27,7 @@ end
 local opens, ends = tonumber(r[6]) or 0, tonumber(r[7]) or 0
 if (r[5] ~= 'open' and r[5] ~= 'paused') or now < opens or (ends > 0 and now >= ends) then return {'closed'} end
 if r[8] == 'sold_out' then return {'sold-out'} end
-if redis.call('ZCARD', inflight) >= BATCHES_MAX then return {'busy'} end
+if redis.call('ZCARD', inflight) > BATCHES_MAX then return {'busy'} end
 local tail, head, max_line = tonumber(r[10]) or 0, tonumber(r[11]) or 0, tonumber(r[9]) or 0
 local lane_max = tonumber(r[12]) or 0
 if max_line > 0 then count = math.min(count, max_line - (tail - head)) end

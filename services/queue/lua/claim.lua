@@ -14,6 +14,7 @@ if #ARGV > 3 + 1024 then return redis.error_reply('too many places') end
 local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'fill', 'last_ms', 'session_s')
 if r[1] ~= '1' then return {'not-ready'} end
 if r[2] ~= ARGV[1] then return {'stale-epoch'} end
+if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
 local time = redis.call('TIME')
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[4]) or 0)
 

@@ -49,8 +49,11 @@ end
 restore(KEYS[2], ARGV[6], 'ZADD', true)
 restore(KEYS[3], ARGV[7], 'ZADD', true)
 restore(KEYS[4], ARGV[8], 'HSET', false)
+for _, key in ipairs({KEYS[2], KEYS[3], KEYS[5]}) do redis.call('ZADD', key, '+inf', MARK) end
+redis.call('HSET', KEYS[4], MARK, 0)
 for lane = 0, (#KEYS - 5) / 6 - 1 do
   if ARGV[9 + lane * 2] ~= '' then redis.call('SET', KEYS[10 + lane * 6], ARGV[9 + lane * 2]) end
   if ARGV[10 + lane * 2] ~= '' then redis.call('SET', KEYS[11 + lane * 6], ARGV[10 + lane * 2]) end
+  mark_lane(KEYS, 6 + lane * 6)
 end
 return 'ok'

@@ -1,4 +1,4 @@
--- Ends places that the ledger has ended: whatever slot they had is free. Idempotent. Answers 'ok' or 'stale-epoch'.
+-- Ends places that the ledger has ended: whatever slot they had is free. Idempotent. Answers 'ok', 'stale-epoch' or 'not-ready'.
 -- KEYS[1] room hash the room
 -- KEYS[2] called zset standing calls
 -- KEYS[3] active zset sessions
@@ -9,6 +9,7 @@
 local r = redis.call('HMGET', KEYS[1], 'epoch', 'join_seq:' .. ARGV[2])
 if #ARGV > 2 + 1024 then return redis.error_reply('too many places') end
 if r[1] ~= ARGV[1] then return 'stale-epoch' end
+if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return 'not-ready' end
 for i = 3, #ARGV do
   local place = ARGV[2] .. ':' .. ARGV[i]
   redis.call('ZREM', KEYS[2], place)

@@ -14,11 +14,12 @@ local r = redis.call('HMGET', room, 'ready', 'epoch', 'last_ms', 'liveness_windo
   'join_seq:' .. lane)
 if r[1] ~= '1' then return 'not-ready' end
 if r[2] ~= ARGV[1] then return 'stale-epoch' end
+if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return 'not-ready' end
 local time = redis.call('TIME')
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[3]) or 0)
 
 local window, last_window, tail = math.floor(now / r[4]), tonumber(r[5]) or 0, tonumber(r[6]) or 0
-for w = math.max(last_window + 1, window - 2), window do redis.call('DEL', KEYS[2 + w % 3]) end
+for w = math.max(last_window + 1, window - 2), window do redis.call('SET', KEYS[2 + w % 3], MARKED) end
 if window > last_window then redis.call('HSET', room, 'window:' .. lane, window) end
 local seen = KEYS[2 + window % 3]
 for i = 4, #ARGV do

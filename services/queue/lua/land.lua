@@ -23,11 +23,12 @@ local r = redis.call('HMGET', room, 'ready', 'epoch', 'last_ms', 'liveness_windo
   'join_seq:' .. lane, 'head_seq:' .. lane, 'shown', 'tokens', 'bucket_ms', 'rate_per_s', 'max_active')
 if r[1] ~= '1' then return {'not-ready'} end
 if r[2] ~= ARGV[1] then return {'stale-epoch'} end
+if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
 local time = redis.call('TIME')
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[4], tonumber(r[3]) or 0)
 
 local window, last_window = math.floor(now / r[4]), tonumber(r[5]) or 0
-for w = math.max(last_window + 1, window - 2), window do redis.call('DEL', KEYS[5 + w % 3]) end
+for w = math.max(last_window + 1, window - 2), window do redis.call('SET', KEYS[5 + w % 3], MARKED) end
 if window > last_window then redis.call('HSET', room, 'window:' .. lane, window) end
 local seen = KEYS[5 + window % 3]
 
@@ -65,6 +66,6 @@ if tail > (tonumber(r[6]) or 0) then redis.call('HSET', room, 'join_seq:' .. lan
 if ARGV[3] ~= '' then redis.call('ZREM', inflight, ARGV[3]) end
 
 local tokens = (tonumber(r[9]) or 0) + (tonumber(r[11]) or 0) * (now - (tonumber(r[10]) or now)) / 1000
-local busy = redis.call('ZCARD', called) + redis.call('ZCARD', active)
+local busy = redis.call('ZCARD', called) + redis.call('ZCARD', active) - 2  -- their marks
 local next_up = lowest and lowest <= (tonumber(r[7]) or 0) + 1
 return {'ok', (next_up and r[8] == 'open' and tokens >= 1 and busy < tonumber(r[12])) and 1 or 0}

@@ -12,6 +12,7 @@ if #ARGV > 2 + 1024 then return redis.error_reply('too many places') end
 local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'shown', 'last_ms')
 if r[1] ~= '1' then return {'not-ready'} end
 if r[2] ~= ARGV[1] then return {'stale-epoch'} end
+if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
 local answer = {'ok', r[3] or 'open'}
 for i = 3, #ARGV do
   local place = lane .. ':' .. ARGV[i]

@@ -18,10 +18,11 @@ local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'last_ms', 'claim_windo
   'join_seq:' .. ARGV[2])
 if r[1] ~= '1' then return {'not-ready'} end
 if r[2] ~= ARGV[1] then return {'stale-epoch'} end
+if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
 local time = redis.call('TIME')
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[3]) or 0)
 
-local free = tonumber(r[6]) - redis.call('ZCARD', called) - redis.call('ZCARD', active)
+local free = tonumber(r[6]) - (redis.call('ZCARD', called) - 1) - (redis.call('ZCARD', active) - 1)
 if r[5] ~= 'open' or redis.call('ZCARD', unwritten) > BACKLOG_MAX then free = 0 end
 local deadline, change_n, answer = now + tonumber(r[4]) * 1000, tonumber(r[7]) or 0, {'ok'}
 for i = 4, #ARGV do

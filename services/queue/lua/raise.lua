@@ -6,7 +6,7 @@
 -- ARGV[3] join_seq int the highest number in the ledger
 -- ARGV[4] clock_offset_ms int moves the engine's clock; 0 outside tests
 local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'last_ms', 'liveness_window_ms', 'join_seq:' .. ARGV[2])
-if r[1] ~= '1' or r[2] ~= ARGV[1] then return 'not-ready' end
+if r[1] ~= '1' or r[2] ~= ARGV[1] or not r[5] then return 'not-ready' end
 if tonumber(ARGV[3]) <= tonumber(r[5] or 0) then return 0 end
 local time = redis.call('TIME')
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[4], tonumber(r[3]) or 0)

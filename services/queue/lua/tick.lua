@@ -37,12 +37,21 @@ local function change(what, place, call, at)
   redis.call('ZADD', unwritten, n, string.format('%s:%s:%s:%d:%.0f', n, what, place, call, at))
 end
 
-local lanes = {}
+-- A lane the room has no counter of is new: its parts are made. Of all others each must be there.
+local lanes, parts = {}, {unpack(KEYS, 1, 5)}
 for i = 7, #ARGV do
   local k = 6 + (i - 7) * 6
+  if r['join_seq:' .. ARGV[i]] then
+    for at = k, k + 5 do parts[#parts + 1] = KEYS[at] end
+  else
+    redis.call('DEL', unpack(KEYS, k, k + 5))
+    mark_lane(KEYS, k)
+    set['join_seq:' .. ARGV[i]] = 0
+  end
   lanes[#lanes + 1] = {name = ARGV[i], inflight = KEYS[k], seen = {KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]},
     taken = KEYS[k + 4], done = KEYS[k + 5], head = number('head_seq:' .. ARGV[i]), tail = number('join_seq:' .. ARGV[i])}
 end
+if redis.call('EXISTS', unpack(parts)) < #parts then return {'not-ready'} end
 local by_name = {}
 for _, lane in ipairs(lanes) do by_name[lane.name] = lane end
 
@@ -51,7 +60,7 @@ local window_ms = number('liveness_window_ms')
 local window = math.floor(now / window_ms)
 for _, lane in ipairs(lanes) do
   local last = number('window:' .. lane.name)
-  for w = math.max(last + 1, window - 2), window do redis.call('DEL', lane.seen[1 + w % 3]) end
+  for w = math.max(last + 1, window - 2), window do redis.call('SET', lane.seen[1 + w % 3], MARKED) end
   if window > last then set['window:' .. lane.name] = window end
 end
 local assume_until = number('assume_live_until_ms')
@@ -65,7 +74,7 @@ local assume_live = now < assume_until
 for _, lane in ipairs(lanes) do
   redis.call('ZREMRANGEBYSCORE', lane.inflight, '-inf', '(' .. string.format('%.0f', now - BATCH_DEAD_MS))
   lane.limit = lane.tail
-  for _, member in ipairs(redis.call('ZRANGE', lane.inflight, 0, -1)) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', lane.inflight, '-inf', '(+inf')) do
     lane.limit = math.min(lane.limit, tonumber(string.match(member, '^%d+')) - 1)
   end
 end
@@ -131,14 +140,15 @@ end
 set.token_cap = cap
 set.bucket_ms = now
 
-local called_n, active_n, by_hand = redis.call('ZCARD', called), redis.call('ZCARD', active), number('by_hand')
+local called_n, active_n = redis.call('ZCARD', called) - 1, redis.call('ZCARD', active) - 1  -- without their marks
+local by_hand = number('by_hand')
 local free = math.min(tokens + by_hand + 1e-6, number('max_active') - active_n - called_n)
 if coupled and available >= 0 then
   free = math.min(free, available - called_n - math.max(0, active_n - tonumber(ARGV[4])))
 elseif coupled and r.stock_seen == '1' then
   free = 0
 end
-local backlog = redis.call('ZCARD', unwritten)
+local backlog = redis.call('ZCARD', unwritten) - 1
 if not calling or backlog > BACKLOG_MAX then free = shown == 'paused' and math.min(free, by_hand) or 0 end
 local n = math.max(0, math.floor(math.min(free, CALLS_MAX)))
 
@@ -229,4 +239,5 @@ local due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', no
 for i, place in ipairs(due) do
   due[i] = string.format('%s:%d', place, tonumber(redis.call('HGET', misses, place) or 0) + 1)
 end
-return {'ok', cjson.encode(state), redis.call('ZRANGE', unwritten, 0, CHANGES_MAX - 1), due}
+local changes = redis.call('ZRANGEBYSCORE', unwritten, '-inf', '(+inf', 'LIMIT', 0, CHANGES_MAX)
+return {'ok', cjson.encode(state), changes, due}

@@ -16,6 +16,7 @@ if #ARGV > 3 + 1024 then return redis.error_reply('too many numbers') end
 local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'fill')
 if r[1] ~= '1' or r[3] ~= ARGV[2] then return 'not-ready' end
 if r[2] ~= ARGV[1] then return 'stale-epoch' end
+if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return 'not-ready' end
 local returned = 0
 for i = 4, #ARGV do
   local n = ARGV[i]
