@@ -8,6 +8,7 @@ comers, both are the same number.
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import and_, case, delete, func, insert, select
@@ -17,6 +18,7 @@ from services.queue.tables import lottery, place, room
 from shared.contracts.frames import LaneDraw, LotteryFrame
 from shared.lottery import draw_key, order
 from shared.postgres import AsyncConnection
+from shared.problems import InvalidRequest
 
 SECRET_BYTES = 32
 Stage = Literal["open", "closed", "drawn"]
@@ -111,6 +113,19 @@ async def commit(connection: AsyncConnection, event_id: str, epoch: int) -> None
             committed_at=func.clock_timestamp(),
         )
     )
+
+
+async def committed_in_time(connection: AsyncConnection, event_id: str, epoch: int, opens_at: datetime | None) -> None:
+    """Raises `InvalidRequest` for a lottery whose secret was committed to after entry opened: nobody could verify it.
+    Without an opening of its own entry begins when an operator opens the room, which is always later.
+    """
+    which = select(lottery.c.committed_at).where(lottery.c.event_id == event_id, lottery.c.epoch == epoch)
+    committed_at = (await connection.execute(which)).scalar_one_or_none()
+    if opens_at is not None and committed_at is not None and opens_at < committed_at:
+        raise InvalidRequest(
+            f"queue_opens_at ({opens_at.isoformat()}) is past. A lottery's seed is committed to before entry opens, or "
+            "nobody could verify the draw. Set a time to come, or leave it out and open the room by hand."
+        )
 
 
 async def change_order(connection: AsyncConnection, event_id: str, epoch: int, ordering: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.queue.draws import Draw, change_order, commit
+from services.queue.draws import Draw, change_order, commit, committed_in_time
 from services.queue.history import record
 from services.queue.lanes import add_lanes, set_lanes
 from services.queue.ledger import FENCE_ALONE
@@ -25,6 +25,7 @@ TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
     "drain": (frozenset({"open", "paused", "draining"}), "draining"),
     "close": (frozenset({"draft", "open", "paused", "draining", "closed"}), "closed"),
 }
+SHUT: frozenset[State] = frozenset({"draft", "closed"})
 
 
 class Rooms:
@@ -84,6 +85,7 @@ class Rooms:
                 await add_lanes(connection, file.event_id, 1, [one.lane for one in file.room.lanes])
                 if file.room.ordering == "lottery":
                     await commit(connection, file.event_id, 1)
+                    await committed_in_time(connection, file.event_id, 1, file.room.queue_opens_at)
                 now = await read(connection, file.event_id)
                 await record(connection, now, actor=actor, action="create", reason=None, after=now.configuration())
             else:
@@ -112,6 +114,8 @@ class Rooms:
             before = await read(connection, event_id, lock=True)
             if before.state not in possible:
                 raise RoomStateConflict(f"A room that is {before.state} cannot {action}.", state=before.state)
+            if action == "open" and before.ordering == "lottery" and before.state in SHUT:
+                await committed_in_time(connection, event_id, before.epoch, before.queue_opens_at)
             now = await _change(
                 connection, event_id, {"state": target}, actor=actor, action=action, reason=reason, version=version
             )
@@ -141,6 +145,8 @@ class Rooms:
             await add_lanes(connection, event_id, epoch, before.lanes)
             if before.ordering == "lottery":
                 await commit(connection, event_id, epoch)
+                if before.state not in SHUT:  # another is given its times before it opens
+                    await committed_in_time(connection, event_id, epoch, before.queue_opens_at)
             now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
         return self._remember(now)
 
@@ -159,6 +165,9 @@ async def _change(
         await set_lanes(connection, event_id, before.epoch, lanes)
     if _changes_order(before, wanted):
         await change_order(connection, event_id, before.epoch, wanted.get("ordering", before.ordering))
+    ordering, opens_at = (wanted.get(name, getattr(before, name)) for name in ("ordering", "queue_opens_at"))
+    if ordering == "lottery" and (_changes_order(before, wanted) or opens_at != before.queue_opens_at):
+        await committed_in_time(connection, event_id, before.epoch, opens_at)
     await connection.execute(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )

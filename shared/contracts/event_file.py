@@ -24,8 +24,8 @@ class RoomPart(RoomOptions):
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
     ordering: Literal["fifo", "lottery"] = "fifo"
-    rate_per_s: float = Field(50, ge=0, le=100_000, description="0 calls nobody, 0.5 one every two seconds")
-    burst: int = Field(50, ge=1, le=100_000)
+    rate_per_s: float = Field(50, ge=0, le=100_000, description="0 calls nobody from the next tick on")
+    burst: int = Field(50, ge=1, le=100_000, description="calls saved up in a lull at most; a lower rate cuts them too")
     max_active: int = Field(2000, ge=0, le=1_000_000)
     session_s: int = Field(900, ge=10, le=86_400)
     claim_window_s: int = Field(120, ge=5, le=3600)

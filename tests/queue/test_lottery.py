@@ -1,6 +1,7 @@
 """The lottery of a pre-queue: entry closes once and for all, the draw orders the line, and the line keeps to it."""
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from shared.clock import rfc3339
 from shared.contracts.lottery import ProofQuestion
 from shared.contracts.queue import PlaceRef
 from shared.contracts.room_options import LotteryRules
-from shared.problems import BadCredential, NoLottery, NotEntered
+from shared.problems import BadCredential, InvalidRequest, NoLottery, NotEntered
 from tests.queue.conftest import EVENT, Queue
 from tests.queue.test_placing import TELLER, waiting_in_the_ledger
 from tests.support.wait import wait_until
@@ -446,3 +447,35 @@ def test_rules_must_be_possible():
     assert LotteryRules.model_validate(good).public_value.what == "x"
     with pytest.raises(ValueError, match="before the public value"):
         LotteryRules.model_validate({**good, "entry_closes_at": "2027-01-01T12:00:00Z"})
+
+
+async def test_a_lottery_that_nobody_could_verify_is_refused(queue: Queue) -> None:
+    """Its seed would be committed to after entry opened, whichever way the opening comes to be past."""
+    past, soon = (rfc3339(queue.time_ms + 1000 * after_s) for after_s in (-60, 60))
+    with pytest.raises(InvalidRequest, match="queue_opens_at"):
+        await open_lottery(queue, queue_opens_at=past)
+    assert not await queue.sql("SELECT 1 FROM queue.room")
+    await open_lottery(queue, queue_opens_at=soon)
+    rooms = queue.running.rooms
+    with pytest.raises(InvalidRequest, match="is past"):
+        await queue.configure(queue_opens_at=datetime.fromisoformat(past))
+    await queue.sql("UPDATE queue.room SET queue_opens_at = clock_timestamp()")
+    with pytest.raises(InvalidRequest, match="is past"):
+        await rooms.reset(EVENT, actor="test", reason=None)
+    assert (await rooms.read(EVENT)).epoch == 1
+    await rooms.move(EVENT, "close", actor="test", reason=None)
+    await rooms.reset(EVENT, actor="test", reason=None)
+    with pytest.raises(InvalidRequest, match="is past"):
+        await rooms.move(EVENT, "open", actor="test", reason=None)
+    await queue.configure(queue_opens_at=None)
+    await rooms.move(EVENT, "open", actor="test", reason=None)
+
+
+async def test_applying_an_open_lotterys_file_again_changes_nothing(queue: Queue) -> None:
+    await open_lottery(queue, queue_opens_at=rfc3339(queue.time_ms + 60_000))
+    await queue.sql("UPDATE queue.lottery SET committed_at = committed_at - interval '1 day'")
+    await queue.sql("UPDATE queue.room SET queue_opens_at = clock_timestamp() - interval '1 minute'")
+    before = await queue.running.rooms.read(EVENT)
+    assert before.queue_opens_at is not None
+    await open_lottery(queue, queue_opens_at=before.queue_opens_at.isoformat())
+    assert (await queue.running.rooms.read(EVENT)).version == before.version

@@ -129,15 +129,18 @@ if number('ramp_ms') > 0 then
   rate = rate * math.min(1, 0.2 + 0.8 * math.max(0, now - since - number('ramp_ms')) / RAMP_MS)
 end
 local cap = math.max(number('burst'), number('rate_per_s') * LATE_TICK_MS / 1000)
+-- What was saved at a higher rate counts as what the present one would have saved in the same time: at 0 nothing.
+local saved, saved_at = number('tokens'), tonumber(r.saved_at_rate) or rate
+if rate < saved_at or rate <= 0 then saved = rate <= 0 and 0 or saved * rate / saved_at end
 local tokens = 0
 local calling = shown == 'open' or shown == 'draining'
 local went_on = r.shown == 'open' or r.shown == 'draining' or r.shown == 'last_chance'
 if calling and went_on then
-  tokens = math.min(cap, number('tokens') + rate * since / 1000)
+  tokens = math.min(cap, saved + rate * since / 1000)
 elseif shown == 'last_chance' and went_on then
-  tokens = number('tokens')
+  tokens = math.min(cap, saved)
 end
-set.token_cap = cap
+set.token_cap, set.saved_at_rate = cap, rate
 set.bucket_ms = now
 
 local called_n, active_n = redis.call('ZCARD', called) - 1, redis.call('ZCARD', active) - 1  -- without their marks
