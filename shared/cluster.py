@@ -12,14 +12,22 @@ from redis.asyncio import Redis
 from redis.commands import AsyncCoreCommands
 from redis.exceptions import AskError, MovedError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 
 from shared.engine_url import Address
 from shared.shards import ENGINE_AWAY, ON_ITS_WAY, Shards, address, address_of
 
 HOPS_MAX = 5
 POLL_S = 0.05
-_KEYLESS = {"PING", "TIME", "INFO", "CONFIG GET", "COMMAND INFO"}
-_SCRIPTS = {"EVAL", "EVALSHA"}
+# Where each command that the suite sends has its first key; the engine itself refuses keys of several slots.
+ANYWHERE = frozenset({"PING", "TIME", "INFO", "CONFIG GET", "COMMAND INFO"})
+KEY_FIRST = frozenset(
+    "BITCOUNT DEL EXISTS EXPIRE GET GETBIT GETDEL GETEX HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HSET INCR "
+    "INCRBY LLEN LRANGE MGET PERSIST PEXPIRE PEXPIREAT PTTL PUBLISH SADD SCARD SET SETBIT SETEX SISMEMBER SMEMBERS "
+    "SPUBLISH SREM STRLEN TTL TYPE UNLINK XADD XDEL XLEN XRANGE XREVRANGE XTRIM ZADD ZCARD ZCOUNT ZINCRBY ZMSCORE "
+    "ZRANGE ZRANGEBYSCORE ZRANK ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREVRANGE ZSCORE".split()
+)
+KEY_THIRD = frozenset({"EVAL", "EVALSHA"})
 Command = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -75,6 +83,10 @@ class Cluster(AsyncCoreCommands):  # type: ignore[misc]
     def pipeline(self, transaction: bool = True) -> "Pipeline":
         return Pipeline(self, transaction=transaction)
 
+    async def dbsize(self) -> int:
+        """How many keys all primaries hold together. Raises `ConnectionError` if one of them does not answer."""
+        return sum(await asyncio.gather(*(node.dbsize() for node in await self.shards.primaries())))
+
     async def aclose(self) -> None:
         await self.shards.aclose()
 
@@ -87,6 +99,8 @@ class Pipeline(AsyncCoreCommands):  # type: ignore[misc]
         self._commands: list[Command] = []
 
     def execute_command(self, *args: Any, **options: Any) -> "Pipeline":
+        if _key(args) is None:
+            raise RedisError(f"{args[0]} concerns no key: a cluster's pipeline cannot carry it.")
         self._commands.append((args, options))
         return self
 
@@ -151,10 +165,16 @@ async def _asking(node: Redis, args: Sequence[Any], options: Mapping[str, Any]) 
 
 
 def _key(args: Sequence[Any]) -> Any:
-    """The key that says where a command belongs: commands used here have it in one of three places, or none."""
-    command = args[0]
-    if command in _KEYLESS:
+    """The key that says which process a command belongs to; None if any will do. Raises `RedisError` for a command that
+    is not in the tables above, or that lacks its key: sent to some process, it would be answered for a part of the data.
+    """
+    command = str(args[0]).upper()
+    if command in ANYWHERE:
         return None
-    if command in _SCRIPTS:
+    if command in KEY_FIRST and len(args) > 1:
+        return args[1]
+    if command in KEY_THIRD and len(args) > 3 and int(args[2]) > 0:
         return args[3]
-    return args[args.index("STREAMS") + 1] if command == "XREAD" else args[1]
+    if command == "XREAD" and "STREAMS" in args[:-1]:
+        return args[args.index("STREAMS") + 1]
+    raise RedisError(f"{command} names no key by which a cluster could route it.")

@@ -48,11 +48,11 @@ async def require_room(urls: Mapping[str, str], redis_url: str | None) -> None:
             if await connection.fetchval(HAS_SCHEMA, service):
                 raise BadBackup(f"This database has tables of {service} already: a backup goes into an empty one.")
     if redis_url:
-        await _require_empty(redis_url)
+        await require_empty(redis_url)
 
 
-async def _require_empty(redis_url: str) -> None:
-    """An engine that remembers another time would be believed where it must not be."""
+async def require_empty(redis_url: str) -> None:
+    """An engine that remembers another time would be believed where it must not be. Raises `BadBackup`."""
     try:
         engine = connect(redis_url)
         found = await engine.dbsize()

@@ -5,8 +5,10 @@ import signal
 from collections.abc import AsyncIterator
 
 import pytest
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
+from onsale.backup.folder import BadBackup
+from onsale.backup.restoring import require_empty
 from onsale.loopback import HOST
 from services.inventory.keys import Keys
 from services.queue import keys as line_keys
@@ -50,6 +52,30 @@ async def test_a_refused_member_fails_a_pipeline_only_if_it_may(client: ClusterC
     assert isinstance(refused, ResponseError)
     with pytest.raises(ResponseError):
         await client.pipeline(transaction=True).incr("{a}:text").execute()
+
+
+async def test_a_command_without_a_known_key_is_refused_before_it_is_sent(client: ClusterClient) -> None:
+    for command in (("SCAN", 0), ("EVALSHA", "f" * 40, 0), ("DEBUG", "SLEEP", 0), ("XREAD", "COUNT", 1), ("GET",)):
+        with pytest.raises(RedisError, match=f"{command[0]} names no key"):
+            await client.execute_command(*command)
+    with pytest.raises(RedisError, match="PING concerns no key"):
+        client.pipeline().ping()
+
+
+async def test_the_keys_of_all_primaries_are_counted(client: ClusterClient) -> None:
+    before = await client.dbsize()
+    for event_id in EVENTS:
+        await client.set(f"{{{event_id}}}:counted", 1)
+    assert await client.dbsize() == before + len(EVENTS)
+
+
+async def test_a_restore_asks_every_primary_whether_it_is_empty(cluster: Cluster, client: ClusterClient) -> None:
+    await client.set("{a}:left-over", 1)
+    with pytest.raises(BadBackup, match="is not empty"):
+        await require_empty(cluster.url)
+    for node in cluster.engines:
+        node.ask("FLUSHALL")
+    await require_empty(cluster.url)
 
 
 async def test_scripts_run_where_their_event_is(client: ClusterClient) -> None:
