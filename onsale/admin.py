@@ -6,6 +6,8 @@ import httpx
 
 from shared.contracts.event_file import EventFile
 
+TAKERS = ("inventory", "orders", "queue")
+
 
 class Refused(Exception):
     """The suite refused, or could not be reached; the message is one sentence for a person."""
@@ -17,13 +19,29 @@ class Admin:
     def __init__(self, client: httpx.AsyncClient, url: str, key: str) -> None:
         self._client, self._url, self._key = client, url.rstrip("/"), key
 
-    async def apply(self, event: EventFile) -> None:
-        """Gives the event file to inventory, to orders and, as it opens the sale, last to the queue. Applying it again
-        changes nothing.
+    async def apply(self, event: EventFile, *, dry_run: bool = False) -> dict[str, bool]:
+        """Gives the event file to inventory, to orders and, as it opens the sale, last to the queue; says whose part it
+        changed. All of them check it before any of them takes it, so a file that one refuses changes nothing anywhere.
+        Applying it again changes nothing. Raises `Refused`.
         """
         body = event.model_dump(mode="json")
-        for service in ("inventory", "orders", "queue"):
-            await self.call("PUT", f"/admin/{service}/events/{event.event_id}", body)
+
+        async def put(service: str, query: str = "") -> bool:
+            answer = await self.call("PUT", f"/admin/{service}/events/{event.event_id}{query}", body)
+            return bool(answer.get("changed"))
+
+        changes = {service: await put(service, "?dry_run=true") for service in TAKERS}
+        if dry_run:
+            return changes
+        for taken, service in enumerate(TAKERS):
+            try:
+                await put(service)
+            except Refused as refused:
+                raise Refused(
+                    f"{refused} The file is applied to {', '.join(TAKERS[:taken]) or 'none'} and not to "
+                    f"{', '.join(TAKERS[taken:])}: apply it again, which changes only what is missing."
+                ) from refused
+        return changes
 
     async def room(self, event_id: str) -> dict[str, Any]:
         """The room's configuration and state."""

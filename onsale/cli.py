@@ -179,13 +179,26 @@ async def _serve(names: list[Service]) -> None:
 
 @events.command("apply")
 def apply_events(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…")], url: Url = None, data_dir: DataDir = DATA_DIR
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the files against the suite, change nothing.")
+    ] = False,
+    url: Url = None,
+    data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """Give event files to a running suite. Applying a file again changes nothing."""
-    for path in files:
-        event = event_files.read(path)
-        _admin(url, data_dir, lambda admin, event=event: admin.apply(event))
-        out.print(f"{event.event_id}: applied")
+    """Give event files to a running suite; this needs an admin key.
+
+    A file that any part refuses changes nothing anywhere, and applying one again changes nothing. A new room is a
+    draft: `onsale room open EVENT_ID` lets fans in.
+    """
+    for event in [event_files.read(path) for path in files]:
+        changes = _admin(url, data_dir, lambda admin, event=event: admin.apply(event, dry_run=dry_run))
+        changed = ", ".join(service for service, differs in changes.items() if differs) or "nothing"
+        state = "" if dry_run else _admin(url, data_dir, lambda admin, event=event: admin.room(event.event_id))["state"]
+        hint = f"; its room is a draft: onsale room open {event.event_id}" if state == "draft" else ""
+        out.print(
+            f"{event.event_id}: {'would change' if dry_run else 'applied, changed'} {changed}{hint}", soft_wrap=True
+        )
 
 
 @room.command("show")

@@ -5,18 +5,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from sqlalchemy import URL
 
 from onsale import key_file
 from onsale.asking import out
 from onsale.child import EngineTrouble
 from onsale.secret_file import write_secret
 
-USER = DATABASE = "onsale"
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Its port.")]
 
 
 def new(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made here; must not be there yet, or be empty.")],
     postgres_host: Annotated[str, typer.Option(help="Where the services reach PostgreSQL.")] = "postgres",
+    postgres_port: Port = 5432,
+    postgres_user: Annotated[str, typer.Option(help="The user that owns the tables.")] = "onsale",
+    postgres_database: Annotated[str, typer.Option(help="The database that holds them.")] = "onsale",
 ) -> None:
     """Make every secret of a new installation, a file each: keys, an admin key, the password of PostgreSQL.
 
@@ -30,7 +34,9 @@ def new(
     made = {name: value for name, value in key_file.service_secrets(folder).items() if name != "ONSALE_KEYS_FILE"}
     made |= {
         "POSTGRES_PASSWORD": password,
-        "ONSALE_POSTGRES_URL": f"postgresql+asyncpg://{USER}:{password}@{postgres_host}:5432/{DATABASE}",
+        "ONSALE_POSTGRES_URL": URL.create(
+            "postgresql+asyncpg", postgres_user, password, postgres_host, postgres_port, postgres_database
+        ).render_as_string(hide_password=False),
         "ONSALE_ADMIN_KEYS": f"operator:admin:{admin_key}",
     }
     for name, value in made.items():

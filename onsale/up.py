@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from onsale import key_file, serve
 from onsale.admin import Admin
 from onsale.child import Child, EngineTrouble
-from onsale.engines import RunningEngines, start_engines, write_engines_file
+from onsale.engines import Engines, RunningEngines, start_engines, write_engines_file
 from onsale.front import Front
 from onsale.loopback import HOST as LOOPBACK
 from onsale.loopback import free_port, start_on_free_port
@@ -94,7 +94,7 @@ async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
         secrets = key_file.service_secrets(suite.data_dir)
         sandbox_url = await _sandbox(suite, stack, secrets)
         write_engines_file(suite.data_dir, engines.engines, sandbox_url, url=suite.url)
-        environment = _environment(suite, engines, secrets, sandbox_url)
+        environment = _environment(suite, engines.engines, secrets, sandbox_url)
         suite.say("Starting the services …")
         services = await _services(suite, stack, environment)
         front = Listener(Front(services, lambda: _not_ready(suite, services)), suite.host, suite.port)
@@ -139,12 +139,14 @@ async def _healthy(client: httpx.AsyncClient, port: int) -> bool:
         return False
 
 
-def _environment(suite: Suite, engines: RunningEngines, secrets: Mapping[str, str], sandbox_url: str) -> dict[str, str]:
-    """Settings of all five services; what the person set in the environment wins."""
+def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], sandbox_url: str) -> dict[str, str]:
+    """Settings of all five services; what the person set in the environment wins, but for addresses that the suite has
+    just chosen for its parts.
+    """
     settings = {
         **secrets,
-        "ONSALE_POSTGRES_URL": engines.engines.postgres_url,
-        "ONSALE_REDIS_URL": engines.engines.redis_url,
+        "ONSALE_POSTGRES_URL": engines.postgres_url,
+        "ONSALE_REDIS_URL": engines.redis_url,
         "ONSALE_SANDBOX_URL": sandbox_url,
         "ONSALE_ADMIN_KEYS": f"operator:admin:{key_file.admin_key(suite.data_dir, suite.environ)}",
         "ONSALE_PUBLIC_URL": suite.url,
@@ -153,7 +155,8 @@ def _environment(suite: Suite, engines: RunningEngines, secrets: Mapping[str, st
         port, internal_port = free_port(), free_port()
         settings |= {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal_port)}
         settings[f"ONSALE_{service.upper()}_URL"] = f"http://{LOOPBACK}:{internal_port}"
-    mine = {name: value for name, value in suite.environ.items() if name in settings and "_URL" not in name}
+    chosen = {f"ONSALE_{part}_URL" for part in (*map(str.upper, SERVICES), "POSTGRES", "REDIS", "SANDBOX")}
+    mine = {name: value for name, value in suite.environ.items() if name in settings.keys() - chosen}
     return settings | mine
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.commands import AsyncCoreCommands
-from redis.exceptions import AskError, MovedError
+from redis.exceptions import AskError, MovedError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 
 from shared.engine_url import Address
 from shared.shards import ENGINE_AWAY, ON_ITS_WAY, Shards, address, address_of
@@ -21,12 +20,13 @@ HOPS_MAX = 5
 POLL_S = 0.05
 # Where each command that the suite sends has its first key; the engine itself refuses keys of several slots.
 ANYWHERE = frozenset({"PING", "TIME", "INFO", "CONFIG GET", "COMMAND INFO"})
-KEY_FIRST = frozenset(
-    "BITCOUNT DEL EXISTS EXPIRE GET GETBIT GETDEL GETEX HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HSET INCR "
-    "INCRBY LLEN LRANGE MGET PERSIST PEXPIRE PEXPIREAT PTTL PUBLISH SADD SCARD SET SETBIT SETEX SISMEMBER SMEMBERS "
-    "SPUBLISH SREM STRLEN TTL TYPE UNLINK XADD XDEL XLEN XRANGE XREVRANGE XTRIM ZADD ZCARD ZCOUNT ZINCRBY ZMSCORE "
-    "ZRANGE ZRANGEBYSCORE ZRANK ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREVRANGE ZSCORE".split()
-)
+KEY_FIRST = """
+    BITCOUNT DEL EXISTS EXPIRE GET GETBIT GETDEL GETEX HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HSET INCR
+    INCRBY LLEN LRANGE MGET PERSIST PEXPIRE PEXPIREAT PTTL PUBLISH SADD SCARD SET SETBIT SETEX SISMEMBER SMEMBERS
+    SPUBLISH SREM STRLEN TTL TYPE UNLINK XADD XDEL XLEN XRANGE XREVRANGE XTRIM ZADD ZCARD ZCOUNT ZINCRBY ZMSCORE
+    ZRANGE ZRANGEBYSCORE ZRANK ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREVRANGE ZSCORE
+"""
+_KEY_FIRST = frozenset(KEY_FIRST.split())
 KEY_THIRD = frozenset({"EVAL", "EVALSHA"})
 Command = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -165,13 +165,15 @@ async def _asking(node: Redis, args: Sequence[Any], options: Mapping[str, Any]) 
 
 
 def _key(args: Sequence[Any]) -> Any:
-    """The key that says which process a command belongs to; None if any will do. Raises `RedisError` for a command that
-    is not in the tables above, or that lacks its key: sent to some process, it would be answered for a part of the data.
+    """The key that says which process a command belongs to; None if any will do.
+
+    Raises `RedisError` for a command that is not in the tables above or lacks its key: the process it would be sent to
+    answers for a part of the data only.
     """
     command = str(args[0]).upper()
     if command in ANYWHERE:
         return None
-    if command in KEY_FIRST and len(args) > 1:
+    if command in _KEY_FIRST and len(args) > 1:
         return args[1]
     if command in KEY_THIRD and len(args) > 3 and int(args[2]) > 0:
         return args[3]

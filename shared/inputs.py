@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from shared.routes import EVENT_ID, REFERENCE, SECTION_ID
@@ -17,6 +17,8 @@ Email = Annotated[str, StringConstraints(pattern=r"^[^@\s\x00]{1,64}@[^@\s\x00]{
 EventIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
 SectionIdPath = Annotated[str, Path(pattern=f"^{SECTION_ID}$")]
 ReferencePath = Annotated[str, Path(pattern=f"^{REFERENCE}$")]
+
+DryRun = Annotated[bool, Query(description="Check everything, change nothing.")]
 
 INT_MAX = 2**31 - 1
 

@@ -5,6 +5,8 @@ When a server goes, all connections to it go together, so that one statement fin
 
 import importlib.resources
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from sqlalchemy import Engine, MetaData, TextClause, event, text
@@ -20,7 +22,9 @@ from shared.servers import Connection, Servers
 LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
 DRIVER = "postgresql+asyncpg://"
 
-__all__ = ["LEDGER_AWAY", "AsyncConnection", "AsyncEngine", "DBAPIError", "connect", "metadata", "statement"]
+__all__ = [
+    "LEDGER_AWAY", "AsyncConnection", "AsyncEngine", "DBAPIError", "connect", "metadata", "statement", "transaction",
+]  # fmt: skip
 
 
 def metadata(schema: str) -> MetaData:
@@ -70,6 +74,15 @@ def connect(settings: LedgerSettings, *, name: str, by_index: bool = False) -> A
     )
     _go_together(engine.sync_engine)
     return engine
+
+
+@asynccontextmanager
+async def transaction(engine: AsyncEngine, *, dry_run: bool = False) -> AsyncIterator[AsyncConnection]:
+    """A transaction that commits at its end; in a dry run everything is done and refused as ever, and then undone."""
+    async with engine.connect() as connection, connection.begin() as change:
+        yield connection
+        if dry_run:
+            await change.rollback()
 
 
 def _go_together(engine: Engine) -> None:

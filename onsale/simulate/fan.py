@@ -17,6 +17,7 @@ from onsale.simulate.temper import CALM, Temper
 SHARE_SEATED, SHARE_BOTH = 0.6, 0.1
 PICKS_MAX = 8
 ORDER_PATIENCE_S = 120.0
+DOOR_CLOSED = {409, 410}  # sold out, or not open: what fans are told who come too late or too early
 FINAL = {"confirmed", "cancelled", "expired", "review", "refunded", "partially_refunded"}
 
 
@@ -52,10 +53,18 @@ class Fan:
 
     async def _ask(self, name: str, method: str, path: str, **more: Any) -> tuple[int, dict[str, Any]]:
         status, answer = await self._browser.ask(name, method, path, **more)
-        if status == 0 or status >= 500:
+        if status == 0 or status == 429 or status >= 500:
             self._seen.failed[f"{name} {status}"] += 1
             raise GaveUp(f"{name} failed")
         return status, answer
+
+    async def _read(self, name: str, path: str, **more: Any) -> dict[str, Any]:
+        """What anybody may read at any time: without it no fan can go on."""
+        status, answer = await self._ask(name, "GET", path, **more)
+        if status != 200:
+            self._seen.failed[f"{name} {status}"] += 1
+            raise GaveUp(f"{name} refused ({status})")
+        return answer
 
     async def _join(self) -> None:
         key = str(uuid.uuid4())  # not of the seed: the same crowd may come again
@@ -66,6 +75,8 @@ class Fan:
         answers = await asyncio.gather(*asks)
         status, place = answers[0]
         if status not in {200, 201}:
+            if status not in DOOR_CLOSED:
+                self._seen.failed[f"join {status}"] += 1
             raise GaveUp(f"not let in ({status})")
         if len({answer["join_seq"] for _, answer in answers}) > 1:
             self._seen.failed["two numbers for one fan"] += 1
@@ -93,7 +104,7 @@ class Fan:
             await self._pause(place["poll_after_ms"] / 1000)
 
     async def _sold_out(self) -> bool:
-        _, line = await self._ask("line", "GET", f"{self._path}/queue")
+        line = await self._read("line", f"{self._path}/queue")
         return line["state"] in {"sold_out", "closed"}
 
     async def _pause(self, seconds: float) -> None:
@@ -139,7 +150,7 @@ class Fan:
 
     async def _choose(self) -> dict[str, Any] | None:
         """Some seats of one row, some GA tickets, or both; nothing when nothing is left."""
-        _, answer = await self._ask("sections", "GET", f"{self._path}/sections")
+        answer = await self._read("sections", f"{self._path}/sections")
         most = self._event["limits"]["tickets_per_order"]
         open_now = [section for section in answer["sections"] if section["available_seats"] > 0]
         seated = [section for section in open_now if section["kind"] == "seated"]

@@ -15,6 +15,7 @@ from shared.wire import Wire
 
 TRIES_MAX = 6
 PATIENCE_S = 60.0
+LATER = {429, 503}
 
 
 class Calls:
@@ -66,7 +67,10 @@ class Browser:
     async def ask(
         self, name: str, method: str, path: str, *, token: str | None = None, key: str | None = None, body: Any = None
     ) -> tuple[int, dict[str, Any]]:
-        """Status and document; 0 when nothing answered although asked again and again."""
+        """Status and document; 0 when nothing answered although asked again and again.
+
+        "Not now" (429, 503, and 409 with a time) is waited out as long as it asks for, and longer each time.
+        """
         headers = {"content-type": "application/json"}
         if token:
             headers["authorization"] = f"Bearer {token}"
@@ -83,8 +87,18 @@ class Browser:
                 await asyncio.sleep(self._dice.uniform(0.2, 0.5) * 2**attempt)
                 continue
             self._calls.note(name, answer.status_code, time.perf_counter() - started)
-            again = answer.status_code == 503 or (answer.status_code == 409 and "retry-after" in answer.headers)
-            if not again:
-                return answer.status_code, orjson.loads(answer.content) if answer.content else {}
-            await asyncio.sleep(float(answer.headers.get("retry-after", 1)) * self._dice.uniform(0.5, 1.5))
+            later = answer.status_code in LATER or (answer.status_code == 409 and "retry-after" in answer.headers)
+            if not later or attempt == TRIES_MAX - 1:
+                return answer.status_code, _document(answer.content)
+            wait_s = min(float(answer.headers.get("retry-after", 1)), PATIENCE_S)  # of balancers: seconds, never a date
+            await asyncio.sleep(wait_s * self._dice.uniform(1.0, 2.0) * 1.5**attempt)
         return 0, {}
+
+
+def _document(content: bytes) -> dict[str, Any]:
+    """A JSON object; what a balancer says by itself may be anything, and is nothing to a fan."""
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -55,5 +55,13 @@ class Seen:
         return sum(times - 1 for times in self._seats.values()) + max(0, self.tickets_sold - self.capacity)
 
     @property
-    def promises_kept(self) -> bool:
-        return not (self.oversold or self.inversions or self.duplicate_numbers)
+    def failures(self) -> list[str]:
+        """Why this crowd shows nothing, or shows that something is broken; empty when all went as it should."""
+        broken = {"oversold": self.oversold, "inversions": self.inversions, "duplicate numbers": self.duplicate_numbers}
+        found = [f"{count} {name}" for name, count in broken.items() if count]
+        found += [f"{count} times {what}" for what, count in sorted(self.failed.items())]
+        if not self.joined:
+            found.append("nobody joined: nothing was tried")
+        elif not self.bought and self.held:
+            found.append("nobody bought anything, although tickets were held")
+        return found

@@ -16,7 +16,7 @@ from services.inventory.say import say
 from shared.auth import AnAdmin, AnOperator, Operator, Viewer
 from shared.clock import now_ms
 from shared.contracts.event_file import EventFile
-from shared.inputs import EventIdPath
+from shared.inputs import DryRun, EventIdPath
 from shared.logs import data
 from shared.problems import BeingPaid, InvalidRequest, UnknownReservation
 
@@ -31,16 +31,23 @@ PENDING = text(
 
 
 @router.put("/events/{event_id}", summary="Apply an event file")
-async def put_event(operator: AnAdmin, inventory: InRoom, event_id: EventIdPath, file: EventFile) -> dict[str, Any]:
+async def put_event(
+    operator: AnAdmin, inventory: InRoom, event_id: EventIdPath, file: EventFile, dry_run: DryRun = False
+) -> dict[str, Any]:
+    """Applying it again changes nothing. With `dry_run` everything is checked and nothing is changed."""
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the address differ.")
-    applied = await apply(inventory.engine, file, actor=operator.name)
-    if applied.touched:
-        await say(inventory.engine, inventory.gate, event_id, applied.touched)
-    await inventory.watcher.look()
-    log.info("layout.applied", extra=data(event_id=event_id, by=operator.name, changed=applied.changed))
+    applied = await apply(inventory.engine, file, actor=operator.name, dry_run=dry_run)
+    if not dry_run:
+        if applied.touched:
+            await say(inventory.engine, inventory.gate, event_id, applied.touched)
+        await inventory.watcher.look()
+        log.info("layout.applied", extra=data(event_id=event_id, by=operator.name, changed=applied.changed))
     capacity = sum(section.capacity for section in file.sections)
-    return {"event_id": event_id, "changed": applied.changed, "sections": len(file.sections), "capacity": capacity}
+    return {
+        "event_id": event_id, "changed": applied.changed, "sections": len(file.sections), "capacity": capacity,
+        "dry_run": dry_run,
+    }  # fmt: skip
 
 
 @router.post("/events/{event_id}/release-all", summary="Give back every hold nobody is paying")

@@ -18,6 +18,7 @@ from services.inventory.rebuild import FENCE_ALONE
 from services.inventory.reshape import add, remove, reshape
 from services.inventory.resize import resize
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
+from shared.postgres import transaction
 
 SHAPE = ("kind", "rows", "seats_per_row")
 
@@ -30,9 +31,11 @@ class Applied:
     touched: Touched
 
 
-async def apply(engine: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None) -> Applied:
-    """Raises `UnsafeChange`, and then nothing was changed."""
-    async with engine.begin() as connection:
+async def apply(
+    engine: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None, dry_run: bool = False
+) -> Applied:
+    """Raises `UnsafeChange`, and then nothing was changed. A dry run refuses the same and changes nothing."""
+    async with transaction(engine, dry_run=dry_run) as connection:
         await connection.execute(FENCE_ALONE, {"event_id": file.event_id})
         before = await _event(connection, file)
         change = Change(connection, file.event_id, before["version"] if before else 0)

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.paper_tables import event
 from shared.contracts.event_file import EventFile
-from shared.postgres import AsyncEngine
+from shared.postgres import AsyncConnection, AsyncEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Show:
         return f"{name}, row {row}, seat {number}"
 
 
-async def apply(engine: AsyncEngine, file: EventFile, *, by: str) -> bool:
-    """Whether it changed anything."""
+async def apply(connection: AsyncConnection, file: EventFile, *, by: str) -> bool:
+    """Whether it changed anything; in the caller's transaction."""
     offset = file.starts_at.utcoffset() or timedelta()
     told = {
         "name": file.name, "venue": file.venue, "starts_at": file.starts_at, "currency": file.currency,
@@ -57,8 +57,7 @@ async def apply(engine: AsyncEngine, file: EventFile, *, by: str) -> bool:
         set_={**{name: put.excluded[name] for name in told}, "applied_by": by, "applied_at": func.now()},
         where=differs,
     )
-    async with engine.begin() as connection:
-        return bool((await connection.execute(put)).rowcount)
+    return bool((await connection.execute(put)).rowcount)
 
 
 async def read(engine: AsyncEngine, event_id: str) -> Show:

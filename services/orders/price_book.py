@@ -24,20 +24,19 @@ Row = dict[str, Any]
 CODE_COLUMNS = tuple(c.name for c in promo_code.c if c.name not in ("event_id", "created_at"))
 
 
-async def apply(engine: AsyncEngine, file: EventFile, *, actor: str) -> bool:
-    """Fees and taxes as the event file has them. True if that changed anything."""
+async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
+    """Fees and taxes as the event file has them, in the caller's transaction. True if that changed anything."""
     rules = PriceRules(fees=file.fees, taxes=file.taxes).model_dump(mode="json")
     after = {"currency": file.currency, "section_ids": [s.section_id for s in file.sections], "rules": rules}
-    async with engine.begin() as connection:
-        new = upsert(event_price).values(event_id=file.event_id, **after).on_conflict_do_nothing()
-        is_new = bool((await connection.execute(new)).rowcount)
-        mine = event_price.c.event_id == file.event_id
-        now = (await connection.execute(select(event_price).where(mine).with_for_update())).mappings().one()
-        before = None if is_new else {name: now[name] for name in after}
-        if before == after:
-            return False
-        await connection.execute(update(event_price).where(mine).values(**after, changed_at=func.now()))
-        await _note(connection, file.event_id, actor=actor, action="apply", before=before, after=after)
+    new = upsert(event_price).values(event_id=file.event_id, **after).on_conflict_do_nothing()
+    is_new = bool((await connection.execute(new)).rowcount)
+    mine = event_price.c.event_id == file.event_id
+    now = (await connection.execute(select(event_price).where(mine).with_for_update())).mappings().one()
+    before = None if is_new else {name: now[name] for name in after}
+    if before == after:
+        return False
+    await connection.execute(update(event_price).where(mine).values(**after, changed_at=func.now()))
+    await _note(connection, file.event_id, actor=actor, action="apply", before=before, after=after)
     return True
 
 

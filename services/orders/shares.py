@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from services.orders import trail
 from services.orders.operator_tables import checkout_share
 from shared.contracts.event_file import EventFile
-from shared.postgres import AsyncEngine
+from shared.postgres import AsyncConnection, AsyncEngine
 from shared.rollout import within
 
 REFRESH_S = 1.0
@@ -41,34 +41,44 @@ class Shares:
             rows = await connection.execute(latest.order_by(checkout_share.c.changed_at.desc()).limit(EVENTS_MAX))
             self._percent = {row.event_id: row.background_percent for row in rows}
 
-    async def apply(self, file: EventFile, *, actor: str) -> bool:
-        """The event file's part; without one, what was set by hand stays. Whether anything is different now."""
-        if file.checkout is None:
-            return False
-        percent = file.checkout.background_percent
-        return await self.change(file.event_id, percent, actor=actor, action="apply", reason=None)
-
     async def change(self, event_id: str, percent: float, *, actor: str, action: str, reason: str | None) -> bool:
         """Whether anything is different now; then it is in the audit trail, and every process sees it in a second."""
         async with self._engine.begin() as connection:
-            await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("share " + event_id, 0))))
-            mine = select(checkout_share.c.background_percent).where(checkout_share.c.event_id == event_id)
-            before = await connection.scalar(mine)
-            if before == percent:
-                return False
-            row = insert(checkout_share).values(event_id=event_id, background_percent=percent)
-            await connection.execute(
-                row.on_conflict_do_update(
-                    index_elements=[checkout_share.c.event_id],
-                    set_={"background_percent": percent, "changed_at": func.now()},
-                )
-            )
-            await trail.note(
-                connection, actor=actor, action=action, subject=f"event:{event_id}", reason=reason,
-                before=_json(before), after=_json(percent),
-            )  # fmt: skip
+            changed = await _write(connection, event_id, percent, actor=actor, action=action, reason=reason)
         self._percent[event_id] = percent
-        return True
+        return changed
+
+
+async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
+    """The event file's part, in the caller's transaction; without one, what was set by hand stays. Whether anything is
+    different now.
+    """
+    if file.checkout is None:
+        return False
+    percent = file.checkout.background_percent
+    return await _write(connection, file.event_id, percent, actor=actor, action="apply", reason=None)
+
+
+async def _write(
+    connection: AsyncConnection, event_id: str, percent: float, *, actor: str, action: str, reason: str | None
+) -> bool:
+    await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("share " + event_id, 0))))
+    mine = select(checkout_share.c.background_percent).where(checkout_share.c.event_id == event_id)
+    before = await connection.scalar(mine)
+    if before == percent:
+        return False
+    row = insert(checkout_share).values(event_id=event_id, background_percent=percent)
+    await connection.execute(
+        row.on_conflict_do_update(
+            index_elements=[checkout_share.c.event_id],
+            set_={"background_percent": percent, "changed_at": func.now()},
+        )
+    )
+    await trail.note(
+        connection, actor=actor, action=action, subject=f"event:{event_id}", reason=reason,
+        before=_json(before), after=_json(percent),
+    )  # fmt: skip
+    return True
 
 
 def _json(percent: float | None) -> dict[str, Any] | None:

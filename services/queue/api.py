@@ -12,13 +12,13 @@ from services.queue.problems import RoomChanged, RoomStateConflict
 from services.queue.room import Room
 from services.queue.rooms import Action
 from services.queue.running import Queue, Running
-from services.queue.schemas import NULLABLE, LaneView, LotteryDraw, Notice, RoomPatch, RoomView, Step
-from shared.auth import AnOperator, Operator, Viewer, operators
+from services.queue.schemas import NULLABLE, LaneView, LotteryDraw, Notice, Rehearsed, RoomPatch, RoomView, Step
+from shared.auth import AnAdmin, AnOperator, Operator, Viewer, operators
 from shared.clock import from_datetime, now_ms
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lottery import PublishedLottery
-from shared.inputs import EventIdPath
+from shared.inputs import DryRun, EventIdPath
 from shared.logs import data
 from shared.problems import InvalidRequest, Problem
 from shared.redis import ENGINE_AWAY
@@ -32,14 +32,18 @@ IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=64)]
 
 @router.put("", summary="Apply an event file")
 async def apply(
-    event_id: EventIdPath, file: EventFile, operator: AnOperator, queue: Queue, response: Response
-) -> RoomView:
-    """Creates the room as a draft, or brings its configuration to the file's. Applying it again changes nothing."""
+    event_id: EventIdPath, file: EventFile, operator: AnAdmin, queue: Queue, response: Response, dry_run: DryRun = False
+) -> RoomView | Rehearsed:
+    """Creates the room as a draft, or brings its configuration to the file's. Applying it again changes nothing. With
+    `dry_run` everything is checked and nothing is changed.
+    """
     if file.event_id != event_id:
         raise InvalidRequest("event_id: the file is about another event than the address.")
-    room, created = await queue.rooms.apply(file, actor=operator.name)
-    response.status_code = 201 if created else 200
-    return await obey(queue, room, response)
+    applied = await queue.rooms.apply(file, actor=operator.name, dry_run=dry_run)
+    if dry_run:
+        return Rehearsed(event_id=event_id, changed=applied.changed)
+    response.status_code = 201 if applied.created else 200
+    return await obey(queue, applied.room, response)
 
 
 @router.get("/room", summary="See the room")

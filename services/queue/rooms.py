@@ -1,7 +1,7 @@
 """All rooms: how their configuration and state change, with an audit trail. The ledger decides."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
@@ -15,7 +15,7 @@ from services.queue.room import EVERY_ROOM, Room, State, from_row, read
 from services.queue.tables import room
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
-from shared.postgres import AsyncConnection, AsyncEngine
+from shared.postgres import AsyncConnection, AsyncEngine, transaction
 
 Action = Literal["open", "pause", "resume", "drain", "close"]
 TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
@@ -26,6 +26,14 @@ TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
     "close": (frozenset({"draft", "open", "paused", "draining", "closed"}), "closed"),
 }
 SHUT: frozenset[State] = frozenset({"draft", "closed"})
+
+
+class Applied(NamedTuple):
+    """The room as the event file has it; whether it was created, and whether anything is different now."""
+
+    room: Room
+    created: bool
+    changed: bool
 
 
 class Rooms:
@@ -59,17 +67,16 @@ class Rooms:
         self.known[found.event_id] = found
         return found
 
-    async def apply(self, file: EventFile, *, actor: str) -> tuple[Room, bool]:
-        """Creates the room as a draft, or brings its configuration to the file's; applying again changes nothing.
-
-        True when it was created.
+    async def apply(self, file: EventFile, *, actor: str, dry_run: bool = False) -> Applied:
+        """Creates the room as a draft, or brings its configuration to the file's; applying again changes nothing. A dry
+        run refuses the same and changes nothing.
         """
         wanted = {
             **file.room.model_dump(exclude=set(RoomOptions.model_fields)),
             "options": RoomOptions.model_validate(file.room.model_dump(include=set(RoomOptions.model_fields))),
             "tickets_per_order": file.sales.tickets_per_order,
         }
-        async with self.engine.begin() as connection:
+        async with transaction(self.engine, dry_run=dry_run) as connection:
             await connection.execute(FENCE_ALONE, {"event_id": file.event_id})
             new = insert(room).values(
                 event_id=file.event_id,
@@ -86,11 +93,13 @@ class Rooms:
                 if file.room.ordering == "lottery":
                     await commit(connection, file.event_id, 1)
                     await committed_in_time(connection, file.event_id, 1, file.room.queue_opens_at)
-                now = await read(connection, file.event_id)
+            before = now = await read(connection, file.event_id)
+            if created:
                 await record(connection, now, actor=actor, action="create", reason=None, after=now.configuration())
             else:
                 now = await _change(connection, file.event_id, wanted, actor=actor, action="apply", reason=None)
-        return self._remember(now), created
+        changed = created or now.version != before.version
+        return Applied(now if dry_run else self._remember(now), created, changed)
 
     async def change(
         self, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str, reason: str | None,

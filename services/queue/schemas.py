@@ -51,6 +51,14 @@ class LotteryDraw(Body):
     reason: Reason | None = None
 
 
+class Rehearsed(Body):
+    """What a dry run of an event file found: it is acceptable, and whether it would change anything."""
+
+    event_id: str
+    changed: bool
+    dry_run: Literal[True] = True
+
+
 class Step(Body):
     """Why the operator does it."""
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import typer
+from sqlalchemy import make_url
 
 from onsale import cli
 from onsale.sandbox.__main__ import _parser
@@ -134,3 +135,15 @@ def test_secrets_are_their_owners_alone_and_never_made_twice(
     assert {path.stat().st_mode & 0o777 for path in secrets.iterdir()} == {0o600}
     again = onsale("keys", "new", str(secrets))
     assert (again.returncode, "never written over" in again.stderr) == (2, True)
+
+
+def test_the_database_of_a_new_installation_is_where_one_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onsale, place = command_line(monkeypatch, capsys), tmp_path / "secrets"
+    where = {"host": "::1", "port": "6543", "user": "sale@night", "database": "tickets"}
+    options = [word for name, value in where.items() for word in (f"--postgres-{name}", value)]
+    assert onsale("keys", "new", str(place), *options).returncode == 0
+    url = make_url((place / "onsale_postgres_url").read_text().strip())
+    assert (url.host, url.port, url.username, url.database) == ("::1", 6543, "sale@night", "tickets")
+    assert url.password == (place / "postgres_password").read_text().strip()

@@ -249,7 +249,7 @@ async def desk(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 
 DOORS = [
-    ("PUT", "", "operator"), ("GET", "/room", "viewer"), ("PATCH", "/room", "operator"), ("GET", "/audit", "viewer"),
+    ("PUT", "", "admin"), ("GET", "/room", "viewer"), ("PATCH", "/room", "operator"), ("GET", "/audit", "viewer"),
     ("GET", "/changes", "viewer"), ("POST", "/room/plan", "viewer"), ("POST", "/room/message", "operator"),
     ("POST", "/room/admit", "operator"), ("POST", "/room/rebuild", "operator"), ("POST", "/room/reset", "admin"),
     *(("POST", f"/room/{action}", "operator") for action in ("open", "pause", "resume", "drain", "close")),
