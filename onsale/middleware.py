@@ -89,7 +89,8 @@ class WaitingRoomMiddleware:
         fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         coded = b"onsale_handover=" in scope["query_string"]
         scope["onsale.pass"] = None
-        for token in () if coded else _shown(fields, f"onsale_pass_{self._event_id}"):
+        host_only = "__Host-" if scope["scheme"] in ("https", "wss") else ""
+        for token in () if coded else _shown(fields, f"{host_only}onsale_pass_{self._event_id}"):
             claims = await self._claims(token)
             if claims is not None:
                 scope["onsale.pass"] = claims

@@ -127,3 +127,19 @@ class ServiceSettings(LedgerSettings, UserSettings):
             if weak:
                 raise ValueError(f"in production these secrets must be set: {', '.join(sorted(weak))}")
         return self
+
+
+class CookieSettings(ServiceSettings):
+    """Of services that keep something in a browser. Over HTTPS cookies are named `__Host-…`, and no others are read."""
+
+    secure_cookies: bool = Field(False, description="Cookies travel over HTTPS only, and from this host alone.")
+    allow_insecure_cookies: bool = Field(False, description="Production without HTTPS, on purpose: for rehearsals.")
+
+    @model_validator(mode="after")
+    def _refuse_plain_cookies(self) -> Self:
+        if self.environment == "production" and not (self.secure_cookies or self.allow_insecure_cookies):
+            raise ValueError(
+                "in production cookies travel over HTTPS only: set ONSALE_SECURE_COOKIES=true, or to rehearse without "
+                "HTTPS ONSALE_ALLOW_INSECURE_COOKIES=true"
+            )
+        return self

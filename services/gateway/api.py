@@ -3,6 +3,7 @@
 Each reads what it needs straight from the scope and answers with bytes; problems rise to the app's handlers.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -141,7 +142,7 @@ class Join:
             "status": place.status,
             "epoch": token.epoch,
         }
-        kept = _cookie(room, queue_cookie(event_id), text, max_age_s=room.settings.queue_cookie_s)
+        kept = _cookie(room, queue_cookie, event_id, text, max_age_s=room.settings.queue_cookie_s)
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
@@ -225,7 +226,7 @@ class Claim:
             "status": "admitted",
         }
         max_age_s = max(0, (claimed.expires_at_ms - now_ms()) // 1000)
-        kept = _cookie(room, pass_cookie(token.event_id), claimed.admission, max_age_s=max_age_s)
+        kept = _cookie(room, pass_cookie, token.event_id, claimed.admission, max_age_s=max_age_s)
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
@@ -248,19 +249,20 @@ class Leave:
         await read(receive, NothingBody)
         with suppress(StaleEpoch):
             await room.places.leave(token)
-        gone = (_cookie(room, name(event_id), "", max_age_s=0) for name in (queue_cookie, pass_cookie))
+        gone = (_cookie(room, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
         await answer(send, 204, b"", NO_STORE, *gone)
 
 
 def _keep_place(room: Room, token: QueueToken) -> tuple[bytes, bytes]:
     """The cookie with this place's token; asking how it stands renews it when its key has rotated."""
     text = room.identities.sign(token)
-    return _cookie(room, queue_cookie(token.event_id), text, max_age_s=room.settings.queue_cookie_s)
+    return _cookie(room, queue_cookie, token.event_id, text, max_age_s=room.settings.queue_cookie_s)
 
 
-def _cookie(room: Room, name: str, value: str, *, max_age_s: int) -> tuple[bytes, bytes]:
+def _cookie(room: Room, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int) -> tuple[bytes, bytes]:
     secure = room.settings.secure_cookies
-    return b"set-cookie", set_cookie(name, value, max_age_s=max_age_s, secure=secure).encode()
+    kept = set_cookie(name(event_id, secure=secure), value, max_age_s=max_age_s, secure=secure)
+    return b"set-cookie", kept.encode()
 
 
 PATH = "/events/{event_id}/queue"

@@ -94,7 +94,7 @@ class HandoverBody(Body):
 async def hand_over(request: Request, response: Response, event_id: EventIdPath, body: HandoverBody) -> dict[str, Any]:
     """For a fan with a pass: the address to go to, with a code that is good once, for seconds, in that browser."""
     room: Room = request.app.state.room
-    text = require_credential(request, pass_cookie(event_id))
+    text = require_credential(request, pass_cookie(event_id, secure=room.settings.secure_cookies))
     line = await room.board.line(event_id)
     await admitted(room, event_id, [text], line)
     site = site_of(body.return_to, line.frame.options.gate)
@@ -111,7 +111,7 @@ async def release(request: Request, event: EventQuery) -> dict[str, str]:
     means that a reservation lets it stand.
     """
     room: Room = request.app.state.room
-    text = require_credential(request, pass_cookie(event))
+    text = require_credential(request, pass_cookie(event, secure=room.settings.secure_cookies))
     admission = room.passes.read(text, now_s=time.time())
     if admission.event_id != event:
         raise WrongEvent

@@ -11,7 +11,7 @@ from typing import Literal
 from fastapi import Request
 from starlette.datastructures import Headers
 
-from shared.auth import pass_cookie
+from shared.auth import cookie_name, pass_cookie
 from shared.problems import MalformedRequest
 from shared.tokens import TOKEN_MAX_CHARS
 
@@ -29,9 +29,9 @@ _FROM: dict[Proxy, tuple[str, str]] = {
 }
 
 
-def gate_cookie(event_id: str) -> str:
+def gate_cookie(event_id: str, *, secure: bool = False) -> str:
     """The cookie by which a protected site's gate knows a browser again."""
-    return f"onsale_gate_{event_id}"
+    return cookie_name(f"onsale_gate_{event_id}", secure=secure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,11 @@ class Asked:
     uri: str
     headers: Headers
     cookies: dict[str, str]
+
+    @property
+    def secure(self) -> bool:
+        """Whether the site is asked over HTTPS, where cookies are its own alone."""
+        return self.site.startswith("https:")
 
     @property
     def path(self) -> str:
@@ -69,14 +74,15 @@ class Asked:
 
     @property
     def gate_id(self) -> str | None:
-        found = self.cookies.get(gate_cookie(self.event_id), "")
+        found = self.cookies.get(gate_cookie(self.event_id, secure=self.secure), "")
         return found if _GATE_ID.fullmatch(found) else None
 
     @property
     def passes(self) -> list[str]:
         """Passes that the request shows. `Authorization` may be the site's own business, so the cookie comes first."""
         scheme, _, bearer = self.headers.get("authorization", "").partition(" ")
-        shown = [self.cookies.get(pass_cookie(self.event_id), ""), bearer if scheme.lower() == "bearer" else ""]
+        kept = self.cookies.get(pass_cookie(self.event_id, secure=self.secure), "")
+        shown = [kept, bearer if scheme.lower() == "bearer" else ""]
         return [text for text in shown if 0 < len(text) <= TOKEN_MAX_CHARS]
 
 

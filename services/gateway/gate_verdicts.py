@@ -132,9 +132,8 @@ async def _trade(room: Room, asked: Asked, rules: GateRules, code: str) -> Verdi
     except BadCredential:
         return Verdict("code-spent", location=asked.url())
     max_age_s = max(1, admission.expires_at_s - int(time.time()))
-    cookie = set_cookie(
-        pass_cookie(asked.event_id), grant.admission, max_age_s=max_age_s, secure=asked.site.startswith("https:")
-    )
+    name = pass_cookie(asked.event_id, secure=asked.secure)
+    cookie = set_cookie(name, grant.admission, max_age_s=max_age_s, secure=asked.secure)
     return Verdict("handed-over", location=asked.url(), cookie=cookie)
 
 
@@ -148,8 +147,8 @@ def _to_the_room(asked: Asked, rules: GateRules, gate_id: str) -> Verdict:
 
 
 def _gate_cookie(asked: Asked, gate_id: str) -> str:
-    secure = asked.site.startswith("https:")
-    return set_cookie(gate_cookie(asked.event_id), gate_id, max_age_s=7 * 86_400, secure=secure)
+    name = gate_cookie(asked.event_id, secure=asked.secure)
+    return set_cookie(name, gate_id, max_age_s=7 * 86_400, secure=asked.secure)
 
 
 def _waiting_room(asked: Asked, rules: GateRules) -> str:

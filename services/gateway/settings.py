@@ -4,10 +4,10 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from services.gateway.client_address import PRIVATE, NetworksSetting
-from shared.settings import Keys, ServiceSettings, development_keys
+from shared.settings import CookieSettings, Keys, development_keys
 
 
-class Settings(ServiceSettings):
+class Settings(CookieSettings):
     """The gateway keeps nothing durable; its limits bound what one process remembers and what may wait in it."""
 
     model_config = SettingsConfigDict(env_prefix="GATEWAY_")
@@ -21,7 +21,6 @@ class Settings(ServiceSettings):
     ticket_public_keys: Keys = Field(
         default_factory=lambda: development_keys("ticket").public(), description="Public keys of tickets, newest first."
     )
-    secure_cookies: bool = Field(False, description="Cookies travel over HTTPS only.")
     queue_cookie_s: int = Field(
         7 * 86_400, ge=60, le=90 * 86_400, description="How long a browser keeps its place's token."
     )

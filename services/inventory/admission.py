@@ -74,7 +74,8 @@ class Admissions:
         token = bearer(connection)
         if token is not None:
             return await self._read(token, event_id, allow_expired=allow_expired)
-        cookies = (connection.cookies.get(name) for name in (pass_cookie(event_id), queue_cookie(event_id)))
+        names = (name(event_id, secure=self.secure_cookies) for name in (pass_cookie, queue_cookie))
+        cookies = (connection.cookies.get(name) for name in names)
         texts = [text for text in cookies if text]
         if texts and connection.scope["method"] not in SAFE_METHODS:
             require_own_origin(connection)
@@ -101,7 +102,8 @@ class Admissions:
     def _handed_over(self, event_id: str, claimed: Claimed) -> list[tuple[bytes, bytes]]:
         """The pass and its checkout key, in the headers of whatever is answered, and the pass in its cookie."""
         admission, lasts_s = claimed.admission or "", max(0, (claimed.expires_at_ms or 0) // 1000 - int(now_s()))
-        kept = set_cookie(pass_cookie(event_id), admission, max_age_s=lasts_s, secure=self.secure_cookies)
+        name = pass_cookie(event_id, secure=self.secure_cookies)
+        kept = set_cookie(name, admission, max_age_s=lasts_s, secure=self.secure_cookies)
         return [
             (PASS_HEADER, admission.encode()),
             (CHECKOUT_KEY_HEADER, (claimed.checkout_key or "").encode()),

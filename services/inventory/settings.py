@@ -4,7 +4,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.auth import AdminKeys, AdminKeysSetting
-from shared.settings import Keys, ServiceSettings, development_keys
+from shared.settings import CookieSettings, Keys, development_keys
 from shared.tokens import Keyring
 
 
@@ -12,7 +12,7 @@ def _development_pass_keys() -> Keyring:
     return development_keys("pass").public()
 
 
-class Settings(ServiceSettings):
+class Settings(CookieSettings):
     """Read from `INVENTORY_…`, failing that from `ONSALE_…`."""
 
     model_config = SettingsConfigDict(
@@ -23,7 +23,6 @@ class Settings(ServiceSettings):
     queue_token_keys: Keys = Field(
         default_factory=lambda: development_keys("queue-token"), description="Verify queue tokens."
     )
-    secure_cookies: bool = Field(False, description="Cookies travel over HTTPS only.")
     claims_waiting_max: int = Field(4096, ge=1, le=100_000, description="Fans per event who may wait for their pass.")
     remembered_max: int = Field(65_536, ge=1, description="Places whose turn one process remembers for a moment.")
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="Operators' API keys.")

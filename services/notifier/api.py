@@ -43,7 +43,7 @@ class OrderUpdates:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, room = _asked(scope)
         reference = _matching(_reference, request.path_params["reference"])
-        token = require_credential(request, order_cookie(reference))
+        token = require_credential(request, order_cookie(reference, secure=room.settings.secure_cookies))
         user = await _user_unless_opened(token, room, reference)
         stream = Stream(room, scope, receive, send, transport=room.settings.orders_transport)
         await stream.serve(Listener(f"order/{reference}"), room.following.order(reference, user=user))
@@ -84,7 +84,8 @@ def _only(text: str | None) -> Only:
 async def _listener(request: Request, room: Room, event_id: str) -> Listener:
     """Who listens, by the Bearer token or else by the first cookie that is good."""
     token = bearer(request)
-    names = (queue_cookie(event_id), pass_cookie(event_id), room.settings.user_jwt_cookie)
+    ours = (name(event_id, secure=room.settings.secure_cookies) for name in (queue_cookie, pass_cookie))
+    names = (*ours, room.settings.user_jwt_cookie)
     cookies = (request.cookies.get(name) for name in names if name)
     tokens = [token] if token is not None else [cookie for cookie in cookies if cookie]
     refused: BadCredential | NoCredential = NoCredential()

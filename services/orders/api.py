@@ -63,9 +63,7 @@ async def as_it_is(room: Room, reference: str) -> Accepted:
 def accepted(room: Room, seen: Accepted, *, replayed: bool) -> tuple[dict[str, str], dict[str, Any]]:
     """Header fields and body: the order's address, and the token that opens it for good."""
     token = sign_order_token(room.settings.order_token_keys, seen.reference)
-    cookie = set_cookie(
-        order_cookie(seen.reference), token, max_age_s=COOKIE_MAX_AGE_S, secure=room.settings.secure_cookies
-    )
+    cookie = keeps_order(room, seen.reference, token)
     headers = {"location": f"/orders/{seen.reference}", "cache-control": "no-store", "set-cookie": cookie}
     if replayed:
         headers["idempotency-replayed"] = "true"
@@ -79,6 +77,12 @@ def accepted(room: Room, seen: Accepted, *, replayed: bool) -> tuple[dict[str, s
         "poll_url": f"/orders/{seen.reference}",
         "updates_url": f"/orders/{seen.reference}/updates",
     }
+
+
+def keeps_order(room: Room, reference: str, token: str) -> str:
+    """The cookie by which a browser opens this order."""
+    secure = room.settings.secure_cookies
+    return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
 
 
 @router.post("/orders/quote", summary="What a reservation costs, with everything in it")

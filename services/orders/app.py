@@ -142,7 +142,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     stack.push_async_callback(inbox.close)
     users = await stack.enter_async_context(signed_in(settings))
     passes = PassReader(settings.pass_public_keys, seal=settings.service_keys)
-    callers = Callers(passes, settings.order_token_keys, users)
+    callers = Callers(passes, settings.order_token_keys, users, settings.secure_cookies)
     keys = settings.order_token_keys, settings.customer_keys
     shares = Shares(engine)
     prices = await stack.enter_async_context(PriceList(book.engine))

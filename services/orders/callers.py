@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from services.orders.problems import UnknownOrder
 from services.orders.steps import Order
-from shared.auth import SAFE_METHODS, bearer, order_cookie, require_own_origin
+from shared.auth import SAFE_METHODS, bearer, cookie_name, order_cookie, require_own_origin
 from shared.clock import now_s
 from shared.order_tokens import read_order_token
 from shared.problems import BadCredential, NoCredential
@@ -20,7 +20,7 @@ from shared.tokens import Keyring, PassReader
 from shared.user_jwt import Users
 
 PASSES_MAX = 16
-_PASS_COOKIE = re.compile(rf"onsale_pass_{EVENT_ID}")
+_PASS_COOKIES = {secure: re.compile(cookie_name(f"onsale_pass_{EVENT_ID}", secure=secure)) for secure in (False, True)}
 
 
 def principal(event_id: str, holder: str) -> str:
@@ -47,6 +47,7 @@ class Callers:
     passes: PassReader
     order_token_keys: Keyring
     users: Users
+    secure_cookies: bool = False
 
     async def buyers(self, request: Request) -> list[Buyer]:
         """The user, or the holders of the passes that were shown: the Bearer's, or those in cookies. Raises
@@ -66,7 +67,8 @@ class Callers:
         return Buyer(None, (await self.users.read(text)).holder)
 
     def _pass_cookies(self, request: Request) -> list[Buyer]:
-        texts = [value for name, value in request.cookies.items() if _PASS_COOKIE.fullmatch(name)]
+        ours = _PASS_COOKIES[self.secure_cookies].fullmatch
+        texts = [value for name, value in request.cookies.items() if ours(name)]
         held = []
         for text in texts[:PASSES_MAX]:
             try:
@@ -84,7 +86,7 @@ class Callers:
     async def require_owner(self, request: Request, order: Order) -> None:
         """Raises `UnknownOrder` for somebody else's credential, so that references cannot be probed."""
         token = bearer(request)
-        cookie = request.cookies.get(order_cookie(order.reference))
+        cookie = request.cookies.get(order_cookie(order.reference, secure=self.secure_cookies))
         if token is None and cookie and self._opens(cookie, order.reference):
             if request.method not in SAFE_METHODS:
                 require_own_origin(request)

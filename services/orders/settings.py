@@ -8,7 +8,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from services.orders.smtp import readable_address, server_of
 from shared.auth import AdminKeys, AdminKeysSetting
-from shared.settings import Keys, ServiceSettings, development_keys
+from shared.settings import CookieSettings, Keys, development_keys
 from shared.tokens import b64
 from shared.user_settings import Maybe
 
@@ -28,7 +28,7 @@ ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(_p
 WebhookSecrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_parts)]
 
 
-class Settings(ServiceSettings):
+class Settings(CookieSettings):
     """Defaults suit a laptop with the sandbox provider."""
 
     model_config = SettingsConfigDict(env_prefix="ORDERS_", hide_input_in_errors=True)
@@ -52,12 +52,12 @@ class Settings(ServiceSettings):
         default_factory=lambda: development_keys("ticket"), description="Sign tickets, newest first: Ed25519 seeds."
     )
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="name:role:secret[,…]")
-    secure_cookies: bool = Field(False, description="Cookies travel by https only.")
 
     postgres_lock_timeout_ms: int = Field(
         2_000, ge=100, le=60_000, description="A request with the same key waits so long for the first one's row."
     )
     payment_providers: ProviderNames = Field(("sandbox",), min_length=1, description="Who may charge: name[,name…]")
+    allow_sandbox: bool = Field(False, description="Production with the sandbox, on purpose: nobody really pays.")
     capture: Literal["before_confirm", "after_confirm"] = Field(
         "before_confirm", description="after_confirm authorises, and charges once the tickets are the fan's."
     )
@@ -127,6 +127,15 @@ class Settings(ServiceSettings):
     def _send_nothing_home_in_production(self) -> Self:
         if self.environment == "production" and self.hook_loopback:
             raise ValueError("hook_loopback is for development")
+        return self
+
+    @model_validator(mode="after")
+    def _no_free_tickets_in_production(self) -> Self:
+        if self.environment == "production" and "sandbox" in self.payment_providers and not self.allow_sandbox:
+            raise ValueError(
+                "in production the sandbox lets everybody choose to pay nothing: set ORDERS_PAYMENT_PROVIDERS, or to "
+                "rehearse ORDERS_ALLOW_SANDBOX=true"
+            )
         return self
 
     @property

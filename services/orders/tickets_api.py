@@ -5,13 +5,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from services.orders import events, papers
-from services.orders.api import COOKIE_MAX_AGE_S
+from services.orders.api import keeps_order
 from services.orders.look import owned
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
 from services.orders.room import Room, room_of
 from services.orders.steps import Order
 from services.orders.tickets import Codes, Issued, issued, svg
-from shared.auth import order_cookie, set_cookie
 from shared.clock import from_datetime, rfc3339
 from shared.inputs import ReferencePath
 from shared.order_tokens import sign_order_token
@@ -92,8 +91,7 @@ async def open_here(reference: ReferencePath, request: Request) -> Response:
     if opened != reference or await room.book.read(reference) is None:
         raise UnknownOrder
     token = sign_order_token(room.settings.order_token_keys, reference)
-    cookie = set_cookie(order_cookie(reference), token, max_age_s=COOKIE_MAX_AGE_S, secure=room.settings.secure_cookies)
-    return Response(status_code=204, headers={**PRIVATE, "set-cookie": cookie})
+    return Response(status_code=204, headers={**PRIVATE, "set-cookie": keeps_order(room, reference, token)})
 
 
 async def _tickets(room: Room, request: Request, reference: str) -> tuple[Order, list[Issued]]:

@@ -131,7 +131,16 @@ async def test_cookies_are_secure_where_the_operator_says_so(queue, redis_url):
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://door") as fan,
     ):
-        assert (await fan.post(PATH)).headers["set-cookie"].endswith("; Secure")
+        first = await fan.post(PATH)
+        name, *flags = first.headers["set-cookie"].split("; ")
+        assert name == f"__Host-onsale_queue_show={first.json()['queue_token']}"
+        assert {"Secure", "Path=/"} <= set(flags), "or no browser takes a __Host- cookie"
+        assert not any(flag.startswith("Domain") for flag in flags)
+        assert (await fan.get(f"{PATH}/status")).status_code == 200
+        assert (await fan.get("/e/show")).headers["set-cookie"].startswith("__Host-onsale_browser=")
+        fan.cookies.clear()
+        planted = {"cookie": f"onsale_queue_show={first.json()['queue_token']}"}
+        assert (await fan.get(f"{PATH}/status", headers=planted)).status_code == 401, "by another host of the domain"
     assert queue.told(LifeReport)[-1].goodbye
 
 

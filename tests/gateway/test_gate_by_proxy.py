@@ -41,7 +41,7 @@ def proxy(request, fan) -> Proxy:
 
 async def test_yes_is_200_and_names_the_holder(proxy):
     for method, head in (("GET", PAGE), ("POST", SCRIPT), ("DELETE", SCRIPT)):
-        yes = await proxy.asks(method, "/a?b=c", cookie=f"onsale_pass_show={admission()}", **head)
+        yes = await proxy.asks(method, "/a?b=c", cookie=f"__Host-onsale_pass_show={admission()}", **head)
         assert (yes.status_code, yes.headers["x-onsale-holder"]) == (200, "holder")
         assert yes.headers["cache-control"] == "no-store"
         assert not yes.content
@@ -54,7 +54,7 @@ async def test_a_page_without_a_pass_is_redirected_and_marked(proxy):
     assert room == "https://tickets.example/e/show"
     assert told.startswith("return_to=https%3A%2F%2Fshop.example%2Fa%2F%25C3%25A9%3Fb%3Dc%26d&gate=")
     cookie, *flags = no.headers["set-cookie"].split("; ")
-    assert cookie.startswith("onsale_gate_show=")
+    assert cookie.startswith("__Host-onsale_gate_show=")
     assert {"HttpOnly", "Secure", "SameSite=Lax", "Path=/"} < set(flags)
     assert "x-onsale-location" not in no.headers
     known = await proxy.asks("GET", "/", cookie=cookie, **PAGE)
@@ -81,7 +81,7 @@ async def test_a_code_is_traded_for_a_cookie(proxy, fan, queue, room):
     landed = await proxy.asks("GET", uri, cookie=gate_cookie, **PAGE)
     assert (landed.status_code, landed.headers["location"]) == (303, f"{SITE}/a?b=c")
     cookie, *flags = landed.headers["set-cookie"].split("; ")
-    assert cookie == f"onsale_pass_show={text}"
+    assert cookie == f"__Host-onsale_pass_show={text}"
     assert {"HttpOnly", "Secure", "SameSite=Lax"} < set(flags)
     assert (await proxy.asks("GET", "/a?b=c", cookie=cookie, **PAGE)).status_code == 200
 

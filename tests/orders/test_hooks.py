@@ -226,11 +226,19 @@ def test_only_2xx_is_delivered(status, delivered):
     assert Sent(status=status).delivered is delivered
 
 
+def test_production_does_not_give_tickets_away_unless_it_is_told_to(monkeypatch):
+    for name in ("CUSTOMER", "HOLDER", "ORDER_TOKEN", "PASS_PUBLIC", "SANDBOX_WEBHOOK", "SERVICE", "TICKET"):
+        monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
+    with pytest.raises(ValueError, match="set ORDERS_PAYMENT_PROVIDERS, or to rehearse ORDERS_ALLOW_SANDBOX=true"):
+        Settings(environment="production", secure_cookies=True)
+    assert Settings(environment="production", secure_cookies=True, allow_sandbox=True).payment_providers == ("sandbox",)
+
+
 def test_production_never_sends_to_itself(monkeypatch):
     for name in ("CUSTOMER", "HOLDER", "ORDER_TOKEN", "PASS_PUBLIC", "SANDBOX_WEBHOOK", "SERVICE", "TICKET"):
         monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
     with pytest.raises(ValueError, match="hook_loopback"):
-        Settings(environment="production", hook_loopback=True)
+        Settings(environment="production", hook_loopback=True, allow_sandbox=True, secure_cookies=True)
     assert len(KINDS) == 5
 
 

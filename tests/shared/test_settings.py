@@ -8,7 +8,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.isolation import WrongLedger
 from shared.secret_files import BadSecrets, postgres_urls
-from shared.settings import Keys, ServiceSettings, development_keys
+from shared.settings import CookieSettings, Keys, ServiceSettings, development_keys
 
 
 class Settings(ServiceSettings):
@@ -30,6 +30,15 @@ def test_production_refuses_development_secrets_in_one_line(monkeypatch) -> None
     for name in ("HOLDER_KEYS", "QUEUE_TOKEN_KEYS", "SERVICE_KEYS"):
         monkeypatch.setenv(f"ONSALE_{name}", "k1:" + "A" * 43)
     assert Settings(environment="production").queue_token_keys.kid == "k1"
+
+
+def test_production_refuses_cookies_that_travel_in_the_clear(monkeypatch) -> None:
+    for name in ("HOLDER_KEYS", "SERVICE_KEYS"):
+        monkeypatch.setenv(f"ONSALE_{name}", "k1:" + "A" * 43)
+    with pytest.raises(ValidationError, match="set ONSALE_SECURE_COOKIES=true, or"):
+        CookieSettings(environment="production")
+    assert CookieSettings(environment="production", secure_cookies=True).secure_cookies
+    assert not CookieSettings(environment="production", allow_insecure_cookies=True).secure_cookies
 
 
 def test_settings_do_not_change() -> None:
