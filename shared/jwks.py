@@ -10,13 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import jwt
 import orjson
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from prometheus_client import Counter
 
 from shared.logs import data
+from shared.outgoing import Outgoing
 from shared.problems import BadCredential, Unavailable
 from shared.user_settings import Algorithm
 
@@ -47,7 +47,7 @@ class ProviderKeys:
 
     def __init__(
         self,
-        client: httpx.AsyncClient,
+        client: Outgoing,
         url: str,
         algorithms: tuple[Algorithm, ...],
         *,
@@ -99,7 +99,7 @@ class ProviderKeys:
             async with asyncio.timeout(DEADLINE_S):
                 raw = await self._read()
             keys = parse(raw, self._algorithms)
-        except (TimeoutError, httpx.HTTPError, ValueError) as failed:
+        except (TimeoutError, ConnectionError, ValueError) as failed:
             self._away = True
             FETCHES.labels("failed").inc()
             log.warning("user_keys.failed", extra=data(error=repr(failed), keys_kept=len(self._keys)))
@@ -113,16 +113,13 @@ class ProviderKeys:
             self._fetching = None
 
     async def _read(self) -> bytes:
-        body = b""
-        plain = {"accept": "application/json", "accept-encoding": "identity"}  # nothing that unpacks to gigabytes
-        async with self._client.stream("GET", self._url, headers=plain) as answer:
-            if answer.status_code != 200:
-                raise ValueError(f"the provider answered {answer.status_code}")
-            async for part in answer.aiter_raw():
-                body += part
-                if len(body) > SET_MAX_BYTES:
-                    raise ValueError(f"the set has more than {SET_MAX_BYTES} bytes")
-        return body
+        answer = await self._client.request(
+            "GET", self._url, headers={"accept": "application/json"}, timeout_s=DEADLINE_S,
+            answer_max_bytes=SET_MAX_BYTES,
+        )  # fmt: skip
+        if answer.status_code != 200:
+            raise ValueError(f"the provider answered {answer.status_code}")
+        return answer.content
 
     async def close(self) -> None:
         """Ends a fetch nobody needs any more."""

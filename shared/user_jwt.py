@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol
 
-import httpx
 import jwt
 import orjson
 
-from shared.jwks import DEADLINE_S, ProviderKeys, PublicKey
+from shared.jwks import ProviderKeys, PublicKey
+from shared.outgoing import outgoing
 from shared.problems import BadCredential
 from shared.settings import ServiceSettings
 from shared.tokens import Keyring, b64, unb64
@@ -141,7 +141,7 @@ async def signed_in(settings: ServiceSettings) -> AsyncIterator[Users]:
         secret = settings.user_jwt_secret
         yield Users(settings, OneSecret(secret.get_secret_value()) if secret is not None else None)
         return
-    async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
+    async with outgoing(connections_max=1) as client:
         keys = ProviderKeys(
             client, settings.user_jwt_jwks_url, settings.believed_algorithms,
             refetch_s=settings.user_jwt_refetch_s, refresh_s=settings.user_jwt_refresh_s,

@@ -39,9 +39,8 @@ def test_a_room_can_be_taken_in(path: Path) -> None:
 def test_only_app_opens_connections(path: Path) -> None:
     if path.parts[len(ROOT.parts)] == "services" and path.name != "app.py":
         text = path.read_text()
-        assert not re.search(
-            r"\b(postgres|redis)\.connect\(|create_async_engine\(|Redis\.from_url\(|AsyncClient\(", text
-        )
+        engines = r"\b(postgres|redis)\.connect\(|create_async_engine\(|Redis\.from_url\("
+        assert not re.search(rf"{engines}|AsyncClient\(|ClientSession\(|\boutgoing\(", text)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "services").rglob("*.lua")), ids=name)

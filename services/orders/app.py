@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-import httpx
 from fastapi import FastAPI
 
 from services.orders import (
@@ -63,6 +62,7 @@ from shared.http import Neighbour
 from shared.lifecycle import Loops
 from shared.load import LoadMeter
 from shared.outbox import Relay
+from shared.outgoing import NoNames, outgoing
 from shared.service import Checks, create_service
 from shared.tokens import PassReader
 from shared.told_again import ToldAgain
@@ -171,17 +171,14 @@ def _postman(room: Room, smtp_url: str) -> Postman:
 
 
 async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:
-    most = settings.workers + settings.inline_max  # nobody waits for a connection
-    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
-    client = await stack.enter_async_context(httpx.AsyncClient(limits=limits, trust_env=False))
+    client = await stack.enter_async_context(outgoing(connections_max=settings.provider_connections_max))
     return open_providers(client, settings)
 
 
 async def _sender(stack: AsyncExitStack, settings: Settings) -> Sender:
-    """Nothing is kept open between webhooks, and nothing of the environment is followed."""
-    limits = httpx.Limits(max_connections=settings.hook_couriers, max_keepalive_connections=0)
-    client = httpx.AsyncClient(limits=limits, trust_env=False, timeout=settings.hook_deadline_s)
-    await stack.enter_async_context(client)
+    """Nothing is kept open between webhooks, and no name is resolved but by `Names`."""
+    most = settings.hook_couriers
+    client = await stack.enter_async_context(outgoing(connections_max=most, keep_open=False, resolver=NoNames()))
     names = Names(settings.hook_couriers)
     stack.callback(names.close)
     deadline_s, loopback = settings.hook_deadline_s, settings.hook_loopback

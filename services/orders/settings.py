@@ -67,7 +67,13 @@ class Settings(CookieSettings):
     stripe_webhook_secrets: WebhookSecrets = Field(
         (), description="whsec_…[,whsec_…]: Stripe signs webhooks with one of them; two while one is replaced."
     )
-    provider_timeout_s: float = Field(30.0, gt=0, le=120, description="Past it the outcome of a charge is unknown.")
+    provider_timeout_s: float = Field(
+        30.0, gt=0, le=120,
+        description="For a whole call; past it the outcome of a charge is unknown. Connecting may take half of it.",
+    )  # fmt: skip
+    provider_connections_max: int = Field(
+        136, ge=1, le=4096, description="Connections to one payment provider from this process; calls beyond wait."
+    )
     payment_retries: int = Field(3, ge=0, le=20, description="After so many provider errors the order is given up.")
     retry_first_s: float = Field(0.5, gt=0, le=60, description="First pause after a failure; doubles, with jitter.")
     retry_max_s: float = Field(15.0, gt=0, le=600, description="Longest pause after a failure.")

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -39,6 +40,7 @@ from shared.contracts.inventory import (
     TicketsBack,
 )
 from shared.contracts.orders import PaymentRef
+from shared.outgoing import Answer, AnswerLost, NotReached
 from shared.problems import Unavailable
 from shared.service import public
 from tests.orders.holds import Holds
@@ -122,28 +124,30 @@ class Mail(Sender):
         self.letters += [body] * copies
 
 
-class Line(httpx.AsyncBaseTransport):
+class Line:
     """The line to the provider: `mood` says of each call (method and path, key) whether it goes wrong, and how."""
 
-    def __init__(self, provider: Starlette) -> None:
-        self._provider = httpx.ASGITransport(app=provider)
+    def __init__(self, provider: httpx.AsyncClient) -> None:
+        self._provider = provider
         self.mood: Mood = no_mood
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        call = f"{request.method} {request.url.path.split('/')[-1]}"
-        match self.mood(call, request.headers.get("idempotency-key", "")):
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout_s: float
+    ) -> Answer:
+        match self.mood(f"{method} {urlsplit(url).path.split('/')[-1]}", headers.get("idempotency-key", "")):
             case "unreachable":
-                raise httpx.ConnectError("away")
+                raise NotReached("away")
             case "error":
-                return httpx.Response(503)
+                return Answer(503, {}, b"")
             case "busy":
-                return httpx.Response(429)
+                return Answer(429, {}, b"")
             case "refused":
-                return httpx.Response(409, json={"error": {"code": "charge_disputed"}})
-            case "answer lost":
-                await self._provider.handle_async_request(request)
-                raise httpx.ReadTimeout("silent")
-        return await self._provider.handle_async_request(request)
+                return Answer(409, {}, b'{"error": {"code": "charge_disputed"}}')
+            case mood:
+                answer = await self._provider.request(method, url, headers=headers, content=content)
+        if mood == "answer lost":
+            raise AnswerLost("silent")
+        return Answer(answer.status_code, answer.headers, answer.content)
 
 
 class Shelf:
@@ -293,9 +297,6 @@ async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIt
                 tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_lease)
                 await connection.execute(text(UNLOCKED))
                 await connection.execute(text(f"TRUNCATE {tables}"))
-            line = Line(provider)
-            calls: Any = room.providers["sandbox"]
-            calls._client = await stack.enter_async_context(httpx.AsyncClient(transport=line))
             ways = (("http://shop", public(app)), ("http://provider", provider))
             http, sandbox = [
                 await stack.enter_async_context(
@@ -303,6 +304,8 @@ async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIt
                 )
                 for url, to in ways
             ]
+            calls: Any = room.providers["sandbox"]
+            calls._client = line = Line(sandbox)
             desk = Desk(app, http, sandbox, holds, settings, room, trap, line, shelf, mail, till, books, bugs)
             try:
                 yield desk

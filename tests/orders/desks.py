@@ -12,6 +12,7 @@ from services.orders.payments.provider import ChargeOrder, Provider, ProviderCha
 from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
 from shared.clock import now_s
+from shared.outgoing import Client
 from shared.settings import development_keys
 from shared.tokens import b64
 from tests.support import stripe_double
@@ -60,9 +61,9 @@ class Desk:
 
 
 class SandboxDesk(Desk):
-    def __init__(self, client: httpx.AsyncClient, url: str) -> None:
+    def __init__(self, client: Client, url: str, http: httpx.AsyncClient) -> None:
         self.secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
-        self.http, self.url = client, url
+        self.http, self.url = http, url
         ways: dict[str, dict[str, Any]] = {
             "ok": {"method": "ok"}, "decline": {"method": "decline"}, "silent": {"method": "timeout_after_success"},
             "redirect": {"method": "redirect", "return_url": BACK},
@@ -87,7 +88,7 @@ class SandboxDesk(Desk):
 
 
 class StripeDesk(Desk):
-    def __init__(self, client: httpx.AsyncClient, url: str, doors: StripeDoors) -> None:
+    def __init__(self, client: Client, url: str, doors: StripeDoors) -> None:
         self.doors, self.url = doors, url
         ways: dict[str, dict[str, Any]] = {
             "ok": {"method": "card", "token": "pm_card_visa"},

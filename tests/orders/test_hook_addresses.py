@@ -1,10 +1,10 @@
 """Webhooks go to public addresses only, however they are spelled and whatever a name resolves to."""
 
-import httpx
 import pytest
 
 from services.orders.hooks.addresses import AddressRefused, allowed, may_reach
 from services.orders.hooks.sender import Delivery, Sender
+from shared.outgoing import NoNames, outgoing
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET
 from tests.support.receiver import receiving
 
@@ -58,7 +58,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked():
         asked.append(host)
         return ["127.0.0.1"]
 
-    async with receiving() as receiver, httpx.AsyncClient(trust_env=False) as client:
+    async with receiving() as receiver, outgoing(connections_max=2, keep_open=False, resolver=NoNames()) as client:
         port = receiver.url.rpartition(":")[2]
         sent = await Sender(client, deadline_s=2, loopback=True, resolve=once).send(
             _to(f"http://shop.invalid:{port}/x")
@@ -71,7 +71,7 @@ async def test_a_name_that_turns_private_after_it_was_added_gets_nothing():
     async def private(host, port):
         return ["127.0.0.1"]
 
-    async with receiving() as receiver, httpx.AsyncClient(trust_env=False) as client:
+    async with receiving() as receiver, outgoing(connections_max=2, keep_open=False, resolver=NoNames()) as client:
         port = receiver.url.rpartition(":")[2]
         sender = Sender(client, deadline_s=2, loopback=False, resolve=private)
         for url in (f"https://shop.invalid:{port}/x", f"http://shop.invalid:{port}/x"):

@@ -2,7 +2,6 @@
 
 import time
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -16,15 +15,16 @@ from services.orders.payments.provider import (
     SignatureInvalid,
 )
 from shared.clock import now_ms, now_s
+from shared.outgoing import NotReached, Outgoing, outgoing
 from tests.orders.desks import Desk, SandboxDesk, StripeDesk
 
 
 @pytest_asyncio.fixture(params=["sandbox", "stripe"], loop_scope="session")
 async def desk(request, street):
     await street.clear()
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with outgoing(connections_max=8) as client:
         if request.param == "sandbox":
-            yield SandboxDesk(client, street.sandbox_url)
+            yield SandboxDesk(client, street.sandbox_url, street.sandbox)
         else:
             yield StripeDesk(client, street.stripe_url, street.stripe)
 
@@ -66,9 +66,9 @@ async def test_a_broken_provider_leaves_the_outcome_unknown(desk: Desk):
 
 async def test_nobody_there_is_not_processed(desk: Desk, monkeypatch):
     async def refused(*_: object, **__: object) -> None:
-        raise httpx.ConnectError("refused")
+        raise NotReached("refused")
 
-    monkeypatch.setattr(httpx.AsyncClient, "request", refused)
+    monkeypatch.setattr(Outgoing, "request", refused)
     with pytest.raises(NotProcessed):
         await desk.create()
 

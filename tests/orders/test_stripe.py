@@ -2,13 +2,13 @@
 
 import asyncio
 
-import httpx
 import pytest
 import pytest_asyncio
 
 from services.orders.payments.provider import NoAnswer, NotProcessed, Refused
 from services.orders.payments.stripe import Stripe
 from shared.clock import now_ms
+from shared.outgoing import outgoing
 from tests.orders.desks import StripeDesk
 from tests.support.wait import wait_until
 
@@ -16,7 +16,7 @@ from tests.support.wait import wait_until
 @pytest_asyncio.fixture(loop_scope="session")
 async def desk(street):
     await street.clear()
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with outgoing(connections_max=8) as client:
         yield StripeDesk(client, street.stripe_url, street.stripe)
 
 
@@ -69,7 +69,7 @@ async def test_what_is_missing_is_refused_before_stripe_is_asked(desk):
 
 
 async def test_a_key_stripe_does_not_know_charges_nobody_and_is_no_ones_fault(desk):
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with outgoing(connections_max=8) as client:
         stranger = Stripe(client, desk.url, secret_key="sk_wrong", webhook_secrets=[], timeout_s=10.0)
         with pytest.raises(NotProcessed, match="credentials"):
             await stranger.create(desk.asks())

@@ -9,12 +9,12 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
 from services.orders.hooks.addresses import AddressRefused, Resolve, allowed
 from shared.clock import now_s
+from shared.outgoing import AnswerTooLarge, NotReached, Outgoing
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what Standard Webhooks secrets begin with
 SECRET_BYTES = 32
@@ -67,11 +67,11 @@ def sign(secret: str, message_id: str, at_s: int, body: str) -> str:
 
 
 class Sender:
-    """Asks receivers over `client`, which must keep no connections: their certificates are checked by name, and a
-    connection to one name must never serve another.
+    """Asks receivers over `client`, which must keep no connections and resolve no names: their certificates are checked
+    by name, a connection to one name must never serve another, and only a checked address is connected to.
     """
 
-    def __init__(self, client: httpx.AsyncClient, *, deadline_s: float, loopback: bool, resolve: Resolve) -> None:
+    def __init__(self, client: Outgoing, *, deadline_s: float, loopback: bool, resolve: Resolve) -> None:
         self._client, self._deadline_s, self._loopback, self._resolve = client, deadline_s, loopback, resolve
 
     async def send(self, delivery: Delivery) -> Sent:
@@ -83,7 +83,7 @@ class Sender:
             return Sent(error="no answer in time")
         except AddressRefused as refused:
             return Sent(error=str(refused))
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as failed:
+        except (httpx.InvalidURL, OSError, UnicodeError) as failed:
             return Sent(error=f"{type(failed).__name__}: {failed}"[:200])
 
     async def check(self, url: str) -> None:
@@ -106,7 +106,7 @@ class Sender:
         for address in addresses[:-1]:
             try:
                 return await self._post(url, address, delivery)
-            except httpx.ConnectError:
+            except NotReached:
                 continue
         return await self._post(url, addresses[-1], delivery)
 
@@ -115,20 +115,19 @@ class Sender:
         headers = {
             "host": url.netloc.decode(),
             "content-type": "application/json",
-            "accept-encoding": "identity",
             "user-agent": "onsale-hooks",
             "webhook-id": delivery.message_id,
             "webhook-timestamp": str(at_s),
             "webhook-signature": sign(delivery.secret, delivery.message_id, at_s, delivery.body),
         }
-        asked: dict[str, Any] = {"headers": headers, "content": delivery.body.encode(), "follow_redirects": False}
-        checked = url.copy_with(host=address)
-        async with self._client.stream("POST", checked, extensions={"sni_hostname": name}, **asked) as answer:
-            status, read = answer.status_code, 0
-            async for part in answer.aiter_raw():
-                read += len(part)
-                if read > ANSWER_MAX_BYTES:
-                    break
+        try:
+            answer = await self._client.request(
+                "POST", str(url.copy_with(host=address)), headers=headers, content=delivery.body.encode(),
+                timeout_s=self._deadline_s, server_name=name, answer_max_bytes=ANSWER_MAX_BYTES,
+            )  # fmt: skip
+            status = answer.status_code
+        except AnswerTooLarge as talkative:
+            status = talkative.status_code
         return Sent(status=status, error=None if 200 <= status < 300 else f"answered {status}")
 
 

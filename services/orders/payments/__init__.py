@@ -6,13 +6,12 @@ A provider is a file here with `open_provider(client, settings)`; the settings n
 from importlib import import_module
 from importlib.util import find_spec
 
-import httpx
-
 from services.orders.payments.provider import Provider
 from services.orders.settings import Settings
+from shared.outgoing import Client
 
 
-def open_providers(client: httpx.AsyncClient, settings: Settings) -> dict[str, Provider]:
+def open_providers(client: Client, settings: Settings) -> dict[str, Provider]:
     """Those of `payment_providers`, by name. Raises `ValueError` for one there is no file of."""
     providers: dict[str, Provider] = {}
     for name in settings.payment_providers:

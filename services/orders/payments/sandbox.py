@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import orjson
 
 from services.orders.metrics import PROVIDER_SECONDS
@@ -24,6 +23,7 @@ from services.orders.payments.provider import (
 from services.orders.payments.signature import verify
 from services.orders.settings import Settings
 from shared.clock import from_datetime, rfc3339
+from shared.outgoing import Answer, AnswerLost, Client, NotReached
 
 SIGNATURE_HEADER = "sandbox-signature"
 SUCCEEDED = "charge.succeeded"
@@ -41,7 +41,7 @@ class Sandbox:
     name = "sandbox"
     methods = METHODS
 
-    def __init__(self, client: httpx.AsyncClient, url: str, *, secrets: Sequence[str], timeout_s: float) -> None:
+    def __init__(self, client: Client, url: str, *, secrets: Sequence[str], timeout_s: float) -> None:
         self._client = client
         self._url = url.rstrip("/")
         self._secrets = secrets
@@ -113,16 +113,16 @@ class Sandbox:
         try:
             with PROVIDER_SECONDS.labels(self.name, call).time():
                 response = await self._client.request(
-                    method, self._url + path, headers=headers, content=content, timeout=self._timeout_s
+                    method, self._url + path, headers=headers, content=content, timeout_s=self._timeout_s
                 )
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as away:
+        except NotReached as away:
             raise Unreachable("unreachable") from away
-        except httpx.HTTPError as lost:
-            raise NoAnswer(type(lost).__name__) from lost
+        except AnswerLost as lost:
+            raise NoAnswer(str(lost)) from lost
         return _answer(response)
 
 
-def _answer(response: httpx.Response) -> dict[str, Any]:
+def _answer(response: Answer) -> dict[str, Any]:
     if response.status_code == 429:
         raise Busy("rate-limited")
     if response.status_code >= 500:
@@ -150,6 +150,6 @@ def _charge(answer: dict[str, Any]) -> ProviderCharge:
     )
 
 
-def open_provider(client: httpx.AsyncClient, settings: Settings) -> Sandbox:
+def open_provider(client: Client, settings: Settings) -> Sandbox:
     secrets, timeout_s = settings.sandbox_webhook_secrets, settings.provider_timeout_s
     return Sandbox(client, settings.sandbox_url, secrets=secrets, timeout_s=timeout_s)

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import httpx
 import orjson
 from stripe import APIConnectionError, HTTPClient, StripeClient, StripeError, StripeObject
 
@@ -34,6 +33,7 @@ from services.orders.payments.stripe_answers import (
     word_of,
 )
 from services.orders.settings import Settings
+from shared.outgoing import AnswerLost, Client, NotReached
 
 logging.getLogger("stripe").setLevel(logging.WARNING)  # it has a line for every call
 SIGNATURE_HEADER = "stripe-signature"
@@ -43,7 +43,7 @@ CHARGE: Final = ["latest_charge"]
 OF_PAGE: Final = ["payment_intent.latest_charge"]
 
 
-def open_provider(client: httpx.AsyncClient, settings: Settings) -> "Stripe":
+def open_provider(client: Client, settings: Settings) -> "Stripe":
     assert settings.stripe_secret_key is not None, "the settings see to it"
     return Stripe(
         client, settings.stripe_url, secret_key=settings.stripe_secret_key.get_secret_value(),
@@ -61,7 +61,7 @@ class Stripe:
     methods = frozenset({"card", "redirect"})
 
     def __init__(
-        self, client: httpx.AsyncClient, url: str, *, secret_key: str, webhook_secrets: Sequence[str], timeout_s: float
+        self, client: Client, url: str, *, secret_key: str, webhook_secrets: Sequence[str], timeout_s: float
     ) -> None:
         self._api = StripeClient(
             secret_key, http_client=Connection(client, timeout_s), base_addresses={"api": url.rstrip("/")},
@@ -197,9 +197,9 @@ class Stripe:
 class Connection(HTTPClient):
     """Stripe's client over our own connections, so that their limits hold here too. Nothing is tried again here."""
 
-    name = "httpx"
+    name = "aiohttp"
 
-    def __init__(self, client: httpx.AsyncClient, timeout_s: float) -> None:
+    def __init__(self, client: Client, timeout_s: float) -> None:
         super().__init__()
         self._client, self._timeout_s = client, timeout_s
 
@@ -207,12 +207,13 @@ class Connection(HTTPClient):
         self, method: str, url: str, headers: Mapping[str, str], post_data: Any = None
     ) -> tuple[bytes, int, Mapping[str, str]]:
         try:
-            response = await self._client.request(
-                method, url, headers=headers, content=post_data or None, timeout=self._timeout_s
-            )
-        except httpx.HTTPError as lost:
-            raise APIConnectionError(type(lost).__name__) from lost  # type: ignore[no-untyped-call]
-        return response.content, response.status_code, response.headers
+            answer = await self._client.request(
+                method, url, headers=headers, content=post_data.encode() if post_data else None,
+                timeout_s=self._timeout_s,
+            )  # fmt: skip
+        except (NotReached, AnswerLost) as lost:
+            raise APIConnectionError(str(lost)) from lost  # type: ignore[no-untyped-call]
+        return answer.content, answer.status_code, answer.headers
 
 
 def _names_of(charge: ChargeOrder) -> dict[str, str]:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
-import httpx
 from stripe import (
     APIConnectionError,
     APIError,
@@ -27,6 +26,7 @@ from services.orders.payments.provider import (
     Refused,
     Unreachable,
 )
+from shared.outgoing import NotReached
 
 log = logging.getLogger("onsale.orders")
 WITHOUT_HUNDREDTHS: Final = frozenset({"ISK", "UGX"})  # to Stripe these have hundredths all the same
@@ -51,8 +51,7 @@ def word_of(failed: StripeError) -> Exception:
     error: Answer = failed.error.to_dict() if failed.error else {}
     code = str(error.get("decline_code") or error.get("code") or "refused")
     if isinstance(failed, APIConnectionError):
-        away = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-        return Unreachable("unreachable") if isinstance(failed.__cause__, away) else NoAnswer(str(failed))
+        return Unreachable("unreachable") if isinstance(failed.__cause__, NotReached) else NoAnswer(str(failed))
     if isinstance(failed, RateLimitError):
         return Busy("rate-limited")
     if isinstance(failed, AuthenticationError | PermissionError):
