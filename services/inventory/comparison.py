@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from services.inventory.basket import read_basket
-from services.inventory.keys import Keys
+from services.inventory.keys import EPOCH, Keys
 from services.inventory.layout import Layout
 from services.inventory.stocktake import MARKS, SectionStock, Stock
 from shared.redis import Redis
@@ -35,7 +35,9 @@ class GateHold:
 
 @dataclass(frozen=True, slots=True)
 class GateStock:
-    """What the gate says: maps by section, counts by `section:name`, live holds by id, tickets by holder."""
+    """What the gate says: maps by section, counts by `section:name`, live holds by id, tickets by holder. It is `ready`
+    only with all its parts.
+    """
 
     ready: bool
     maps: dict[str, str]
@@ -59,20 +61,22 @@ class _Known:
 async def read_gate(redis: Redis, event_id: str, layout: Layout) -> GateStock:
     """In one transaction of the engine, so that no script comes between."""
     keys = Keys.of(event_id)
-    seated = [section.section_id for section in layout.sections.values() if section.kind == "seated"]
+    seated = layout.seated
+    parts = keys.parts(seated)
     pipe = redis.pipeline(transaction=True)
     pipe.hget(keys.gate, "ready")
+    pipe.exists(*parts)
     pipe.hgetall(keys.counts)
     pipe.hgetall(keys.holds)
     pipe.hgetall(keys.usage)
     for section_id in seated:
         pipe.get(keys.map + section_id)
-    ready, counts, holds, usage, *maps = await pipe.execute()
+    ready, there, counts, holds, usage, *maps = await pipe.execute()
     return GateStock(
-        ready == b"1",
+        ready == b"1" and there == len(parts),
         {s: (marks or b"").decode() for s, marks in zip(seated, maps, strict=True)},
-        {k.decode(): int(v) for k, v in counts.items()},
-        {k.decode(): _hold(v) for k, v in holds.items()},
+        {k.decode(): int(v) for k, v in counts.items() if k != EPOCH},
+        {k.decode(): _hold(v) for k, v in holds.items() if k != EPOCH},
         {k.decode()[2:]: int(v) for k, v in usage.items() if k.startswith(b"t:")},
     )
 

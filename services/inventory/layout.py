@@ -132,6 +132,11 @@ class Layout:
     pass_floor: int
     sections: dict[str, Section]
 
+    @property
+    def seated(self) -> list[str]:
+        """The sections whose seats are on a map."""
+        return [section_id for section_id, section in self.sections.items() if section.kind == "seated"]
+
     def section(self, section_id: str, kind: str | None = None) -> Section:
         """Raises `UnknownSection`, also for one of another kind."""
         found = self.sections.get(section_id)

@@ -1,4 +1,5 @@
-"""Filling a gate from the ledger, and noticing within a fraction of a second that one must be filled.
+"""Filling a gate from the ledger, and noticing within a fraction of a second that one must be filled: it or one of its
+keys is missing, another process of the engine filled it, or the ledger is ahead.
 
 A rebuild waits alone for every batch under way, raises the gate's epoch, commits, closes the gate, and only then reads
 the ledger: whatever an older gate allowed is either in what it reads or refused. Two at once are harmless: the lower
@@ -73,11 +74,14 @@ class Watcher:
 
     async def _trusted(self, layout: Layout, engine: str) -> bool:
         """True also while somebody else is filling it."""
-        key = Keys.of(layout.event_id).gate
-        ready, filled_by, epoch, filling_at = await self._gate.redis.hmget(
-            key, "ready", "engine", "epoch", "filling_at"
-        )
-        if ready == b"1" and filled_by == engine.encode() and int(epoch or 0) == layout.gate_epoch:
+        keys = Keys.of(layout.event_id)
+        key, parts = keys.gate, keys.parts(layout.seated)
+        pipe = self._gate.redis.pipeline(transaction=False)
+        pipe.hmget(key, "ready", "engine", "epoch", "filling_at")
+        pipe.exists(*parts)
+        (ready, filled_by, epoch, filling_at), there = await pipe.execute()
+        is_whole = there == len(parts)
+        if is_whole and ready == b"1" and filled_by == engine.encode() and int(epoch or 0) == layout.gate_epoch:
             self.ready_since_s.setdefault(layout.event_id, time.monotonic())
             return True
         seconds, _ = await (await near(self._gate.redis, key)).time()
@@ -116,9 +120,9 @@ async def raise_epoch(engine: AsyncEngine, gate: Gate, event_id: str, *, seen: i
 async def fill(engine: AsyncEngine, gate: Gate, layout: Layout, epoch: int, engine_id: str) -> bool:
     """Writes the ledger's stock into the gate and opens it; False when a higher epoch came first."""
     redis, keys = gate.redis, Keys.of(layout.event_id)
-    emptied = [keys.counts, keys.holds, keys.deadlines, keys.usage, keys.revoked, keys.dirty]
-    emptied += [keys.map + section_id for section_id in layout.sections]
-    done = [await BEGIN(redis, gate=keys.gate, emptied=emptied, epoch=epoch, clock_offset_ms=gate.clock_offset_ms)]
+    marked = keys.only("gate", "counts", "holds", "deadlines", "usage", "revoked")
+    emptied = [keys.dirty, *(keys.map + section_id for section_id in layout.sections)]
+    done = [await BEGIN(redis, **marked, emptied=emptied, epoch=epoch, clock_offset_ms=gate.clock_offset_ms)]
     stock = await take_stock(engine, layout.event_id)
     some = keys.only("gate", "counts", "dirty", "map")
     calls = [{**some, "epoch": epoch, **gate_counts(s, section)} for s, section in stock.sections.items()]
@@ -135,7 +139,8 @@ async def fill(engine: AsyncEngine, gate: Gate, layout: Layout, epoch: int, engi
         flat = [part for jti, at_ms in passes for part in (at_ms, jti)]
         done.append(await REVOKED(redis, **some, epoch=epoch, passes=flat))
     await gate.raise_floor(layout.event_id, stock.pass_floor)
-    done.append(await OPEN(redis, gate=keys.gate, epoch=epoch, engine=engine_id, stock_version=stock.version))
+    parts, version = keys.parts(layout.seated), stock.version
+    done.append(await OPEN(redis, gate=keys.gate, parts=parts, epoch=epoch, engine=engine_id, stock_version=version))
     return all(word(reply) == "done" for reply in done)
 
 

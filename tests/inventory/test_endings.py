@@ -12,7 +12,7 @@ from services.inventory import audit as audit_room
 from services.inventory import endings, holds, sweeper
 from services.inventory.endings import scan
 from services.inventory.gate import Gate, Gated
-from services.inventory.keys import Keys
+from services.inventory.keys import EPOCH, Keys
 from services.inventory.reservations import make_ask
 from services.inventory.schemas import ReservationAsk
 from shared.tokens import Pass
@@ -58,7 +58,7 @@ async def test_a_hold_ends_by_its_deadline_and_its_places_come_back(inventory: I
 
 async def test_a_hold_the_gate_forgot_ends_by_the_scan(inventory: Inventory) -> None:
     reservation_id = await made(inventory)
-    await inventory.room.gate.redis.delete(KEYS.deadlines)
+    await inventory.room.gate.redis.zrem(KEYS.deadlines, reservation_id)
     inventory.travel(HOLD_MS + 2_000)
 
     async def over() -> bool:
@@ -116,7 +116,7 @@ async def test_deadlines_and_scan_each_end_a_hold_alone(still: Inventory, by: st
     if by == "deadline":
         await still.room.sweeper.sweep()
     elif by == "scan":
-        await still.room.gate.redis.delete(KEYS.deadlines)
+        await still.room.gate.redis.zrem(KEYS.deadlines, reservation_id)
         await still.room.sweeper.scan()
     ended = by != "nobody"
     assert (await status(still, reservation_id) == "expired") == ended
@@ -185,7 +185,7 @@ async def test_without_the_tombstone_a_late_write_takes_a_freed_seat(
 
 
 async def _released(inventory: Inventory) -> bool:
-    return bool(await inventory.room.gate.redis.hlen(KEYS.holds) == 0)
+    return bool(await inventory.room.gate.redis.hkeys(KEYS.holds) == [EPOCH])
 
 
 async def test_a_hold_being_paid_is_never_reaped_until_its_order_is_dead(inventory: Inventory) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.inventory.endings import cancel, scan, settle
-from services.inventory.keys import Keys
+from services.inventory.keys import EPOCH, Keys
 from tests.inventory.conftest import EVENT, Inventory
 from tests.inventory.selling import sql, status
 
@@ -172,5 +172,6 @@ async def test_whatever_fans_and_operators_did_at_rest_nothing_is_held(still: In
     live = "SELECT count(*) FROM inventory.reservation WHERE status IN ('pending_payment', 'paying')"
     assert (await sql(still, live))[0][0] == 0
     redis = still.room.gate.redis
-    assert [await redis.exists(key) for key in (KEYS.holds, KEYS.deadlines, KEYS.usage)] == [0, 0, 0]
+    assert [await redis.hkeys(KEYS.holds), await redis.hkeys(KEYS.usage)] == [[EPOCH], [EPOCH]]
+    assert await redis.zrange(KEYS.deadlines, 0, -1) == [EPOCH]
     assert int(await redis.hget(KEYS.gate, "holding")) == 0

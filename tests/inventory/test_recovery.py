@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any
 
-from services.inventory.keys import Keys
+from services.inventory.keys import EPOCH, Keys
 from services.inventory.rebuild import Watcher
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.wait import wait_until
@@ -104,12 +104,15 @@ async def test_what_a_filled_gate_remembers_is_what_the_old_one_did(inventory: I
 async def memory(redis: Any) -> dict[str, Any]:
     import json
 
-    holds = {k.decode(): json.loads(v) for k, v in (await redis.hgetall(KEYS.holds)).items()}
-    counts = {k.decode(): int(v) for k, v in (await redis.hgetall(KEYS.counts)).items()}
+    hashes = [await redis.hgetall(key) for key in (KEYS.counts, KEYS.holds)]
+    usage = await redis.hgetall(KEYS.usage)
+    usage.pop(EPOCH)
+    counts, holds = ({k.decode(): json.loads(v) for k, v in h.items() if k != EPOCH} for h in hashes)
     return {
-        "holds": holds, "counts": counts, "usage": await redis.hgetall(KEYS.usage),
-        "deadlines": await redis.zrange(KEYS.deadlines, 0, -1, withscores=True),
-        "revoked": await redis.zrange(KEYS.revoked, 0, -1), "holding": await redis.hget(KEYS.gate, "holding"),
+        "holds": holds, "counts": counts, "usage": usage,
+        "deadlines": await redis.zrangebyscore(KEYS.deadlines, "-inf", "(inf", withscores=True),
+        "revoked": await redis.zrangebyscore(KEYS.revoked, "-inf", "(inf"),
+        "holding": await redis.hget(KEYS.gate, "holding"),
         "maps": [await redis.get(KEYS.map + section) for section in "AB"],
     }  # fmt: skip
 
@@ -124,7 +127,7 @@ async def test_reconcile_corrects_only_what_stays_wrong(inventory: Inventory) ->
     reconciler._last.clear()
     await redis.setrange(KEYS.map + "A", 0, "s")  # a held seat shown as sold
     await redis.hincrby(KEYS.counts, "GA1:available", 5)
-    await redis.hdel(KEYS.holds, *(await redis.hkeys(KEYS.holds))[:1])
+    await redis.hdel(KEYS.holds, next(key for key in await redis.hkeys(KEYS.holds) if key != EPOCH))
     await redis.hset(KEYS.usage, "t:ghost", "4")
     first = await reconciler.look(layout)
     assert first["differences"] >= 4

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from services.inventory import gate as gate_room
 from services.inventory.gate import Gate, Gated, Refusal, load
-from services.inventory.keys import Keys
+from services.inventory.keys import EPOCH, Keys
 
 E = "e"
 KEYS = Keys.of(E)
@@ -20,12 +20,18 @@ VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem not in ("pre
 async def opened(redis: Redis, *, a: str = "....|....", floor: int = 10) -> Gate:
     """A gate with a seated section A and a floor GA."""
     section = KEYS.only("gate", "counts", "dirty", "map")
-    await load("fill_begin")(redis, gate=KEYS.gate, emptied=[KEYS.counts], epoch=1, clock_offset_ms=0)
+    assert await begun(redis, epoch=1) == b"done"
     for name, marks, n in (("A", a, a.count(".")), ("GA", "", floor)):
         counts = {"available": n, "held": 0, "sold": 0, "blocked": 0}
         await load("fill_section")(redis, **section, epoch=1, section_id=name, marks=marks, **counts)
-    await load("open")(redis, gate=KEYS.gate, epoch=1, engine="x", stock_version=1)
+    parts = KEYS.parts(["A"])
+    assert await load("open")(redis, gate=KEYS.gate, parts=parts, epoch=1, engine="x", stock_version=1) == b"done"
     return Gate(redis)
+
+
+async def begun(redis: Redis, *, epoch: int) -> Any:
+    marked = KEYS.only("gate", "counts", "holds", "deadlines", "usage", "revoked")
+    return await load("fill_begin")(redis, **marked, emptied=[KEYS.map + "A"], epoch=epoch, clock_offset_ms=0)
 
 
 def ask(basket: str, *, reservation_id: str = "r1", holder: str = "fan", **more: Any) -> dict[str, Any]:
@@ -40,14 +46,21 @@ async def hold(gate: Gate, basket: str, **more: Any) -> Gated | Refusal:
 
 
 async def state(redis: Redis) -> dict[str, Any]:
-    """Everything the gate remembers, apart from its clock."""
-    counts = {k.decode(): int(v) for k, v in (await redis.hgetall(KEYS.counts)).items() if int(v)}
+    """Everything the gate remembers, apart from its clock and its marks."""
+    hashes = {key: await redis.hgetall(key) for key in (KEYS.counts, KEYS.holds, KEYS.usage)}
+    assert {fields.pop(EPOCH) for fields in hashes.values()} == {b"1"}
+    counts = {k.decode(): int(v) for k, v in hashes[KEYS.counts].items() if int(v)}
     return {
-        "map": (await redis.get(KEYS.map + "A")).decode(), "counts": counts,
-        "holds": sorted(await redis.hkeys(KEYS.holds)),
-        "deadlines": await redis.zrange(KEYS.deadlines, 0, -1), "usage": await redis.hgetall(KEYS.usage),
+        "map": (await redis.get(KEYS.map + "A")).decode(), "counts": counts, "holds": sorted(hashes[KEYS.holds]),
+        "deadlines": [which for which, _ in await deadlines(redis)], "usage": hashes[KEYS.usage],
         "holding": await redis.hget(KEYS.gate, "holding"),
     }  # fmt: skip
+
+
+async def deadlines(redis: Redis) -> list[tuple[bytes, float]]:
+    everything = await redis.zrange(KEYS.deadlines, 0, -1, withscores=True)
+    assert everything.pop() == (EPOCH, float("inf"))
+    return [(which, at) for which, at in everything]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -199,14 +212,14 @@ async def test_a_late_word_of_the_ledger_neither_lowers_a_deadline_nor_gives_one
     gate = await opened(redis)
     for position, which in enumerate(("new", "extended", "paid", "ended")):
         await hold(gate, f"A:{position}", reservation_id=which, holder=which)
-    gated = {which: int(at) for which, at in await redis.zrange(KEYS.deadlines, 0, -1, withscores=True)}
+    gated = {which: int(at) for which, at in await deadlines(redis)}
     later = gated[b"new"] + 60_000
     await gate.extend(E, [("extended", later + 60_000)], grace_ms=0)
     await gate.begin_payment(E, [("paid", later)])
     await gate.release(E, ["ended"])
     for _ in range(2):
         await gate.written(E, dict.fromkeys(("new", "extended", "paid", "ended", "unknown"), later))
-    left = {which: int(at) for which, at in await redis.zrange(KEYS.deadlines, 0, -1, withscores=True)}
+    left = {which: int(at) for which, at in await deadlines(redis)}
     assert left == {b"new": later, b"extended": later + 60_000}
 
 
@@ -219,7 +232,7 @@ async def test_payment_takes_the_deadline_away_and_gives_it_back(redis: Redis) -
     await gate.end_payment(E, [("r1", 1_000)], grace_ms=500)
     assert await redis.zscore(KEYS.deadlines, "r1") == 1_500
     await gate.extend(E, [("r1", 9_000), ("unknown", 9_000)], grace_ms=500)
-    assert await redis.zrange(KEYS.deadlines, 0, -1, withscores=True) == [(b"r1", 9_500.0)]
+    assert await deadlines(redis) == [(b"r1", 9_500.0)]
 
 
 async def test_retaking_twice_sells_once_and_overrules_a_newer_hold(redis: Redis) -> None:
@@ -261,16 +274,16 @@ async def test_a_pass_dies_only_while_its_holder_holds_nothing(redis: Redis) -> 
 
 async def test_filling_with_an_older_epoch_is_refused(redis: Redis) -> None:
     await opened(redis)
-    begin = load("fill_begin")
-    assert await begin(redis, gate=KEYS.gate, emptied=[], epoch=3, clock_offset_ms=0) == b"done"
+    assert await begun(redis, epoch=3) == b"done"
     before = await redis.hgetall(KEYS.counts)
     some = KEYS.only("gate", "counts", "dirty", "map")
     section: dict[str, Any] = {"section_id": "GA", "marks": "", "available": 99, "held": 0, "sold": 0, "blocked": 0}
-    assert await begin(redis, gate=KEYS.gate, emptied=[], epoch=2, clock_offset_ms=0) == b"superseded"
+    assert await begun(redis, epoch=2) == b"superseded"
     assert await load("fill_section")(redis, **some, epoch=2, **section) == b"superseded"
     few = KEYS.only("gate", "holds", "deadlines", "usage")
     assert await load("fill_holds")(redis, **few, epoch=2, listed=[]) == b"superseded"
     assert await load("fill_usage")(redis, **KEYS.only("gate", "usage"), epoch=2, tickets=[]) == b"superseded"
     assert await load("fill_revoked")(redis, **KEYS.only("gate", "revoked"), epoch=2, passes=[]) == b"superseded"
-    assert await load("open")(redis, gate=KEYS.gate, epoch=2, engine="x", stock_version=1) == b"superseded"
+    opened_again = await load("open")(redis, gate=KEYS.gate, parts=[], epoch=2, engine="x", stock_version=1)
+    assert opened_again == b"superseded"
     assert await redis.hgetall(KEYS.counts) == before

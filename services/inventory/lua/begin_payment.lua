@@ -5,7 +5,7 @@
 -- ARGV[1+] ids_and_untils list reservation_id, when its order expires, and so on; at most 2,000 pairs
 -- Answers how many it knew, or not-ready.
 local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
-if not is_ready(keys.gate) then return 'not-ready' end
+if not is_ready(keys.gate, keys.holds, keys.deadlines) then return 'not-ready' end
 local ids = {}
 for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local known, written = {}, {}

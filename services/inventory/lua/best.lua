@@ -78,7 +78,7 @@ local function best(keys, want)
       local section, first, last, width = zone[1], zone[2], zone[3], zone[4]
       if tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) >= n then
         if not width then return section .. '*' .. n end
-        local marks = redis.call('GETRANGE', keys.map .. section, first, last)
+        local marks = marks(keys, {section, first, last - first + 1})
         if split then
           local groups = in_groups(marks, n)
           if groups then return named(section, first, groups) end

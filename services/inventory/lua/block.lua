@@ -11,11 +11,12 @@
 -- Answers done, late (something newer was said already: read the ledger again) or not-ready.
 local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3], map = KEYS[4]}
 local version, blocked, free = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-if not is_ready(keys.gate) then return 'not-ready' end
+if not is_ready(keys.gate, keys.counts) then return 'not-ready' end
 if tonumber(redis.call('HGET', keys.gate, 'stock_version') or 0) > version then return 'late' end
 redis.call('HSET', keys.gate, 'stock_version', text(version))
 for _, run in ipairs(lines(blocked)) do
   local now = marks(keys, run)
+  if #now < run[3] then return 'not-ready' end
   for mark in string.gmatch('.hs', '.') do
     local _, n = string.gsub(now, '[' .. mark .. ']', '')
     if n > 0 then count(keys, run[1], mark, 'x', n) end

@@ -8,7 +8,7 @@
 -- Answers by how many it lowered, or not-ready.
 local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
 local section, available_max = ARGV[1], tonumber(ARGV[2])
-if not is_ready(keys.gate) then return 'not-ready' end
+if not is_ready(keys.gate, keys.counts) then return 'not-ready' end
 local over = tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) - available_max
 if over <= 0 then return 0 end
 redis.call('HINCRBY', keys.counts, section .. ':available', -over)

@@ -11,7 +11,7 @@
 local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
               map = KEYS[7]}
 local id = ARGV[1]
-if not is_ready(keys.gate) then return 'not-ready' end
+if not is_ready(keys.gate, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
 local hold = read_hold(keys, id)
 if not hold then return 'unknown' end
 local runs, ga = lines(hold.basket)

@@ -6,7 +6,7 @@
 -- ARGV[1+] places list section_id, position, expected mark or *, mark; or section_id, count, mark, change
 -- Answers how many changed, or not-ready.
 local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3], map = KEYS[4]}
-if not is_ready(keys.gate) then return 'not-ready' end
+if not is_ready(keys.gate, keys.counts) then return 'not-ready' end
 local changed = 0
 for i = 1, #ARGV, 4 do
   local section, position, expected, mark = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
@@ -15,7 +15,7 @@ for i = 1, #ARGV, 4 do
     touch(keys, section)
     changed = changed + 1
   else
-    local old = redis.call('GETRANGE', keys.map .. section, position, position)
+    local old = marks(keys, {section, tonumber(position), 1})
     if old ~= mark and (expected == '*' or expected == old) then
       put(keys, section, position, mark)
       changed = changed + 1

@@ -4,6 +4,6 @@
 -- ARGV[1] clock_offset_ms int moves the clock
 -- ARGV[2] count_max int at most so many
 -- Answers now_ms id… or not-ready.
-if not is_ready(KEYS[1]) then return {'not-ready'} end
+if not is_ready(KEYS[1], KEYS[2]) then return {'not-ready'} end
 local now = clock(KEYS[1], ARGV[1])
 return {text(now), unpack(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, tonumber(ARGV[2])))}

@@ -8,7 +8,7 @@
 -- Answers done, unknown or not-ready.
 local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
 local id, until_ms, grace_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-if not is_ready(keys.gate) then return 'not-ready' end
+if not is_ready(keys.gate, keys.holds, keys.deadlines) then return 'not-ready' end
 if not read_hold(keys, id) then return 'unknown' end
 redis.call('ZADD', keys.deadlines, text(until_ms + grace_ms), id)
 return 'done'

@@ -7,7 +7,7 @@
 -- Answers how many it knew, or not-ready.
 local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
 local grace_ms = tonumber(ARGV[1])
-if not is_ready(keys.gate) then return 'not-ready' end
+if not is_ready(keys.gate, keys.holds, keys.deadlines) then return 'not-ready' end
 local ids, deadlines = {}, {}
 for i = 2, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local found = redis.call('HMGET', keys.holds, unpack(ids))

@@ -1,12 +1,20 @@
--- Begins to fill the gate under a new epoch: everything it remembered goes.
+-- Begins to fill the gate under a new epoch: everything it remembered goes, and each part that may be empty gets its mark.
 -- KEYS[1] gate hash readiness, epoch
--- KEYS[2+] emptied list every other key of the gate
+-- KEYS[2] counts hash per section
+-- KEYS[3] holds hash live reservations
+-- KEYS[4] deadlines zset when a hold may be released
+-- KEYS[5] usage hash per holder
+-- KEYS[6] revoked zset dead passes
+-- KEYS[7+] emptied list every other key of the gate
 -- ARGV[1] epoch int of this filling
 -- ARGV[2] clock_offset_ms int moves the clock
 -- Answers done, or superseded by a higher epoch.
 local epoch = tonumber(ARGV[1])
-if tonumber(redis.call('HGET', KEYS[1], 'epoch') or 0) > epoch then return 'superseded' end
-redis.call('HSET', KEYS[1], 'ready', '0', 'epoch', text(epoch), 'holding', '0')
-redis.call('HSET', KEYS[1], 'filling_at', text(clock(KEYS[1], ARGV[2])))
+local gate = KEYS[1]
+if tonumber(redis.call('HGET', gate, 'epoch') or 0) > epoch then return 'superseded' end
+redis.call('HSET', gate, 'ready', '0', 'epoch', text(epoch), 'holding', '0')
+redis.call('HSET', gate, 'filling_at', text(clock(gate, ARGV[2])))
 for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
+for _, hash in ipairs({KEYS[2], KEYS[3], KEYS[5]}) do redis.call('HSET', hash, 'epoch', text(epoch)) end
+for _, zset in ipairs({KEYS[4], KEYS[6]}) do redis.call('ZADD', zset, '+inf', 'epoch') end
 return 'done'

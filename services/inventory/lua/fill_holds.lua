@@ -5,9 +5,10 @@
 -- KEYS[4] usage hash per holder
 -- ARGV[1] epoch int of this filling
 -- ARGV[2+] listed list reservation_id, holder, stock print, body print, basket, until_ms, release_at_ms or 0 (being paid)
--- Answers done or superseded.
+-- Answers done, superseded, or lost: a part has gone since the filling began.
 local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3], usage = KEYS[4]}
 if redis.call('HGET', keys.gate, 'epoch') ~= ARGV[1] then return 'superseded' end
+if not is_whole(keys.gate, keys.holds, keys.deadlines, keys.usage) then return 'lost' end
 for i = 2, #ARGV, 7 do
   local id, holder = ARGV[i], ARGV[i + 1]
   if redis.call('HEXISTS', keys.holds, id) == 0 then

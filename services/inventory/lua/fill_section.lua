@@ -10,8 +10,9 @@
 -- ARGV[5] held int places
 -- ARGV[6] sold int places
 -- ARGV[7] blocked int places
--- Answers done or superseded.
+-- Answers done, superseded, or lost: a part has gone since the filling began.
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
+if not is_whole(KEYS[1], KEYS[2]) then return 'lost' end
 local section, marks = ARGV[2], ARGV[3]
 if marks ~= '' then redis.call('SET', KEYS[4] .. section, marks) end
 redis.call('HSET', KEYS[2], section .. ':available', ARGV[4], section .. ':held', ARGV[5], section .. ':sold', ARGV[6],

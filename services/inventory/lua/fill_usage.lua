@@ -3,7 +3,8 @@
 -- KEYS[2] usage hash per holder
 -- ARGV[1] epoch int of this filling
 -- ARGV[2+] tickets list holder, tickets
--- Answers done or superseded.
+-- Answers done, superseded, or lost: a part has gone since the filling began.
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
+if not is_whole(KEYS[1], KEYS[2]) then return 'lost' end
 for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[2], 't:' .. ARGV[i], ARGV[i + 1]) end
 return 'done'

@@ -22,6 +22,7 @@ local new_holders = 0
 
 local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch', 'pass_floor')
 local ready, epoch, pass_floor = gate[1] == '1', gate[2], tonumber(gate[3] or 0)
+ready = ready and is_whole(keys.gate, keys.counts, keys.holds, keys.deadlines, keys.usage, revoked)
 local now = ready and clock(keys.gate, clock_offset_ms)
 
 local function refuse(word, detail)
@@ -59,6 +60,7 @@ local function in_the_way(runs, ga)
       end
     end
   end
+  if lost then return {'not-ready'} end
   if #taken > 0 then return refuse('seats-taken', table.concat(taken, ';')) end
   for _, ticket in ipairs(ga) do
     local available = tonumber(redis.call('HGET', keys.counts, ticket[1] .. ':available') or 0)
@@ -70,6 +72,7 @@ end
 -- The basket of somebody who takes the best there is, or why there is none.
 local function picked(want)
   local basket, widest = best(keys, want)
+  if lost then return nil, {'not-ready'} end
   if basket then return basket end
   if widest then return nil, refuse('not-together', text(widest)) end
   local left, seen = {}, {}
@@ -83,7 +86,7 @@ local function picked(want)
 end
 
 local function hold(ask)
-  if not ready then return {'not-ready'} end
+  if not ready or lost then return {'not-ready'} end
   if (ask.pass_epoch or 0) < pass_floor or redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
   local used = redis.call('HMGET', keys.usage, 't:' .. ask.holder, 'l:' .. ask.holder)
   local had, live = tonumber(used[1] or 0), listed(used[2])

@@ -17,8 +17,23 @@ local function clock(gate, offset_ms)
   return now
 end
 
-local function is_ready(gate)
-  return redis.call('HGET', gate, 'ready') == '1'
+-- A part of the gate is lost: it takes nothing more, and whoever watches it need not wait to fill it anew.
+local lost = false
+local function shut(gate)
+  lost = true
+  redis.call('HSET', gate, 'ready', '0', 'filling_at', '0')
+end
+
+-- Whether these parts are all there. Each has been there since the filling began, marked with its epoch; one that is
+-- lost would read as nothing held, nothing free, nobody limited.
+local function is_whole(gate, ...)
+  if redis.call('EXISTS', ...) == select('#', ...) then return true end
+  shut(gate)
+  return false
+end
+
+local function is_ready(gate, ...)
+  return redis.call('HGET', gate, 'ready') == '1' and is_whole(gate, ...)
 end
 
 -- A section as changed, once a script.
@@ -53,8 +68,11 @@ local function lines(basket)
   return runs, ga, size
 end
 
+-- A run's part of its section's map; shorter than the run if the map is lost, and then the gate is closed.
 local function marks(keys, run)
-  return redis.call('GETRANGE', keys.map .. run[1], run[2], run[2] + run[3] - 1)
+  local found = redis.call('GETRANGE', keys.map .. run[1], run[2], run[2] + run[3] - 1)
+  if #found < run[3] then shut(keys.gate) end
+  return found
 end
 
 local function count(keys, section, from, to, n)
@@ -65,7 +83,7 @@ end
 
 local function put(keys, section, position, mark)
   local map = keys.map .. section
-  local old = redis.call('GETRANGE', map, position, position)
+  local old = marks(keys, {section, position, 1})
   if NAMES[old] and old ~= mark then
     redis.call('SETRANGE', map, position, mark)
     count(keys, section, old, mark, 1)

@@ -8,7 +8,7 @@
 -- Answers done, late (something newer was said already: read the ledger again) or not-ready.
 local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
 local version, section, capacity = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-if not is_ready(keys.gate) then return 'not-ready' end
+if not is_ready(keys.gate, keys.counts) then return 'not-ready' end
 if tonumber(redis.call('HGET', keys.gate, 'stock_version') or 0) > version then return 'late' end
 redis.call('HSET', keys.gate, 'stock_version', text(version))
 local there = 0

@@ -14,7 +14,7 @@
 local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
               map = KEYS[7]}
 local id, holder, basket = ARGV[1], ARGV[2], ARGV[3]
-if not is_ready(keys.gate) then return 'not-ready' end
+if not is_ready(keys.gate, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
 if redis.call('HSETNX', keys.usage, 'r:' .. id, '1') == 0 then return 'again' end
 local hold = read_hold(keys, id)
 if hold then -- its release has not come this far

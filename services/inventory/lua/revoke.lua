@@ -11,7 +11,7 @@
 local keys = {gate = KEYS[1], holds = KEYS[2], usage = KEYS[3]}
 local revoked = KEYS[4]
 local jti, holder, expires_at_ms, clock_offset_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-if not is_ready(keys.gate) then return {'not-ready'} end
+if not is_ready(keys.gate, keys.holds, keys.usage, revoked) then return {'not-ready'} end
 local until_ms
 for _, id in ipairs(live_ids(keys, holder)) do
   local hold = read_hold(keys, id)
