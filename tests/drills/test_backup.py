@@ -1,6 +1,7 @@
 """Everything is lost but a backup: it is restored into an empty directory, and the sale goes on from there."""
 
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
@@ -20,10 +21,10 @@ ROOM = {"rate_per_s": 1000, "burst": 3, "max_active": 3}
 WAITING = 20
 
 
-async def onsale(*words: str) -> str:
+async def onsale(*words: str, **environ: str) -> str:
     """As a person types it; what it said."""
     command = [sys.executable, "-P", "-m", "onsale", *words]
-    ran = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-2)
+    ran = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-2, env={**os.environ, **environ})
     said, _ = await ran.communicate()
     assert ran.returncode == 0, said.decode()
     return said.decode()
@@ -31,8 +32,12 @@ async def onsale(*words: str) -> str:
 
 @pytest.mark.drill
 @pytest.mark.timeout(300)
-async def test_all_is_lost_but_a_backup(suite: RunningSuite, recovery: Callable[..., None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("onto", ["its own Valkey", "a cluster"])
+async def test_all_is_lost_but_a_backup(
+    suite: RunningSuite, recovery: Callable[..., None], tmp_path: Path, onto: str, request: pytest.FixtureRequest
+) -> None:
     """An order page, a ticket, a place in the line and a hold, all from before, are good after."""
+    environ = {"ONSALE_REDIS_URL": request.getfixturevalue("cluster").url} if onto == "a cluster" else {}
     event_id = await suite.open_event(room=ROOM)
     async with suite.browser() as browser:
         buyer = await PatientFan(browser, event_id).come_in()
@@ -50,8 +55,8 @@ async def test_all_is_lost_but_a_backup(suite: RunningSuite, recovery: Callable[
     [kept] = await asyncio.to_thread(lambda: list((tmp_path / "kept").iterdir()))
 
     with tempfile.TemporaryDirectory(prefix="onsale-restored-", dir=fast_place()) as folder:
-        new, lost_s = RunningSuite(Path(folder) / "data"), time.monotonic()
-        said = await onsale("restore", str(kept), "--data-dir", str(new.data_dir), "--quiet")
+        new, lost_s = RunningSuite(Path(folder) / "data", **environ), time.monotonic()
+        said = await onsale("restore", str(kept), "--data-dir", str(new.data_dir), "--quiet", **environ)
         loaded_s = time.monotonic()
         shutil.copy(suite.data_dir / "sandbox.jsonl", new.data_dir)  # the provider's books are not ours, and not lost
         try:
@@ -60,9 +65,8 @@ async def test_all_is_lost_but_a_backup(suite: RunningSuite, recovery: Callable[
                 for fan in (buyer, holder, lost, *fans):
                     fan.browser = browser
                 assert (await holder.buy(held))["status"] == "confirmed", "a hold of before is paid after"
-                recovery(
-                    "everything lost but a backup", time.monotonic() - lost_s, promise="–", lost="what came after it"
-                )
+                what = "everything lost but a backup" + (", restored onto a cluster" if environ else "")
+                recovery(what, time.monotonic() - lost_s, promise="–", lost="what came after it")
                 print(said, f"loaded after {loaded_s - lost_s:.1f} s")  # noqa: T201
                 await _is_as_before(browser, buyer, order, code, tmp_path)
                 await _goes_on(browser, fans, lost)

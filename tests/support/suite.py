@@ -29,10 +29,10 @@ READY_WITHIN_S = 60
 class RunningSuite:
     """A started `onsale up`, and what an operator knows about it."""
 
-    def __init__(self, data_dir: Path, *options: str, port: int | None = None) -> None:
+    def __init__(self, data_dir: Path, *options: str, port: int | None = None, **environ: str) -> None:
         self.data_dir, self.port = data_dir, port or free_port()
         self.url = f"http://localhost:{self.port}"
-        self._options, self._log_path = options, data_dir.with_suffix(".log")
+        self._options, self._environ, self._log_path = options, environ, data_dir.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "RunningSuite":
@@ -50,7 +50,7 @@ class RunningSuite:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
         environ |= {"ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER}
         environ |= {"ONSALE_USER_JWT_AUDIENCE": AUDIENCE, "ORDERS_HOOK_LOOPBACK": "true"}
-        environ["ORDERS_PROVIDER_TIMEOUT_S"] = "4"
+        environ |= {"ORDERS_PROVIDER_TIMEOUT_S": "4", **self._environ}
         with self._log_path.open("w") as log:
             self.process = subprocess.Popen(
                 [*command, *self._options], env=environ, stdout=log, stderr=subprocess.STDOUT
