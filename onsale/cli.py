@@ -40,6 +40,7 @@ from onsale.lanes import codes, lanes_table
 from onsale.lottery import lottery
 from onsale.migrations import migrate
 from onsale.plan.command import plan
+from onsale.problem_catalogue import problems
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
 from shared.engine_url import EngineUnfit
@@ -79,6 +80,7 @@ app.command("simulate")(simulate)
 for work in (migrate, backup, restore, snapshot):
     app.command(work.__name__)(work)
 app.command("deploy-config")(deploy_config)
+app.command("problems")(problems)
 
 
 def main() -> None:

@@ -59,6 +59,11 @@ class Problem(Exception):
         return orjson.dumps(self.document(request_id))
 
 
+def known() -> list[type[Problem]]:
+    """Every class of problem that has been imported."""
+    return list(_by_slug.values())
+
+
 def from_document(status: int, body: bytes) -> Problem:
     """The problem a neighbour answered with; what is not one of ours is that neighbour's failure."""
     try:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from fastapi import FastAPI
 
-from services.gateway import api, fan_pages, gate, lottery_doors
+from services.gateway import api, fan_pages, gate, lottery_doors, problem_pages
 from services.gateway.challenge import Challenges, Door
 from services.gateway.handovers import Handovers
 from services.gateway.identity import Identities
@@ -63,7 +63,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         chosen,
         title="gateway",
         lifespan=lifespan,
-        routers=[gate.router, lottery_doors.router, fan_pages.router],
+        routers=[gate.router, lottery_doors.router, fan_pages.router, problem_pages.router],
         hot_routes=[*api.HOT_ROUTES, *fan_pages.MOUNTS],
     )
     document_hot_paths(app)
