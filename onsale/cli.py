@@ -43,6 +43,7 @@ from onsale.plan.command import plan
 from onsale.problem_catalogue import problems
 from onsale.simulate.command import simulate
 from onsale.steering import add_steering
+from shared.descriptors import raise_descriptor_limit
 from shared.engine_url import EngineUnfit
 from shared.event_log.log import LogRefused
 from shared.isolation import WrongLedger
@@ -135,6 +136,7 @@ def up(
     from onsale.up import Suite, run
 
     write_json_lines(logging.INFO if verbose else logging.WARNING)
+    raise_descriptor_limit()
     files = [event_files.read(path) for path in event or []]
     suite = Suite(
         data_dir=data_dir,
@@ -166,6 +168,7 @@ def serve_one(
 ) -> None:
     """Run services on their own, as a cluster does: every setting comes from the environment."""
     write_json_lines()
+    raise_descriptor_limit()
     wanted: list[Service] = [name for name in SERVICES if name in names]
     if unknown := set(names) - set(wanted):
         raise EngineTrouble(f"There is no service {', '.join(sorted(unknown))}; there are {', '.join(SERVICES)}.")

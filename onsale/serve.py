@@ -14,6 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 import uvicorn
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp
 
 from onsale.child import EngineTrouble
 from onsale.collector import short_pauses
+from onsale.request_limits import Incomplete
 from onsale.whole_answers import WholeAnswers
 from shared.routes import Service
 from shared.service import drain, internal, public
@@ -144,11 +146,13 @@ class _Servers:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, listeners: Sequence[tuple[Listener, socket.socket]]) -> None:
+        bounded = partial(WholeAnswers, incomplete=Incomplete())
         for listener, bound in listeners:
             bound.listen(BACKLOG)
             config = uvicorn.Config(
                 listener.app,
-                http=WholeAnswers,
+                http=bounded,  # type: ignore[arg-type]  # called as the class would be
+                ws="none",
                 proxy_headers=False,  # who asks for the fan's address reads it past trusted proxies itself
                 lifespan="off",
                 log_config=None,

@@ -5,7 +5,7 @@ two wake-ups of the reader for what is mostly a few hundred bytes.
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from onsale.request_limits import BoundedRequests
 
 HEAD_BEGINS = b"HTTP/1."
 
@@ -48,8 +48,8 @@ class HeadWaits:
         return getattr(self._transport, name)
 
 
-class WholeAnswers(HttpToolsProtocol):
-    """uvicorn's own protocol on such a transport."""
+class WholeAnswers(BoundedRequests):
+    """uvicorn's own protocol, within its limits, on such a transport."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(HeadWaits(transport))  # type: ignore[arg-type]
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(HeadWaits(transport))

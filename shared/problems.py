@@ -132,6 +132,18 @@ class MalformedRequest(Problem):
     status = 400
 
 
+class RequestTimeout(Problem):
+    """The rest of the request did not come in time."""
+
+    status = 408
+
+
+class HeadTooLarge(Problem):
+    """The request's head is larger than anybody needs: 64 KB and 100 lines are taken."""
+
+    status = 431
+
+
 class InvalidRequest(Problem):
     """The request was read, but a value in it is not acceptable."""
 

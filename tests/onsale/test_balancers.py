@@ -178,6 +178,15 @@ async def test_too_large_a_body_and_nobody_there_are_problem_documents(start: St
         assert heard.status_code == 200
 
 
+async def test_a_head_larger_than_anybody_needs_reaches_no_process(start: Start, echo: tuple[Echo, int]) -> None:
+    process, port = echo
+    async with browser(start(in_front_of(port))) as fan:
+        assert (await fan.get("/orders", headers={"x-filler": "f" * 100_000})).status_code in (400, 431)
+        many = [(f"x-filler-{n}", "f" * 400) for n in range(200)]
+        assert (await fan.get("/orders", headers=many)).status_code in (400, 431)
+        assert process.seen == []
+
+
 async def cutting(seen: list[str]) -> tuple[asyncio.Server, int]:
     """A process that dies with the request in its hands."""
 
