@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.comparison import GateStock, differences, read_gate
+from services.inventory.comparison import GateStock, compare, read_gate
 from services.inventory.gate import Gate
 from services.inventory.layout import Layout
-from services.inventory.record import Record
+from services.inventory.record import Live
 from services.inventory.stocktake import Stock, take_stock
 from shared.clock import now_ms
 
@@ -85,7 +85,7 @@ async def _look(engine: AsyncEngine, gate: Gate, layout: Layout) -> dict[str, li
             for query in (WRONG_REMAINING, WRONG_KEPT, WRONG_OWNERS, OWNED_TWICE, NOT_SOLD)
         ]
     at_ms = now_ms() + gate.clock_offset_ms
-    apart = [" ".join(difference) for difference in differences(in_gate, stock)]
+    apart = [" ".join(difference) for difference in await compare(in_gate, stock)]
     return {
         "1 ledger: available + held + sold + blocked = capacity": remaining + kept + _unequal(stock),
         "1 gate: available + held + sold + blocked = capacity": _unequal_gate(in_gate, stock),
@@ -97,7 +97,7 @@ async def _look(engine: AsyncEngine, gate: Gate, layout: Layout) -> dict[str, li
     }
 
 
-def _overdue(record: Record, at_ms: int) -> bool:
+def _overdue(record: Live, at_ms: int) -> bool:
     """A hold nobody pays for that should have gone back by now; one that is being paid waits for its outcome."""
     return record.status == "pending_payment" and record.release_at_ms + SWEEP_SLACK_MS < at_ms
 

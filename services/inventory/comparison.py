@@ -5,9 +5,11 @@ reservation that has them, and counts are compared with the gate's own holds and
 way never tells the same twice.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -71,9 +73,14 @@ async def read_gate(redis: Redis, event_id: str, layout: Layout) -> GateStock:
     pipe.hgetall(keys.usage)
     for section_id in seated:
         pipe.get(keys.map + section_id)
-    ready, there, counts, holds, usage, *maps = await pipe.execute()
+    replies = await pipe.execute()
+    return await asyncio.to_thread(_gate_stock, seated, len(parts), replies)  # many holds take a while to read
+
+
+def _gate_stock(seated: Sequence[str], parts: int, replies: list[Any]) -> GateStock:
+    ready, there, counts, holds, usage, *maps = replies
     return GateStock(
-        ready == b"1" and there == len(parts),
+        ready == b"1" and there == parts,
         {s: (marks or b"").decode() for s, marks in zip(seated, maps, strict=True)},
         {k.decode(): int(v) for k, v in counts.items() if k != EPOCH},
         {k.decode(): _hold(v) for k, v in holds.items() if k != EPOCH},
@@ -85,6 +92,11 @@ def _hold(raw: bytes) -> GateHold:
     hold = orjson.loads(raw)
     seats, ga = read_basket(hold["basket"])
     return GateHold(hold["holder"], tuple(sorted(seats)), ga)
+
+
+async def compare(gate: GateStock, stock: Stock, *, lost: frozenset[str] | None = None) -> list[Difference]:
+    """All `differences`; who sells is not kept waiting while very many holds are compared."""
+    return await asyncio.to_thread(lambda: list(differences(gate, stock, lost=lost)))
 
 
 def differences(gate: GateStock, stock: Stock, *, lost: frozenset[str] | None = None) -> Iterator[Difference]:
@@ -105,10 +117,8 @@ def differences(gate: GateStock, stock: Stock, *, lost: frozenset[str] | None = 
         record = live.get(reservation_id)
         if record is None:
             yield f"hold {reservation_id}", "there", "missing"
-        elif (seats := tuple((s, p) for s, p, _, _ in record.seats), {s: n for s, n, _ in record.ga}) != (
-            hold.seats, hold.ga
-        ):  # fmt: skip
-            yield f"basket {reservation_id}", f"{hold.seats} {hold.ga}", f"{seats} {record.ga}"
+        elif (tuple(record.seats), dict(record.ga)) != (hold.seats, hold.ga):
+            yield f"basket {reservation_id}", f"{hold.seats} {hold.ga}", f"{record.seats} {record.ga}"
     for holder in stock.bought.keys() | gate.usage.keys() | known.by_holder.keys():
         should_be = known.by_holder[holder] + stock.bought.get(holder, 0) - known.behind_of[holder]
         if (seen := gate.usage.get(holder, 0)) != should_be:
@@ -125,9 +135,9 @@ def _known(gate: GateStock, stock: Stock, lost: set[str] | frozenset[str]) -> _K
             known.behind.update(hold.ga)
             known.behind_of[hold.holder] += hold.quantity
     for record in stock.live:
-        known.ledger_owner |= {(s, p): record.reservation_id for s, p, _, _ in record.seats}
+        known.ledger_owner |= dict.fromkeys(record.seats, record.reservation_id)
         if record.reservation_id in lost:
-            known.held.update({s: quantity for s, quantity, _ in record.ga})
+            known.held.update(dict(record.ga))
             known.by_holder[record.holder] += record.quantity
     return known
 

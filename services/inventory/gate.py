@@ -12,12 +12,14 @@ import orjson
 from redis.exceptions import ResponseError
 
 from services.inventory.keys import Keys
-from services.inventory.record import Record
+from services.inventory.record import Live, Record
+from shared.chunks import chunks
 from shared.lua import Script, word
 from shared.redis import Redis
 
 NEW_HOLD_DUE_MS = 5_000
 LIVE_UNLIMITED_MAX = 100
+FILLED_AT_ONCE, CORRECT_WIDTH = 500, 4
 HOLDS_AT_ONCE = 64  # the engine answers nobody else meanwhile: about a millisecond
 
 
@@ -123,22 +125,23 @@ class Gate:
 
     async def correct(self, event_id: str, places: Sequence[str | int]) -> int:
         """Sets places to the ledger's word; how many changed. See `lua/correct.lua` for their form."""
-        if not places:
-            return 0
-        keys = Keys.of(event_id).only("gate", "counts", "dirty", "map")
-        changed = await self.scripts["correct"](self.redis, **keys, places=places)
-        return changed if isinstance(changed, int) else 0
+        keys, corrected = Keys.of(event_id).only("gate", "counts", "dirty", "map"), 0
+        for some in chunks(places, CORRECT_WIDTH * FILLED_AT_ONCE):
+            changed = await self.scripts["correct"](self.redis, **keys, places=some)
+            corrected += changed if isinstance(changed, int) else 0
+        return corrected
 
-    async def remember(self, event_id: str, missing: Sequence[Record], usage: Sequence[tuple[str, int]]) -> None:
+    async def remember(self, event_id: str, missing: Sequence[Live], usage: Sequence[tuple[str, int]]) -> None:
         """Holds the ledger has and the gate lost, and how many tickets holders really have."""
         keys, epoch = Keys.of(event_id), await self.redis.hget(Keys.of(event_id).gate, "epoch") or 0
-        if missing:
-            holds = [part for record in missing for part in as_hold(record)]
-            some = keys.only("gate", "holds", "deadlines", "usage")
-            await self.scripts["fill_holds"](self.redis, **some, epoch=epoch, listed=holds)
-        if usage:
-            flat = [part for pair in usage for part in pair]
-            await self.scripts["fill_usage"](self.redis, **keys.only("gate", "usage"), epoch=epoch, tickets=flat)
+        some = {**keys.only("gate", "holds", "deadlines", "usage"), "epoch": epoch}
+        for records in chunks(missing, FILLED_AT_ONCE):
+            holds = [part for record in records for part in as_hold(record)]
+            await self.scripts["fill_holds"](self.redis, **some, listed=holds)
+        some = {**keys.only("gate", "usage"), "epoch": epoch}
+        for pairs in chunks(usage, FILLED_AT_ONCE):
+            flat = [part for pair in pairs for part in pair]
+            await self.scripts["fill_usage"](self.redis, **some, tickets=flat)
 
     async def cap(self, event_id: str, left: dict[str, int]) -> None:
         calls = [{"section_id": section_id, "available_max": n} for section_id, n in left.items()]
@@ -171,7 +174,7 @@ class Gate:
         return replies
 
 
-def as_hold(record: Record) -> tuple[str | int, ...]:
+def as_hold(record: Live) -> tuple[str | int, ...]:
     """A live reservation as `fill_holds` takes it; one being paid has no deadline."""
     stock_print, _, body_print = record.fingerprint.partition(".")
     release_at_ms = 0 if record.status == "paying" else record.release_at_ms

@@ -7,24 +7,25 @@ epoch is refused by every fill script.
 """
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.gate import Gate, as_hold, load
+from services.inventory.gate import FILLED_AT_ONCE, Gate, as_hold, load
 from services.inventory.keys import Keys
 from services.inventory.layout import Catalogue, Layout
 from services.inventory.metrics import GATES_READY, REBUILD_SECONDS, REBUILDS
-from services.inventory.stocktake import gate_counts, take_stock
+from services.inventory.stocktake import Stock, gate_counts, take_stock
+from shared.chunks import chunks
 from shared.logs import data
-from shared.lua import word
+from shared.lua import Argument, Script, Value, word
 from shared.postgres import statement
-from shared.redis import ENGINE_AWAY, identities, near
+from shared.redis import ENGINE_AWAY, Redis, identities, near
 
 log = logging.getLogger("onsale.inventory")
 FENCE_ALONE = statement(__package__, "fence_alone")
@@ -32,12 +33,11 @@ RAISE_EPOCH = text(
     "UPDATE inventory.event SET gate_epoch = greatest(gate_epoch, :gate_epoch) + 1 "
     "WHERE event_id = :event_id AND gate_epoch = :seen RETURNING gate_epoch"
 )
-CHUNK = 500
-FILLING_MAX_MS = 5_000
-T = TypeVar("T")
+CALLS_AT_ONCE = 4
+FILLING_MAX_MS, RENEWED_EVERY_S = 5_000, 1.0  # a filling lasts as long as it is renewed
 
-BEGIN, SECTION, HOLDS, USAGE, REVOKED, OPEN = map(
-    load, ("fill_begin", "fill_section", "fill_holds", "fill_usage", "fill_revoked", "open")
+BEGIN, RENEW, SECTION, HOLDS, USAGE, REVOKED, OPEN = map(
+    load, ("fill_begin", "fill_renew", "fill_section", "fill_holds", "fill_usage", "fill_revoked", "open")
 )
 
 
@@ -123,28 +123,63 @@ async def fill(engine: AsyncEngine, gate: Gate, layout: Layout, epoch: int, engi
     marked = keys.only("gate", "counts", "holds", "deadlines", "usage", "revoked")
     emptied = [keys.dirty, *(keys.map + section_id for section_id in layout.sections)]
     done = [await BEGIN(redis, **marked, emptied=emptied, epoch=epoch, clock_offset_ms=gate.clock_offset_ms)]
-    stock = await take_stock(engine, layout.event_id)
-    some = keys.only("gate", "counts", "dirty", "map")
-    calls = [{**some, "epoch": epoch, **gate_counts(s, section)} for s, section in stock.sections.items()]
-    for chunk in _chunks(calls, 20):
-        done += await SECTION.many(redis, chunk)
-    some = keys.only("gate", "holds", "deadlines", "usage")
-    for holds in _chunks(map(as_hold, stock.live), CHUNK):
-        done.append(await HOLDS(redis, **some, epoch=epoch, listed=[part for hold in holds for part in hold]))
-    some = keys.only("gate", "usage")
-    for usage in _chunks(stock.usage.items(), CHUNK):
-        done.append(await USAGE(redis, **some, epoch=epoch, tickets=[part for pair in usage for part in pair]))
-    some = keys.only("gate", "revoked")
-    for passes in _chunks(stock.revoked, CHUNK):
-        flat = [part for jti, at_ms in passes for part in (at_ms, jti)]
-        done.append(await REVOKED(redis, **some, epoch=epoch, passes=flat))
-    await gate.raise_floor(layout.event_id, stock.pass_floor)
+    async with _renewed(gate, layout.event_id, epoch):
+        stock = await take_stock(engine, layout.event_id)
+        done += await _pour(gate, layout.event_id, epoch, stock)
     parts, version = keys.parts(layout.seated), stock.version
     done.append(await OPEN(redis, gate=keys.gate, parts=parts, epoch=epoch, engine=engine_id, stock_version=version))
     return all(word(reply) == "done" for reply in done)
 
 
-def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    rest = iter(items)
-    while chunk := list(itertools.islice(rest, size)):
-        yield chunk
+@asynccontextmanager
+async def _renewed(gate: Gate, event_id: str, epoch: int) -> AsyncIterator[None]:
+    """Other watchers leave the gate to us for as long as this lasts, and not much longer if we die in it."""
+    since_s = time.monotonic()
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(RENEWED_EVERY_S)
+            with suppress(*ENGINE_AWAY):
+                key = Keys.of(event_id).gate
+                await RENEW(gate.redis, gate=key, epoch=epoch, clock_offset_ms=gate.clock_offset_ms)
+            so_far_ms = round((time.monotonic() - since_s) * 1000)
+            log.info("gate.filling", extra=data(event_id=event_id, epoch=epoch, so_far_ms=so_far_ms))
+
+    renewing = asyncio.create_task(renew(), name="inventory.renew")
+    try:
+        yield
+    finally:
+        renewing.cancel()
+
+
+async def _pour(gate: Gate, event_id: str, epoch: int, stock: Stock) -> list[Any]:
+    """Everything the gate remembers, in as many calls as it takes; what they answered."""
+    redis, keys = gate.redis, Keys.of(event_id)
+    some: dict[str, Any] = {**keys.only("gate", "counts", "dirty", "map"), "epoch": epoch}
+    done = await _send(SECTION, redis, ({**some, **gate_counts(s, x)} for s, x in stock.sections.items()))
+    some = {**keys.only("gate", "holds", "deadlines", "usage"), "epoch": epoch}
+    done += await _send(HOLDS, redis, ({**some, "listed": flat} for flat in _flat(map(as_hold, stock.live))))
+    some = {**keys.only("gate", "usage"), "epoch": epoch}
+    done += await _send(USAGE, redis, ({**some, "tickets": flat} for flat in _flat(stock.usage.items())))
+    some = {**keys.only("gate", "revoked"), "epoch": epoch}
+    revoked = ((at_ms, jti) for jti, at_ms in stock.revoked)
+    done += await _send(REVOKED, redis, ({**some, "passes": flat} for flat in _flat(revoked)))
+    await gate.raise_floor(event_id, stock.pass_floor)
+    return done
+
+
+def _flat(rows: Iterable[Iterable[Value]]) -> Iterator[list[Value]]:
+    """As many as one script takes: the engine answers nobody else meanwhile."""
+    return ([part for row in some for part in row] for some in chunks(rows, FILLED_AT_ONCE))
+
+
+async def _send(script: Script, redis: Redis, calls: Iterable[Mapping[str, Argument]]) -> list[Any]:
+    """All calls, a few a round trip; the next are made ready while the engine works on the last."""
+    rest, replies = chunks(calls, CALLS_AT_ONCE), list[Any]()
+
+    async def send() -> None:
+        for some in rest:
+            replies.extend(await script.many(redis, some))
+
+    await asyncio.gather(send(), send())
+    return replies

@@ -17,18 +17,19 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import oversell
 from services.inventory.balance import Wrong, set_right, wrongs
-from services.inventory.comparison import Difference, GateStock, differences, read_gate
+from services.inventory.comparison import Difference, GateStock, compare, read_gate
 from services.inventory.endings import settle
 from services.inventory.findings import Finding, note
 from services.inventory.gate import Gate
 from services.inventory.layout import Catalogue, Layout
 from services.inventory.metrics import CORRECTED, DRIFT, RECONCILE_SECONDS
 from services.inventory.stocktake import MARKS, Stock, take_stock
+from shared.chunks import chunks
 from shared.logs import data
 from shared.redis import ENGINE_AWAY
 
 log = logging.getLogger("onsale.inventory")
-AGE_S = 5.0
+AGE_S, SETTLED_AT_ONCE = 5.0, 500
 ALONE = text("SELECT pg_try_advisory_xact_lock(hashtextextended('inventory reconcile ' || :event_id, 0))")
 
 
@@ -123,7 +124,8 @@ class Reconciler:
             return None
         stock = await take_stock(self._engine, layout.event_id, asked=gate.holds)
         wrong = {_difference(w): w for w in await wrongs(self._engine, layout.event_id)}
-        return _View(gate, stock, set(differences(gate, stock, lost=lost)) | wrong.keys(), wrong)
+        found = set(await compare(gate, stock, lost=lost)) | wrong.keys()
+        return _View(gate, stock, found, wrong)
 
     async def _heal(self, layout: Layout, old: set[Difference], lost: frozenset[str]) -> set[Difference]:
         """The ledger first, then holds, then places and counts, each time what still differs; what was corrected."""
@@ -137,8 +139,8 @@ class Reconciler:
                 await set_right(self._engine, layout.event_id, mine)
             now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
             gone = [what[5:] for what, seen, _ in sorted(still) if what.startswith("hold ") and seen == "there"]
-            if gone and now_ms:
-                await settle(self._engine, self._gate, layout.event_id, gone, now_ms=now_ms)
+            for some in chunks(gone, SETTLED_AT_ONCE) if now_ms else ():
+                await settle(self._engine, self._gate, layout.event_id, some, now_ms=now_ms)
             if (mine or gone) and (view := await self._view(layout, lost)) is None:
                 return set()
             doubted = {what.removeprefix("ledger-") for what, _, _ in view.wrong}

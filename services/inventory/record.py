@@ -83,6 +83,32 @@ class Payer(Record):
         return self.tickets
 
 
+@dataclass(slots=True)
+class Live:
+    """A live reservation as the gate needs it: `seats` are (section_id, position), `ga` (section_id, quantity)."""
+
+    reservation_id: str
+    holder: str
+    status: ReservationState
+    reserved_until_ms: int
+    fingerprint: str
+    grace_s: int
+    seats: list[tuple[str, int]] = field(default_factory=list)
+    ga: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def quantity(self) -> int:
+        return len(self.seats) + sum(quantity for _, quantity in self.ga)
+
+    @property
+    def release_at_ms(self) -> int:
+        return self.reserved_until_ms + self.grace_s * 1000
+
+    def basket(self) -> str:
+        """As the gate's scripts read it."""
+        return basket_text(self.seats, self.ga)
+
+
 async def read(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, Record]:
     """Those that exist, by id."""
     rows = await connection.execute(READ, {"ids": list(reservation_ids)})

@@ -2,39 +2,53 @@
 
 Read in one REPEATABLE READ transaction, so that a basket is never seen half moved. Only looking is done so: taking
 under REPEATABLE READ would decide on a snapshot older than its locks.
+
+However large the stock is, each statement reads a bounded part of it: some sections, the places of some reservations,
+or a slice of all reservations by their key. A statement reads one table, or two that meet on the whole key of one of
+them, so it costs what its part is worth under any plan, also while the planner knows nothing of tables that were filled
+seconds ago.
 """
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import Row, RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.layout import ROW_END
-from services.inventory.record import Record, read
+from services.inventory.record import Live
+from shared.chunks import chunks
 from shared.postgres import statement
 
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
+SEATS_AT_ONCE, PLACES_OF_AT_ONCE, SLICE = 100_000, 1_000, 20_000
 SECTION_COUNTS = statement(__package__, "section_counts")
-WITHOUT_STATISTICS = text("SET LOCAL enable_nestloop = off")
-EVENT = text("SELECT gate_epoch, version, pass_floor FROM inventory.event WHERE event_id = :event_id")
-SHAPES = text("SELECT section_id, kind, rows, seats_per_row FROM inventory.section WHERE event_id = :event_id")
+EVENT = text("SELECT gate_epoch, version, pass_floor, grace_s FROM inventory.event WHERE event_id = :event_id")
+SECTIONS = text(
+    "SELECT section_id, kind, rows, seats_per_row, capacity + honoured AS capacity, seats_remaining, blocked "
+    "FROM inventory.section WHERE event_id = :event_id ORDER BY ordinal"
+)
 GONE_SEATS = text(
-    "SELECT section_id, position, status FROM inventory.seat WHERE event_id = :event_id AND status <> 'available'"
+    "SELECT section_id, status, array_agg(position) AS positions FROM inventory.seat WHERE event_id = :event_id "
+    "AND section_id = ANY(CAST(:section_ids AS text[])) AND status <> 'available' GROUP BY section_id, status"
 )
 LIVE = text(
-    "SELECT reservation_id FROM inventory.reservation "
+    "SELECT reservation_id, holder, status, reserved_until_ms, fingerprint FROM inventory.reservation "
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
 )
-USAGE = text(
-    "SELECT r.holder, sum(n) AS tickets, coalesce(sum(n) FILTER (WHERE r.status = 'confirmed'), 0) AS bought FROM ("
-    " SELECT reservation_id, count(*) AS n FROM inventory.reservation_seat WHERE event_id = :event_id GROUP BY 1"
-    " UNION ALL"
-    " SELECT reservation_id, sum(quantity) FROM inventory.reservation_ga WHERE event_id = :event_id GROUP BY 1"
-    ") AS places JOIN inventory.reservation r ON r.event_id = :event_id AND r.reservation_id = places.reservation_id "
-    "WHERE r.status IN ('pending_payment', 'paying', 'confirmed') GROUP BY r.holder"
+PLACES = text(
+    "SELECT reservation_id, section_id, position, 1 AS quantity FROM inventory.reservation_seat "
+    "WHERE event_id = :event_id AND reservation_id = ANY(CAST(:ids AS text[])) "
+    "UNION ALL SELECT reservation_id, section_id, -1, quantity FROM inventory.reservation_ga "
+    "WHERE event_id = :event_id AND reservation_id = ANY(CAST(:ids AS text[]))"
 )
+SLICE_END = text(
+    "SELECT max(reservation_id) FROM (SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id "
+    "AND reservation_id > :after ORDER BY reservation_id LIMIT :count_max) AS slice"
+)
+BOUGHT = statement(__package__, "bought")
 SOLD = text(
     "SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id AND status = 'confirmed' "
     "AND reservation_id = ANY(CAST(:ids AS text[]))"
@@ -47,13 +61,16 @@ REVOKED = text(
 
 @dataclass(frozen=True, slots=True)
 class SectionStock:
-    """One section; `marks` is its map, empty for GA. What is kept aside is blocked."""
+    """One section; `marks` is its map, empty for GA. What is kept aside is blocked. `noted` is what its row says is
+    available and blocked, which its seats must add up to.
+    """
 
     capacity: int
     available: int
     held: int
     sold: int
     blocked: int
+    noted: tuple[int, int]
     marks: str = ""
 
 
@@ -66,7 +83,7 @@ class Stock:
     gate_epoch: int
     version: int
     sections: dict[str, SectionStock]
-    live: list[Record]
+    live: list[Live]
     usage: dict[str, int]
     revoked: list[tuple[str, int]]
     pass_floor: int
@@ -80,19 +97,27 @@ async def take_stock(engine: AsyncEngine, event_id: str, *, asked: Iterable[str]
     async with engine.connect() as plain:
         connection = await plain.execution_options(isolation_level="REPEATABLE READ")
         async with connection.begin():
-            # of an event that is on sale for seconds the planner knows nothing, and would join row by row
-            await connection.execute(WITHOUT_STATISTICS)
-            epoch, version, floor = (await connection.execute(EVENT, which)).one()
-            counts = await count_sections(connection, event_id)
-            maps = await _maps(connection, event_id)
-            ids = list((await connection.execute(LIVE, which)).scalars())
-            live = list((await read(connection, ids)).values()) if ids else []
-            usage = list(await connection.execute(USAGE, which))
-            sold = set((await connection.execute(SOLD, {**which, "ids": sorted(set(asked) - set(ids))})).scalars())
+            event = (await connection.execute(EVENT, which)).one()
+            rows = list(await connection.execute(SECTIONS, which))
+            maps = await _maps(connection, event_id, rows)
+            live = await _live(connection, event_id, grace_s=event.grace_s)
+            bought, sold_ga = await _bought(connection, event_id)
+            sold = await _sold(connection, event_id, set(asked) - live.keys())
             revoked = [(row.jti, row.expires_at_ms) for row in await connection.execute(REVOKED, which)]
-    sections = {s: _section(row, maps.get(s, "")) for s, row in counts.items()}
-    tickets, bought = ({row.holder: int(getattr(row, name)) for row in usage} for name in ("tickets", "bought"))
-    return Stock(epoch, version, sections, live, tickets, revoked, floor, bought, frozenset(sold))
+    held_ga = Counter[str]()
+    usage = Counter(bought)
+    for one in live.values():
+        held_ga.update(dict(one.ga))
+        usage[one.holder] += one.quantity
+    sections = {
+        row.section_id: _seated(row, maps[row.section_id])
+        if row.kind == "seated"
+        else _ga(row, held_ga[row.section_id], sold_ga[row.section_id])
+        for row in rows
+    }
+    return Stock(
+        event.gate_epoch, event.version, sections, list(live.values()), usage, revoked, event.pass_floor, bought, sold
+    )
 
 
 async def count_sections(connection: AsyncConnection, event_id: str) -> dict[str, RowMapping]:
@@ -101,22 +126,100 @@ async def count_sections(connection: AsyncConnection, event_id: str) -> dict[str
     return {row["section_id"]: row for row in rows}
 
 
-async def _maps(connection: AsyncConnection, event_id: str) -> dict[str, str]:
-    maps: dict[str, list[str]] = {}
-    for shape in await connection.execute(SHAPES, {"event_id": event_id}):
-        if shape.kind == "seated":
-            maps[shape.section_id] = list(ROW_END.join(["." * shape.seats_per_row] * shape.rows))
-    for seat in await connection.execute(GONE_SEATS, {"event_id": event_id}):
-        maps[seat.section_id][seat.position] = MARKS[seat.status]
-    return {section_id: "".join(marks) for section_id, marks in maps.items()}
+async def _maps(connection: AsyncConnection, event_id: str, rows: list[Row[Any]]) -> dict[str, str]:
+    maps: dict[str, str] = {}
+    for some in sections_at_once(rows):
+        gone: defaultdict[str, list[tuple[str, list[int]]]] = defaultdict(list)
+        asked = {"event_id": event_id, "section_ids": [row.section_id for row in some]}
+        for row in await connection.execute(GONE_SEATS, asked):
+            gone[row.section_id].append((MARKS[row.status], row.positions))
+        for row in some:
+            marks = list(ROW_END.join(["." * row.seats_per_row] * row.rows))
+            for mark, positions in gone[row.section_id]:
+                for position in positions:
+                    marks[position] = mark
+            maps[row.section_id] = "".join(marks)
+    return maps
 
 
-def _section(row: RowMapping, marks: str) -> SectionStock:
-    held, sold = int(row["held"]), int(row["sold"])
-    if not marks:
-        return SectionStock(row["capacity"], row["available"], held, sold, row["blocked"])
+def sections_at_once(rows: Iterable[Row[Any]]) -> Iterator[list[Row[Any]]]:
+    """Seated sections, in groups whose seats are read by one statement."""
+    group: list[Row[Any]] = []
+    seats = 0
+    for row in rows:
+        if row.kind != "seated":
+            continue
+        if group and seats + row.rows * row.seats_per_row > SEATS_AT_ONCE:
+            yield group
+            group, seats = [], 0
+        group.append(row)
+        seats += row.rows * row.seats_per_row
+    if group:
+        yield group
+
+
+async def _live(connection: AsyncConnection, event_id: str, *, grace_s: int) -> dict[str, Live]:
+    live: dict[str, Live] = {}
+    async with connection.stream(LIVE, {"event_id": event_id}) as rows:
+        async for some in rows.partitions(PLACES_OF_AT_ONCE):
+            live |= {row.reservation_id: _hold(row, grace_s) for row in some}
+    for ids in chunks(sorted(live), PLACES_OF_AT_ONCE):
+        for reservation_id, section_id, position, quantity in await connection.execute(
+            PLACES, {"event_id": event_id, "ids": ids}
+        ):
+            if position >= 0:
+                live[reservation_id].seats.append((section_id, position))
+            else:
+                live[reservation_id].ga.append((section_id, quantity))
+    for one in live.values():
+        one.seats.sort()
+        one.ga.sort()
+    return live
+
+
+def _hold(row: Row[Any], grace_s: int) -> Live:
+    return Live(row.reservation_id, row.holder, row.status, row.reserved_until_ms, row.fingerprint, grace_s)
+
+
+async def _bought(connection: AsyncConnection, event_id: str) -> tuple[dict[str, int], Counter[str]]:
+    """Tickets bought by each holder, and GA tickets sold of each section."""
+    bought, sold_ga = Counter[str](), Counter[str]()
+    async for part in slices(connection, event_id):
+        for holder, section_id, tickets in await connection.execute(BOUGHT, part):
+            bought[holder] += tickets
+            if section_id is not None:
+                sold_ga[section_id] += tickets
+    return bought, sold_ga
+
+
+async def slices(connection: AsyncConnection, event_id: str) -> AsyncIterator[dict[str, Any]]:
+    """All reservations in slices of their key, as statements take them: after `after`, up to `upto`."""
+    after = ""
+    while True:
+        asked = {"event_id": event_id, "after": after, "count_max": SLICE}
+        upto = await connection.scalar(SLICE_END, asked)
+        if upto is None:
+            return
+        yield {"event_id": event_id, "after": after, "upto": upto}
+        after = upto
+
+
+async def _sold(connection: AsyncConnection, event_id: str, asked: set[str]) -> frozenset[str]:
+    sold: set[str] = set()
+    for ids in chunks(sorted(asked), PLACES_OF_AT_ONCE):
+        sold.update((await connection.execute(SOLD, {"event_id": event_id, "ids": ids})).scalars())
+    return frozenset(sold)
+
+
+def _seated(row: Row[Any], marks: str) -> SectionStock:
     available, held, sold, blocked = (marks.count(mark) for mark in ".hsx")
-    return SectionStock(row["capacity"], available, held, sold, blocked, marks)
+    noted = row.seats_remaining, row.blocked
+    return SectionStock(row.capacity, available, held, sold, blocked, noted, marks)
+
+
+def _ga(row: Row[Any], held: int, sold: int) -> SectionStock:
+    noted = row.seats_remaining, row.blocked
+    return SectionStock(row.capacity, row.seats_remaining, held, sold, row.blocked, noted)
 
 
 def gate_counts(section_id: str, section: SectionStock) -> dict[str, Any]:

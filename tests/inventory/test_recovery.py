@@ -4,9 +4,14 @@ import asyncio
 import time
 from typing import Any
 
+import pytest
+
+from services.inventory import rebuild
 from services.inventory.keys import EPOCH, Keys
 from services.inventory.rebuild import Watcher
+from services.inventory.stocktake import take_stock
 from tests.inventory.conftest import EVENT, Inventory
+from tests.inventory.selling import sql
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
@@ -82,6 +87,40 @@ async def test_two_rebuilders_at_once_end_in_one_open_gate(inventory: Inventory)
     await inventory.ready()
     assert (await inventory.left("A"), await inventory.left("GA1")) == ((14, 1), (18, 2))
     assert await inventory.broken() == []
+
+
+async def test_a_filling_that_takes_long_is_left_to_who_began_it(
+    still: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large stock is read for longer than a filling may be silent, and another process looks again and again."""
+    room, looked = still.room, asyncio.Event()
+    monkeypatch.setattr(rebuild, "RENEWED_EVERY_S", 0.05)
+
+    async def slowly(*args: Any) -> Any:
+        await looked.wait()
+        return await take_stock(*args)
+
+    async def last_sign_ms() -> int:
+        return int(await room.gate.redis.hget(KEYS.gate, "filling_at") or 0)
+
+    monkeypatch.setattr(rebuild, "take_stock", slowly)
+    await room.gate.redis.flushall()
+    before = room.catalogue.layout(EVENT).gate_epoch
+    filling, another = asyncio.create_task(room.watcher.look()), Watcher(room.engine, room.gate, room.catalogue)
+    await wait_until(last_sign_ms)
+    for _ in range(3):
+        at_ms = await last_sign_ms()
+        still.travel(rebuild.FILLING_MAX_MS - 1_000)
+
+        async def gives_a_sign(since_ms: int = at_ms) -> bool:
+            return await last_sign_ms() >= since_ms + rebuild.FILLING_MAX_MS - 1_000
+
+        await wait_until(gives_a_sign)
+        await another.look()
+    looked.set()
+    await filling
+    await still.ready()
+    assert (await sql(still, "SELECT gate_epoch FROM inventory.event"))[0].gate_epoch == before + 1
 
 
 async def test_what_a_filled_gate_remembers_is_what_the_old_one_did(inventory: Inventory) -> None:

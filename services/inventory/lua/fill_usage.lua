@@ -6,5 +6,9 @@
 -- Answers done, superseded, or lost: a part has gone since the filling began.
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
 if not is_whole(KEYS[1], KEYS[2]) then return 'lost' end
-for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[2], 't:' .. ARGV[i], ARGV[i + 1]) end
+local fields = {}
+for i = 2, #ARGV, 2 do
+  fields[i - 1], fields[i] = 't:' .. ARGV[i], ARGV[i + 1]
+end
+if #fields > 0 then redis.call('HSET', KEYS[2], unpack(fields)) end
 return 'done'

@@ -1,0 +1,8 @@
+-- The filling goes on: nobody else begins another meanwhile.
+-- KEYS[1] gate hash epoch
+-- ARGV[1] epoch int of this filling
+-- ARGV[2] clock_offset_ms int moves the clock
+-- Answers done or superseded.
+if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
+redis.call('HSET', KEYS[1], 'filling_at', text(clock(KEYS[1], ARGV[2])))
+return 'done'
