@@ -20,6 +20,7 @@ from services.queue.line import Line
 from services.queue.lottery import Lottery
 from services.queue.overload import LoadBoard
 from services.queue.purchases import Purchases
+from services.queue.reconciling import Reconciling
 from services.queue.recovery import Recovery
 from services.queue.revocations import Revocations
 from services.queue.rooms import Rooms
@@ -41,7 +42,7 @@ from shared.service import create_service
 from shared.showing import Showing
 from shared.told_again import ToldAgain
 
-RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S = 5.0, 0.2, 0.5, 3600.0, 1.0
+RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 3600.0, 1.0, 2.0
 
 
 def create_app(settings: QueueSettings | None = None) -> FastAPI:
@@ -113,6 +114,7 @@ def build(
         ),
         life=life,
         recovery=recovery,
+        reconciling=Reconciling(engine, line, rooms, sessions, recovery),
         sessions=sessions,
         gatekeeper=gatekeeper,
         lottery=Lottery(engine, rooms, line, recovery),
@@ -132,6 +134,7 @@ def _start(
     loops.every(RENEW_S, queue.joins.renew, name="queue renew")
     loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")
     loops.every(WATCH_S, queue.recovery.watch, name="queue watch")
+    loops.every(RECONCILE_S, queue.reconciling.turn, name="queue reconcile")
     loops.every(LOTTERY_S, queue.lottery.keep, name="queue lottery")
     loops.every(RAISE_S, gatekeeper.raise_counters, name="queue counters")
     loops.every(settings.guard_interval_s, queue.steering.turn, name="queue steering")

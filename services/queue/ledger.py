@@ -20,20 +20,23 @@ RECORD_CALLS, RECORD_MISSES, RECORD_HEADS, RECORD_CLAIMS, END_PLACES, END_CALLS,
     for verb in ("record_calls", "record_misses", "record_heads", "record_claims", "end_places", "end_calls", "lanes")
 )
 
-FILLED_BY, USER_PLACES, TALLIES, LOCK_LANE = (
-    statement(__package__, verb) for verb in ("filled_by", "user_places", "tallies", "lock_lane")
+FILLED_BY, USER_PLACES, TALLIES, LOCK_LANE, OPEN_SLOTS = (
+    statement(__package__, verb) for verb in ("filled_by", "user_places", "tallies", "lock_lane", "open_slots")
 )
 
 Seat = tuple[int, int]  # lane, join_seq
 
 
 class Stand(NamedTuple):
-    """How a place stands in the ledger. `state` is its last call's, if it was ever called."""
+    """How a place stands in the ledger. `state` is its last call's, if it was ever called; `bought`: more than a second
+    ago, and it has not ended.
+    """
 
     lane: int
     join_seq: int
     holder: str
     how: str | None
+    bought: bool
     call: int | None
     state: str | None
     deadline_ms: int | None
@@ -104,6 +107,12 @@ class Of:
         """How these places stand."""
         rows = await self._rows(STANDS, **_columns(seats))
         return {(row.lane, row.join_seq): Stand(**row._asdict()) for row in rows}
+
+    async def open_slots(self, after: Seat, *, slots_max: int) -> list[Seat]:
+        """The next places after this one with a call that stands or is claimed, in order."""
+        lane, seq = after
+        rows = await self._rows(OPEN_SLOTS, lane=lane, join_seq=seq, slots_max=slots_max)
+        return [(row.lane, row.join_seq) for row in rows]
 
     async def claims(
         self, claims: Sequence[tuple[int, int, int, str, int]], *, fill: int

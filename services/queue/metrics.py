@@ -23,6 +23,11 @@ TICK_SECONDS = Histogram(
 WAITING = Gauge("queue_waiting", "Places above the head, an upper bound.", ["event_id"])
 ACTIVE = Gauge("queue_active", "Sessions and standing calls.", ["event_id"])
 REBUILDS = Counter("queue_rebuilds_total", "Fillings of the engine from the ledger.")
+RECONCILED = Counter(
+    "queue_reconciled_total",
+    "Places that engine and ledger had differently: bought and not ended, freed, or all filled anew.",
+    ["what"],
+)
 DEAF = Counter("queue_deaf_turns_total", "Turns in which signs of life may have been lost.")
 THROTTLED = Gauge(
     "queue_throttle_share", "Share of the rate that the guard lets through; 1 is all of it.", ["event_id"]

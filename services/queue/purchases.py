@@ -1,8 +1,8 @@
 """Purchases told by the event log: who bought is done, and the slot is free for the next fan.
 
 The purchase and the log's offsets are stored in one transaction, so an event counts once; freeing the slot follows, and
-is repeated by the end of the session if it was lost. Most of the log is not about purchases: it is passed over without
-being parsed, and offsets that come with no purchase are stored once a second.
+is repeated by `reconciling.py` if gates, inventory or the engine were away. Most of the log is about other things: it
+is passed over without being parsed, and offsets that come with no purchase are stored once a second.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from sqlalchemy import TextClause, select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.ledger import Of, Seat
-from services.queue.sessions import Session, Sessions
+from services.queue.sessions import Sessions
 from services.queue.tables import log_offset
 from shared.contracts.events import Event
 from shared.event_log.log import START, EventLog
@@ -90,12 +90,7 @@ class Purchases:
     async def _end(self, event_id: str, epoch: int, seats: list[Seat]) -> None:
         async with self._engine.connect() as connection:
             stands = await Of(connection, event_id, epoch).stands(seats)
-        sessions = [
-            Session(stand.lane, stand.join_seq, stand.holder, stand.jti, stand.expires_at_ms or 0)
-            for stand in stands.values()
-            if stand.how is None and stand.jti is not None
-        ]
-        await self._sessions.end(event_id, epoch, sessions, how="completed")
+        await self._sessions.end_bought(event_id, epoch, stands.values())
 
 
 def _named(event: Event) -> dict[str, Any]:

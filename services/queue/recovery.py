@@ -64,14 +64,15 @@ class Recovery:
                 if now.get(keys.room(room.event_id), room.engine) != room.engine:
                     await self.rebuild(room.event_id)
 
-    async def rebuild(self, event_id: str, *, by_hand: bool = False) -> bool:
-        """Fills the engine unless it already holds this filling; by hand always. True if this call filled it.
+    async def rebuild(self, event_id: str, *, by_hand: bool = False, differs_in: int | None = None) -> bool:
+        """Fills the engine unless it already holds this filling; by hand always, and when it `differs_in` this filling
+        from the ledger. True if this call filled it.
 
         One at a time, in this process and among all: who finds a filling under way would take it for a loss, fill once
         more, and ramp the rate. A process that dies while it fills is waited for no longer than a filling may last.
         """
         async with self._filling.setdefault(event_id, asyncio.Lock()), self._alone(event_id):
-            return await self._rebuild(event_id, by_hand=by_hand)
+            return await self._rebuild(event_id, by_hand=by_hand, differs_in=differs_in)
 
     @asynccontextmanager
     async def _alone(self, event_id: str) -> AsyncIterator[None]:
@@ -84,12 +85,13 @@ class Recovery:
             with suppress(*ENGINE_AWAY):
                 await self._line.redis.delete(name)
 
-    async def _rebuild(self, event_id: str, *, by_hand: bool) -> bool:
+    async def _rebuild(self, event_id: str, *, by_hand: bool, differs_in: int | None) -> bool:
         engine = (await identity(self._line.redis, keys.room(event_id))).text()
         async with self._engine.begin() as connection:
             await connection.execute(FENCE_ALONE, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
-            if not by_hand and before.engine == engine and await self._holds(before):
+            unasked = not by_hand and before.fill != differs_in
+            if unasked and before.engine == engine and await self._holds(before):
                 self._rooms.known[event_id] = before
                 return False
             await connection.execute(

@@ -13,6 +13,7 @@ from services.queue.joins import Joins
 from services.queue.life import Life
 from services.queue.line import Line
 from services.queue.lottery import Lottery
+from services.queue.reconciling import Reconciling
 from services.queue.recovery import Recovery
 from services.queue.rooms import Rooms
 from services.queue.sessions import Sessions
@@ -29,6 +30,7 @@ class Running:
     claims: Claims
     life: Life
     recovery: Recovery
+    reconciling: Reconciling
     sessions: Sessions
     gatekeeper: Gatekeeper
     lottery: Lottery

@@ -4,7 +4,8 @@ place, and only then the slot is free. A live reservation lets its session stand
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from services.queue.ledger import Of, Seat, Stand, by_lane
@@ -17,6 +18,7 @@ from shared.contracts.inventory import BATCH_MAX, EndSessions, InventoryClient, 
 from shared.logs import data
 from shared.postgres import AsyncEngine
 from shared.problems import Problem
+from shared.redis import ENGINE_AWAY
 
 log = logging.getLogger("onsale.queue")
 
@@ -73,7 +75,7 @@ class Sessions:
                 over.append((one.lane, one.join_seq))
             else:
                 sessions.append(_session(room.epoch, one, stand))
-        await self._free(room.event_id, room.epoch, over)
+        await self.free(room.event_id, room.epoch, over)
         await self.end(room.event_id, room.epoch, sessions, how="expired")
 
     async def end(
@@ -98,6 +100,15 @@ class Sessions:
         await self.close(event_id, epoch, gone, how=how, unclaimed=False)
         return set(gone)
 
+    async def end_bought(self, event_id: str, epoch: int, stands: Iterable[Stand]) -> set[Seat]:
+        """Ends the sessions of those who bought, unless they hold something else as well."""
+        sessions = [
+            Session(stand.lane, stand.join_seq, stand.holder, stand.jti, stand.expires_at_ms or 0)
+            for stand in stands
+            if stand.how is None and stand.jti is not None
+        ]
+        return await self.end(event_id, epoch, sessions, how="completed")
+
     async def _ask(self, event_id: str, sessions: Sequence[Session], *, leaving: bool) -> list[SessionEnd]:
         refs = [SessionRef(jti=s.jti, holder=s.holder, expires_at_ms=s.expires_at_ms) for s in sessions]
         question = EndSessions(event_id=event_id, leaving=leaving, sessions=refs)
@@ -116,12 +127,14 @@ class Sessions:
                 await of.tell(word, [seat for seat, this in ended.items() if this == word])
         for word in ended.values():
             ENDED.labels(word).inc()
-        await self._free(event_id, epoch, list(ended) if unclaimed else seats)
+        await self.free(event_id, epoch, list(ended) if unclaimed else seats)
         return ended
 
-    async def _free(self, event_id: str, epoch: int, seats: Sequence[Seat]) -> None:
-        for lane, seqs in by_lane(seats).items():
-            await self._line.finish(event_id, epoch, lane, seqs)
+    async def free(self, event_id: str, epoch: int, seats: Iterable[Seat]) -> None:
+        """Frees the slots of places that the ledger has ended. With the engine away they wait to be reconciled."""
+        with suppress(*ENGINE_AWAY):
+            for lane, seqs in by_lane(seats).items():
+                await self._line.finish(event_id, epoch, lane, seqs)
 
 
 def _session(epoch: int, due: Due, stand: Stand) -> Session:

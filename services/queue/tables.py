@@ -98,6 +98,14 @@ admission = Table(
     Column("deadline_ms", BigInteger),
     Column("jti", Text),
     Column("expires_at_ms", BigInteger),
+    Index(
+        "ix_admission_open",
+        "event_id",
+        "epoch",
+        "lane",
+        "join_seq",
+        postgresql_where=text("state IN ('called', 'claimed')"),
+    ),
     CheckConstraint("state IN ('called', 'claimed', 'missed', 'ended')", name="state"),
     CheckConstraint("state <> 'claimed' OR (jti IS NOT NULL AND expires_at_ms IS NOT NULL)", name="claimed_pass"),
 )

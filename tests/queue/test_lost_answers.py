@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared import postgres as ledger
 from shared.ledger_settings import LedgerSettings
+from shared.postgres import LEDGER_AWAY
 from shared.problems import Unavailable
 from tests.queue.conftest import Queue
 from tests.support.lossy_wire import LossyWire, lossy_wire
@@ -41,3 +42,19 @@ async def test_who_asks_again_has_one_place_and_is_called(queue: Queue, wire: Lo
     await queue.configure(rate_per_s=100, burst=10)
     await queue.turn()
     assert await queue.called() == [1, 2, other.join_seq]
+
+
+async def test_an_end_whose_answer_was_lost_keeps_no_slot(queue: Queue, wire: LossyWire):
+    """As when the disk is full and the server dies after it wrote: the place has ended, and we have not heard."""
+    await queue.open(max_active=1)
+    await queue.join("ann", "ben")
+    await queue.turn()
+    assert [claim.word for claim in await queue.claim((1, "ann"))] == ["admitted"]
+    wire.lose_next = 1
+    with pytest.raises(LEDGER_AWAY):
+        await queue.leave((1, "ann"))
+    assert (wire.lost, list(await queue.part("active"))) == (1, ["0:1"])
+    await queue.running.reconciling.turn()
+    assert await queue.status((1, "ann")) == ["left"]
+    await queue.turn()
+    assert await queue.called() == [2]

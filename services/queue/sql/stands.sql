@@ -1,5 +1,7 @@
--- How places stand in the ledger: whose they are, how they ended, and their last call.
-SELECT p.lane, p.join_seq, p.holder, p.how, a.call, a.state, a.deadline_ms, a.jti, a.expires_at_ms
+-- How places stand in the ledger: whose they are, how they ended, and their last call. `bought`: a while ago, and the
+-- place has not ended.
+SELECT p.lane, p.join_seq, p.holder, p.how,
+    p.ended_at IS NULL AND coalesce(p.bought_at < clock_timestamp() - interval '1 second', false) AS bought, a.call, a.state, a.deadline_ms, a.jti, a.expires_at_ms
 FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[])) AS n (lane, join_seq)
 JOIN queue.place p ON p.event_id = :event_id AND p.epoch = :epoch AND p.lane = n.lane AND p.join_seq = n.join_seq
 LEFT JOIN LATERAL (
