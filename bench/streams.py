@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from bench.cpu import cpu_s, descendants
 from bench.crowd import Crowd, NotAllCame, crowd

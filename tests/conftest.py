@@ -2,7 +2,12 @@
 
 import pytest
 
-pytest_plugins = ("tests.support.engines", "tests.support.suite", "tests.support.engine_groups")
+pytest_plugins = (
+    "tests.support.engines",
+    "tests.support.suite",
+    "tests.support.engine_groups",
+    "tests.support.seeds",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

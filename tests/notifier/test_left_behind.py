@@ -8,7 +8,7 @@ import gc
 import os
 from collections import Counter
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from services.notifier.metrics import PAUSED, STREAMS
