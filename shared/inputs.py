@@ -3,16 +3,28 @@
 from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from shared.mail_addresses import one_spelling
 from shared.routes import EVENT_ID, REFERENCE, SECTION_ID
+
+
+def _readable(address: str) -> str:
+    """As it was typed, if it has one spelling."""
+    one_spelling(address)
+    return address
+
 
 EventId = Annotated[str, StringConstraints(pattern=f"^{EVENT_ID}$")]
 SectionId = Annotated[str, StringConstraints(pattern=f"^{SECTION_ID}$")]
 SeatId = Annotated[str, StringConstraints(pattern=rf"^{SECTION_ID}-[A-Za-z0-9]{{1,8}}-[0-9]{{1,5}}$")]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=200)]
-Email = Annotated[str, StringConstraints(pattern=r"^[^@\s\x00]{1,64}@[^@\s\x00]{1,189}$", max_length=254)]
+Email = Annotated[
+    str,
+    StringConstraints(pattern=r"^[^@\s\x00]{1,64}@[^@\s\x00]{1,189}$", max_length=254),
+    AfterValidator(_readable),
+]
 
 EventIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
 SectionIdPath = Annotated[str, Path(pattern=f"^{SECTION_ID}$")]

@@ -3,7 +3,7 @@
 import hmac
 
 from shared.problems import BadCredential
-from shared.tokens import TOKEN_MAX_CHARS, Keyring, b64, unb64
+from shared.tokens import TOKEN_MAX_CHARS, Keyring, b64, exact
 
 
 def sign_order_token(keys: Keyring, reference: str) -> str:
@@ -15,7 +15,7 @@ def read_order_token(keys: Keyring, text: str) -> str:
     """The reference the token opens; raises `BadCredential`."""
     try:
         reference, kid, mac = text[:TOKEN_MAX_CHARS].split(".")
-        if hmac.compare_digest(unb64(mac), keys.mac("order", reference, kid=kid)):
+        if hmac.compare_digest(exact(mac), keys.mac("order", reference, kid=kid)):
             return reference
     except (ValueError, KeyError) as broken:
         raise BadCredential from broken

@@ -20,7 +20,7 @@ from shared.jwks import ProviderKeys, PublicKey
 from shared.outgoing import outgoing
 from shared.problems import BadCredential
 from shared.settings import ServiceSettings
-from shared.tokens import Keyring, b64, unb64
+from shared.tokens import Keyring, b64, exact, unb64
 
 LEEWAY_S = 5
 USER_ID_MAX_CHARS = 255
@@ -102,6 +102,7 @@ class Users:
         assert self._keys is not None
         try:
             header = orjson.loads(unb64(text.split(".", 1)[0]))
+            exact(text.rpartition(".")[2])  # other spellings of one signature would be other fans to a balancer
             algorithm, kid = header["alg"], header.get("kid")
         except UNREADABLE as broken:
             raise BadCredential from broken

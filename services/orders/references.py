@@ -2,8 +2,8 @@
 
 import hashlib
 import re
-import unicodedata
 
+from shared.mail_addresses import one_spelling
 from shared.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing
 from shared.tokens import Keyring, b64
 
@@ -26,10 +26,10 @@ def readable(raw: bytes) -> str:
 
 def customer_key(keys: Keyring, email: str) -> str:
     """One customer across holders, without telling inventory who: the same e-mail however it is typed. Dots and tags
-    before the @ stay: whether they name the same mailbox only its provider knows.
+    before the @ stay: whether they name the same mailbox only its provider knows. Raises `ValueError` for what is no
+    address or hides what it is.
     """
-    typed = unicodedata.normalize("NFKC", email).strip().casefold()
-    return b64(keys.mac("customer", unicodedata.normalize("NFC", typed).rstrip(".")))
+    return b64(keys.mac("customer", one_spelling(email)))
 
 
 def idempotency_key(header: str | None) -> str:
