@@ -96,6 +96,8 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.soon_ms() if near else line.poll_after_ms(None, token.join_seq),
         "message": line.message,
+        **({"until": rfc3339(status.until_ms)} if status.until_ms is not None else {}),
+        **({"why": status.why} if status.why is not None else {}),
     }
 
 
@@ -216,7 +218,8 @@ class Claim:
 
     async def _admit(self, room: Room, line: Line, token: QueueToken, claimed: Claimed, send: Send) -> None:
         if claimed.word in ENDED:
-            raise PlaceEnded(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word)
+            why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
+            raise PlaceEnded(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word, **why)
         if claimed.admission is None or claimed.expires_at_ms is None:
             raise not_called(line)
         body = {

@@ -62,7 +62,7 @@ class Places:
     async def claim(self, token: QueueToken) -> Claimed:
         """The pass, or the state that says why not. Raises `StaleEpoch`, `RoomClosed`, `SoldOut`, `Unavailable`."""
         claimed = await self._claims.submit(_epoch(token), _ref(token))
-        self._remember(token, PlaceStatus(status=claimed.word, until_ms=claimed.expires_at_ms))
+        self._remember(token, PlaceStatus(status=claimed.word, until_ms=claimed.expires_at_ms, why=claimed.why))
         return claimed
 
     async def leave(self, token: QueueToken) -> None:

@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from services.gateway.estimate import Reason
 from shared.contracts.frames import LaneHead, RoomState, Throttled
-from shared.contracts.queue import PlaceState
+from shared.contracts.queue import ExpiredWhy, PlaceState
 from shared.inputs import Body
 
 Code = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=64)]
@@ -62,6 +62,12 @@ class StatusAnswer(BaseModel):
     head_seq: int
     poll_after_ms: int
     message: str | None
+    until: AwareDatetime | None = Field(
+        None, description="Only when called or admitted: claim the pass before, or the end of the session."
+    )
+    why: ExpiredWhy | None = Field(
+        None, description="Only when expired: the call was not claimed in time, or the session ran out."
+    )
 
 
 class LaneAnswer(LaneHead):

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from services.notifier import detached
 from services.notifier.api import HOT_ROUTES
 from services.notifier.follow import Following
+from services.notifier.headroom import Headroom
 from services.notifier.hub import Hub
 from services.notifier.life import Life
 from services.notifier.openapi import document_streams
@@ -66,7 +67,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neighbour], users: Users) -> Room:
-    hub, queue = Hub(settings), QueueClient(neighbour("queue", settings.queue_url))
+    hub, headroom = Hub(settings), Headroom(settings)
+    queue = QueueClient(neighbour("queue", settings.queue_url))
     following = Following(
         settings,
         hub,
@@ -80,7 +82,8 @@ def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neig
         settings=settings,
         hub=hub,
         following=following,
-        turnstile=Turnstile(settings),
+        turnstile=Turnstile(settings, headroom),
+        headroom=headroom,
         life=Life(queue),
         queue_tokens=QueueTokens(settings.queue_token_keys),
         passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
@@ -96,6 +99,7 @@ def _start(loops: Loops, room: Room) -> None:
     loops.keep(room.hub.run, name="notifier.frames")
     loops.every(room.settings.ask_interval_s, room.following.tend, name="notifier.tend")
     loops.keep(Pulse(room.hub).run, name="notifier.pulse")
+    loops.keep(room.headroom.run, name="notifier.headroom")
     loops.keep(room.life.run, name="notifier.life")
 
 

@@ -12,9 +12,10 @@ import orjson
 from shared.clock import now_ms, rfc3339
 from shared.contracts.frames import LineFrame, OrderFrame, StockFrame
 
-HEARTBEAT = b":\n\n"
+HEARTBEAT = b"event: beat\ndata: {}\n\n"  # an event: a page cannot see comments, and must know that it still hears us
 INTERRUPTED = "Live updates are interrupted. Numbers here may be a few seconds old."
 RESTORED = "Live updates are back."
+TURNED_AWAY = "Too many listen here right now. Ask every few seconds meanwhile."
 
 
 def line_fact(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
@@ -66,6 +67,11 @@ def notice(*, interrupted: bool) -> bytes:
     """Data of `notice`: an interruption, or its end."""
     kind, message = ("interrupted", INTERRUPTED) if interrupted else ("restored", RESTORED)
     return orjson.dumps({"kind": kind, "message": message, "timestamp": rfc3339(now_ms())})
+
+
+def turned_away(why: str) -> bytes:
+    """Said before the end to who may not listen now, so that a page asks by itself meanwhile and says so."""
+    return compose([("turned_away", orjson.dumps({"why": why, "message": TURNED_AWAY}))], None)
 
 
 def compose(events: Iterable[tuple[str, bytes]], frame_id: bytes | None) -> bytes:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from services.notifier.follow import Following
+from services.notifier.headroom import Headroom
 from services.notifier.hub import Hub
 from services.notifier.life import Life
 from services.notifier.settings import Settings
@@ -20,6 +21,7 @@ class Room:
     hub: Hub
     following: Following
     turnstile: Turnstile
+    headroom: Headroom
     life: Life
     queue_tokens: QueueTokens
     passes: PassReader

@@ -37,7 +37,15 @@ class Settings(CookieSettings):
     retry_ms: int = Field(2_000, ge=100, le=60_000, description="Reconnect after this to twice this long.")
     full_retry_ms: int = Field(10_000, ge=100, le=600_000, description="The same for those turned away.")
     streams_max: int = Field(20_000, ge=1, description="Open streams of one process.")
-    streams_new_per_s: int = Field(2_000, ge=1, description="Streams one process accepts per second.")
+    streams_new_per_s: int = Field(
+        2_000, ge=1, description="Streams that end together are asked to come back no faster than this to one process."
+    )
+    lag_max_s: float = Field(
+        2.0, ge=0.01, le=60, description="New streams are turned away while the event loop is later than this."
+    )
+    memory_free_min_mib: int = Field(
+        64, ge=0, le=1_048_576, description="The same while machine or container have less memory left than this."
+    )
     streams_per_identity: int = Field(10, ge=1, description="Open streams of one fan or order in one process.")
     filters_per_event: int = Field(64, ge=0, description="Distinct ?sections filters of one event in one process.")
     stream_max_age_s: float = Field(

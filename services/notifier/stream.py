@@ -58,9 +58,10 @@ class Stream:
             finally:
                 if not outlives:
                     visit.end()
-        except TurnedAway:
+        except TurnedAway as turned:
             settings = self._room.settings
-            await self._end(frames.retry(settings.full_retry_ms, settings.full_retry_ms))
+            retry = frames.retry(settings.full_retry_ms, settings.full_retry_ms)
+            await self._end(retry + frames.turned_away(turned.why))
 
     async def _end(self, data: bytes) -> None:
         await self._send(head())

@@ -1,12 +1,13 @@
-"""The turnstile: how many streams there may be, how many new ones in a second, and how many for one fan or order.
+"""The turnstile: how many streams there may be, how many for one fan or order, and none while the process is late.
 
-Whoever does not get in is answered 200 with `retry` and an end: an EventSource gives up for good on anything else.
+Whoever does not get in is answered 200 with `retry`, an event that says why, and an end: an EventSource gives up for
+good on anything else.
 """
 
-import time
+import asyncio
 from collections import Counter
-from collections.abc import Callable
 
+from services.notifier.headroom import Headroom
 from services.notifier.metrics import TURNED_AWAY
 from services.notifier.settings import Settings
 
@@ -16,18 +17,17 @@ class TurnedAway(Exception):
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
+        self.why = why
         TURNED_AWAY.labels(why).inc()
 
 
 class Turnstile:
     """Counts; whoever entered leaves once."""
 
-    def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
-        self._clock = clock
+    def __init__(self, settings: Settings, headroom: Headroom) -> None:
+        self._settings, self._headroom = settings, headroom
         self._by_identity: Counter[str] = Counter()
         self._open = 0
-        self._second, self._new = 0, 0
 
     def enter(self, identity: str) -> None:
         """One more; raises `TurnedAway`."""
@@ -36,8 +36,8 @@ class Turnstile:
             raise TurnedAway("full")
         if self._by_identity[identity] >= settings.streams_per_identity:
             raise TurnedAway("identity")
-        if not self._within_rate():
-            raise TurnedAway("rate")
+        if lack := self._headroom.lacks(asyncio.get_running_loop().time()):
+            raise TurnedAway(lack)
         self._open += 1
         self._by_identity[identity] += 1
 
@@ -47,10 +47,3 @@ class Turnstile:
         self._by_identity[identity] -= 1
         if not self._by_identity[identity]:
             del self._by_identity[identity]
-
-    def _within_rate(self) -> bool:
-        second = int(self._clock())
-        if second != self._second:
-            self._second, self._new = second, 0
-        self._new += 1
-        return self._new <= self._settings.streams_new_per_s

@@ -19,6 +19,7 @@ from services.queue.sessions import Session, Sessions, jti
 from shared.clock import from_datetime, now_ms
 from shared.contracts.queue import (
     Claimed,
+    ExpiredWhy,
     HoldersAnswer,
     HoldersQuestion,
     PlaceFound,
@@ -178,7 +179,8 @@ class Claims:
         name, expires_at_ms = fixed.get(seat, (None, None))
         if name is None or expires_at_ms is None:
             how = _how(stands, place)
-            return Claimed(word=ENDED[how] if how else "expired" if words.get(seat) == "ended" else "waiting")
+            word = ENDED[how] if how else "expired" if words.get(seat) == "ended" else "waiting"
+            return Claimed(word=word, why=_why(word, stands[seat]))
         expires_at_s = expires_at_ms // 1000
         admission = Pass(
             room.event_id, place.holder, name, room.epoch, place.lane, place.join_seq, room.tickets_per_order,
@@ -243,15 +245,23 @@ def _status(shown: str, seen: Seen, stand: Stand | None) -> PlaceStatus:
     if seen.word == "admitted":
         return PlaceStatus(status="admitted", until_ms=seen.until_ms)
     if seen.word == "ended":
-        return PlaceStatus(status=ENDED[stand.how] if stand and stand.how else "expired")
+        status = ENDED[stand.how] if stand and stand.how else "expired"
+        return PlaceStatus(status=status, why=_why(status, stand))
     return PlaceStatus(status="prequeue" if shown == "prequeue" else "waiting")
+
+
+def _why(status: PlaceState, stand: Stand | None) -> ExpiredWhy | None:
+    """Of an expired place: whether its last call was ever claimed."""
+    if status != "expired" or stand is None:
+        return None
+    return "session" if stand.jti else "unclaimed"
 
 
 def _by_ledger(stand: Stand | None) -> PlaceStatus:
     if stand is None:
         return PlaceStatus(status="waiting")
     if stand.how is not None:
-        return PlaceStatus(status=ENDED[stand.how])
+        return PlaceStatus(status=ENDED[stand.how], why=_why(ENDED[stand.how], stand))
     if stand.state == "claimed":
         return PlaceStatus(status="admitted", until_ms=stand.expires_at_ms)
     if stand.state == "called" and (stand.deadline_ms or 0) > now_ms():

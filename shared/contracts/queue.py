@@ -9,6 +9,7 @@ from shared.http import Neighbour
 
 BATCH_MAX = 1024
 
+ExpiredWhy = Literal["unclaimed", "session"]  # called and nobody came, or the time to choose ran out
 PlaceState = Literal["prequeue", "waiting", "ready", "admitted", "completed", "expired", "left"]
 
 
@@ -95,10 +96,11 @@ class HoldersAnswer(BaseModel):
 
 
 class PlaceStatus(BaseModel):
-    """`until_ms`: claim deadline when ready, session end when admitted."""
+    """`until_ms`: claim deadline when ready, session end when admitted. `why`: of an expired one."""
 
     status: PlaceState
     until_ms: int | None = None
+    why: ExpiredWhy | None = None
 
 
 class StatusAnswer(BaseModel):
@@ -111,6 +113,7 @@ class Claimed(BaseModel):
     """`admitted` with a pass, or the state that says why not (`waiting`: not called yet)."""
 
     word: PlaceState
+    why: ExpiredWhy | None = None
     admission: str | None = None
     jti: str | None = None
     expires_at_ms: int | None = None

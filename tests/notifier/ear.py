@@ -65,7 +65,7 @@ class Ear:
         return [
             Heard(block["event"], orjson.loads(block["data"]), block.get("id"))
             for block in self.blocks
-            if "event" in block
+            if block.get("event", "beat") != "beat"
         ]
 
     def all(self, name: str) -> list[Any]:

@@ -100,7 +100,7 @@ async def test_when_nobody_answers_a_newcomer_is_told_when_to_come_back(start: S
     neighbours.away = True
     ear = await notifier.listen()
     await wait_until(lambda: ear.closed)
-    assert (ear.status, ear.heard, len(ear.retries)) == (200, [], 1)
+    assert (ear.status, [heard.name for heard in ear.heard], len(ear.retries)) == (200, ["turned_away"], 1)
     waiting = asyncio.create_task(notifier.listen())
     neighbours.away = False
     ear = await waiting

@@ -155,7 +155,7 @@ async def test_the_id_comes_with_the_last_event_so_that_half_a_frame_is_not_take
 async def test_silence_is_broken_by_heartbeats(start: Start):
     notifier = await start(heartbeat_s=0.05)
     ear = await notifier.listen()
-    await wait_until(lambda: ear.body.count(b"\n\n:\n\n:\n\n") >= 1)
+    await wait_until(lambda: ear.body.count(b"event: beat\ndata: {}\n\n") >= 2)
 
 
 async def test_an_unknown_event_is_refused(notifier: Notifier):

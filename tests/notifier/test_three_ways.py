@@ -26,7 +26,7 @@ PATH = f"/events/{EVENT}/sections/updates"
 END = r"(?:\r\n|\n|\r)"
 COMMENT, FIELD = rf":[^\r\n]*{END}", rf"[^\x00:\r\n]+(?::[^\r\n]*)?{END}"
 GRAMMAR = re.compile(rf"(?:(?:{COMMENT}|{FIELD})*{END})*")
-FIELDS = re.compile(r"(?m)^(?:event: (?:line|sections|notice)|data: \{.*\}|id: \d+\.\d+|retry: \d+|:|)$")
+FIELDS = re.compile(r"(?m)^(?:event: (?:line|sections|notice|beat)|data: \{.*\}|id: \d+\.\d+|retry: \d+|:|)$")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def test_the_bytes_follow_the_grammar(notifier: Notifier):
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
     await notifier.show(line(11, 6))
-    await wait_until(lambda: ear.last("line")["head_seq"] == 6 and "\n:\n" in ear.body.decode())
+    await wait_until(lambda: ear.last("line")["head_seq"] == 6 and "event: beat" in ear.body.decode())
     await notifier.drain()
     await wait_until(lambda: ear.closed)
     said = ear.body.decode("utf-8")

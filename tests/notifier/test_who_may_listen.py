@@ -1,13 +1,13 @@
 """Who may listen, what a bad request gets, and how many streams there may be."""
 
 import asyncio
+import sys
 import time
 
 import pytest
 
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
-from services.notifier.turnstile import TurnedAway, Turnstile
 from tests.notifier.conftest import EVENT, REFERENCE, Neighbours, Notifier, Start, admitted, fan, order, order_token
 from tests.notifier.ear import Ear
 from tests.support.wait import wait_until
@@ -89,7 +89,8 @@ async def test_other_methods_and_names_are_refused(notifier: Notifier):
 
 
 def turned_away(ear: Ear) -> bool:
-    return ear.status == 200 and ear.complete and ear.closed and ear.heard == [] and ear.retries[0] >= 10_000
+    told = [heard.name for heard in ear.heard] == ["turned_away"]
+    return ear.status == 200 and ear.complete and ear.closed and told and ear.retries[0] >= 10_000
 
 
 async def test_when_full_a_listener_is_told_when_to_come_back(start: Start):
@@ -120,15 +121,71 @@ async def test_distinct_filters_are_bounded(start: Start):
     await wait_until(lambda: turned_away(other))
 
 
-def test_streams_are_accepted_at_a_bounded_rate():
-    now = [100.0]
-    turnstile = Turnstile(Settings(streams_new_per_s=3), clock=lambda: now[0])
-    for n in range(3):
-        turnstile.enter(str(n))
-    with pytest.raises(TurnedAway):
-        turnstile.enter("x")
-    now[0] = 101.0
-    turnstile.enter("y")
+async def test_a_crowd_that_comes_within_a_second_is_let_in(start: Start):
+    notifier = await start(streams_new_per_s=500, lag_max_s=30)  # others may be busy on this machine
+    told = await crowd(notifier, 3_000)
+    assert told == {"let in": 3_000}, "no number of a second is a reason"
+
+
+async def test_while_the_loop_is_late_newcomers_are_told_so_and_later_let_in(start: Start):
+    notifier = await start(lag_max_s=0.2)
+    early = await notifier.listen(token=fan(1))
+    blocked = asyncio.create_task(block_the_loop(notifier))
+    late = await notifier.listen(token=fan(2))
+    await wait_until(lambda: turned_away(late))
+    assert late.last("turned_away")["why"] == "lag"
+    blocked.cancel()
+    await wait_until(lambda: notifier.room.headroom.lacks(asyncio.get_running_loop().time()) is None)
+    again = await notifier.listen(token=fan(3))
+    await wait_until(lambda: again.last("sections"))
+    assert not early.closed, "who listens already is not sent away for it"
+
+
+async def block_the_loop(notifier: Notifier) -> None:
+    """Turns of the loop that take longer than it may be late."""
+    while True:
+        until_s = time.monotonic() + 0.6
+        while time.monotonic() < until_s:
+            pass
+        await asyncio.sleep(0)
+
+
+CROWD = """
+import asyncio, collections, sys, time
+
+async def one(port, token, begin):
+    await asyncio.sleep(max(0, begin - time.time()))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"GET /events/EVENT/sections/updates HTTP/1.1\\r\\nHost: x\\r\\nAuthorization: Bearer {token}\\r\\n\\r\\n"
+    writer.write(head.encode())
+    told = b""
+    while b"event: sections" not in told and b"event: turned_away" not in told:
+        some = await asyncio.wait_for(reader.read(4096), 60)
+        if not some:
+            return "closed", writer
+        told += some
+    return ("let in" if b"event: sections" in told else "turned away"), writer
+
+async def main():
+    port, *tokens = sys.stdin.read().split()
+    begin = time.time() + 0.2
+    told = await asyncio.gather(*(one(port, token, begin + n / len(tokens)) for n, token in enumerate(tokens)))
+    for word, many in collections.Counter(word for word, _ in told).items():
+        print(many, word)
+
+asyncio.run(main())
+"""
+
+
+async def crowd(notifier: Notifier, size: int) -> dict[str, int]:
+    """So many listeners of a process of their own, all within a second: what they were told."""
+    words = "\n".join([str(notifier.port), *(fan(n) for n in range(1, size + 1))])
+    program = CROWD.replace("EVENT", EVENT)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await child.communicate(words.encode())
+    return {word: int(many) for many, word in (line.split(" ", 1) for line in told.decode().splitlines())}
 
 
 def test_the_streams_are_documented():

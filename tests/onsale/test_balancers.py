@@ -156,7 +156,8 @@ async def test_streams_pass_unbuffered_and_who_holds_too_many_is_told_when_to_co
         lines = [(await one.__aenter__()).aiter_lines() for one in held]
         assert [await anext(line) for line in lines] == ["data: first"] * 2, "before the stream goes on"
         full = await fan.get(STREAM, headers={"authorization": "Bearer a.b.c"})
-        assert (full.status_code, full.text) == (200, "retry: 10000\n\n"), "an EventSource comes back after that"
+        said = 'retry: 10000\nevent: turned_away\ndata: {"why":"full"}\n\n'
+        assert (full.status_code, full.text) == (200, said), "an EventSource comes back after that"
         assert full.headers["content-type"].startswith("text/event-stream")
         process.more.set()
         assert [[text async for text in line if text] for line in lines] == [["data: second"]] * 2

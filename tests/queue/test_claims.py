@@ -218,7 +218,9 @@ async def test_a_session_past_its_end_is_revoked_then_freed(queue: Queue, invent
     await queue.turn()
     await queue.sessions_ended()
     assert len(await queue.part("active")) == 0
-    assert await queue.status((1, "ann"), (2, "ben")) == ["expired", "expired"]
+    told = await queue.running.claims.status(queue.places((1, "ann"), (2, "ben")))
+    assert [(place.status, place.why) for place in told] == [("expired", "session")] * 2
+    assert [(claim.word, claim.why) for claim in await queue.claim((1, "ann"))] == [("expired", "session")]
     assert {s.jti for question in inventory.ended for s in question.sessions} == {"1-0-1-1", "1-0-2-1"}
     await queue.heard(3)
     await queue.turn()

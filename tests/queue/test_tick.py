@@ -214,7 +214,8 @@ async def test_an_unclaimed_call_frees_its_slot_and_the_second_miss_ends_the_pla
     await queue.heard(1)
     await queue.turn(1)
     assert await queue.called() == []
-    assert await queue.status((1, "sleepy")) == ["expired"]
+    [told] = await queue.running.claims.status(queue.places((1, "sleepy")))
+    assert (told.status, told.why) == ("expired", "unclaimed")
     rows = await queue.sql("SELECT call, state FROM queue.admission WHERE join_seq = 1 ORDER BY 1")
     assert [tuple(row) for row in rows] == [(1, "missed"), (2, "missed")]
     assert [j.join_seq for j in await queue.join("sleepy")] == [3], "who was ended may join again at the tail"

@@ -58,7 +58,7 @@ async function reach(path, request) {
   try {
     return await fetch(path, { ...request, cache: "no-cache", signal: AbortSignal.timeout(TIMEOUT_MS) });
   } catch {
-    throw new Problem({ title: "We cannot reach the box office. Check your connection; we keep trying." });
+    throw new Problem({ title: "We cannot reach the box office. Check your connection, then try again." });
   }
 }
 

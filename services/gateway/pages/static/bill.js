@@ -36,6 +36,7 @@ export class Bill {
 
   total() {
     write("held-total", this.text);
+    write("hold-label", this.totalMinor > 0 ? "Time left to pay" : "Time left to take them");
     write("pay", this.totalMinor > 0 ? `Pay ${this.text}` : "Get the tickets");
   }
 

@@ -7,6 +7,8 @@ import { onTop } from "./price.js";
 import { SeatPlan } from "./seats.js";
 
 const REFRESH_MS = 5_000;
+const SOON_S = 120;
+const SPOKEN_AT_S = new Set([120, 60, 20]);
 
 export class Choosing {
   #stop = () => {};
@@ -27,7 +29,16 @@ export class Choosing {
     this.render();
     this.#tellOnTop();
     show("session", Boolean(until));
-    if (until) this.#stop = countdown(until, (seconds) => write("session-clock", remaining(seconds)), this.timeUp);
+    if (until) this.#stop = countdown(until, (seconds) => this.#tick(seconds), this.timeUp);
+  }
+
+  /** Told before it ends: a session cannot be made longer, but a hold can, and what is held by then stays held. */
+  #tick(seconds) {
+    write("session-clock", remaining(seconds));
+    const soon = seconds <= SOON_S ? "Hold what you want now: held tickets stay yours until their own time is up." : "";
+    byId("session").toggleAttribute("data-soon", Boolean(soon));
+    write("session-soon", soon);
+    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${plural(Math.ceil(seconds), "second")} left to choose. ${soon}`);
   }
 
   leave() {

@@ -28,9 +28,24 @@ export function disable(node, disabled = true) {
   else node.removeAttribute("aria-disabled");
 }
 
-/** Says something once to people who listen rather than look. */
+const SPEAK_AFTER_MS = 50;
+const SAID_MS = 8_000;
+let speaking = [];
+
+/** Says something once to people who listen rather than look, also what was said before; then it is gone, so that nobody
+ * finds old news when they read on. */
 export function announce(text) {
-  write("announcer", text);
+  speaking.forEach(clearTimeout);
+  write("announcer", "");
+  speaking = [setTimeout(() => write("announcer", text), SPEAK_AFTER_MS), setTimeout(() => write("announcer", ""), SAID_MS)];
+}
+
+/** What is wrong with a field, beside it and tied to it; nothing when it is right again. */
+export function fault(field, text) {
+  byId(field).setAttribute("aria-invalid", String(Boolean(text)));
+  write(`${field}-error`, text ?? "");
+  show(`${field}-error`, Boolean(text));
+  if (text) announce(text);
 }
 
 /** One place for what went wrong; it stays until the next action or until it is dismissed. */

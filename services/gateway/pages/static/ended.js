@@ -1,29 +1,36 @@
-// The end of a place: bought, left, expired, or nothing left to buy. Always with a way on.
+// The end of a place: bought, left, expired, or nothing left to buy. One text a cause, and always a way on.
 import { byId, show, trouble, write } from "./dom.js";
 import { browser } from "./memory.js";
 
+const AGAIN = "You can join again at the end of the line.";
 const WORDS = {
   completed: ["You have your tickets", "Your order is complete. Its page stays yours for good."],
-  expired: ["Your turn has passed", "You were called, but nobody came. You can join again at the end of the line."],
-  left: ["You left the line", "Your place has gone. You can join again at the end of the line."],
+  expired: ["Your place has ended", AGAIN],
+  "expired:unclaimed": ["Your turn has passed", `You were called, but this page was not open in time. ${AGAIN}`],
+  "expired:session": ["Your time to choose has run out", `Nothing was charged, and nothing is held for you any more. ${AGAIN}`],
+  left: ["You left the line", `Your place has gone. ${AGAIN}`],
   sold_out: ["Sold out", "Every ticket has found an owner. Thank you for waiting with us."],
   closed: ["The sale is closed", "Nobody is called any more. Thank you for waiting with us."],
 };
+/** Rooms that take nobody new. */
+const SHUT = new Set(["sold_out", "closed", "draining"]);
 
 export class Ended {
-  constructor({ eventId, join }) {
-    this.eventId = eventId;
+  constructor({ eventId, line, join }) {
+    Object.assign(this, { eventId, line });
     byId("rejoin").addEventListener("click", () => join().catch((problem) => trouble(problem.message)));
   }
 
-  enter({ reason, text } = {}) {
-    const [title, words] = WORDS[reason] ?? ["This is the end of the line", ""];
+  enter({ reason, why, text } = {}) {
+    const known = WORDS[`${reason}:${why}`] ?? WORDS[reason];
+    const shut = SHUT.has(reason) || SHUT.has(this.line.frame?.state);
+    const [title, words] = known ?? ["This is the end of the line", text ?? ""];
     write("ended-title", title);
-    write("ended-text", text ?? words);
+    write("ended-text", shut ? words.replace(AGAIN, "The line takes nobody new.") : words);
     const reference = browser(`order:${this.eventId}`);
     show("to-order", Boolean(reference));
     if (reference) byId("to-order").href = `/o/${reference}`;
-    show("rejoin", reason !== "sold_out" && reason !== "closed");
+    show("rejoin", !shut);
     write("rejoin", reason === "completed" ? "Join again for more" : "Join again");
     document.title = title;
   }

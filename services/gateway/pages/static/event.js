@@ -2,16 +2,18 @@
 import { ask } from "./api.js";
 import { Basket } from "./basket.js";
 import { Best } from "./best.js";
+import { Called } from "./called.js";
 import { Choosing } from "./choosing.js";
 import { announce, byId, paint, show, trouble, write } from "./dom.js";
 import { Ended } from "./ended.js";
 import { Feed } from "./feed.js";
-import { date, time } from "./format.js";
+import { clockTime, date, time } from "./format.js";
 import { Hold } from "./hold.js";
 import { Line } from "./line.js";
 import { Lobby, describe } from "./lobby.js";
 import { Lottery } from "./lottery.js";
 import { browser } from "./memory.js";
+import { mayRing } from "./ring.js";
 import { Sections } from "./sections.js";
 import { Stock } from "./stock.js";
 import { Waiting } from "./waiting.js";
@@ -28,12 +30,16 @@ const MAY_FOLLOW = {
 };
 /** Room states in which nobody who still waits will be called. */
 const OVER = new Set(["sold_out", "closed"]);
+/** What those who wait must know of the room; the rest stands where the estimate does. */
+const ROOM_TOLD = { draining: "The sale is ending: the line takes nobody new. You are in it, and will still be called." };
+const ENDED_BY = { "sold-out": "sold_out", "room-closed": "closed" };
 const INSIDE = new Set(["called", "choosing", "held"]);
 const CONNECTION = {
   live: "Live",
   degraded: "Live, a little slower than usual",
   reconnecting: "Reconnecting…",
   polling: "Updating every few seconds",
+  crowded: "Very many are here: updating every few seconds",
 };
 
 class Journey {
@@ -53,7 +59,7 @@ class Journey {
     this.steps = {
       lobby: new Lobby({ line, join }),
       waiting: new Waiting({ line, showName: fact.name }),
-      called: { enter: () => this.claim(), leave: () => {} },
+      called: new Called({ line, showName: fact.name, claim: () => this.claim() }),
       choosing: new Choosing({
         eventId,
         stock,
@@ -63,7 +69,7 @@ class Journey {
         timeUp: () => line.nudge(),
       }),
       held: new Hold({ eventId, stock, over: (reason) => this.chooseAgain(reason) }),
-      ended: new Ended({ eventId, join }),
+      ended: new Ended({ eventId, line, join }),
     };
     sections.render();
     new Lottery({ eventId, line }).render();
@@ -78,6 +84,7 @@ class Journey {
 
   /** Whoever joins again comes with the same code. It is remembered nowhere else. */
   async join(code = this.code) {
+    mayRing();
     try {
       await this.line.join(code);
       this.code = code;
@@ -91,11 +98,17 @@ class Journey {
   follow() {
     this.notice();
     const status = this.line.place?.status;
-    if (!status) return this.step === "loading" ? null : this.go("lobby");
+    if (!status) return this.step === "loading" ? null : this.backToTheDoor();
     if (status === "waiting" || status === "prequeue") return this.keepWaiting(this.line.frame?.state);
     if (status === "ready") return this.go("called");
     if (status === "admitted") return INSIDE.has(this.step) ? null : this.go("called");
-    return this.go("ended", { reason: status });
+    return this.go("ended", { reason: status, why: this.line.place.why });
+  }
+
+  backToTheDoor() {
+    this.go("lobby");
+    if (this.line.unkept) trouble(this.line.unkept);
+    this.line.unkept = null;
   }
 
   keepWaiting(state) {
@@ -104,7 +117,6 @@ class Journey {
 
   /** The turn has come: fetch the pass, and pick up a reservation that is already there. */
   async claim() {
-    callBack("It’s your turn", this.fact.name);
     try {
       const pass = await this.line.claim();
       if (await goBack(this.eventId)) return;
@@ -122,8 +134,8 @@ class Journey {
       this.line.place = { ...this.line.place, status: "waiting" };
       return this.go("waiting");
     }
-    const reason = problem.slug.replace("-", "_");
-    if (problem.status === 410) return this.go("ended", { reason, text: problem.message });
+    const { place, why } = problem.members;
+    if (problem.status === 410) return this.go("ended", { reason: place ?? ENDED_BY[problem.slug], why, text: problem.message });
     trouble(problem.message);
     return setTimeout(() => this.step === "called" && this.claim(), 3000);
   }
@@ -154,6 +166,7 @@ class Journey {
     else this.attend();
     if (step === "lobby") document.title = `${this.fact.name} · Onsale`;
     show("loading", false);
+    this.notice();
     this.steps[step].enter(detail);
     if (first) return;
     trouble(null);
@@ -168,7 +181,6 @@ class Journey {
   rest() {
     this.feed.hush();
     this.line.rest();
-    connection(null);
   }
 
   /** An interruption stands until its end is told; the end is only said aloud. */
@@ -180,29 +192,24 @@ class Journey {
 
   /** The operator's message comes first. */
   notice() {
-    const text = this.line.frame?.message || this.line.place?.message || this.interruption || "";
+    const waits = this.step === "waiting" && ROOM_TOLD[this.line.frame?.state];
+    const text = this.line.frame?.message || this.line.place?.message || this.interruption || waits || "";
     write("notice", text);
     show("notice", Boolean(text));
   }
 }
 
-function connection(state) {
+/** Old figures stay readable, but look old, and say how old. */
+function connection(state, heardMs) {
+  const old = state === "offline" ? `No connection. As of ${clockTime(heardMs)}` : "";
   show("connection", Boolean(state));
   byId("connection").dataset.state = state ?? "";
-  write("connection-text", CONNECTION[state] ?? "");
-}
-
-/** Blinks until somebody looks; people who asked for less motion get a still title. */
-function callBack(text, showName) {
-  document.title = text;
-  announce(text);
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const timer = setInterval(() => {
-    if (!still) document.title = document.title === text ? "● ● ●" : text;
-    if (document.hidden) return;
-    clearInterval(timer);
-    document.title = `${showName} · Onsale`;
-  }, 1000);
+  write("connection-text", old || (CONNECTION[state] ?? ""));
+  document.body.toggleAttribute("data-old", Boolean(old));
+  for (const id of ["line-as-of", "stock-as-of"]) {
+    write(id, old && `${old}. We ask again by ourselves.`);
+    show(id, Boolean(old));
+  }
 }
 
 function introduce(fact) {

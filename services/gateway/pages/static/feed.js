@@ -1,35 +1,41 @@
 // Keeps line and stock current: by the stream when this fan may listen, by asking when not or when the stream fails, as
-// often as the server says.
+// often as the server says. How current that is comes from when something was last heard, not from what a socket says.
 import { Problem } from "./api.js";
-import { Stream } from "./stream.js";
+import { SILENT_MS, Stream } from "./stream.js";
 
 const ASK_EVERY_MS = 4_000;
-const SILENT_MS = 20_000;
+const LOOK_EVERY_MS = 1_000;
 const INTERRUPTED = "Live updates are interrupted. Numbers here may be a few seconds old.";
 
 export class Feed {
   #timer = null;
   #listening = false;
-  #streamHead = 0;
+  #degraded = false;
+  #answeredMs = Date.now();
+  #nextMs = ASK_EVERY_MS;
+  #told = null;
 
-  /** `noticed(text, {over})` hears of interruptions and their end; `changed(state)` hears how current we are. */
+  /** `noticed(text, {over})` hears of interruptions and their end; `changed(state, sinceMs)` hears how current we are:
+   * `offline` comes with the time of the last word. */
   constructor({ eventId, line, stock, noticed, changed }) {
-    Object.assign(this, { line, stock });
+    Object.assign(this, { line, stock, changed });
     this.stream = new Stream(
       `/events/${eventId}/sections/updates`,
       {
         sections: (frame) => stock.hear(frame),
         line: (frame) => {
-          this.#streamHead = frame.head_seq ?? 0;
-          changed(frame.degraded ? "degraded" : "live");
+          this.#degraded = Boolean(frame.degraded);
           noticed(frame.degraded ? INTERRUPTED : "", { over: !frame.degraded });
           line.hear(frame);
         },
         notice: ({ kind, message }) => noticed(message, { over: kind === "restored" }),
       },
-      changed,
+      () => this.#tell(),
     );
     document.addEventListener("visibilitychange", () => this.#wake());
+    window.addEventListener("online", () => this.#wake());
+    window.addEventListener("offline", () => this.#tell());
+    setInterval(() => this.#look(), LOOK_EVERY_MS);
     this.#askLater(ASK_EVERY_MS);
   }
 
@@ -42,31 +48,52 @@ export class Feed {
   hush() {
     this.#listening = false;
     this.stream.close();
+    this.#tell();
+  }
+
+  get #heardMs() {
+    return Math.max(this.stream.heardMs, this.#answeredMs, this.line.heardMs);
+  }
+
+  get #state() {
+    const patienceMs = SILENT_MS + (this.stream.state === "live" ? 0 : this.#nextMs);
+    if (!navigator.onLine || Date.now() - this.#heardMs > patienceMs) return "offline";
+    if (!this.#listening) return null;
+    return this.stream.state === "live" && this.#degraded ? "degraded" : this.stream.state;
+  }
+
+  #tell() {
+    const state = this.#state;
+    if (state === this.#told) return;
+    this.#told = state;
+    this.changed(state, this.#heardMs);
+  }
+
+  #look() {
+    if (document.hidden) return;
+    if (this.#listening && this.stream.silent) this.stream.reopen();
+    this.#tell();
   }
 
   #askLater(ms) {
     clearTimeout(this.#timer);
+    this.#nextMs = ms;
     this.#timer = setTimeout(() => this.#askUnlessLive(), ms * (0.85 + Math.random() * 0.3));
   }
 
   async #askUnlessLive() {
     let nextMs = this.line.frame?.poll_after_ms ?? ASK_EVERY_MS;
-    if (this.#behind) this.stream.reopen();
     if (this.stream.state !== "live" && !document.hidden) {
       try {
         await Promise.all([this.line.look(), this.stock.look()]);
+        this.#answeredMs = Date.now();
       } catch (problem) {
         if (!(problem instanceof Problem)) throw problem;
         nextMs = Math.max(nextMs, (problem.retryAfterS ?? 0) * 1000);
       }
     }
+    this.#tell();
     this.#askLater(nextMs);
-  }
-
-  /** Silent, although a sign-of-life poll has meanwhile seen the line move: the socket is dead and has not noticed. */
-  get #behind() {
-    const silent = Date.now() - this.stream.heardMs > SILENT_MS;
-    return this.stream.state === "live" && silent && this.line.place?.lane === 0 && this.line.place.head_seq > this.#streamHead;
   }
 
   #wake() {

@@ -15,6 +15,8 @@ export function money(minor, currency) {
 
 export const date = (iso) => DATE.format(new Date(iso));
 export const time = (iso) => TIME.format(new Date(iso));
+/** A time of today on the fan's own clock. */
+export const clockTime = (ms) => HOUR.format(new Date(ms));
 export const hour = (iso) => HOUR.format(new Date(iso));
 
 /** A countdown: 4:07, 1:02:09, 3 days 4 h. */

@@ -4,15 +4,19 @@ import { ask } from "./api.js";
 import { Bill } from "./bill.js";
 import { ticketLines } from "./choosing.js";
 import { countdown } from "./clock.js";
-import { announce, byId, trouble, write } from "./dom.js";
-import { remaining } from "./format.js";
+import { announce, byId, show, trouble, write } from "./dom.js";
+import { plural, remaining } from "./format.js";
 import { browser, tab } from "./memory.js";
 import { Reminder } from "./reminder.js";
 import { chosenPayment, offerWays } from "./paying.js";
 
+const OFFER_S = 120;
+const SPOKEN_AT_S = new Set([120, 60, 20]);
+
 export class Hold {
   #stop = () => {};
   #sent = null;
+  #extended = null;
   #bill = new Bill();
 
   /** `over(reason)` ends the step: given back or run out. */
@@ -23,6 +27,7 @@ export class Hold {
       this.#pay();
     });
     byId("give-back").addEventListener("click", () => this.#giveBack());
+    byId("more-time").addEventListener("click", () => this.#extend());
     this.reminder = new Reminder();
   }
 
@@ -33,6 +38,7 @@ export class Hold {
     byId("held-tickets").replaceChildren(...ticketLines(reservation, this.stock.sections));
     this.#bill.enter(reservation);
     offerWays();
+    this.#stop();
     this.#stop = countdown(reservation.reserved_until, (seconds) => this.#tick(seconds), () => this.#ranOut());
   }
 
@@ -44,7 +50,25 @@ export class Hold {
   #tick(seconds) {
     write("hold-clock", remaining(seconds));
     byId("hold-clock").toggleAttribute("data-soon", seconds < 60);
-    if (Math.ceil(seconds) === 60) announce("One minute left to pay.");
+    show("more-time", seconds <= OFFER_S && seconds > 0 && !this.#sent && this.#extended !== this.reservation.reservation_id);
+    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${plural(Math.ceil(seconds), "second")} left. ${byId("more-time").hidden ? "" : "You may ask for more time."}`);
+  }
+
+  /** Once for each reservation; the server knows whether it was asked before. */
+  async #extend() {
+    const id = this.reservation.reservation_id;
+    try {
+      const longer = await ask("POST", `/events/${this.eventId}/reservations/${id}/extend`);
+      announce("You have more time.");
+      this.#stop();
+      this.enter(longer);
+      byId("held-title").focus();
+    } catch (problem) {
+      if (problem.slug !== "already-extended") return trouble(problem.message);
+      trouble("This hold was made longer once already; it cannot be again.", "calm");
+    }
+    this.#extended = id;
+    show("more-time", false);
   }
 
   async #ranOut() {

@@ -1,6 +1,7 @@
 // The line as this fan sees it: my place, the public frame, my position between the two, and the sign of life.
 // The position is one subtraction in the browser and never rises while the epoch stays the same.
 import { Problem, ask, freshKey } from "./api.js";
+import { keepsCookies, noCookies } from "./cookies.js";
 import { browser, tab } from "./memory.js";
 import { cameByGate } from "./way_back.js";
 import { prove } from "./proof.js";
@@ -15,8 +16,10 @@ export class Line extends EventTarget {
   #heads = new Map();
   #anchor = null;
   #changedAt = null;
+  #unproven = null;
   place = null;
   frame = null;
+  heardMs = 0;
 
   constructor(eventId) {
     super();
@@ -33,16 +36,28 @@ export class Line extends EventTarget {
   async check() {
     try {
       this.#take(await ask("GET", `${this.path}/status`, { patience: 0 }));
+      this.#unproven = null;
     } catch (problem) {
       if (problem.status !== 401 && problem.status !== 404 && problem.slug !== "stale-epoch") throw problem;
+      if (problem.status === 401) await this.#giveBack();
       this.place = null;
       this.#changed();
     }
     return this.place;
   }
 
+  /** A place whose cookie did not stay is given back by the token that came with it, and the fan is told why. */
+  async #giveBack() {
+    const token = this.#unproven;
+    this.#unproven = null;
+    if (!token) return;
+    await ask("DELETE", this.path, { bearer: token }).catch(() => {});
+    this.unkept = noCookies().message;
+  }
+
   /** One key per wish to join, made here and nowhere else: an answer lost on the way must not cost a second place. */
   async join(code) {
+    if (!keepsCookies()) throw noCookies();
     const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, freshKey());
     try {
       this.#take(await this.#knock(key, { ...(code && { code }), ...(cameByGate(this.eventId) && { from_gate: true }) }));
@@ -142,11 +157,14 @@ export class Line extends EventTarget {
   }
 
   #take(answer) {
+    this.heardMs = Date.now();
     const laneKey = `lane:${this.eventId}`;
     const lane = answer.lane ?? browser(laneKey) ?? 0;
     if (this.place?.join_seq !== answer.join_seq) this.#anchor = null;
     if (answer.lane !== undefined) browser(laneKey, answer.lane);
     this.place = { ...answer, lane };
+    this.#unproven = answer.queue_token ?? this.#unproven;
+    delete this.place.queue_token;
     const ahead = answer.position_in_queue ?? NaN;
     this.#head(lane, answer.head_seq ?? (answer.rank ?? answer.join_seq) - ahead);
     this.#anchor = { seconds: this.#promised(answer), position: this.position };

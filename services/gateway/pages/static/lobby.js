@@ -1,7 +1,7 @@
 // Before joining: how the line stands, the one big button, and a field for a code where a lane asks for one.
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
-import { byId, show, trouble, write } from "./dom.js";
+import { byId, fault, show, trouble, write } from "./dom.js";
 import { count, hour, money, plural, remaining } from "./format.js";
 
 const ORDERED = "You will be called in order, first come, first served.";
@@ -45,6 +45,7 @@ export class Lobby {
     write("lobby-text", frame.lottery ? text.replace(ORDERED, "You will be called in the order of the draw.") : text);
     write("lobby-length", this.#length(frame, button));
     show("join", Boolean(button));
+    write("join", frame.lottery === "open" ? "Enter the lottery" : (button ?? ""));
     this.#askForCode(frame, button);
     this.#countDown(frame);
   }
@@ -81,11 +82,13 @@ export class Lobby {
     if (button.ariaBusy === "true") return;
     button.ariaBusy = "true";
     trouble(null);
+    fault("code", null);
     try {
       await join(byId("code-form").hidden ? "" : byId("code").value.trim());
     } catch (problem) {
-      trouble(problem.message);
-      if (problem.slug?.startsWith("code-")) byId("code").focus();
+      if (!problem.slug?.startsWith("code-")) return trouble(problem.message);
+      fault("code", problem.message);
+      byId("code").focus();
     } finally {
       button.ariaBusy = "false";
     }

@@ -14,7 +14,7 @@ const BLIND_POLL_MS = 2_500;
 const LIVE_POLL_MS = 10_000;
 const WORDS = {
   processing: ["Processing your payment", "This can take a moment. You may close this page: the order goes on without it."],
-  act: ["One more step", "Your bank or wallet wants a word with you before it pays."],
+  act: ["One more step", "Nothing is paid yet. The payment goes on at the payment provider’s own page, which brings you back here."],
   cancelling: ["Cancelling your order", "We are making sure that nothing is charged. This can take a moment."],
   declined: ["The payment was declined", "Nothing was charged, and your tickets are still held. You may try again."],
   confirmed: ["You are going", "Your tickets are confirmed. This page is yours for good."],

@@ -1,4 +1,4 @@
-// A seat plan: rows of buttons, one tab stop, arrow keys inside. State is told by shape and name, never by colour alone.
+// A seat plan: a grid of rows of buttons, one tab stop, arrow keys inside. State is told by shape and name, never by colour alone.
 import { byId, disable, element } from "./dom.js";
 import { money } from "./format.js";
 
@@ -57,14 +57,14 @@ export class SeatPlan {
     this.#grid.push(line);
     return element(
       "div",
-      { class: "row", role: "group", "aria-label": `Row ${name}` },
-      element("span", { class: "row-name", "aria-hidden": "true" }, String(name)),
+      { class: "row", role: "row" },
+      element("span", { class: "row-name", role: "rowheader", "aria-label": `Row ${name}` }, String(name)),
       ...line,
     );
   }
 
   #button(seat) {
-    const attributes = { type: "button", class: "seat", tabindex: "-1", "data-seat": seat.seat_id };
+    const attributes = { type: "button", role: "gridcell", class: "seat", tabindex: "-1", "data-seat": seat.seat_id };
     const button = element("button", attributes, String(seat.number));
     const known = { button, seat: {} };
     this.#seats.set(seat.seat_id, known);
@@ -79,7 +79,7 @@ export class SeatPlan {
     const mine = this.basket.seats.has(seat.seat_id);
     const { button } = known;
     button.dataset.status = seat.status;
-    button.setAttribute("aria-pressed", String(mine));
+    button.setAttribute("aria-selected", String(mine));
     disable(button, seat.status !== "available" && !mine);
     const price = money(seat.price_minor, this.currency);
     button.setAttribute("aria-label", `Row ${seat.row}, seat ${seat.number}, ${price}, ${WORDS[seat.status] ?? seat.status}`);
@@ -88,7 +88,7 @@ export class SeatPlan {
   #mark() {
     for (const [seatId, { button }] of this.#seats) {
       const pressed = String(this.basket.seats.has(seatId));
-      if (button.getAttribute("aria-pressed") !== pressed) button.setAttribute("aria-pressed", pressed);
+      if (button.getAttribute("aria-selected") !== pressed) button.setAttribute("aria-selected", pressed);
     }
   }
 

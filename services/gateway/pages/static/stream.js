@@ -1,17 +1,21 @@
-// One EventSource with a memory of how it is doing: "live", "reconnecting", or "polling" when streams do not get through.
-// Whoever uses it asks by itself while it is not live. A stream that is turned away or cut comes back when the server said.
+// One EventSource with a memory of how it is doing: "live", "reconnecting", "crowded" when the server turned it away, or
+// "polling" when streams do not get through. Whoever uses it asks by itself while it is not live. A stream that is turned
+// away or cut comes back when the server said. One that is silent for longer than the heartbeat allows is not live.
 
 const ERRORS_MAX = 3;
 const FIRST_FRAME_MS = 10_000;
 const STEADY_MS = 500;
 const FIRST_RETRY_MS = 5_000;
 const LAST_RETRY_MS = 60_000;
+/** The server breaks every silence after at most 18 s. */
+export const SILENT_MS = 25_000;
 
 export class Stream {
   #source = null;
   #timer = null;
   #silence = null;
   #begun = false;
+  #away = false;
   #errors = 0;
   #retryMs = FIRST_RETRY_MS;
   state = "closed";
@@ -28,11 +32,13 @@ export class Stream {
     this.#source = new EventSource(this.url);
     this.#source.onopen = () => this.#opened();
     this.#source.onerror = () => this.#interrupted();
-    for (const [name, hear] of Object.entries(this.handlers)) {
+    this.#source.addEventListener("turned_away", () => this.#turnedAway());
+    for (const [name, hear] of Object.entries({ beat: () => {}, ...this.handlers })) {
       this.#source.addEventListener(name, (message) => {
         clearTimeout(this.#silence);
         this.heardMs = Date.now();
         this.#begun = true;
+        this.#away = false;
         this.#errors = 0;
         this.#become("live");
         hear(JSON.parse(message.data));
@@ -40,19 +46,25 @@ export class Stream {
     }
   }
 
+  /** Nothing came for longer than the server is ever silent: a sleeping phone leaves sockets that look open. */
+  get silent() {
+    return this.state === "live" && Date.now() - this.heardMs > SILENT_MS;
+  }
+
   close() {
     clearTimeout(this.#timer);
     clearTimeout(this.#silence);
     this.#source?.close();
     this.#source = null;
-    this.#begun = false;
+    this.#begun = this.#away = false;
     this.state = "closed";
   }
 
-  /** A sleeping phone leaves sockets that look open; whoever finds out that the stream is behind calls this. */
+  /** Whoever finds out that the stream is dead calls this. */
   reopen() {
     this.close();
     this.open();
+    this.#become("reconnecting");
   }
 
   /** A first stream begins with a snapshot: one that is open and says nothing is held back by something in between. One
@@ -60,13 +72,26 @@ export class Stream {
   #opened() {
     clearTimeout(this.#silence);
     this.#silence = this.#begun
-      ? setTimeout(() => this.#become("live"), STEADY_MS)
+      ? setTimeout(() => this.#steady(), STEADY_MS)
       : setTimeout(() => this.#fallBack(), FIRST_FRAME_MS);
+  }
+
+  #steady() {
+    this.heardMs = Date.now();
+    this.#become("live");
+  }
+
+  /** Its end follows, and the browser comes back when the server said. */
+  #turnedAway() {
+    clearTimeout(this.#silence);
+    this.#away = true;
+    this.#become("crowded");
   }
 
   #interrupted() {
     clearTimeout(this.#silence);
     this.#errors += 1;
+    if (this.#away && this.#source.readyState === EventSource.CONNECTING) return this.#become("crowded");
     if (this.#source.readyState !== EventSource.CONNECTING) return this.#fallBack();
     return this.#become(this.#errors < ERRORS_MAX ? "reconnecting" : "polling");
   }

@@ -2,12 +2,15 @@
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { count, hour, remaining, wait } from "./format.js";
+import { offerNotification } from "./ring.js";
 
 const SPEAK_EVERY_MS = 20_000;
 const STANDSTILL = {
   paused: "The line is paused. You keep your place.",
   last_chance: "Every ticket is in somebody's basket. The line moves when some come back.",
 };
+
+const NOT_DRAWN = "The order has not been drawn yet. Nobody is in line before it is, and being early is no advantage.";
 
 const CHANGED = {
   "rate-lowered": "It takes longer than we said: the organisers let fewer fans in per minute now.",
@@ -33,6 +36,7 @@ export class Waiting {
 
   enter() {
     this.#spokenMs = 0;
+    offerNotification();
     this.render();
   }
 
@@ -48,6 +52,10 @@ export class Waiting {
     const drawing = position === null;
     show("before-start", early);
     show("in-line", !early && !drawing);
+    const drawn = this.line.frame?.lottery === undefined || !drawing;
+    write("waiting-title", drawn ? "You are in line" : "You are in the lottery");
+    write("number-is", drawn ? "Your number is" : "Your entry number is");
+    write("not-called", drawn ? "Nobody has been called yet. You keep your place." : NOT_DRAWN);
     write("join-seq", count(place.join_seq));
     write("lane-name", this.line.laneName ? ` in the line “${this.line.laneName}”` : "");
     if (early) this.#beforeStart(this.line.startsAt);
@@ -82,7 +90,7 @@ export class Waiting {
   }
 
   #beforeStart(startsAt) {
-    document.title = `You are in · ${this.showName}`;
+    document.title = `${byId("waiting-title").textContent} · ${this.showName}`;
     show("start-clock", Boolean(startsAt));
     if (!startsAt || startsAt === this.due) return;
     this.due = startsAt;

@@ -1,0 +1,48 @@
+// Called: the turn has come. Whoever looks is let in at once; for whoever does not, the time to come in runs first, and
+// the session begins only when they are there.
+import { countdown } from "./clock.js";
+import { byId, show, write } from "./dom.js";
+import { remaining } from "./format.js";
+import { ring } from "./ring.js";
+
+export class Called {
+  #stop = () => {};
+  #waits = false;
+
+  /** `claim()` fetches the pass. */
+  constructor({ line, showName, claim }) {
+    Object.assign(this, { line, showName, claim });
+    byId("come-in").addEventListener("click", () => this.#comeIn());
+    document.addEventListener("visibilitychange", () => this.#waits && !document.hidden && this.#comeIn());
+    line.addEventListener("change", () => this.#waits && line.place?.status === "admitted" && this.#comeIn());
+  }
+
+  enter() {
+    ring("It’s your turn", this.showName);
+    this.#waits = document.hidden && this.line.place?.status === "ready";
+    this.#render();
+    if (!this.#waits) this.claim();
+  }
+
+  leave() {
+    this.#waits = false;
+    this.#stop();
+  }
+
+  #comeIn() {
+    if (!this.#waits) return;
+    this.#waits = false;
+    this.#render();
+    this.claim();
+  }
+
+  #render() {
+    this.#stop();
+    const until = this.#waits ? this.line.place?.until : null;
+    write("called-text", this.#waits ? "Your place is kept for you. Your time to choose begins when you come in." : "Opening the door…");
+    show("called-progress", !this.#waits);
+    show("come-in", this.#waits);
+    show("called-window", Boolean(until));
+    if (until) this.#stop = countdown(until, (seconds) => write("called-clock", remaining(seconds)), () => this.line.nudge());
+  }
+}

@@ -1,0 +1,22 @@
+// Whether this browser keeps what holds a place. Asked before anything is taken: a place that cannot be kept is nobody's.
+import { Problem } from "./api.js";
+
+const PROBE = "onsale_probe";
+
+export function keepsCookies() {
+  try {
+    document.cookie = `${PROBE}=1; Path=/; SameSite=Lax; Max-Age=60`;
+    const kept = document.cookie.includes(`${PROBE}=1`);
+    document.cookie = `${PROBE}=; Path=/; SameSite=Lax; Max-Age=0`;
+    return navigator.cookieEnabled && kept;
+  } catch {
+    return false;
+  }
+}
+
+/** In the words of who meets it. */
+export const noCookies = () =>
+  new Problem({
+    type: "/problems/no-cookies",
+    detail: `Your browser keeps no cookies of ${location.host}, and your place in line would be one. No place was taken. Allow cookies for this site, then press again.`,
+  });

@@ -1,0 +1,64 @@
+// Being called while elsewhere: a tone, a notification if the fan allowed one, and a title that blinks until they look.
+import { announce, byId, show, trouble } from "./dom.js";
+
+const TONES_HZ = [660, 880];
+const TONE_S = 0.35;
+let sound = null;
+
+/** From a press of the fan's: browsers let a page be heard only after one. */
+export function mayRing() {
+  const Sound = window.AudioContext;
+  if (!Sound) return;
+  sound ??= new Sound();
+  sound.resume().catch(() => {});
+}
+
+/** Offers a notification where the browser has them and the fan has not decided yet. */
+export function offerNotification() {
+  const button = byId("tell-me");
+  show(button, "Notification" in window && window.isSecureContext && Notification.permission === "default");
+  button.onclick = async () => {
+    mayRing();
+    const answer = await Notification.requestPermission();
+    show(button, false);
+    trouble(answer === "granted" ? "You will be told when it is your turn, as long as this page stays open." : null, "calm");
+  };
+}
+
+/** Rings once, and blinks until somebody looks; people who asked for less motion get a still title. */
+export function ring(text, showName) {
+  document.title = text;
+  announce(text);
+  play();
+  notify(text, showName);
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const timer = setInterval(() => {
+    if (!still) document.title = document.title === text ? "● ● ●" : text;
+    if (document.hidden) return;
+    clearInterval(timer);
+    document.title = `${showName} · Onsale`;
+  }, 1000);
+}
+
+function play() {
+  if (sound?.state !== "running") return;
+  TONES_HZ.forEach((frequency, n) => {
+    const [tone, volume, at] = [sound.createOscillator(), sound.createGain(), sound.currentTime + n * TONE_S];
+    tone.frequency.value = frequency;
+    volume.gain.setValueAtTime(0.2, at);
+    volume.gain.exponentialRampToValueAtTime(0.001, at + TONE_S);
+    tone.connect(volume).connect(sound.destination);
+    tone.start(at);
+    tone.stop(at + TONE_S);
+  });
+}
+
+function notify(text, showName) {
+  if (!document.hidden || !("Notification" in window) || Notification.permission !== "granted") return;
+  try {
+    const told = new Notification(text, { body: showName, tag: `onsale:${location.pathname}` });
+    told.onclick = () => window.focus();
+  } catch {
+    // some phones take notifications only from a service worker: the title and the tone remain
+  }
+}
