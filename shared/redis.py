@@ -20,7 +20,7 @@ from shared.engine_url import EngineUrl
 from shared.sentinel import primary_by_sentinel
 from shared.shards import ENGINE_AWAY
 
-__all__ = ["ENGINE_AWAY", "EngineIdentity", "Redis", "RedisError", "connect", "identities", "identity", "near"]
+__all__ = ["ENGINE_AWAY", "EngineIdentity", "Redis", "RedisError", "connect", "doubt", "identities", "identity", "near"]
 
 
 def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retries: int = 1) -> Redis:
@@ -48,6 +48,12 @@ def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retr
 async def near(redis: Redis, key: str) -> Redis:
     """A client of the one process that holds this key: whose clock it has, who it is. Raises `ConnectionError`."""
     return await redis.shards.near(key) if isinstance(redis, Cluster) else redis
+
+
+def doubt(redis: Redis) -> None:
+    """Somebody did not answer: a cluster is asked again who holds what."""
+    if isinstance(redis, Cluster):
+        redis.shards.doubt()
 
 
 class EngineIdentity(NamedTuple):
@@ -79,8 +85,8 @@ async def identities(redis: Redis, keys: Iterable[str]) -> dict[str, str]:
             answers.update(dict.fromkeys(held, who.text()))
         elif not isinstance(who, ENGINE_AWAY):
             raise who
-        elif isinstance(redis, Cluster):
-            redis.shards.doubt()
+        else:
+            doubt(redis)
     return answers
 
 

@@ -1,5 +1,6 @@
 """The operators' door: event files, the room's configuration and life. Every change is audited."""
 
+import asyncio
 import logging
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ from fastapi import APIRouter, Header, Response
 from services.queue import keys
 from services.queue.audit import audit
 from services.queue.ledger import Of, Tally
+from services.queue.line import ANSWER_WITHIN_S
 from services.queue.problems import RoomChanged, RoomStateConflict
 from services.queue.room import Room
 from services.queue.rooms import Action
@@ -161,8 +163,9 @@ async def view(queue: Running, room: Room, response: Response) -> RoomView:
     frame = await queue.gatekeeper.frame(room.event_id)
     steering, name = queue.steering, room.event_id
     try:
-        called = await queue.line.redis.zcount(keys.called(room.event_id, room.epoch), "-inf", "(inf")
-        active = await queue.line.redis.zcount(keys.active(room.event_id, room.epoch), "-inf", "(inf")
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            called = await queue.line.redis.zcount(keys.called(room.event_id, room.epoch), "-inf", "(inf")
+            active = await queue.line.redis.zcount(keys.active(room.event_id, room.epoch), "-inf", "(inf")
     except ENGINE_AWAY:
         called = active = 0
     return RoomView.model_validate({

@@ -22,7 +22,7 @@ async def admit(line: Line, gatekeeper: Gatekeeper, room: Room, count: int) -> i
 
 async def _hand(line: Line, room: Room, count: int) -> int:
     """Lets the next tick call so many; how many were called by hand until now."""
-    reply = await ADMIT(line.redis, room=keys.room(room.event_id), epoch=room.epoch, count=count)
+    reply = await line.ask(room.event_id, ADMIT, room=keys.room(room.event_id), epoch=room.epoch, count=count)
     if word(reply) != "ok":
         raise Unavailable("The line is being filled anew. Nobody was called.")
     return int(reply[1])

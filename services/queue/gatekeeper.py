@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from services.queue.frames import Frames
 from services.queue.ledger import Of, Recorded, by_lane
 from services.queue.life import Life
-from services.queue.line import EngineNotReady, Line
+from services.queue.line import ANSWER_WITHIN_S, EngineNotReady, Line
 from services.queue.metrics import (
     ACTIVE,
     CALLED,
@@ -103,9 +103,10 @@ class Gatekeeper:
         await self.rooms.refresh()
         rooms = list(self.rooms.known.values())
         try:
-            if self._deaf >= self.rooms.known.keys():
-                await self.life.forget_dead(rooms)  # every room has had its deaf turns
-            self._deaf = await self.life.deaf(rooms)
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                if self._deaf >= self.rooms.known.keys():
+                    await self.life.forget_dead(rooms)  # every room has had its deaf turns
+                self._deaf = await self.life.deaf(rooms)
         except ENGINE_AWAY:
             self._deaf = set(self.rooms.known)
 

@@ -3,9 +3,9 @@
 When the engine is away, numbers come from the ledger's own high-water mark, and joining goes on.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,7 +30,6 @@ from shared.redis import ENGINE_AWAY
 REFUSALS: dict[str, Refused] = {"closed": "closed", "sold-out": "sold-out", "line-full": "line-full"}
 ATTEMPTS_MAX = 4
 RENEW_S = 1.0
-AWAY_S = 1.0
 
 
 @dataclass
@@ -45,7 +44,6 @@ class Joins:
     landings: Landings
     at_once_max: int
     _pending: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    _away_until_s: dict[str, float] = field(default_factory=dict)
     _at_once: int = 0
 
     async def join(self, batch: JoinBatch) -> JoinAnswer:
@@ -126,15 +124,10 @@ class Joins:
 
     async def _allocate(self, work: Work, batch_id: str) -> Numbers | str | None:
         """Numbers, a refusal, or nothing when the engine cannot number. What we numbered ourselves lands first."""
-        if _now_s() < self._away_until_s.get(work.room.event_id, 0.0):
-            return None
         try:
             await self.landings.land(work.room, work.lane)
             return await self.line.allocate(work.room, work.lane, batch_id, count=len(work.fresh))
-        except EngineNotReady:
-            return None
-        except ENGINE_AWAY:
-            self._away_until_s[work.room.event_id] = _now_s() + AWAY_S
+        except (EngineNotReady, *ENGINE_AWAY):
             return None
 
     async def _insert(self, work: Work, numbers: Numbers) -> None:
@@ -169,10 +162,8 @@ class Joins:
         if work.lane not in tails:
             raise StaleEpoch  # the lane was taken away; what the room is now decides
         if work.fresh:
-            try:
+            with suppress(*ENGINE_AWAY):
                 await self.line.raise_counter(work.room.event_id, work.room.epoch, work.lane, tails[work.lane][1])
-            except ENGINE_AWAY:
-                self._away_until_s[work.room.event_id] = _now_s() + AWAY_S
 
     async def _land(self, work: Work, member: str, landed: set[int]) -> None:
         """The places are on disk whatever happens here: what cannot land now lands later."""
@@ -269,7 +260,3 @@ def _refusal(word: str) -> Refused:
     if word in REFUSALS:
         return REFUSALS[word]
     raise Unavailable("Too many batches are on their way.")
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

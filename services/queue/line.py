@@ -4,18 +4,20 @@ A script answers with a word. `not-ready` and `stale-epoch` come out as exceptio
 Callers name places by the number they joined with; the engine counts in ranks once a lottery is drawn.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import orjson
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from services.queue import keys
 from services.queue.draws import Draw
 from services.queue.replies import Claim, Numbers, Seen, Stock, Ticked, change, due, runs
 from services.queue.room import Room
-from shared.lua import Script, word
+from shared.lua import Argument, Script, word
 from shared.problems import StaleEpoch
-from shared.redis import Redis
+from shared.redis import ENGINE_AWAY, Redis, doubt
 
 ALLOCATE, RENEW = (Script.load(__package__, verb) for verb in ("allocate", "renew"))
 LAND, HEAR = (Script.load(__package__, "parts", verb) for verb in ("land", "hear"))
@@ -28,6 +30,7 @@ CONFIGURE, FILL = Script.load(__package__, "configure"), Script.load(__package__
 HEARD_MAX = 4096
 PLACES_MAX = 1024
 RUNS_MAX = 1024
+ANSWER_WITHIN_S = 1.0
 
 
 class EngineNotReady(Exception):
@@ -41,6 +44,26 @@ class Line:
         self.redis = redis
         self._draw = draw
         self.clock_offset_ms = clock_offset_ms
+        self.silent: set[str] = set()  # events whose engine did not answer
+
+    async def ask(self, event_id: str, script: Script, **named: Argument) -> Any:
+        """What a script answers, in the time a fan may wait. One time-out opens the way past the engine to all: nobody
+        waits for it again until a turn of the gatekeeper has been answered.
+        """
+        if event_id in self.silent:
+            raise RedisConnectionError("The engine did not answer just now.")
+        return await self._within(event_id, script, **named)
+
+    async def _within(self, event_id: str, script: Script, **named: Argument) -> Any:
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                reply = await script(self.redis, **named)
+        except ENGINE_AWAY:
+            self.silent.add(event_id)
+            doubt(self.redis)
+            raise
+        self.silent.discard(event_id)
+        return reply
 
     async def _checked(self, reply: Any, event_id: str, epoch: int) -> None:
         """Raises what stops every caller. An engine that counts another way in the same epoch is not ready."""
@@ -55,8 +78,9 @@ class Line:
 
     async def allocate(self, room: Room, lane: int, batch_id: str, *, count: int) -> Numbers | str:
         """Numbers for a batch, or the word that says why not."""
-        reply = await ALLOCATE(
-            self.redis,
+        reply = await self.ask(
+            room.event_id,
+            ALLOCATE,
             room=keys.room(room.event_id),
             inflight=keys.inflight(room.event_id, room.epoch, lane),
             epoch=room.draw.generation,
@@ -73,8 +97,9 @@ class Line:
 
     async def renew(self, event_id: str, epoch: int, lane: int, members: Sequence[str]) -> None:
         """Says that these batches are still being written."""
-        await RENEW(
-            self.redis,
+        await self.ask(
+            event_id,
+            RENEW,
             room=keys.room(event_id),
             inflight=keys.inflight(event_id, epoch, lane),
             clock_offset_ms=self.clock_offset_ms,
@@ -88,8 +113,9 @@ class Line:
         for start in range(0, max(1, len(found)), RUNS_MAX):
             part = found[start : start + RUNS_MAX]
             last = start + RUNS_MAX >= len(found)
-            reply = await LAND(
-                self.redis,
+            reply = await self.ask(
+                room.event_id,
+                LAND,
                 room=keys.room(room.event_id),
                 called=keys.called(room.event_id, room.epoch),
                 active=keys.active(room.event_id, room.epoch),
@@ -115,8 +141,9 @@ class Line:
         ranks = draw.ranks(lane, join_seqs)
         seen_0, seen_1, seen_2 = keys.seen(event_id, epoch, lane)
         for start in range(0, len(join_seqs), HEARD_MAX):
-            reply = await HEAR(
-                self.redis,
+            reply = await self.ask(
+                event_id,
+                HEAR,
                 room=keys.room(event_id),
                 seen_0=seen_0,
                 seen_1=seen_1,
@@ -131,8 +158,9 @@ class Line:
     async def look(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> tuple[str, list[Seen]]:
         """The room's shown state, and where each place stands."""
         draw = self._draw(event_id, epoch)
-        reply = await LOOK(
-            self.redis,
+        reply = await self.ask(
+            event_id,
+            LOOK,
             room=keys.room(event_id),
             called=keys.called(event_id, epoch),
             active=keys.active(event_id, epoch),
@@ -147,8 +175,9 @@ class Line:
     async def claim(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> tuple[int, list[Claim]]:
         """The engine's filling, and what each claim came to."""
         draw = self._draw(event_id, epoch)
-        reply = await CLAIM(
-            self.redis,
+        reply = await self.ask(
+            event_id,
+            CLAIM,
             room=keys.room(event_id),
             called=keys.called(event_id, epoch),
             active=keys.active(event_id, epoch),
@@ -165,8 +194,9 @@ class Line:
 
     async def tick(self, room: Room, *, deaf: bool, stock: Stock) -> Ticked:
         """One turn of the gatekeeper's script."""
-        reply = await TICK(
-            self.redis,
+        reply = await self._within(
+            room.event_id,
+            TICK,
             room=keys.room(room.event_id),
             called=keys.called(room.event_id, room.epoch),
             active=keys.active(room.event_id, room.epoch),
@@ -193,15 +223,18 @@ class Line:
     async def acknowledge(self, room: Room, *, fill: int, up_to: int) -> None:
         """Forgets changes that are in the ledger."""
         unwritten = keys.unwritten(room.event_id, room.epoch)
-        await ACKNOWLEDGE(self.redis, room=keys.room(room.event_id), unwritten=unwritten, fill=fill, up_to=up_to)
+        await self.ask(
+            room.event_id, ACKNOWLEDGE, room=keys.room(room.event_id), unwritten=unwritten, fill=fill, up_to=up_to
+        )
 
     async def void(self, room: Room, lane: int, join_seqs: Sequence[int], *, fill: int) -> None:
         """Takes back calls of numbers without a live place."""
         seen_0, seen_1, seen_2 = keys.seen(room.event_id, room.epoch, lane)
         ranks = room.draw.ranks(lane, join_seqs)
         for start in range(0, len(ranks), PLACES_MAX):
-            await VOID(
-                self.redis,
+            await self.ask(
+                room.event_id,
+                VOID,
                 room=keys.room(room.event_id),
                 called=keys.called(room.event_id, room.epoch),
                 seen_0=seen_0,
@@ -220,8 +253,9 @@ class Line:
         draw = self._draw(event_id, epoch)
         ranks = draw.ranks(lane, join_seqs)
         for start in range(0, len(ranks), PLACES_MAX):
-            await FINISH(
-                self.redis,
+            await self.ask(
+                event_id,
+                FINISH,
                 room=keys.room(event_id),
                 called=keys.called(event_id, epoch),
                 active=keys.active(event_id, epoch),
@@ -236,12 +270,13 @@ class Line:
         draw = self._draw(event_id, epoch)
         pairs = [value for lane, seq, until_ms in ends for value in (f"{lane}:{draw.rank(lane, seq)}", until_ms)]
         active = keys.active(event_id, epoch)
-        await EXTEND(self.redis, room=keys.room(event_id), active=active, epoch=draw.generation, pairs=pairs)
+        await self.ask(event_id, EXTEND, room=keys.room(event_id), active=active, epoch=draw.generation, pairs=pairs)
 
     async def raise_counter(self, event_id: str, epoch: int, lane: int, join_seq: int) -> None:
         """Moves the lane's counter past the ledger's highest number."""
-        await RAISE(
-            self.redis,
+        await self.ask(
+            event_id,
+            RAISE,
             room=keys.room(event_id),
             epoch=self._draw(event_id, epoch).generation,
             lane=lane,
@@ -251,8 +286,9 @@ class Line:
 
     async def configure(self, room: Room) -> str:
         """Gives the room its configuration; `older` when a later one is there."""
-        reply = await CONFIGURE(
-            self.redis,
+        reply = await self.ask(
+            room.event_id,
+            CONFIGURE,
             room=keys.room(room.event_id),
             epoch=room.draw.generation,
             config_version=room.version,

@@ -36,8 +36,9 @@ async def pass_by(line: Line, room: Room, seats: Iterable[Seat]) -> set[Seat]:
         ranks = room.draw.ranks(lane, seqs)
         for start in range(0, len(ranks), PLACES_MAX):
             try:
-                reply = await PASS_BY(
-                    line.redis,
+                reply = await line.ask(
+                    room.event_id,
+                    PASS_BY,
                     room=keys.room(room.event_id),
                     called=keys.called(room.event_id, room.epoch),
                     active=keys.active(room.event_id, room.epoch),

@@ -77,7 +77,7 @@ async def test_twenty_at_once_with_one_code_are_one_place(
     others = [another() for _ in range(4)]
     if engine_away:
         for other in others:
-            other.running.joins._away_until_s[EVENT] = float("inf")
+            other.running.line.silent.add(EVENT)
     answers = await asyncio.gather(*(join(others[n % 4], (f"fan-{n}", code)) for n in range(20)))
     words = [one.word for [one] in answers]
     assert (words.count("joined") == 1 and words.count("code-used-up") == 19) == guarded

@@ -60,7 +60,7 @@ async def test_draining_from_a_pause_starts_with_an_empty_bucket_and_the_ledger_
     await queue.turn(0.2)
     assert len(await queue.called()) <= 3
     await queue.redis.flushall()
-    queue.running.joins._away_until_s[EVENT] = float("inf")
+    queue.running.line.silent.add(EVENT)
     assert [joined.word for joined in await queue.join("late")] == ["closed"]
 
 

@@ -176,7 +176,7 @@ async def test_nobody_lands_in_a_lane_that_was_taken_away_meanwhile(queue: Queue
         EVENT, {"lanes": (event_file().room.lanes[0],)}, actor="t", action="t", reason=None
     )
     if engine_away:
-        other.running.joins._away_until_s[EVENT] = float("inf")
+        other.running.line.silent.add(EVENT)
     assert words(await other.join("fan-1", lane=1)) == ["unknown-lane"]
     assert await queue.sql("SELECT 1 FROM queue.place") == []
 

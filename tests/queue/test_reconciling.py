@@ -58,6 +58,7 @@ async def test_a_purchase_whose_end_did_not_get_through_is_ended_by_the_next_tur
         queue.running.line.redis = nowhere
     await bought(queue, "fan-1")
     queue.running.line.redis = queue.running.sessions._revocations._redis = here
+    queue.running.line.silent.clear()
     inventory.away = False
     assert "0:1" in await queue.part("active")
     await queue.running.reconciling.turn()

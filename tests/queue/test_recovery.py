@@ -328,7 +328,7 @@ async def test_what_a_process_numbered_itself_lands_before_its_next_numbers(queu
     away = cut_off()
     await away.join("ann")
     away.running.line.redis = queue.running.line.redis
-    away.running.joins._away_until_s.clear()
+    away.running.line.silent.clear()
     away.running.line.clock_offset_ms = queue.running.line.clock_offset_ms
     assert [j.join_seq for j in await away.join("ben")] == [2]
     await queue.configure(rate_per_s=50.0)
