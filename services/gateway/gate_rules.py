@@ -11,13 +11,15 @@ _ADDRESS = re.compile(r"(https?://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?)(?:[/?][!-~]
 
 
 def needs_no_pass(asked: Asked, rules: GateRules) -> bool:
-    """Health checks, assets and what else the room lets through, and a browser's question before a foreign call.
+    """Health checks, assets and what else the room lets through, and a browser's question before a call from another of
+    the seller's own sites. Anybody can claim to be that question.
 
     A path that is not written plainly (escapes, dots that climb, doubled slashes) never matches: the site may read it
     as another one.
     """
     if asked.method == "OPTIONS":
-        return "access-control-request-method" in asked.headers and "origin" in asked.headers
+        ours = {*rules.return_to, rules.waiting_room} - {None}
+        return "access-control-request-method" in asked.headers and asked.headers.get("origin") in ours
     if asked.method not in ("GET", "HEAD") or not rules.let_through:
         return False
     path = asked.path

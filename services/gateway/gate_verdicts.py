@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from services.gateway.gate_requests import Asked, gate_cookie
+from services.gateway.gate_requests import Asked, gate_cookie, with_code
 from services.gateway.gate_rules import needs_no_pass, site_of
 from services.gateway.handovers import HERE, gate_of, new_gate_id
 from services.gateway.line import Line
@@ -80,7 +80,7 @@ def _without_pass(room: Room, asked: Asked, options: RoomOptions, line: Line | N
     if _everybody(room, asked.event_id, options.gate, line):
         return Verdict("engine-away")
     gate_id = asked.gate_id or new_gate_id()
-    if options.rollout_percent < 100 and (beside := _beside(room, asked, options.rollout_percent, gate_id)):
+    if options.rollout_percent < 100 and (beside := _beside(room, asked, options, gate_id)):
         return beside
     if not asked.is_page:
         refused.members["waiting_room"] = _waiting_room(asked, options.gate)
@@ -99,16 +99,18 @@ def _everybody(room: Room, event_id: str, rules: GateRules, line: Line | None) -
     return admits
 
 
-def _beside(room: Room, asked: Asked, percent: float, gate_id: str) -> Verdict | None:
+def _beside(room: Room, asked: Asked, options: RoomOptions, gate_id: str) -> Verdict | None:
     """Who is outside the rolled-out share passes. A browser is given its id first; a call without one is drawn by its
     address.
     """
     by_id = asked.gate_id is not None or asked.is_page
     drawn = _holder(room, asked.event_id, gate_id) if by_id else asked.headers.get("x-forwarded-for", "")
-    if not drawn or not outside(asked.event_id, drawn, percent):
+    if not drawn or not outside(asked.event_id, drawn, options.rollout_percent):
         return None
     if asked.gate_id is None and asked.is_page:
-        return Verdict("outside-share-marked", location=asked.url(code=HERE), cookie=_gate_cookie(asked, gate_id))
+        return Verdict(
+            "outside-share-marked", location=_here(asked, options.gate, code=HERE), cookie=_gate_cookie(asked, gate_id)
+        )
     return Verdict("outside-share")
 
 
@@ -126,15 +128,15 @@ async def _trade(room: Room, asked: Asked, rules: GateRules, code: str) -> Verdi
     grant = await room.handovers.take(code) if code != HERE else None
     fits = (asked.event_id, asked.site, gate_of(asked.gate_id))
     if grant is None or (grant.event_id, grant.site, grant.gate) != fits:
-        return Verdict("code-spent" if code != HERE else "outside-share-kept", location=asked.url())
+        return Verdict("code-spent" if code != HERE else "outside-share-kept", location=_here(asked, rules))
     try:
         admission = room.passes.read(grant.admission, now_s=time.time())
     except BadCredential:
-        return Verdict("code-spent", location=asked.url())
+        return Verdict("code-spent", location=_here(asked, rules))
     max_age_s = max(1, admission.expires_at_s - int(time.time()))
     name = pass_cookie(asked.event_id, secure=asked.secure)
     cookie = set_cookie(name, grant.admission, max_age_s=max_age_s, secure=asked.secure)
-    return Verdict("handed-over", location=asked.url(), cookie=cookie)
+    return Verdict("handed-over", location=_here(asked, rules), cookie=cookie)
 
 
 def _to_the_room(asked: Asked, rules: GateRules, gate_id: str) -> Verdict:
@@ -152,4 +154,15 @@ def _gate_cookie(asked: Asked, gate_id: str) -> str:
 
 
 def _waiting_room(asked: Asked, rules: GateRules) -> str:
-    return f"{rules.waiting_room or asked.site}/e/{asked.event_id}"
+    """On the host that was asked unless the rules name another: a path, as what names the host may be the client's own
+    words.
+    """
+    return f"{rules.waiting_room or ''}/e/{asked.event_id}"
+
+
+def _here(asked: Asked, rules: GateRules, *, code: str | None = None) -> str:
+    """The address asked for, with this code; its host only where the rules know it."""
+    if asked.site in rules.return_to:
+        return asked.url(code=code)
+    path = with_code(asked.uri, code)
+    return f"/.{path}" if path.startswith("//") else path  # which browsers would take for a host

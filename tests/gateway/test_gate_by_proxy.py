@@ -94,6 +94,26 @@ async def test_what_the_rules_let_through(proxy):
     assert (await proxy.asks("POST", "/assets/a.css", **SCRIPT)).status_code == 401
 
 
+async def test_a_claimed_preflight_passes_for_the_sellers_own_sites_only(proxy):
+    question = {"access-control-request-method": "POST", **SCRIPT}
+    assert (await proxy.asks("OPTIONS", "/api", origin=SITE, **question)).status_code == 200
+    for origin in ({"origin": "https://evil.example"}, {"origin": "null"}, {}):
+        assert (await proxy.asks("OPTIONS", "/api", **origin, **question)).status_code == 401
+    assert (await proxy.asks("OPTIONS", "/api", origin=SITE, **SCRIPT)).status_code == 401
+
+
+async def test_without_a_waiting_room_nobody_is_sent_where_the_request_says(fan, queue):
+    queue.open("own", options={"rollout_percent": 50})
+    told = {"x-forwarded-host": "evil.example", "x-forwarded-uri": "/a", **PAGE}
+    no = await fan.get("/gate/traefik/check?event=own", headers=told)
+    assert (no.status_code, no.headers["location"]) in ((303, "/e/own"), (303, "/a?onsale_handover=here"))
+    spent = {**told, "x-forwarded-uri": "//evil.example/a?onsale_handover=x", "cookie": "onsale_gate_own=" + "g" * 22}
+    back = await fan.get("/gate/traefik/check?event=own", headers=spent)
+    assert (back.status_code, back.headers["location"]) == (303, "/.//evil.example/a")
+    call = await fan.get("/gate/traefik/check?event=own", headers={"x-forwarded-host": "evil.example", **SCRIPT})
+    assert "evil.example" not in call.text
+
+
 async def test_an_unknown_event_lets_nobody_pass(proxy, queue):
     queue.rooms.clear()
     no = await proxy.asks("GET", "/", **PAGE)
