@@ -23,22 +23,37 @@ async def fenced(engine: AsyncEngine, opening: str) -> AsyncIterator[Any]:
     for too long, and then nothing was. The loser of a deadlock hears of it, for it may begin again at once.
     """
     async with engine.connect() as connection:
-        driver = await driver_of(connection)
         try:
-            await driver.execute(opening)
+            driver = await _begun(connection, opening)
             yield driver
             await driver.execute("COMMIT")
         except Exception as failed:
             if is_gone(failed):
                 await connection.invalidate(failed)
                 raise Unavailable("The ledger does not answer.") from failed
-            await driver.execute("ROLLBACK")
+            await (await driver_of(connection)).execute("ROLLBACK")
             if is_busy(failed) and sqlstate_of(failed) != DEADLOCK:
                 raise Unavailable("The ledger is busy.") from failed
             raise
         except BaseException:
             await connection.invalidate()  # cut off: nobody knows what state it is in; the server rolls back
             raise
+
+
+async def _begun(connection: AsyncConnection, opening: str) -> Any:
+    """The driver inside the transaction. A connection that its server had ended is replaced, once: nothing was asked of
+    it yet.
+    """
+    driver = await driver_of(connection)
+    try:
+        await driver.execute(opening)
+    except Exception as failed:
+        if not is_gone(failed) or isinstance(failed, TimeoutError):
+            raise
+        await connection.invalidate(failed)
+        driver = await driver_of(connection)
+        await driver.execute(opening)
+    return driver
 
 
 async def driver_of(connection: AsyncConnection) -> Any:

@@ -21,8 +21,12 @@ BUSY = {
     asyncpg.SerializationError.sqlstate,
     asyncpg.LockNotAvailableError.sqlstate,
     asyncpg.QueryCanceledError.sqlstate,  # statement_timeout
+}
+FULL = {
     asyncpg.DiskFullError.sqlstate,
     asyncpg.OutOfMemoryError.sqlstate,
+    asyncpg.ConfigurationLimitExceededError.sqlstate,
+    asyncpg.PostgresIOError.sqlstate,
 }
 GONE = {
     asyncpg.AdminShutdownError.sqlstate,
@@ -46,14 +50,20 @@ def is_gone(failed: BaseException) -> bool:
     if state is not None:
         return state in GONE or state[:2] == CONNECTION_CLASS
     return any(
-        isinstance(error, asyncpg.InterfaceError | OSError) and not isinstance(error, ValueError)
+        isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError)
+        and not isinstance(error, ValueError)
         for error in _told(failed)
     )
 
 
 def is_busy(failed: BaseException) -> bool:
-    """Whether somebody else was in the way: nothing was written, and it may be asked again."""
-    return sqlstate_of(failed) in BUSY
+    """Whether somebody or something was in the way: nothing was written, and it may be asked again."""
+    return sqlstate_of(failed) in BUSY | FULL
+
+
+def is_full(failed: BaseException) -> bool:
+    """Whether the server has no room on its disk or in its memory: it refuses until somebody makes some."""
+    return sqlstate_of(failed) in FULL
 
 
 def sqlstate_of(failed: BaseException) -> str | None:

@@ -21,9 +21,16 @@ class JsonLines(logging.Formatter):
             "event": record.getMessage(),
             "logger": record.name,
         }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+        if record.exc_info and record.exc_info[1] is not None:
+            line |= _told(record.exc_info[1]) or {"exception": self.formatException(record.exc_info)}
         return orjson.dumps(line, default=str).decode()
+
+
+def _told(failed: BaseException) -> dict[str, str]:
+    """An outage in one line; nothing for what may be a bug, whose traceback is wanted."""
+    from shared.outages import in_one_line, is_outage  # an operator's command loads no driver to write its lines
+
+    return {"error": in_one_line(failed)} if is_outage(failed) else {}
 
 
 def write_json_lines(level: int = logging.INFO) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, Oper
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from shared.ledger_faults import is_gone
+from shared.ledger_faults import is_full, is_gone
 from shared.ledger_settings import LedgerSettings
 from shared.servers import Connection, Servers
 
@@ -44,9 +44,9 @@ def metadata(schema: str) -> MetaData:
 def connect(settings: LedgerSettings, *, name: str, by_index: bool = False) -> AsyncEngine:
     """An engine whose connections give up on locks and statements in time and name themselves to the server.
 
-    Whatever a gone server raises is an `OperationalError`. `by_index`: no table is read from end to end where an index
-    would do, whatever the planner thinks: it plans a sale's first statements while its tables are empty, when reading
-    all of nothing is cheapest, and stays with that until they have been counted again, a minute later.
+    Whatever a server raises that is gone or full is an `OperationalError`. `by_index`: no table is read from end to end
+    where an index would do, whatever the planner thinks: it plans a sale's first statements while its tables are empty,
+    when reading all of nothing is cheapest, and stays with that until they have been counted again, a minute later.
     """
     servers = Servers(settings.postgres_url, connect_timeout_s=settings.postgres_connect_timeout_s)
     session = {
@@ -107,9 +107,9 @@ def _go_together(engine: Engine) -> None:
     @event.listens_for(engine, "handle_error")
     def judge(context: ExceptionContext) -> BaseException | None:
         failed = context.original_exception
-        if not isinstance(failed, Exception) or not is_gone(failed):
+        if not isinstance(failed, Exception) or not (is_gone(failed) or is_full(failed)):
             return None
-        context.is_disconnect = True
+        context.is_disconnect = is_gone(failed)
         return OperationalError(context.statement, None, failed)
 
 

@@ -7,18 +7,21 @@ uses it, as long as everything done in one step is done to one event.
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
-from redis.asyncio import Redis
+from redis.asyncio import Connection, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
 from shared.cluster import Cluster
 from shared.engine_url import EngineUrl
 from shared.sentinel import primary_by_sentinel
 from shared.shards import ENGINE_AWAY
+
+UNABLE = ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "LOADING")
 
 __all__ = ["ENGINE_AWAY", "EngineIdentity", "Redis", "RedisError", "connect", "doubt", "identities", "identity", "near"]
 
@@ -39,10 +42,50 @@ def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retr
         "retry_on_error": [RedisConnectionError],
     }
     if where.kind == "sentinel":
-        return primary_by_sentinel(where, **options)
+        return _able(primary_by_sentinel(where, **options))
     if where.kind == "cluster":
-        return Cluster(where.addresses, lambda address: Redis.from_url(where.at(address), **options))
-    return Redis.from_url(url, **options)
+        return Cluster(where.addresses, lambda address: _able(Redis.from_url(where.at(address), **options)))
+    return _able(Redis.from_url(url, **options))
+
+
+class EngineUnable(RedisConnectionError):  # type: ignore[misc]
+    """The engine answers and cannot do what it was asked: it is full, a replica, or busy with itself."""
+
+
+def _able(client: Redis) -> Redis:
+    """The same client, to which an engine that is there and unable is an engine that is away."""
+    pool = client.connection_pool
+    pool.connection_class = _honest(pool.connection_class)
+    return client
+
+
+@cache
+def _honest(kind: type[Connection]) -> type[Connection]:
+    class Honest(kind):  # type: ignore[misc]
+        """Says `ConnectionError` for all that makes an engine useless for now."""
+
+        async def read_response(self, *args: Any, **options: Any) -> Any:
+            try:
+                return await super().read_response(*args, **options)
+            except ResponseError as refused:
+                if _is_unable(refused):
+                    raise EngineUnable(str(refused)) from refused
+                raise
+
+        async def send_packed_command(self, *args: Any, **options: Any) -> None:
+            try:
+                await super().send_packed_command(*args, **options)
+            except (RuntimeError, AttributeError) as closed:  # the loop's and the client's words for a reset in between
+                await self.disconnect(nowait=True)
+                raise RedisConnectionError("The connection was closed while it was written to.") from closed
+
+    return Honest
+
+
+def _is_unable(refused: ResponseError) -> bool:
+    said = str(refused)
+    known = isinstance(refused, OutOfMemoryError | ReadOnlyError) or said.partition(" ")[0] in UNABLE
+    return known or any(f"-{word} " in said for word in UNABLE)  # of a script that older engines ran
 
 
 async def near(redis: Redis, key: str) -> Redis:

@@ -4,16 +4,12 @@ import logging
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from redis.exceptions import ConnectionError as RedisAway
-from redis.exceptions import TimeoutError as RedisLate
-from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.types import Send
 
 from shared import problems
-from shared.ledger_faults import is_busy
 from shared.logs import data
-from shared.postgres import LEDGER_AWAY
+from shared.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
 from shared.problems import Problem
 
 log = logging.getLogger("onsale.http")
@@ -36,13 +32,10 @@ def answer_with_problems(app: FastAPI) -> None:
         return _response(request, known.get(raised.status_code, problems.InternalFault)(status=raised.status_code))
 
     async def away(request: Request, raised: Exception) -> Response:
-        log.error("engine.away", extra=data(error=type(raised).__name__, path=request.url.path))
-        return _response(request, problems.Unavailable())
-
-    async def busy(request: Request, raised: Exception) -> Response:
-        if not is_busy(raised):
+        if not is_outage(raised):
             raise raised
-        return await away(request, raised)
+        log.error("engine.away", extra=data(error=in_one_line(raised), path=request.url.path))
+        return _response(request, problem_of(raised))
 
     async def unexpected(request: Request, raised: Exception) -> Response:
         return _response(request, problems.InternalFault())
@@ -50,9 +43,8 @@ def answer_with_problems(app: FastAPI) -> None:
     app.add_exception_handler(Problem, expected)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]
-    for engine_error in (RedisAway, RedisLate, *LEDGER_AWAY):
+    for engine_error in (*CERTAIN, *POSSIBLE):
         app.add_exception_handler(engine_error, away)
-    app.add_exception_handler(DBAPIError, busy)
     app.add_exception_handler(Exception, unexpected)
 
 

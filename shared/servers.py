@@ -18,6 +18,13 @@ from shared.ledger_faults import is_gone
 PORT = 5432
 _HOST = re.compile(r"(\[[^\]]+\]|[^:]*)(?::(\d+))?")
 Host = tuple[str, int] | None
+REFUSED = (
+    asyncpg.TargetServerAttributeNotMatched,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
 
 
 class WrongAddress(WrongLedger):
@@ -94,22 +101,29 @@ class Servers:
     ) -> Connection:
         """A connection to the server that takes writes, with these settings of its session.
 
-        Raises `NoServer`, `SharedSessions`, or what is wrong with the address (a password, a database).
+        Raises `NoServer`, `SharedSessions`, or what is wrong with the address (a password, a database). A connection
+        that somebody ended while it was being opened is opened once more.
         """
-        connection = await self._first(name, answer_timeout_s)
-        try:
-            await self._begin(connection, name, session or {})
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
+        for last in (False, True):
+            connection = await self._first(name, answer_timeout_s)
+            try:
+                await self._begin(connection, name, session or {})
+            except BaseException as failed:
+                connection.terminate()
+                if not is_gone(failed):
+                    raise
+                if last:
+                    raise NoServer(f"The ledger ended a connection that was being opened ({_why(failed)}).") from failed
+            else:
+                return connection
+        raise AssertionError("unreachable")
 
     async def _first(self, name: str, answer_timeout_s: float | None) -> Connection:
         failures = []
         for host in list(self._hosts):
             try:
                 connection = await self._open(host, name, answer_timeout_s)
-            except (asyncpg.TargetServerAttributeNotMatched, asyncpg.PostgresError, OSError) as failed:
+            except REFUSED as failed:
                 if not isinstance(failed, asyncpg.TargetServerAttributeNotMatched) and not is_gone(failed):
                     raise
                 failures.append(f"{_spelled(host)}: {_why(failed)}")
@@ -164,7 +178,7 @@ def _spelled(host: Host) -> str:
     return f"{host[0]}:{host[1]}" if host else "the server"
 
 
-def _why(failed: Exception) -> str:
+def _why(failed: BaseException) -> str:
     if isinstance(failed, asyncpg.TargetServerAttributeNotMatched):
         return "is a standby or read-only"
     if isinstance(failed, TimeoutError):

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 from onsale.loopback import HOST
+
+COMMIT = re.compile(rb"COMMIT(?!TED)")  # not what a transaction begins with
 
 
 class LossyWire:
@@ -35,7 +38,7 @@ class LossyWire:
             nonlocal committing, spoken_of
             while some := await reader.read(65536):
                 spoken_of = self.lose_next > 0 and (spoken_of or self.about in some)
-                if spoken_of and b"COMMIT" in some:
+                if spoken_of and COMMIT.search(some):
                     self.lose_next -= 1
                     committing = True
                 far_writer.write(some)

@@ -51,6 +51,7 @@ class RunningSuite:
         environ |= {"ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER}
         environ |= {"ONSALE_USER_JWT_AUDIENCE": AUDIENCE, "ORDERS_HOOK_LOOPBACK": "true"}
         environ |= {"ORDERS_PROVIDER_TIMEOUT_S": "4", **self._environ}
+        environ |= self._environ
         with self._log_path.open("w") as log:
             self.process = subprocess.Popen(
                 [*command, *self._options], env=environ, stdout=log, stderr=subprocess.STDOUT
