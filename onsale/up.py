@@ -22,7 +22,7 @@ from onsale.child import Child, EngineTrouble
 from onsale.engines import Engines, RunningEngines, start_engines, write_engines_file
 from onsale.front import Front
 from onsale.loopback import HOST as LOOPBACK
-from onsale.loopback import free_port, start_on_free_port
+from onsale.loopback import Patience, free_port, start_on_free_port
 from onsale.notifiers import Notifiers
 from onsale.proxy import Proxy
 from onsale.serve import Listener
@@ -33,7 +33,7 @@ from shared.secret_files import postgres_urls
 from shared.service import public
 
 WATCH_S = 0.25
-PROCESS_READY_S = 30.0
+ASK_WITHIN_S = 5.0
 Say = Callable[[str], None]
 
 
@@ -126,7 +126,7 @@ async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, st
         )
 
     async with httpx.AsyncClient(trust_env=False) as client:
-        child, port = await start_on_free_port(launch, lambda port: _healthy(client, port), ready_within_s=20)
+        child, port = await start_on_free_port(launch, lambda port: _healthy(client, port), say=suite.say)
     suite.children.append(child)
     stack.push_async_callback(child.stop)
     return f"http://{LOOPBACK}:{port}"
@@ -134,7 +134,7 @@ async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, st
 
 async def _healthy(client: httpx.AsyncClient, port: int) -> bool:
     try:
-        return (await client.get(f"http://{LOOPBACK}:{port}/healthz", timeout=1)).is_success
+        return (await client.get(f"http://{LOOPBACK}:{port}/healthz", timeout=ASK_WITHIN_S)).is_success
     except httpx.HTTPError:
         return False
 
@@ -169,7 +169,7 @@ async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[st
         )  # fmt: skip
         stack.push_async_callback(several.stop)
         services["notifier"] = Proxy(_client(stack), f"http://{LOOPBACK}:{environment['NOTIFIER_PORT']}")
-        await _wait_for_processes([*suite.children, *several.children], services)
+        await _wait_for_processes(suite, [*suite.children, *several.children], services)
         await stack.enter_async_context(several.running())
     return services
 
@@ -218,17 +218,19 @@ async def _processes(
         suite.children.append(child)
         stack.push_async_callback(child.stop)
         proxies[service] = Proxy(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
-    await _wait_for_processes(suite.children, proxies)
+    await _wait_for_processes(suite, suite.children, proxies)
     return proxies
 
 
-async def _wait_for_processes(children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:
-    async with asyncio.timeout(PROCESS_READY_S):
-        while await _failing(proxies):
-            for child in children:
-                if child.returncode is not None:
-                    raise EngineTrouble(f"{child.name} has ended: {child.last_words()} (more in {child.log_path})")
-            await asyncio.sleep(0.1)
+async def _wait_for_processes(suite: Suite, children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:
+    """As long as all of them live."""
+    patience = Patience(suite.say)
+    while waiting_for := await _failing(proxies):
+        for child in children:
+            if child.returncode is not None:
+                raise EngineTrouble(f"{child.name} has ended: {child.last_words()} (more in {child.log_path})")
+        patience.keep(f"The readiness of {', '.join(waiting_for)}", told=f"more in {suite.data_dir / 'log'}")
+        await asyncio.sleep(0.1)
 
 
 async def _not_ready(suite: Suite, services: Mapping[Service, ASGIApp]) -> list[str]:
@@ -242,7 +244,11 @@ async def _failing(services: Mapping[Service, ASGIApp]) -> list[str]:
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app=services[name]), base_url="http://front"
         ) as client:
-            return (await client.get("/readyz")).status_code == 200
+            try:
+                async with asyncio.timeout(ASK_WITHIN_S):  # a process that is still loading takes connections already
+                    return (await client.get("/readyz")).status_code == 200
+            except TimeoutError:
+                return False
 
     answers = await asyncio.gather(*map(ask, services))
     return [name for name, ready in zip(services, answers, strict=True) if not ready]

@@ -19,7 +19,9 @@ PathPattern = Annotated[
 class GateRules(Body):
     """The gate in front of another site: where fans wait, where they may be sent back to, what needs no pass."""
 
-    waiting_room: SiteOrigin | None = Field(None, description="Where the fan pages are; null: on the site's own host, as a path.")
+    waiting_room: SiteOrigin | None = Field(
+        None, description="Where the fan pages are; null: on the site's own host, as a path."
+    )
     return_to: list[SiteOrigin] = Field([], max_length=50, description="Sites a fan may be sent back to.")
     let_through: list[PathPattern] = Field(
         [], max_length=50, description="Paths that need no pass; up to three `*` each, any characters."

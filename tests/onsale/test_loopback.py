@@ -1,13 +1,17 @@
 """Ports for servers: free, and not of those that the kernel gives to whoever connects."""
 
+import asyncio
 import socket
 from pathlib import Path
+from typing import cast
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
-from onsale import loopback
-from onsale.child import EngineTrouble
-from onsale.loopback import HOST, SERVERS, free_port
+from onsale import loopback, up
+from onsale.child import Child, EngineTrouble
+from onsale.loopback import HOST, SERVERS, free_port, start_on_free_port
+from shared.hot_lane import answer
 
 CONNECTING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -30,3 +34,60 @@ def test_a_port_somebody_listens_on_is_passed_over(monkeypatch: pytest.MonkeyPat
         second.bind((HOST, taken + 1))
         with pytest.raises(EngineTrouble, match="no free port"):
             free_port()
+
+
+class Sleeper:
+    """A child that lives and says little."""
+
+    name, log_path, returncode = "The payment sandbox", Path("sandbox.log"), None
+    stopped = False
+
+    def last_words(self) -> str:
+        return "it said nothing"
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+async def test_what_lives_is_waited_for_and_named_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback, "SAY_EVERY_S", 0.05)
+    asked, said = 0, list[str]()
+
+    async def answers(port: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 20
+
+    _, port = await start_on_free_port(lambda port: cast("Child", Sleeper()), answers, say=said.append)
+    assert port in SERVERS
+    assert len(said) > 1
+    assert said[0].startswith("Still waiting for the payment sandbox (")
+
+
+async def test_what_never_answers_is_one_sentence() -> None:
+    async def never(port: int) -> bool:
+        return False
+
+    child = Sleeper()
+    with pytest.raises(EngineTrouble, match=r"^The payment sandbox does not answer after 0.1 s: .* \(more in sandbox"):
+        await start_on_free_port(lambda port: cast("Child", child), never, ready_within_s=0.1)
+    assert child.stopped
+
+
+async def test_processes_that_are_slow_to_start_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than any fixed time: here one that is over at once."""
+    monkeypatch.setattr(loopback, "SAY_EVERY_S", 0.05)
+    readies, said = iter([*[503] * 4, 200]), list[str]()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0)
+        await answer(send, next(readies), b"")
+
+    suite = up.Suite(tmp_path, [], say=said.append)
+    sleeper = cast("Child", Sleeper())
+    await up._wait_for_processes(suite, [sleeper], {"queue": slow})
+    assert "Still waiting for the readiness of queue" in said[0]
+    readies = iter([503] * 9)
+    monkeypatch.setattr(up, "Patience", lambda say: loopback.Patience(say, within_s=0))
+    with pytest.raises(EngineTrouble, match=r"^The readiness of queue does not answer after 0 s: more in"):
+        await up._wait_for_processes(suite, [sleeper], {"queue": slow})
