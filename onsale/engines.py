@@ -9,9 +9,13 @@ import fcntl
 import json
 import os
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from onsale.child import Child, EngineTrouble
 from onsale.postgres import EmbeddedPostgres, postgres_answers, with_driver
@@ -31,6 +35,10 @@ __all__ = [
 ]
 
 ENGINES_FILE = "engines.json"
+LOOK_S, STEADY_S, ENDS_MAX = 0.25, 60.0, 20
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
+Say = Callable[[str], None]
+Start = Callable[[], Awaitable[tuple[Child, str]]]
 PASSED_ON = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
@@ -48,19 +56,57 @@ class Engines:
 
 
 @dataclass
+class Kept:
+    """An engine of our own: its process, and how another is started on the same port and data."""
+
+    child: Child
+    again: Start
+
+    async def keep(self, say: Say) -> None:
+        """For ever: starts the engine again when it has ended by itself. Raises `EngineTrouble` once it has done so, or
+        has not come up, so many times in a row that a person must look.
+        """
+        ends, up_s = 0, time.monotonic()
+        while True:
+            while self.child.returncode is None:  # noqa: ASYNC110 - only a poll works in any loop
+                await asyncio.sleep(LOOK_S)
+            ends = 1 if time.monotonic() - up_s > STEADY_S else ends + 1
+            if ends > ENDS_MAX:
+                raise EngineTrouble(f"{self.ended()}. It was started again {ENDS_MAX} times.")
+            say(f"{self.ended()}. Starting it again …")
+            await self.child.stop()  # its keeper is gone as well; its pipe is closed
+            await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_FIRST_S * 2 ** (ends - 1)))
+            with suppress(EngineTrouble, OSError):  # the log has its words, which are said in the next round
+                self.child, _ = await self.again()
+            up_s = time.monotonic()
+
+    def ended(self) -> str:
+        """One line about an engine that has ended."""
+        return f"{self.child.name} has ended: {self.child.last_words()} (more in {self.child.log_path})"
+
+
+@dataclass
 class RunningEngines:
-    """The engines' addresses and the processes behind them (none for an engine that was already running)."""
+    """The engines' addresses and those of our own behind them (none for an engine that was already running)."""
 
     engines: Engines
-    children: list[Child]
+    kept: list[Kept]
     _lock_fd: int
 
-    def ended(self) -> str | None:
-        """One line about an engine that has ended by itself, if one has."""
-        for child in self.children:
-            if child.returncode is not None:
-                return f"{child.name} has ended: {child.last_words()} (more in {child.log_path})"
-        return None
+    @property
+    def children(self) -> list[Child]:
+        """The processes as they are now."""
+        return [engine.child for engine in self.kept]
+
+    async def keep(self, say: Say) -> None:
+        """For ever: starts engines again that have ended by themselves. Raises `EngineTrouble` when that is no use."""
+        tasks = [asyncio.create_task(engine.keep(say)) for engine in self.kept]
+        try:
+            await asyncio.gather(asyncio.Event().wait(), *tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
         """End the engines, in any order, and give the data directory free. Harmless when repeated."""
@@ -102,7 +148,11 @@ async def start_engines(
     (_, postgres_url), (_, redis_url) = answers
     return RunningEngines(
         engines=Engines(postgres_url=with_driver(postgres_url, "asyncpg"), redis_url=redis_url),
-        children=[child for child, _ in answers if child],
+        kept=[
+            Kept(child, partial(start, fsync=fsync, again_on=urlsplit(url).port))
+            for start, (child, url) in zip((postgres.start, valkey.start), answers, strict=True)
+            if child
+        ],
         _lock_fd=lock_fd,
     )
 

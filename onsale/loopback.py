@@ -46,11 +46,14 @@ class Patience:
 async def start_on_free_port(
     launch: Callable[[int], Child], answers: Callable[[int], Awaitable[bool]], *,
     ready_within_s: float = STARTS_WITHIN_S, say: Callable[[str], object] = lambda line: None,
+    again_on: int | None = None,
 ) -> tuple[Child, int]:  # fmt: skip
-    """Launch on a free port until `answers(port)`; another port is tried when somebody took it in between."""
+    """Launch on a free port until `answers(port)`; another port is tried when somebody took it in between. `again_on`
+    names the one port it must be.
+    """
     attempt = 0
     while True:
-        port, attempt = free_port(), attempt + 1
+        port, attempt = again_on or free_port(), attempt + 1
         child = launch(port)
         try:
             if await _comes_up(child, port, answers, Patience(say, within_s=ready_within_s)):
@@ -59,7 +62,7 @@ async def start_on_free_port(
             await child.stop()
             raise
         await child.stop()
-        if attempt == PORT_ATTEMPTS or "ddress already in use" not in child.last_words():
+        if again_on or attempt == PORT_ATTEMPTS or "ddress already in use" not in child.last_words():
             raise EngineTrouble(f"{child.name} did not start: {child.last_words()} (more in {child.log_path})")
 
 

@@ -55,8 +55,11 @@ class EmbeddedPostgres:
         self.log_path = data_dir / "log" / "postgres.log"
         self.env, self.environ, self.wait_s = env, environ, wait_s
 
-    async def start(self, *, fsync: bool) -> tuple[Child, str]:
-        """Make the cluster if there is none, start it, see it answer; the child and its plain URL."""
+    async def start(self, *, fsync: bool, again_on: int | None = None) -> tuple[Child, str]:
+        """Make the cluster if there is none, start it, see it answer; the child and its plain URL.
+
+        `again_on` is the port it had.
+        """
         binaries = find_postgres(self.environ, major=self._written_by())
         run_as = choose_run_as(self.cluster)
         self._prepare_home(run_as)
@@ -73,7 +76,9 @@ class EmbeddedPostgres:
         async def answers(port: int) -> bool:
             return await postgres_answers(url(port, password, "postgres"), make=DATABASE)
 
-        child, port = await start_on_free_port(launch, answers, ready_within_s=self.wait_s + READY_WITHIN_S)
+        child, port = await start_on_free_port(
+            launch, answers, ready_within_s=self.wait_s + READY_WITHIN_S, again_on=again_on
+        )
         return child, url(port, password, DATABASE)
 
     def _written_by(self) -> int | None:

@@ -58,7 +58,10 @@ class Suite:
 
 
 async def run(suite: Suite, *, started: Callable[[], None]) -> None:
-    """Runs until a signal or until an engine ends. Raises `EngineTrouble` when a person must put something right."""
+    """Runs until a signal; an engine of our own that ends is started again.
+
+    Raises `EngineTrouble` when a person must put something right.
+    """
     Listener(_nothing, suite.host, suite.port).bind().close()  # better said before the engines have started
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -74,10 +77,17 @@ async def run(suite: Suite, *, started: Callable[[], None]) -> None:
             return
         engines = ready.result()
         started()
-        while not stop.is_set():
-            if ended := _ended(engines, suite.children):
-                raise EngineTrouble(ended)
-            await asyncio.wait({stopped}, timeout=WATCH_S)
+        keeping = asyncio.create_task(engines.keep(suite.say))
+        try:
+            while not stop.is_set():
+                if ended := _ended(suite.children):
+                    raise EngineTrouble(ended)
+                if keeping.done():
+                    keeping.result()
+                await asyncio.wait({stopped, keeping}, timeout=WATCH_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
         suite.say("Stopping …")
 
 
@@ -264,12 +274,12 @@ async def _apply(suite: Suite) -> None:
                 await admin.act(event.event_id, "open", reason="onsale up")
 
 
-def _ended(engines: RunningEngines, children: Sequence[Child]) -> str | None:
+def _ended(children: Sequence[Child]) -> str | None:
     """One line about a process that has ended by itself, if one has."""
     for child in children:
         if child.returncode is not None:
             return f"{child.name} has ended: {child.last_words()} (more in {child.log_path})"
-    return engines.ended()
+    return None
 
 
 async def _nothing(scope: object, receive: object, send: object) -> None:

@@ -40,8 +40,8 @@ class EmbeddedValkey:
         self.log_path = data_dir / "log" / "valkey.log"
         self.env, self.environ, self.wait_s = env, environ, wait_s
 
-    async def start(self, *, fsync: bool) -> tuple[Child, str]:
-        """Start it and see it answer; the child and its URL."""
+    async def start(self, *, fsync: bool, again_on: int | None = None) -> tuple[Child, str]:
+        """Start it and see it answer; the child and its URL. `again_on` is the port it had."""
         program = find_redis(self.environ)
         for directory in (self.home, self.data):
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -62,7 +62,9 @@ class EmbeddedValkey:
         async def answers(port: int) -> bool:
             return await redis_answers(url(port, password))
 
-        child, port = await start_on_free_port(launch, answers, ready_within_s=self.wait_s + READY_WITHIN_S)
+        child, port = await start_on_free_port(
+            launch, answers, ready_within_s=self.wait_s + READY_WITHIN_S, again_on=again_on
+        )
         return child, url(port, password)
 
     def _password(self) -> str:

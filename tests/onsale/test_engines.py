@@ -157,10 +157,10 @@ async def test_data_survives_a_stop_and_nothing_is_left_running(used_dir: Path) 
     running = await start(used_dir)
     try:
         assert await read_something(running.engines) == ("row", b"key")
-        assert running.ended() is None
+        assert [child.returncode for child in running.children] == [None, None]
     finally:
         await running.stop()
-    assert "PostgreSQL has ended" in (running.ended() or "")
+    assert "PostgreSQL has ended" in running.kept[0].ended()
 
 
 async def test_passwords_and_data_are_for_their_owner_only_and_needed(used_dir: Path) -> None:
