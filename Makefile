@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help run test proof drills fast check format lint types imports bench deploy-config problems lock clean
+.PHONY: help run test proof drills fast check format lint types imports bench deploy-config api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +46,11 @@ bench: $(VENV)/dev.stamp ## measure both sides, print ratios, write bench/RESULT
 deploy-config: $(VENV)/run.stamp ## deploy/nginx.conf and deploy/haproxy.cfg from shared/routes.py
 	@$(BIN)/python -m onsale deploy-config
 
-problems: $(VENV)/run.stamp ## the catalogue of problems that the gateway shows, from their classes
+api-documents: $(VENV)/run.stamp ## what the gateway shows of the API, from the code: problems and OpenAPI documents
 	@$(BIN)/python -m onsale problems --json services/gateway/pages/problems.json
+	@mkdir -p services/gateway/pages/openapi
+	@for readers in fans operators; do \
+	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
 
 lock: ## new lock files (needs uv)
 	@uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements.lock

@@ -30,6 +30,7 @@ from onsale import (
     tickets,
 )
 from onsale.admin import Refused
+from onsale.api_documents import openapi
 from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, err, out
 from onsale.audit import print_audit
 from onsale.backup.command import backup, restore, snapshot
@@ -82,6 +83,7 @@ for work in (migrate, backup, restore, snapshot):
     app.command(work.__name__)(work)
 app.command("deploy-config")(deploy_config)
 app.command("problems")(problems)
+app.command("openapi")(openapi)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """`onsale problems`: every problem the API answers with, as a table, or as the file from which the gateway shows a page
 each.
 
-`make problems` writes that file; a test fails when it is not what the code says.
+`make api-documents` writes that file; a test fails when it is not what the code says.
 """
 
 import importlib
@@ -43,7 +43,7 @@ def problems(
     """List every problem that the API may answer with: its name, its status, what it says."""
     found = catalogue()
     if json_file:
-        json_file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        json_file.write_text(json.dumps(found, ensure_ascii=False) + "\n", encoding="utf-8")
         return
     table = Table("problem", "status", "says", "of")
     for entry in found:

@@ -59,7 +59,10 @@ def create_service(
 ) -> FastAPI:
     """One service's app. `checks` are the engines `/readyz` asks; what is internal gets `/internal` and a lock."""
     watched = with_keys(lifespan, settings.keys_file, settings)
-    app = FastAPI(title=f"Onsale {title}", version=VERSION, lifespan=watched, redoc_url=None)
+    app = FastAPI(
+        title=f"Onsale {title}", version=VERSION, lifespan=watched, redoc_url=None, root_path_in_servers=False,
+        separate_input_output_schemas=False,
+    )  # fmt: skip
     app.state.settings = settings
     app.state.draining = False
     app.state.on_drain = []

@@ -24,6 +24,7 @@ from services.gateway.pressure import Arrivals
 from services.gateway.revocations import Revocations
 from services.gateway.room import Room
 from services.gateway.settings import Settings
+from shared import api_document
 from shared.contracts.lottery import LotteryClient
 from shared.contracts.queue import QueueClient
 from shared.http import Neighbour, client
@@ -67,6 +68,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         hot_routes=[*api.HOT_ROUTES, *fan_pages.MOUNTS],
     )
     document_hot_paths(app)
+    api_document.complete(app)
     return app
 
 

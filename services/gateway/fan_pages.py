@@ -41,7 +41,11 @@ class Files(StaticFiles):
 
 DOCUMENTS = Files(PAGES, cache_control="no-cache")
 ASSETS = Files(PAGES / "static", cache_control="public, no-cache")
-MOUNTS: list[BaseRoute] = [Mount("/static", ASSETS, name="static")]
+API_DOCUMENTS = Files(PAGES / "openapi", cache_control="no-cache")
+MOUNTS: list[BaseRoute] = [
+    Mount("/static", ASSETS, name="static"),
+    Mount("/openapi", API_DOCUMENTS, name="openapi"),
+]
 
 
 @router.get("/")

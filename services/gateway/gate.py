@@ -31,7 +31,13 @@ EventQuery = Annotated[str, Query(pattern=f"^{EVENT_ID}$")]
 router = APIRouter(tags=["gate"])
 
 
-@router.get("/gate/{proxy}/check", summary="May this request pass?")
+@router.get(
+    "/gate/{proxy}/check", summary="May this request pass?",
+    responses={
+        303: {"description": "To the waiting room"}, 401: {"description": "To the waiting room, as nginx takes it"},
+        403: {"description": "No, or no such event: proxies tell 403 from everything else"},
+    },
+)  # fmt: skip
 async def check(request: Request, proxy: Proxy, event: EventQuery) -> Response:
     """200 with `X-Onsale-Verdict`, and `X-Onsale-Holder` of who has a pass; else as this proxy needs its no."""
     return await _check(request, proxy, event, "")

@@ -1,6 +1,6 @@
 """`/problems/{slug}`: what the `type` of every problem document leads to, for people and for programs.
 
-The catalogue is written from the problem classes of all services (`make problems`): the gateway imports none of them.
+The catalogue is written from the problem classes of all services (`make api-documents`): the gateway imports none.
 """
 
 import html

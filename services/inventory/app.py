@@ -25,7 +25,7 @@ from services.inventory.settings import Settings
 from services.inventory.sweeper import Sweeper
 from services.inventory.ticket_returns import TicketReturns
 from services.inventory.turns import Turns
-from shared import http, postgres, redis
+from shared import api_document, http, postgres, redis
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.event_log.opening import open_log
@@ -54,6 +54,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )  # fmt: skip
     app.state.admin_keys, app.state.meter = settings.admin_keys, meter
     document_reserve(app)
+    api_document.complete(app)
     return app
 
 

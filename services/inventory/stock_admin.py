@@ -20,6 +20,7 @@ from services.inventory.room import InRoom, Room
 from services.inventory.say import say
 from services.inventory.schemas import PAGE, PAGE_SIZE
 from services.inventory.stock_report import stock_report
+from shared.api_document import file_of
 from shared.auth import AnOperator, Operator, Viewer
 from shared.contracts.allotments import AllotmentBody, Places
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX
@@ -142,7 +143,7 @@ async def get_changes(
     return {"changes": found, "next": more if len(found) == page_size else None}
 
 
-@router.get("/{what}.csv", summary="Seats or sales as CSV", response_class=Response)
+@router.get("/{what}.csv", summary="Seats or sales as CSV", responses=file_of("text/csv"), response_class=Response)
 async def get_csv(
     operator: AnOperator, inventory: InRoom, event_id: EventIdPath, what: Literal["seats", "sales"]
 ) -> StreamingResponse:

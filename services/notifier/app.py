@@ -18,6 +18,7 @@ from services.notifier.pulse import Pulse, collections_timed
 from services.notifier.room import Room
 from services.notifier.settings import Settings
 from services.notifier.turnstile import Turnstile
+from shared import api_document
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
@@ -63,6 +64,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     app = create_service("notifier", chosen, title="notifier", lifespan=lifespan, hot_routes=HOT_ROUTES, checks=_checks)
     document_streams(app)
+    api_document.complete(app)
     return app
 
 

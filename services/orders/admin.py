@@ -3,7 +3,7 @@
 from datetime import date
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime
 
@@ -13,6 +13,7 @@ from services.orders.exports import orders_csv
 from services.orders.room import room_of
 from services.orders.search import Search, find
 from services.orders.settlement import compare, days, settlement
+from shared.api_document import file_of
 from shared.auth import Viewer
 from shared.inputs import EventId, EventIdPath
 from shared.routes import REFERENCE
@@ -38,7 +39,12 @@ async def search(
     return await find(room_of(request), asked)
 
 
-@router.get("/export.csv", summary="An event's orders as CSV, line by line")
+@router.get(
+    "/export.csv",
+    summary="An event's orders as CSV, line by line",
+    responses=file_of("text/csv"),
+    response_class=Response,
+)
 async def export(request: Request, operator: Viewer, event_id: EventId) -> StreamingResponse:
     pages = orders_csv(room_of(request).book.engine, event_id)
     named = {"content-disposition": f'attachment; filename="{event_id}-orders.csv"', "cache-control": "no-store"}

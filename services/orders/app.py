@@ -53,7 +53,7 @@ from services.orders.till import Failpoint, no_failpoint
 from services.orders.webhooks import WEBHOOK, Inbox
 from services.orders.workers import Workers
 from services.orders.writing import Writer
-from shared import http, postgres, redis
+from shared import api_document, http, postgres, redis
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.event_log.opening import open_log
@@ -119,6 +119,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
     document_hot_calls(app)
+    api_document.complete(app)
     return app
 
 

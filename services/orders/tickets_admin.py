@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Row, select
 from starlette.responses import StreamingResponse
 
@@ -17,6 +17,7 @@ from services.orders.paper_tables import ticket
 from services.orders.room import Room
 from services.orders.tables import order_line
 from services.orders.tickets import ORDER_CHARS, Codes
+from shared.api_document import file_of
 from shared.auth import AnOperator
 from shared.clock import from_datetime, now_ms, rfc3339
 from shared.inputs import EventIdPath
@@ -47,7 +48,12 @@ async def as_json(event_id: EventIdPath, request: Request, operator: AnOperator,
     return StreamingResponse(parts(), media_type="application/json", headers={"cache-control": "no-store"})
 
 
-@router.get("/events/{event_id}/tickets.csv", summary="The same for a spreadsheet")
+@router.get(
+    "/events/{event_id}/tickets.csv",
+    summary="The same for a spreadsheet",
+    responses=file_of("text/csv"),
+    response_class=Response,
+)
 async def as_csv(event_id: EventIdPath, request: Request, operator: AnOperator, status: Wanted = None) -> Any:
     room: Room = request.app.state.room
 

@@ -11,6 +11,7 @@ from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, Unknown
 from services.orders.room import Room, room_of
 from services.orders.steps import Order
 from services.orders.tickets import Codes, Issued, issued, svg
+from shared.api_document import file_of
 from shared.clock import from_datetime, rfc3339
 from shared.inputs import ReferencePath
 from shared.order_tokens import sign_order_token
@@ -48,7 +49,12 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
     }
 
 
-@router.get("/orders/{reference}/tickets/{ticket_id}.svg", summary="A ticket's code as a picture")
+@router.get(
+    "/orders/{reference}/tickets/{ticket_id}.svg",
+    summary="A ticket's code as a picture",
+    responses=file_of("image/svg+xml"),
+    response_class=Response,
+)
 async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Request) -> Response:
     room = room_of(request)
     order, tickets = await _tickets(room, request, reference)
@@ -58,7 +64,12 @@ async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Reque
     return Response(svg(Codes(room.settings).code(order, one)), media_type="image/svg+xml", headers=PRIVATE)
 
 
-@router.get("/orders/{reference}/tickets.pdf", summary="The tickets of an order, a page each")
+@router.get(
+    "/orders/{reference}/tickets.pdf",
+    summary="The tickets of an order, a page each",
+    responses=file_of("application/pdf"),
+    response_class=Response,
+)
 async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
     room = room_of(request)
     order, tickets = await _tickets(room, request, reference)
@@ -69,7 +80,12 @@ async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
     return _pdf(await room.printer.tickets(pages), f"tickets-{reference}")
 
 
-@router.get("/orders/{reference}/receipt.pdf", summary="What was bought, paid and given back")
+@router.get(
+    "/orders/{reference}/receipt.pdf",
+    summary="What was bought, paid and given back",
+    responses=file_of("application/pdf"),
+    response_class=Response,
+)
 async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
     room = room_of(request)
     order = await owned(room, request, reference)

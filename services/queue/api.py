@@ -32,7 +32,7 @@ NOTHING = Tally(0, 0, 0.0, 0)
 IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=64)]
 
 
-@router.put("", summary="Apply an event file")
+@router.put("", summary="Apply an event file", responses={201: {"model": RoomView, "description": "A new room"}})
 async def apply(
     event_id: EventIdPath, file: EventFile, operator: AnAdmin, queue: Queue, response: Response, dry_run: DryRun = False
 ) -> RoomView | Rehearsed:

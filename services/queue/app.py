@@ -30,7 +30,7 @@ from services.queue.settings import QueueSettings
 from services.queue.steering import Steering
 from services.queue.stock import StockBoard
 from services.queue.tables import outbox, outbox_lease
-from shared import http, postgres, redis
+from shared import api_document, http, postgres, redis
 from shared.contracts.inventory import InventoryClient
 from shared.event_log.log import EventLog
 from shared.event_log.opening import open_log
@@ -59,6 +59,7 @@ def create_app(settings: QueueSettings | None = None) -> FastAPI:
         checks=_checks,
     )
     app.state.admin_keys = settings.admin_keys
+    api_document.complete(app)
     return app
 
 

@@ -17,7 +17,7 @@ def gateway() -> httpx.AsyncClient:
 
 
 def test_the_catalogue_is_what_the_code_says() -> None:
-    assert json.loads((PAGES / "problems.json").read_text()) == catalogue(), "make problems"
+    assert json.loads((PAGES / "problems.json").read_text()) == catalogue(), "make api-documents"
 
 
 async def test_every_problem_has_a_page_and_a_document(gateway: httpx.AsyncClient) -> None:

@@ -1,0 +1,129 @@
+"""What every OpenAPI document says beyond what its routes say of themselves: how callers prove who they are, that every
+refusal is a problem document (RFC 9457), and where the API is.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+
+METHODS = ("get", "post", "put", "patch", "delete")
+SECURITY_SCHEMES: dict[str, dict[str, str]] = {
+    "adminKey": {"type": "http", "scheme": "bearer", "description": "An operator's key."},
+    "queueToken": {"type": "http", "scheme": "bearer", "description": "As joining the line gave it."},
+    "pass": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "Admission to buy."},
+    "orderToken": {"type": "http", "scheme": "bearer", "description": "Of one order, as placing it gave it."},
+    "userJwt": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "Of your identity provider."},
+    "queueCookie": {"type": "apiKey", "in": "cookie", "name": "onsale_queue_{event_id}"},
+    "passCookie": {"type": "apiKey", "in": "cookie", "name": "onsale_pass_{event_id}"},
+}
+BUYER = ("pass", "passCookie", "queueToken", "queueCookie", "userJwt")
+NEEDS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
+    (re.compile(pattern), schemes)
+    for pattern, schemes in (
+        (r"/admin/.*", ("adminKey",)),
+        (r"/events/\{event_id\}/(reservations.*|sections/\{section_id\}/seats)", BUYER),
+        (r"/events/\{event_id\}/queue/(handover|lottery/proof)", ("queueToken", "queueCookie", "userJwt")),
+        (r"/gate/release", ("pass",)),
+        (r"/reminders", BUYER),
+        (r"/orders/events/.*", ()),
+        (r"/orders(/quote)?", BUYER),
+        (r"/orders/.*", ("orderToken", *BUYER)),
+    )
+)
+REFUSALS = {
+    400: "The request could not be read.",
+    401: "There is no credential, or not a valid one.",
+    403: "This credential may not do that, or not now.",
+    404: "There is nothing with this id, or it is not yours.",
+    409: "The present state forbids it.",
+    410: "It has ended.",
+    412: "It was changed since you read it.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    422: "A value is not acceptable.",
+    429: "Too often: wait as long as Retry-After says.",
+    503: "Not now; nothing was changed. Wait as long as Retry-After says.",
+}
+PROBLEM = {
+    "type": "object",
+    "title": "Problem",
+    "description": "What went wrong (RFC 9457). Members beyond these depend on `type`.",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference", "description": "Leads to what it means."},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "A sentence for a person."},
+        "request_id": {"type": ["string", "null"]},
+    },
+    "additionalProperties": True,
+}
+AS_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+RETRY_AFTER = {"Retry-After": {"schema": {"type": "integer", "minimum": 0}, "description": "Seconds."}}
+
+
+def file_of(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """`responses` of a route that answers with a file; it also needs `response_class=Response`."""
+    return {200: {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}}}
+
+
+def complete(app: FastAPI) -> None:
+    """Makes `/openapi.json` say all of this; to be called when the document says everything else."""
+    framework = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = framework()
+        if "Problem" not in document.setdefault("components", {}).setdefault("schemas", {}):
+            _complete(document)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Path, method and operation, each."""
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield path, method, item[method]
+
+
+def _complete(document: dict[str, Any]) -> None:
+    components = document["components"]
+    components["schemas"]["Problem"] = PROBLEM
+    components["securitySchemes"] = SECURITY_SCHEMES
+    document["servers"] = [{"url": "/"}]
+    for path, method, operation in operations(document):
+        operation["operationId"] = "_".join(re.findall(r"[a-z0-9]+", f"{method} {path}".lower()))
+        needed = next((schemes for pattern, schemes in NEEDS if pattern.fullmatch(path)), ())
+        if needed and "security" not in operation:
+            operation["security"] = [{scheme: []} for scheme in needed]
+        declared = operation.setdefault("responses", {})
+        for status in sorted({*_refusals(path, method, operation), *(int(s) for s in declared if int(s) >= 400)}):
+            words = declared.get(str(status), {}).get("description", "")
+            refusal: dict[str, Any] = {"description": _words(words, status), "content": AS_PROBLEM}
+            if status in (429, 503):
+                refusal["headers"] = RETRY_AFTER
+            declared[str(status)] = refusal
+    for unused in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(unused, None)
+
+
+def _words(declared: str, status: int) -> str:
+    return declared if declared and declared != "Validation Error" else REFUSALS.get(status, "Refused.")
+
+
+def _refusals(path: str, method: str, operation: dict[str, Any]) -> set[int]:
+    """What such an operation may answer besides what it says of itself."""
+    statuses = {400, 422, 429, 503}
+    if operation.get("security"):
+        statuses |= {401, 403}
+    if "{" in path:
+        statuses |= {404}
+    if method != "get":
+        statuses |= {409, 410, 413}
+    if any(parameter["name"].lower() == "if-match" for parameter in operation.get("parameters", ())):
+        statuses |= {412}
+    return statuses
