@@ -28,6 +28,11 @@ class EventFeed(Feed):
         self._event_id = event_id
         super().__init__(hub, {self._line: LineFrame, self._stock: StockFrame})
 
+    def unknown(self, only: frozenset[str]) -> set[str]:
+        """Those of these sections that the event does not have; nobody knows before its stock was shown."""
+        stock = self.frames.get(self._stock)
+        return set(only - frames.section_items(stock).keys()) if isinstance(stock, StockFrame) else set()
+
     def _silent(self, since_s: float) -> bool:
         return min(self.heard_s.values()) < since_s
 

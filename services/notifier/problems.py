@@ -4,6 +4,6 @@ from shared.problems import Problem
 
 
 class MalformedFilter(Problem):
-    """The sections filter must name 1 to 50 sections, separated by commas."""
+    """The sections filter must name 1 to 50 sections of the event, separated by commas."""
 
     status = 422

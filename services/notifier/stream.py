@@ -12,8 +12,10 @@ from starlette.types import Receive, Scope
 
 from services.notifier import by_library, detached, frames, portable
 from services.notifier.connection import body
+from services.notifier.event_feed import EventFeed
 from services.notifier.feeds import Feed, Only
 from services.notifier.opening import Opening, head
+from services.notifier.problems import MalformedFilter
 from services.notifier.room import Room
 from services.notifier.settings import Transport
 from services.notifier.turnstile import TurnedAway
@@ -74,5 +76,7 @@ class Stream:
             raise TurnedAway("draining")
         if only is not None and only not in feed.topics and len(feed.topics) > self._room.settings.filters_per_event:
             raise TurnedAway("filters")
+        if only is not None and isinstance(feed, EventFeed) and (unknown := feed.unknown(only)):
+            raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")
         opening = Opening(hub, feed.topic(only), self._scope, self._receive, self._send, visit.end)
         return await WAYS[self._transport](opening)

@@ -42,7 +42,7 @@ async def test_without_an_address_the_log_is_in_the_redis_there_is(redis) -> Non
 
 
 @pytest.mark.parametrize("scheme", ["nats", "kafka"])
-async def test_a_log_that_is_away_keeps_nobody_from_starting(scheme: str) -> None:
+async def test_a_log_that_is_away_is_not_asked_when_it_is_opened(scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:{free_port()}"
     async with open_log(ServiceSettings(event_log_url=url), redis.asyncio.Redis()):
         pass

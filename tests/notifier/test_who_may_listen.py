@@ -74,6 +74,14 @@ async def test_a_malformed_filter_is_refused(notifier: Notifier, query: str):
     assert await refusal(await notifier.listen(query)) == (422, "malformed-filter")
 
 
+async def test_a_section_that_the_event_does_not_have_is_named(notifier: Notifier):
+    first = await notifier.listen()
+    await wait_until(lambda: first.last("sections"))
+    wrong = await notifier.listen("?sections=A,ZZZ")
+    assert await refusal(wrong) == (422, "malformed-filter")
+    assert b"no section ZZZ" in wrong.body
+
+
 async def test_other_methods_and_names_are_refused(notifier: Notifier):
     assert (await notifier.listen(event_id="-bad-")).status == 404
     reader, writer = await asyncio.open_connection("127.0.0.1", notifier.port)
