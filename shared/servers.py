@@ -18,6 +18,7 @@ from shared.ledger_faults import is_gone
 PORT = 5432
 _HOST = re.compile(r"(\[[^\]]+\]|[^:]*)(?::(\d+))?")
 Host = tuple[str, int] | None
+ANOTHERS_STATEMENTS = (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError)
 REFUSED = (
     asyncpg.TargetServerAttributeNotMatched,
     asyncpg.PostgresError,
@@ -108,6 +109,9 @@ class Servers:
             connection = await self._first(name, answer_timeout_s)
             try:
                 await self._begin(connection, name, session or {})
+            except ANOTHERS_STATEMENTS as shared:
+                connection.terminate()
+                raise SharedSessions from shared
             except BaseException as failed:
                 connection.terminate()
                 if not is_gone(failed):

@@ -5,11 +5,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 from sqlalchemy import text
 
@@ -71,6 +73,45 @@ async def test_a_pooler_that_shares_sessions_is_refused_at_start(
         with pytest.raises(SharedSessions):
             await upgrade(url, "queue")
         await engine.dispose()
+
+
+async def leave_statements(url: str) -> None:
+    """As earlier services did through the same pooler: the names a new process begins with, in three sessions."""
+    plain = {"dsn": url.replace("+asyncpg", ""), "statement_cache_size": 0}
+    earlier = [await asyncpg.connect(**plain) for _ in range(3)]
+    for connection in earlier:
+        await connection.execute("BEGIN")
+    for connection in earlier:
+        names = (f"__asyncpg_stmt_{n:x}__" for n in range(1, 64))
+        await connection.execute("; ".join(f'PREPARE "{name}" AS SELECT 1' for name in names) + "; COMMIT")
+    for connection in earlier:
+        connection.terminate()
+
+
+async def refused(service: str, url: str, redis_url: str) -> tuple[int, list[str]]:
+    """Exit code and what a service says of an address, in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "onsale", "serve", service,
+        env={**os.environ, "ONSALE_POSTGRES_URL": url, "ONSALE_REDIS_URL": redis_url},
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, [line for line in said.decode().splitlines() if not line.startswith("{")]
+
+
+@pytest.mark.parametrize("robin", [0, 1])
+async def test_a_service_ends_with_one_line_whatever_others_left_in_the_pooler(
+    postgres_url: str, redis_url: str, tmp_path: Path, robin: int
+) -> None:
+    with pooled(postgres_url, tmp_path, mode="transaction", robin=robin) as url:
+        await wait_until(lambda: answers(url))
+        await leave_statements(url)
+        services = ("queue", "inventory", "orders")
+        for code, said in await asyncio.gather(*(refused(service, url, redis_url) for service in services)):
+            assert code == 2
+            assert len(said) == 1
+            assert "pool_mode = session" in said[0]
 
 
 async def test_through_a_pooler_by_sessions_everything_works(postgres_url: str, tmp_path: Path) -> None:
