@@ -37,7 +37,7 @@ class Notifiers:
         self, data_dir: Path, environment: Mapping[str, str], *, count: int, say: Callable[[str], None]
     ) -> None:
         self._data_dir, self._say = data_dir, say
-        self._environment = {**environment, "NOTIFIER_SHARE_PORT": "1"}
+        self._environment = {**environment, "NOTIFIER_SHARE_PORT": "1", "NOTIFIER_INTERNAL_PORT": "0"}
         self._posts = [_Post(n, self._start(n), time.monotonic()) for n in range(1, count + 1)]
 
     @property

@@ -31,7 +31,6 @@ from shared.service import drain, internal, public
 
 log = logging.getLogger("onsale.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier")
-ANSWERS_NEIGHBOURS = frozenset({"queue", "inventory", "orders"})
 STOP_S = 3
 BACKLOG = 4096
 LAST_ANSWER = (b"connection", b"close")
@@ -88,11 +87,10 @@ def _create(name: Service) -> FastAPI:
 
 
 def internal_listeners(apps: Mapping[Service, FastAPI]) -> dict[Service, Listener]:
-    """What neighbours ask."""
+    """What neighbours ask, and who collects metrics."""
     return {
         name: Listener(internal(app), settings.host, settings.internal_port, grace_s=settings.shutdown_grace_s)
         for name, app, settings in ((name, app, app.state.settings) for name, app in apps.items())
-        if name in ANSWERS_NEIGHBOURS
     }
 
 

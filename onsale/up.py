@@ -27,14 +27,16 @@ from onsale.notifiers import Notifiers
 from onsale.proxy import Proxy
 from onsale.serve import Listener
 from shared import migrate
+from shared.auth import AdminKeys
 from shared.contracts.event_file import EventFile
 from shared.routes import SERVICES, Service
 from shared.secret_files import postgres_urls
-from shared.service import public
+from shared.service import internal, public
 
 WATCH_S = 0.25
 ASK_WITHIN_S = 5.0
 Say = Callable[[str], None]
+Faces = dict[Service, ASGIApp]
 
 
 @dataclass
@@ -106,9 +108,11 @@ async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
         write_engines_file(suite.data_dir, engines.engines, sandbox_url, url=suite.url)
         environment = _environment(suite, engines.engines, secrets, sandbox_url)
         suite.say("Starting the services …")
-        services = await _services(suite, stack, environment)
-        front = Listener(Front(services, lambda: _not_ready(suite, services)), suite.host, suite.port)
-        await stack.enter_async_context(serve.running({}, [front], {}))
+        services, inside = await _services(suite, stack, environment)
+        keys = AdminKeys(environment["ONSALE_ADMIN_KEYS"])
+        front = Front(services, inside, lambda: _not_ready(suite, services), keys)
+        listener = Listener(front, suite.host, suite.port)
+        await stack.enter_async_context(serve.running({}, [listener], {}))
         suite.say("Applying event files …")
         await _apply(suite)
         suite.applied = True
@@ -170,9 +174,10 @@ def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], san
     return settings | mine
 
 
-async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> dict[Service, ASGIApp]:
+async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> tuple[Faces, Faces]:
+    """Their public faces and their internal ones."""
     here = [name for name in serve.START_ORDER if name != "notifier" or not suite.notifiers]
-    services = await (_processes if suite.processes else _one_process)(suite, stack, environment, here)
+    services, inside = await (_processes if suite.processes else _one_process)(suite, stack, environment, here)
     if suite.notifiers:
         several = Notifiers(
             suite.data_dir, {**suite.environ, **environment}, count=suite.notifiers, say=suite.say
@@ -181,12 +186,12 @@ async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[st
         services["notifier"] = Proxy(_client(stack), f"http://{LOOPBACK}:{environment['NOTIFIER_PORT']}")
         await _wait_for_processes(suite, [*suite.children, *several.children], services)
         await stack.enter_async_context(several.running())
-    return services
+    return services, inside
 
 
 async def _one_process(
     suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
-) -> dict[Service, ASGIApp]:
+) -> tuple[Faces, Faces]:
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
@@ -195,7 +200,7 @@ async def _one_process(
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     await stack.enter_async_context(serve.running(apps, [], serve.internal_listeners(apps)))
-    return {name: public(app) for name, app in apps.items()}
+    return {name: public(app) for name, app in apps.items()}, {name: internal(app) for name, app in apps.items()}
 
 
 def _client(stack: AsyncExitStack) -> httpx.AsyncClient:
@@ -213,9 +218,10 @@ def _client(stack: AsyncExitStack) -> httpx.AsyncClient:
 
 async def _processes(
     suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
-) -> dict[Service, ASGIApp]:
+) -> tuple[Faces, Faces]:
     client = _client(stack)
-    proxies: dict[Service, ASGIApp] = {}
+    proxies: Faces = {}
+    inside: Faces = {}
     for service in names:
         child = Child.start(
             [sys.executable, "-P", "-m", "onsale", "serve", service],
@@ -228,8 +234,9 @@ async def _processes(
         suite.children.append(child)
         stack.push_async_callback(child.stop)
         proxies[service] = Proxy(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
+        inside[service] = Proxy(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_INTERNAL_PORT']}")
     await _wait_for_processes(suite, suite.children, proxies)
-    return proxies
+    return proxies, inside
 
 
 async def _wait_for_processes(suite: Suite, children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:

@@ -5,6 +5,7 @@ import logging
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import Send
 
 from shared import problems
@@ -29,7 +30,10 @@ def answer_with_problems(app: FastAPI) -> None:
         if isinstance(raised.__cause__, Problem):  # found while the framework was reading the body
             return _response(request, raised.__cause__)
         known = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}
-        return _response(request, known.get(raised.status_code, problems.InternalFault)(status=raised.status_code))
+        answer = _response(request, known.get(raised.status_code, problems.InternalFault)(status=raised.status_code))
+        if raised.status_code == problems.MethodNotAllowed.status:
+            answer.headers["allow"] = ", ".join(_allowed(app, request))
+        return answer
 
     async def away(request: Request, raised: Exception) -> Response:
         if not is_outage(raised):
@@ -46,6 +50,14 @@ def answer_with_problems(app: FastAPI) -> None:
     for engine_error in (*CERTAIN, *POSSIBLE):
         app.add_exception_handler(engine_error, away)
     app.add_exception_handler(Exception, unexpected)
+
+
+def _allowed(app: FastAPI, request: Request) -> list[str]:
+    """The methods that this address takes."""
+    scope = {**request.scope, "path_params": {}}
+    asked = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    taken = [m for m in asked if any(row.matches({**scope, "method": m})[0] is Match.FULL for row in app.routes)]
+    return ["GET", "HEAD", *taken[1:]] if taken[:1] == ["GET"] else taken
 
 
 def _refused(refused: RequestValidationError) -> Problem:

@@ -1,8 +1,9 @@
 """The shell every service stands in: problem documents, request ids, limits, probes, metrics, and two faces.
 
-`/internal` answers only on the internal listener and everything else only on the public one: `public(app)` and
-`internal(app)` are the two faces of one app. A lifespan puts what it opens on `app.state`. Before the listeners close,
-`drain(app)` makes readiness false and runs what a service put into `app.state.on_drain` (long streams end there).
+`/internal` and `/metrics` answer only on the internal listener and everything else only on the public one:
+`public(app)` and `internal(app)` are the two faces of one app. A lifespan puts what it opens on `app.state`. Before the
+listeners close, `drain(app)` makes readiness false and runs what a service put into `app.state.on_drain` (long streams
+end there).
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import problems
 from shared.auth import neighbours_only
+from shared.descriptors import descriptors_max, descriptors_open
 from shared.hot_lane import QUIET_KEY, STARTED_KEY, HotLane, internal_hot_route
 from shared.key_watch import with_keys
 from shared.load import LoadMeter
@@ -36,6 +38,8 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 Checks = Mapping[str, Callable[[], Awaitable[object]]]
 VERSION = "0.1.0"
 READY_DEADLINE_S = 2.0
+READY_KEPT_S = 0.5
+INSIDE = ("/internal", "/metrics")
 ANSWER_HEADERS_KEY = "onsale.answer_headers"  # what a door adds to whatever is answered, a problem included
 RECEIVE_KEY = "onsale.receive"  # the server's own, beneath all layers: a long stream finds its transport behind it
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
@@ -104,10 +108,12 @@ def _face(app: FastAPI, *, inside: bool) -> ASGIApp:
     hot, short_way = app.state.hot_lane
 
     async def face(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/internal") != inside:
+        if scope["type"] == "http" and scope["path"].startswith(INSIDE) != inside:
             await send_problem(problems.NotFound(), None, send)
         elif hot(scope):
             await short_way(scope, receive, send)
+        elif scope["type"] == "http" and scope["method"] == "HEAD":
+            await app({**scope, "method": "GET"}, receive, send)  # the server keeps the body back
         else:
             await app(scope, receive, send)
 
@@ -161,6 +167,8 @@ class RequestShell:
     def _measure(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", "none")
         method = scope["method"] if scope["method"] in _METHODS else "other"
+        if status == problems.MethodNotAllowed.status:
+            route, method = "none", "other"  # strangers' inventions are one series
         timer = self._timers.get((route, method, status))
         if timer is None:
             timer = self._timers[route, method, status] = REQUESTS.labels(self._service, route, method, status)
@@ -204,8 +212,26 @@ def _bounded(length: bytes | None, receive: Receive, limit: int) -> Receive:
     return counted
 
 
+class _Readiness:
+    """What the checks said last, for half a second: however many ask, an engine is asked twice a second."""
+
+    def __init__(self, checks: Callable[[FastAPI], Checks]) -> None:
+        self._checks, self._until_s = checks, float("-inf")
+        self._asking: asyncio.Task[list[str]] | None = None
+
+    async def failing(self, app: FastAPI) -> list[str]:
+        if self._asking is None or (self._asking.done() and time.monotonic() > self._until_s):
+            self._asking = asyncio.create_task(self._ask(app))
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self, app: FastAPI) -> list[str]:
+        failed = await _failing(self._checks(app))
+        self._until_s = time.monotonic() + READY_KEPT_S
+        return failed
+
+
 def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
-    router = APIRouter(tags=["operations"])
+    router, readiness = APIRouter(tags=["operations"]), _Readiness(checks)
 
     @router.get("/livez", summary="Is the process alive?")
     async def livez() -> dict[str, bool]:
@@ -215,10 +241,11 @@ def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
     async def readyz(request: Request) -> dict[str, Any]:
         if request.app.state.draining:
             raise problems.Unavailable("This process is going away.")
-        failed = await _failing(checks(request.app))
+        failed = await readiness.failing(request.app)
         if failed:
             raise problems.Unavailable(f"Not ready: {', '.join(failed)}.", failing=failed)
-        return {"ready": True, "service": name}
+        descriptors = {"open": descriptors_open(), "max": descriptors_max()}
+        return {"ready": True, "service": name, "descriptors": descriptors}
 
     @router.get("/metrics", summary="Prometheus metrics", include_in_schema=False)
     async def metrics() -> Response:

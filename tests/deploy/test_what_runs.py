@@ -11,8 +11,8 @@ import typer
 from sqlalchemy import make_url
 
 from onsale import cli
+from onsale.balancers import ASKED_INSIDE
 from onsale.sandbox.__main__ import _parser
-from onsale.serve import ANSWERS_NEIGHBOURS
 from shared.routes import SERVICES
 from shared.service import create_service
 from shared.settings import ServiceSettings
@@ -104,7 +104,7 @@ def test_a_service_takes_its_settings_in_production(ran: Ran, secrets: Path, mon
 
 @pytest.mark.parametrize("ran", SERVING)
 def test_neighbours_are_asked_where_they_answer(ran: Ran) -> None:
-    for service in ANSWERS_NEIGHBOURS:
+    for service in ASKED_INSIDE:
         assert (
             ran.environment[f"ONSALE_{service.upper()}_URL"]
             == f"http://{service}:{ran.environment['ONSALE_INTERNAL_PORT']}"
@@ -114,7 +114,7 @@ def test_neighbours_are_asked_where_they_answer(ran: Ran) -> None:
 @pytest.mark.parametrize("where", LISTS)
 def test_the_balancer_is_told_of_every_service_at_its_ports(where: str) -> None:
     [told] = [ran for ran in LISTS[where] if ran.words[0] == "deploy-config"]
-    inside = {service: "/9000" if service in ANSWERS_NEIGHBOURS else "" for service in SERVICES}
+    inside = {service: "/9000" if service in ASKED_INSIDE else "" for service in SERVICES}
     expected = {f"--process={service}={service}:8000{inside[service]}" for service in SERVICES}
     assert {word for word in told.words if word.startswith("--process=")} == expected
 

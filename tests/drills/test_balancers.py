@@ -78,7 +78,7 @@ async def _served(pair: Pair) -> dict[str, float]:
     found = {}
     async with httpx.AsyncClient(trust_env=False) as client:
         for service in SERVICES:
-            for name, port in zip(pair.fleet.copies(service), pair.fleet.ports[service], strict=True):
+            for name, port in zip(pair.fleet.copies(service), pair.fleet.internal_ports[service], strict=True):
                 text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
                 lines = [line for line in text.splitlines() if line.startswith("onsale_http_request_seconds_count")]
                 found[name] = sum(

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from starlette.types import Scope
 
-from shared.service import public
+from shared.service import internal, public
 
 PATH = "/events/show/queue"
 CALLS = [
@@ -56,11 +56,12 @@ async def test_the_short_way_answers_like_the_long_one(app, queue):
         assert short[3] == "request-1234"
 
 
-async def test_requests_are_measured_on_the_short_way_too(fan, queue):
+async def test_requests_are_measured_on_the_short_way_too(fan, app, queue):
     queue.open()
     await fan.get(PATH)
     await fan.post(PATH)
-    metrics = (await fan.get("/metrics")).text
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app)), base_url="http://x") as operator:
+        metrics = (await operator.get("/metrics")).text
     for method, status in (("GET", 200), ("POST", 201)):
         labels = f'method="{method}",route="/events/{{event_id}}/queue",service="gateway",status="{status}"'
         assert f"onsale_http_request_seconds_count{{{labels}}}" in metrics

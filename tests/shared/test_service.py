@@ -14,6 +14,7 @@ from shared.http import Neighbour
 from shared.inputs import Body
 from shared.service import create_service, drain, internal, public
 from shared.settings import ServiceSettings
+from tests.support.wait import wait_until
 
 SETTINGS = ServiceSettings(body_max_bytes=1024, log_requests=False)
 outside, inside = APIRouter(), APIRouter()
@@ -61,6 +62,7 @@ def app():
         yield
 
     async def broken() -> None:
+        await made.state.look()
         if made.state.engine_away:
             raise ConnectionError
 
@@ -69,6 +71,7 @@ def app():
         internal_hot_routes=[Route("/hot", Hot(), methods=["POST"])], checks=lambda app: {"engine": broken},
     )  # fmt: skip
     made.state.engine_away = False
+    made.state.look = lambda: asyncio.sleep(0)
     return made
 
 
@@ -206,11 +209,67 @@ async def test_readiness_follows_the_engines_and_ends_first(app) -> None:
 
     app.state.on_drain.append(end_streams)
     async with client(app) as browser:
-        assert (await browser.get("/readyz")).status_code == 200
+        ready = await browser.get("/readyz")
+        assert (ready.status_code, ready.json()["descriptors"]["max"] > 0) == (200, True)
         app.state.engine_away = True
-        answer = await browser.get("/readyz")
-        assert (answer.status_code, answer.json()["failing"]) == (503, ["engine"])
+
+        async def failing() -> list[str]:
+            return list((await browser.get("/readyz")).json().get("failing", []))
+
+        await wait_until(failing)
+        assert await failing() == ["engine"]
+        assert (await browser.get("/readyz")).status_code == 503
         app.state.engine_away = False
         await drain(app)
         assert (await browser.get("/readyz")).status_code == 503
     assert ended.is_set()
+
+
+async def test_however_many_ask_for_readiness_the_engines_are_asked_once(app) -> None:
+    asked = 0
+
+    async def count() -> None:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.01)
+
+    app.state.look = count
+    async with client(app) as browser:
+        answers = await asyncio.gather(*(browser.get("/readyz") for _ in range(50)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert asked == 1
+
+
+async def test_metrics_are_inside_only(app) -> None:
+    async with client(app) as stranger:
+        assert (await stranger.get("/metrics")).status_code == 404
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app)), base_url="http://x") as collector:
+        assert "onsale_http_request_seconds" in (await collector.get("/metrics")).text
+        assert (await collector.get("/readyz")).status_code == 404
+
+
+async def test_head_is_there_where_get_is_and_a_wrong_method_is_told_which_are_right(app) -> None:
+    async with client(app) as browser:
+        assert (await browser.head("/livez")).status_code == 200
+        for method in ("OPTIONS", "PUT", "DELETE"):
+            refused = await browser.request(method, "/things")
+            assert (refused.status_code, refused.headers["allow"]) == (405, "POST"), method
+        refused = await browser.post("/livez")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_strangers_methods_and_paths_are_one_series_each(app) -> None:
+    async def series() -> int:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app)), base_url="http://x") as collector:
+            return (await collector.get("/metrics")).text.count("onsale_http_request_seconds_count")
+
+    async with client(app) as stranger:
+        await stranger.put("/livez")
+        await stranger.get("/nothing")
+        before = await series()
+        for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "BREW"):
+            for path in ("/livez", "/readyz", "/version", "/things", "/away/x"):
+                assert (await stranger.request(method, path)).status_code == 405
+        for n in range(10):
+            await stranger.get(f"/nothing/{n}")
+        assert await series() == before
