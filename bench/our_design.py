@@ -110,6 +110,7 @@ class Ours:
         self._offset_ms += count * 1000 // RATE_PER_S
         unwritten = keys.unwritten(self._event, self._epoch)
         stock: dict[str, Argument] = {"stock_available": -1, "holders_holding": 0, "stock": "unknown"}
+        stock |= {"holds_begun": 0, "holds_let_go": 0, "stock_version": 0}
         lanes: dict[str, Argument] = {"lane_keys": keys.of_lanes(self._event, self._epoch, [0]), "lanes": [0]}
         own: dict[str, Argument] = {
             "epoch": self._epoch,

@@ -68,10 +68,10 @@ class Board:
         )
         if not reply:
             return None
-        ready, epoch, version, at_ms, holding = (int(part) for part in reply[:5])
+        ready, epoch, version, at_ms, holding, begun, let_go = (int(part) for part in reply[:7])
         if not ready:
             return await self.from_ledger(layout.event_id, ready=False, epoch=epoch, version=version)
-        counts = {key.decode(): int(value) for key, value in zip(reply[5::2], reply[6::2], strict=True)}
+        counts = {key.decode(): int(value) for key, value in zip(reply[7::2], reply[8::2], strict=True)}
         sections = [
             SectionCounts(
                 section_id=s, available=max(0, counts.get(f"{s}:available", 0)), held=counts.get(f"{s}:held", 0),
@@ -81,7 +81,7 @@ class Board:
         ]  # fmt: skip
         return StockFrame(
             event_id=layout.event_id, epoch=epoch, version=version, ready=True, at_ms=at_ms, sections=sections,
-            holders_holding=holding,
+            holders_holding=holding, holds_begun=begun, holds_let_go=let_go,
         )  # fmt: skip
 
     async def from_ledger(

@@ -47,6 +47,7 @@ class Frames:
             calls_per_s=None if calls_per_s is None else round(calls_per_s, 1 if calls_per_s >= 10 else 3),
             throttled=self._throttled(room, state),
             full=state["called"] + state["active"] >= room.max_active,
+            stock_bound=state["stock_bound"],
         )
 
     def _throttled(self, room: Room, state: Mapping[str, Any]) -> Throttled | None:

@@ -22,7 +22,7 @@ from shared.redis import ENGINE_AWAY, Redis, doubt
 ALLOCATE, RENEW = (Script.load(__package__, verb) for verb in ("allocate", "renew"))
 LAND, HEAR = (Script.load(__package__, "parts", verb) for verb in ("land", "hear"))
 LOOK, CLAIM = (Script.load(__package__, verb) for verb in ("look", "claim"))
-TICK = Script.load(__package__, "parts", "share", "scan", "tick")
+TICK = Script.load(__package__, "parts", "share", "scan", "coming", "tick")
 ACKNOWLEDGE, VOID = (Script.load(__package__, verb) for verb in ("acknowledge", "void"))
 FINISH, EXTEND, RAISE = (Script.load(__package__, verb) for verb in ("finish", "extend", "raise"))
 CONFIGURE, FILL = Script.load(__package__, "configure"), Script.load(__package__, "parts", "fill")
@@ -207,6 +207,9 @@ class Line:
             deaf=int(deaf),
             stock_available=stock.available,
             holders_holding=stock.holders_holding,
+            holds_begun=stock.holds_begun,
+            holds_let_go=stock.holds_let_go,
+            stock_version=stock.version,
             stock=stock.word,
             clock_offset_ms=self.clock_offset_ms,
             lanes=room.lanes,

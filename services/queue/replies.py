@@ -55,6 +55,9 @@ class Stock:
     available: int = -1
     holders_holding: int = 0
     word: str = "unknown"
+    holds_begun: int = 0
+    holds_let_go: int = 0
+    version: int = 0
 
 
 class Ticked(NamedTuple):

@@ -48,7 +48,9 @@ class StockBoard:
         taken_s, frame = self._frames.get(event_id, (0.0, None))
         if frame is None or not frame.ready or _now_s() - taken_s > FRAME_STALE_S:
             return Stock()
-        return Stock(frame.available, frame.holders_holding, await self._word(frame))
+        word = await self._word(frame)
+        totals = frame.holds_begun, frame.holds_let_go
+        return Stock(frame.available, frame.holders_holding, word, *totals, frame.version)
 
     async def _word(self, frame: StockFrame) -> str:
         if frame.available > 0:

@@ -101,6 +101,7 @@ class LotteryFrame(BaseModel):
 class LineFrame(Frame):
     """The line as everybody sees it; `lanes` holds lane 0 as well. `rate_per_s` is what is in force, `calls_per_s` and
     `live_ratio` are measured. `full`: every slot is taken, so it is not the rate that holds the line up.
+    `stock_bound`: every free ticket is one that somebody called or admitted is coming for.
     """
 
     state: RoomState
@@ -116,6 +117,7 @@ class LineFrame(Frame):
     options: RoomOptions = RoomOptions()
     throttled: Throttled | None = None
     full: bool = False
+    stock_bound: bool = False
     lottery: LotteryFrame | None = None
 
 
@@ -137,10 +139,14 @@ class SectionCounts(BaseModel):
 
 
 class StockFrame(Frame):
-    """All sections of an event, and how many holders have a live reservation."""
+    """All sections of an event, and how many holders have a live reservation. Two totals that only rise: how often
+    somebody who had none took one, and how often somebody's last one ended without a purchase.
+    """
 
     sections: list[SectionCounts]
     holders_holding: int = 0
+    holds_begun: int = 0
+    holds_let_go: int = 0
 
     @property
     def available(self) -> int:

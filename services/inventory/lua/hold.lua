@@ -117,5 +117,8 @@ end
 
 local answers = {}
 for i = 3, #ARGV do answers[i - 2] = hold(cjson.decode(ARGV[i])) end
-if new_holders > 0 then redis.call('HINCRBY', keys.gate, 'holding', new_holders) end
+if new_holders > 0 then
+  redis.call('HINCRBY', keys.gate, 'holding', new_holders)
+  redis.call('HINCRBY', keys.gate, 'begun', new_holders)
+end
 return answers

@@ -21,4 +21,5 @@ local runs, ga, size = lines(hold.basket)
 move(keys, runs, ga, 'h', '.')
 add_tickets(keys, hold.holder, -size)
 drop_hold(keys, id, hold)
+if #live_ids(keys, hold.holder) == 0 then redis.call('HINCRBY', keys.gate, 'let_go', 1) end
 return 'done'

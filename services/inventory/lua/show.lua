@@ -5,7 +5,8 @@
 -- ARGV[1] clock_offset_ms int moves the clock
 -- ARGV[2] force int 1 to answer although nothing changed
 -- ARGV[3] peek int 1 to leave the changes for the next frame
--- Answers {} when unchanged, else {ready epoch version now_ms holders_holding field value…}, the mark's field among them.
+-- Answers {} when unchanged, else {ready epoch version now_ms holders_holding holds_begun holds_let_go field value…}, the
+-- mark's field among them.
 local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
 local clock_offset_ms, force, peek = ARGV[1], ARGV[2] == '1', ARGV[3] == '1'
 if not force and redis.call('EXISTS', keys.dirty) == 0 then return {} end
@@ -16,7 +17,7 @@ if not peek then
   redis.call('HSET', keys.gate, 'version', text(version))
   redis.call('DEL', keys.dirty)
 end
-local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch', 'holding')
+local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch', 'holding', 'begun', 'let_go')
 local ready = gate[1] == '1' and is_whole(keys.gate, keys.counts)
-return {ready and '1' or '0', gate[2] or '0', text(math.max(version, 1)), text(now), gate[3] or '0',
-        unpack(redis.call('HGETALL', keys.counts))}
+return {ready and '1' or '0', gate[2] or '0', text(math.max(version, 1)), text(now), gate[3] or '0', gate[4] or '0',
+        gate[5] or '0', unpack(redis.call('HGETALL', keys.counts))}

@@ -19,7 +19,7 @@ local time = redis.call('TIME')
 local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[4]) or 0)
 
 local ends = (math.floor(now / 1000) + tonumber(r[5])) * 1000
-local answer = {'ok', tonumber(r[3])}
+local answer, claims = {'ok', tonumber(r[3])}, 0
 for i = 4, #ARGV do
   local place = lane .. ':' .. ARGV[i]
   local word, at = 'waiting', 0
@@ -29,7 +29,7 @@ for i = 4, #ARGV do
   elseif deadline and tonumber(deadline) > now then
     redis.call('ZREM', called, place)
     redis.call('ZADD', active, ends, place)
-    word, at = 'admitted', ends
+    word, at, claims = 'admitted', ends, claims + 1
   elseif deadline then
     word = 'missed'
   elseif redis.call('GETBIT', done, ARGV[i]) == 1 then
@@ -38,4 +38,5 @@ for i = 4, #ARGV do
   local call = tonumber(redis.call('HGET', misses, place) or 0) + 1
   answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = word, call, at
 end
+if claims > 0 then redis.call('HINCRBY', KEYS[1], 'claims', claims) end
 return answer

@@ -11,9 +11,12 @@
 -- ARGV[2] deaf int 1: signs of life may have been lost, so everybody is taken as live for three windows
 -- ARGV[3] stock_available int what inventory's frame says is free; -1 when there is no fresh frame
 -- ARGV[4] holders_holding int how many holders have a live reservation
--- ARGV[5] stock str plenty, last_chance, sold_out or unknown (keeps what was known)
--- ARGV[6] clock_offset_ms int moves the engine's clock; 0 outside tests
--- ARGV[7+] lanes list the lanes, as their keys are given
+-- ARGV[5] holds_begun int how often somebody without a reservation took one, since ever
+-- ARGV[6] holds_let_go int how often somebody's last reservation ended without a purchase, since ever
+-- ARGV[7] stock_version int of inventory's frame, 0 without one
+-- ARGV[8] stock str plenty, last_chance, sold_out or unknown (keeps what was known)
+-- ARGV[9] clock_offset_ms int moves the engine's clock; 0 outside tests
+-- ARGV[10+] lanes list the lanes, as their keys are given
 local room, called, active, misses, unwritten = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local CALLS_MAX, MISSES_MAX, DUE_MAX, CHANGES_MAX, BACKLOG_MAX = 2000, 500, 200, 2500, 10000
 local MAIN_BYTES, RETURNERS_BYTES = 32768, 8192
@@ -26,7 +29,7 @@ local function number(name) return tonumber(r[name]) or 0 end
 if r.ready ~= '1' then return {'not-ready'} end
 if r.epoch ~= ARGV[1] then return {'stale-epoch'} end
 local time = redis.call('TIME')
-local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[6], number('last_ms'))
+local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[9], number('last_ms'))
 local set = {last_ms = now}
 
 -- Changes are numbered by time, so their numbers rise across a loss of the engine.
@@ -39,8 +42,8 @@ end
 
 -- A lane the room has no counter of is new: its parts are made. Of all others each must be there.
 local lanes, parts = {}, {unpack(KEYS, 1, 5)}
-for i = 7, #ARGV do
-  local k = 6 + (i - 7) * 6
+for i = 10, #ARGV do
+  local k = 6 + (i - 10) * 6
   if r['join_seq:' .. ARGV[i]] then
     for at = k, k + 5 do parts[#parts + 1] = KEYS[at] end
   else
@@ -99,8 +102,8 @@ end
 
 -- What the room is at this moment.
 local available, coupled = tonumber(ARGV[3]), r.stock_coupling == '1'
-if ARGV[5] ~= 'unknown' or not coupled then
-  r.stock = coupled and ARGV[5] or 'unknown'
+if ARGV[8] ~= 'unknown' or not coupled then
+  r.stock = coupled and ARGV[8] or 'unknown'
   set.stock = r.stock
 end
 if available >= 0 and r.stock_seen ~= '1' then
@@ -146,11 +149,16 @@ set.bucket_ms = now
 local called_n, active_n = redis.call('ZCARD', called) - 1, redis.call('ZCARD', active) - 1  -- without their marks
 local by_hand = number('by_hand')
 local free = math.min(tokens + by_hand + 1e-6, number('max_active') - active_n - called_n)
+local coming_n, kept = count_coming(r, now, number('claim_window_s') * 1000, active_n,
+  {version = tonumber(ARGV[7]), begun = tonumber(ARGV[5]), let_go = tonumber(ARGV[6])})
+for name, value in pairs(kept) do set[name] = value end
+local unspoken = math.huge  -- tickets that are free and that nobody called or admitted is coming for
 if coupled and available >= 0 then
-  free = math.min(free, available - called_n - math.max(0, active_n - tonumber(ARGV[4])))
+  unspoken = available - called_n - math.min(coming_n, math.max(0, active_n - tonumber(ARGV[4])))
 elseif coupled and r.stock_seen == '1' then
-  free = 0
+  unspoken = 0
 end
+free = math.min(free, unspoken)
 local backlog = redis.call('ZCARD', unwritten) - 1
 if not calling or backlog > BACKLOG_MAX then free = shown == 'paused' and math.min(free, by_hand) or 0 end
 local n = math.max(0, math.floor(math.min(free, CALLS_MAX)))
@@ -231,7 +239,7 @@ redis.call('HSET', room, unpack(writes))
 local state = {now_ms = now, version = set.version, shown = shown, config_version = number('config_version'),
   fill = number('fill'), rate_per_s = rate, called = called_n + calls, active = active_n, calls = set.calls, handed = set.handed,
   scanned = set.scanned or number('scanned'), live = set.live or number('live'), tokens = tonumber(set.tokens),
-  backlog = backlog, assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
+  backlog = backlog, assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX, stock_bound = calling and unspoken < 1 + calls,
   stock = r.stock or 'unknown', lanes = {}}
 for i, lane in ipairs(lanes) do
   local function total(name) return set[name .. lane.name] or number(name .. lane.name) end
