@@ -55,7 +55,7 @@ class Status:
         if position > 0 and not beside(scope, line, token):
             _by_arithmetic.inc()
             body = waiting(line, token, position)
-            room.board.told(event_id, token.lane, body.get("rank") or token.join_seq, body["estimated_wait_time"])
+            room.board.told(event_id, token.lane, body.get("rank") or token.join_seq, body)
         else:
             body = await called(room, line, token)
         renewed = (_keep_place(room, token),) if room.identities.outdated(token) else ()
@@ -70,6 +70,7 @@ def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
         "join_seq": token.join_seq,
         **line.shown(token.lane, token.join_seq, position),
         "estimated_wait_time": wait_s,
+        **line.estimated_range(position, token.lane),
         "estimate_changed": line.estimate_changed(token.issued_at_s, token.lane),
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq),
@@ -141,6 +142,7 @@ class Join:
                 else {"position_in_queue": 0}
             ),
             "estimated_wait_time": line.estimated_wait_s(position, place.lane) if place.status in WAITING else 0,
+            **(line.estimated_range(position, place.lane) if place.status in WAITING else {}),
             "status": place.status,
             "epoch": token.epoch,
         }

@@ -17,6 +17,8 @@ from shared.lottery import order
 
 BODY_FRESH_MS = 1_000
 JITTER_STEPS = 64
+LONGEST_S = 86_400  # a longer wait is told as more than that
+TURN_S = 2  # a tick, a frame and its way
 
 
 class Line:
@@ -82,18 +84,35 @@ class Line:
 
     def estimated_wait_s(self, position: int, lane: int = 0) -> int | None:
         """Seconds until this position of its lane is called as promised; before the sale, counted from its start.
-        `None` while nobody can know.
+        `None` while nobody can know, and for more than a day.
         """
+        found = self._wait_s(position, lane)
+        return None if found is None or sum(found) > LONGEST_S else max(1, math.ceil(sum(found)))
+
+    def estimated_range(self, position: int, lane: int = 0) -> dict[str, int | None]:
+        """The least and the most it may be, unless something changes. Beyond a day only the least is told."""
+        found = self._wait_s(position, lane)
+        if found is None:
+            return {"estimated_wait_low": None, "estimated_wait_high": None}
+        before_s, wait_s = found
+        unsure = math.exp(self.promise.band + min(1.0, position**-0.5))  # few places ahead are a matter of chance, too
+        low_s, high_s = before_s + wait_s / unsure, before_s + wait_s * unsure + TURN_S
+        if before_s + wait_s > LONGEST_S:
+            return {"estimated_wait_low": math.floor(min(low_s, LONGEST_S)), "estimated_wait_high": None}
+        return {"estimated_wait_low": math.floor(low_s), "estimated_wait_high": math.ceil(high_s)}
+
+    def _wait_s(self, position: int, lane: int) -> tuple[float, float] | None:
+        """Seconds until calls begin, and from then on; nothing while nobody can know."""
         per_place_s, share = self.promise.per_place_s, self.shares.of.get(lane, 0)
         drawn = self.lottery is None or self.lottery.stage == "drawn"
         if per_place_s is None or position == 0 or share == 0 or not drawn:
             return None
         wait_s = position * per_place_s / share
-        if self.before_sale:
-            if not self.promise.starts_at_ms:
-                return None
-            wait_s += max(0.0, (self.promise.starts_at_ms - now_ms()) / 1000)
-        return max(1, math.ceil(wait_s))
+        if not self.before_sale:
+            return 0.0, wait_s
+        if not self.promise.starts_at_ms:
+            return None
+        return max(0.0, (self.promise.starts_at_ms - now_ms()) / 1000), wait_s
 
     def estimate_changed(self, since_s: int, lane: int = 0) -> dict[str, Any] | None:
         """Why the estimate grew or went, if that was after `since_s`, when the fan joined."""

@@ -8,7 +8,9 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -63,9 +65,12 @@ class LineBoard:
         entry.used_s = self._now_s
         return entry.line
 
-    def told(self, event_id: str, lane: int, join_seq: int, wait_s: int | None) -> None:
-        """A fan is being told this wait; whether it was true is looked at when the line gets there."""
-        self._entries[event_id].promises.tell(lane, join_seq, wait_s, now_s=self._now_s)
+    def told(self, event_id: str, lane: int, join_seq: int, body: Mapping[str, Any]) -> None:
+        """A fan is being told this status; whether its wait was true is looked at when the line gets there."""
+        wait_s, low_s, high_s = (body[f"estimated_wait_{name}"] or 0 for name in ("time", "low", "high"))
+        self._entries[event_id].promises.tell(
+            lane, join_seq, wait_s or None, low_s=low_s, high_s=high_s, now_s=self._now_s
+        )
 
     async def line(self, event_id: str) -> Line:
         """The line, asked for on first use. Raises `UnknownEvent`, or `Unavailable` while nobody can tell."""

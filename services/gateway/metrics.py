@@ -28,6 +28,10 @@ ESTIMATE_ERROR = Histogram(
     ["promise"],
     buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800),
 )
+ESTIMATE_RANGE = Counter(
+    "gateway_estimate_range_total", "Calls against the range that was told, of a sample: within, sooner or later.",
+    ["promise", "call"],
+)  # fmt: skip
 ESTIMATE_RATIO = Histogram(
     "gateway_estimate_ratio",
     "Actual wait as a multiple of the promised one, of a sample.",

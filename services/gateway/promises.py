@@ -7,7 +7,7 @@ reason counts from then on, and separately.
 import heapq
 from typing import NamedTuple
 
-from services.gateway.metrics import ESTIMATE_ERROR, ESTIMATE_RATIO
+from services.gateway.metrics import ESTIMATE_ERROR, ESTIMATE_RANGE, ESTIMATE_RATIO
 
 EVERY = 16
 SAMPLES_MAX = 512
@@ -21,6 +21,7 @@ class _Sample(NamedTuple):
     lane: int
     told_s: float
     wait_s: int
+    range_s: tuple[int, int]
     changed_ms: int
 
 
@@ -35,8 +36,8 @@ class Promises:
         self._told: dict[tuple[int, int], _Sample] = {}
         self.changed_ms = 0
 
-    def tell(self, lane: int, rank: int, wait_s: int | None, *, now_s: float) -> None:
-        """This fan is being told this wait."""
+    def tell(self, lane: int, rank: int, wait_s: int | None, *, low_s: int, high_s: int, now_s: float) -> None:
+        """This fan is being told this wait, between these two."""
         if rank % EVERY or wait_s is None:
             return
         known = self._told.get((lane, rank))
@@ -46,7 +47,7 @@ class Promises:
             heapq.heappush(self._heaps.setdefault(lane, []), rank)
         elif known.changed_ms == self.changed_ms:
             return
-        self._told[lane, rank] = _Sample(rank, lane, now_s, wait_s, self.changed_ms)
+        self._told[lane, rank] = _Sample(rank, lane, now_s, wait_s, (low_s, high_s), self.changed_ms)
 
     def reach(self, epoch: int, heads: dict[int, int], *, now_s: float) -> None:
         """The heads have come this far: whoever was passed was called, or was not there."""
@@ -60,5 +61,7 @@ class Promises:
         actual_s = now_s - sample.told_s
         kept = "kept" if sample.changed_ms == self.changed_ms else "changed"
         ESTIMATE_ERROR.labels(kept).observe(abs(actual_s - sample.wait_s))
+        low_s, high_s = sample.range_s
+        ESTIMATE_RANGE.labels(kept, "sooner" if actual_s < low_s else "later" if actual_s > high_s else "within").inc()
         if sample.wait_s >= SHORT_S:
             ESTIMATE_RATIO.labels(kept).observe(actual_s / sample.wait_s)

@@ -12,6 +12,12 @@ from shared.inputs import Body
 Code = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=64)]
 
 
+LOW = Field(
+    None, description="Seconds; the least it may be, unless something changes. Beyond a day this alone is told."
+)
+HIGH = Field(None, description="Seconds; the most it may be, unless something changes.")
+
+
 class NothingBody(Body):
     """An empty body or `{}`."""
 
@@ -35,6 +41,8 @@ class JoinedAnswer(BaseModel):
     position_in_queue: int | None = Field(description="Null before a lottery is drawn.")
     rank: int | None = Field(None, description="Only in a lottery: the place that was drawn; null before the draw.")
     estimated_wait_time: int | None = Field(description="Seconds; null while unknown or paused.")
+    estimated_wait_low: int | None = LOW
+    estimated_wait_high: int | None = HIGH
     status: PlaceState
     epoch: int
 
@@ -56,8 +64,11 @@ class StatusAnswer(BaseModel):
     )
     rank: int | None = Field(None, description="Only in a lottery: the place that was drawn; null before the draw.")
     estimated_wait_time: int | None = Field(
-        description="Seconds; null while unknown or paused. Never grows without `estimate_changed`."
+        description="Seconds; null while unknown, while nobody is called, and beyond a day. Never grows without "
+        "`estimate_changed`."
     )
+    estimated_wait_low: int | None = LOW
+    estimated_wait_high: int | None = HIGH
     estimate_changed: EstimateChanged | None = None
     head_seq: int
     poll_after_ms: int

@@ -48,6 +48,7 @@ class Frames:
             throttled=self._throttled(room, state),
             full=state["called"] + state["active"] >= room.max_active,
             stock_bound=state["stock_bound"],
+            called_at_ms=state["called_at_ms"] or None,
         )
 
     def _throttled(self, room: Room, state: Mapping[str, Any]) -> Throttled | None:
@@ -97,5 +98,5 @@ class Frames:
 
 
 def _same(one: LineFrame, other: LineFrame) -> bool:
-    apart = {"version": 0, "at_ms": 0, "calls_per_s": None}
+    apart = {"version": 0, "at_ms": 0, "calls_per_s": None, "called_at_ms": None}
     return one.model_copy(update=apart) == other.model_copy(update=apart)

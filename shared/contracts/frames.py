@@ -101,7 +101,8 @@ class LotteryFrame(BaseModel):
 class LineFrame(Frame):
     """The line as everybody sees it; `lanes` holds lane 0 as well. `rate_per_s` is what is in force, `calls_per_s` and
     `live_ratio` are measured. `full`: every slot is taken, so it is not the rate that holds the line up.
-    `stock_bound`: every free ticket is one that somebody called or admitted is coming for.
+    `stock_bound`: every free ticket is one that somebody called or admitted is coming for. `called_at_ms`: of the last
+    call.
     """
 
     state: RoomState
@@ -118,6 +119,7 @@ class LineFrame(Frame):
     throttled: Throttled | None = None
     full: bool = False
     stock_bound: bool = False
+    called_at_ms: int | None = None
     lottery: LotteryFrame | None = None
 
 

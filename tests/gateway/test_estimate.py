@@ -137,6 +137,66 @@ def test_what_lasts_is_said_once_it_has_lasted(facts: dict[str, Any], reason: st
     assert said[-1] == reason
 
 
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"stock_bound": True}, "stock-low"),
+        ({"called_at_ms": START_MS - 1, "calls_per_s": 0.5}, "slower"),
+        ({"called_at_ms": START_MS - 1, "calls_per_s": 0.5, "full": True}, "room-full"),
+    ],
+)
+def test_nobody_is_told_a_second_while_nobody_is_called(facts: dict[str, Any], reason: str) -> None:
+    model = Estimate()
+    for s in range(60):
+        model.learn(frame(START_MS + s * 1000, **(facts if s > 1 else {})))
+    promise = model.promise
+    assert (promise.per_place_s, promise.reason) == (None, reason)
+    shown = line(frame(), promise)
+    assert shown.estimated_range(1) == {"estimated_wait_low": None, "estimated_wait_high": None}
+    calm = [model.learn(frame(START_MS + s * 1000, called_at_ms=START_MS + s * 1000)) for s in range(60, 75)]
+    assert calm[-1].per_place_s is not None, "calls go on"
+
+
+def test_a_lull_is_no_standstill() -> None:
+    model, at_ms = Estimate(), START_MS
+    model.learn(frame(at_ms, called_at_ms=at_ms))
+    model.learn(frame(at_ms + 600_000, head=10_000, called_at_ms=at_ms))
+    assert model.learn(frame(at_ms + 601_000, head=10_000, tail=10_400, called_at_ms=at_ms)).per_place_s is not None
+
+
+def test_a_wait_of_days_is_told_as_more_than_one() -> None:
+    shown = line(frame(), Promise(120.0))
+    assert shown.estimated_wait_s(1650) is None
+    assert shown.estimated_range(1650) == {"estimated_wait_low": 86_400, "estimated_wait_high": None}
+
+
+def test_the_range_is_around_the_estimate_and_as_wide_as_it_is_unsure() -> None:
+    sure, unsure = (line(frame(), Promise(0.1, band=band)).estimated_range(1000) for band in (0.2, 0.7))
+    assert (sure["estimated_wait_low"], sure["estimated_wait_high"]) == (79, 129)
+    assert (unsure["estimated_wait_low"], unsure["estimated_wait_high"]) == (48, 210)
+    assert line(frame(), Promise(0.1)).estimated_range(1) == {"estimated_wait_low": 0, "estimated_wait_high": 3}
+
+
+def test_what_follows_a_lowered_rate_is_not_laid_on_others() -> None:
+    """The rate falls to a third; the room stays full, and what is measured comes after."""
+    model = Estimate()
+    model.learn(frame(calls_per_s=9.5, full=True))
+    said = [model.learn(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=2.0, full=True)) for s in range(1, 46)]
+    assert {promise.reason for promise in said} == {"rate-lowered"}
+    assert len({promise.at_ms for promise in said}) > 1, "and what came later was told as its consequence"
+    for s in range(46, 240):
+        model.learn(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=0.5, full=True))
+    assert model.promise.reason == "room-full"
+
+
+def test_it_moves_slowly_both_ways() -> None:
+    model = Estimate()
+    steady = model.learn(frame()).per_place_s or 0
+    for rate in (100.0, 10.0):
+        moved = [model.learn(frame(START_MS + s * 1000, rate_per_s=rate, calls_per_s=rate)) for s in range(1, 4)]
+        assert all(steady / 1.5 < (promise.per_place_s or 0) < steady * 1.5 for promise in moved)
+
+
 def test_before_the_sale_the_wait_counts_from_its_start() -> None:
     model = Estimate()
     starts: dict[str, Any] = {"state": "prequeue", "calls_per_s": None, "sale_starts_at_ms": START_MS + 60_000}
@@ -159,12 +219,14 @@ def test_promises_are_compared_with_the_call() -> None:
     (count, total), sample = _observed("kept"), Promises()
     sample.reach(1, {0: 0}, now_s=0.0)
     for seq in range(1, 65):
-        sample.tell(0, seq, 30, now_s=100.0)
-        sample.tell(0, seq, 5, now_s=125.0)
+        sample.tell(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
+        sample.tell(0, seq, 5, low_s=4, high_s=6, now_s=125.0)
     sample.reach(1, {0: 40}, now_s=133.0)
     assert _observed("kept") == (count + 2, total + 6), "16 and 32 were told 30 s and waited 33"
+    later = REGISTRY.get_sample_value("gateway_estimate_range_total", {"promise": "kept", "call": "later"})
+    assert (later or 0) >= 2, "32 s was the most"
     for seq in range(1000, 100_000):
-        sample.tell(0, seq, 30, now_s=100.0)
+        sample.tell(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
     assert len(sample._told) == 512
     sample.reach(2, {0: 0}, now_s=134.0)
     assert not sample._told

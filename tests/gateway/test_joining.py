@@ -17,7 +17,8 @@ async def test_a_new_fan_gets_a_place_a_token_and_a_cookie(fan, queue):
     assert answer.status_code == 201
     body = answer.json()
     token = body.pop("queue_token")
-    assert body == {"join_seq": 1, "lane": 0, "position_in_queue": 1, "estimated_wait_time": 1, "status": "waiting",
+    assert body == {"join_seq": 1, "lane": 0, "position_in_queue": 1, "estimated_wait_time": 1,
+                    "estimated_wait_low": 0, "estimated_wait_high": 3, "status": "waiting",
                     "epoch": 1}  # fmt: skip
     assert answer.headers["cache-control"] == "no-store"
     name, *flags = answer.headers["set-cookie"].split("; ")

@@ -35,6 +35,7 @@ async def test_a_waiting_fan_costs_the_queue_nothing(fan, queue, show):
     answers = [await fan.get(STATUS, headers=bearing(token())) for _ in range(50)]
     answer = answers[-1]
     assert answer.json() == {"status": "waiting", "join_seq": 500, "position_in_queue": 400, "estimated_wait_time": 40,
+                             "estimated_wait_low": 31, "estimated_wait_high": 54,
                              "head_seq": 100, "poll_after_ms": answer.json()["poll_after_ms"],
                              "message": "Doors at eight.", "estimate_changed": None}  # fmt: skip
     assert set(queue.asked) <= {"/life"}

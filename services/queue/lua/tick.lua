@@ -226,6 +226,7 @@ local handed = math.min(by_hand, calls)  -- what was admitted by hand costs no t
 set.by_hand, set.handed = 0, number('handed') + handed
 set.tokens = string.format('%.6f', math.max(0, tokens - (calls - handed)))
 set.calls = number('calls') + calls
+if calls > 0 then set.called_at_ms = now end
 set.change_n = string.format('%.0f', change_n)
 set.version = math.max(number('version') + 1, now)
 
@@ -239,7 +240,8 @@ redis.call('HSET', room, unpack(writes))
 local state = {now_ms = now, version = set.version, shown = shown, config_version = number('config_version'),
   fill = number('fill'), rate_per_s = rate, called = called_n + calls, active = active_n, calls = set.calls, handed = set.handed,
   scanned = set.scanned or number('scanned'), live = set.live or number('live'), tokens = tonumber(set.tokens),
-  backlog = backlog, assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX, stock_bound = calling and unspoken < 1 + calls,
+  backlog = backlog, assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
+  stock_bound = calling and unspoken < 1 + calls, called_at_ms = set.called_at_ms or number('called_at_ms'),
   stock = r.stock or 'unknown', lanes = {}}
 for i, lane in ipairs(lanes) do
   local function total(name) return set[name .. lane.name] or number(name .. lane.name) end

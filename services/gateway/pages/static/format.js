@@ -38,6 +38,14 @@ export function wait(seconds) {
   return hours < 36 ? `about ${count(hours)} hours` : "more than a day";
 }
 
+/** Between two waits: "8 to 14 minutes", or as one where they read the same; "more than 23 hours" without a most. */
+export function waitBetween(low, high) {
+  if (high === null) return `more than ${count(Math.floor(low / 3600))} hours`;
+  const [from, to] = [Math.max(1, Math.floor(low / 60)), Math.ceil(high / 60)];
+  if (to > 90 || from >= to) return wait(high);
+  return `${count(from)} to ${plural(to, "minute")}`;
+}
+
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
 /** Seat `A-3-12` in the words of its hall. */

@@ -134,6 +134,14 @@ export class Line extends EventTarget {
     return (this.#anchor.seconds * this.position) / this.#anchor.position;
   }
 
+  /** The least and the most seconds it may be, shrinking likewise; the most is null when it may be more than a day. */
+  get estimateRange() {
+    const { low, high } = this.#anchor ?? {};
+    if (!Number.isFinite(low)) return null;
+    const share = this.#anchor.position === 0 ? 1 : this.position / this.#anchor.position;
+    return [low * share, Number.isFinite(high) ? high * share : null];
+  }
+
   /** How far along, 0 to 1, since this place was taken. */
   get progress() {
     const key = `start:${this.eventId}:${this.place.join_seq}`;
@@ -167,7 +175,8 @@ export class Line extends EventTarget {
     delete this.place.queue_token;
     const ahead = answer.position_in_queue ?? NaN;
     this.#head(lane, answer.head_seq ?? (answer.rank ?? answer.join_seq) - ahead);
-    this.#anchor = { seconds: this.#promised(answer), position: this.position };
+    const { estimated_wait_low: low, estimated_wait_high: high } = answer;
+    this.#anchor = { seconds: this.#promised(answer), low, high, position: this.position };
     this.#changed();
   }
 

@@ -1,13 +1,19 @@
 // Waiting: the position very large, moving by itself; spoken aloud now and then, not with every step.
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
-import { count, hour, remaining, wait } from "./format.js";
+import { count, hour, remaining, waitBetween } from "./format.js";
 import { offerNotification } from "./ring.js";
 
 const SPEAK_EVERY_MS = 20_000;
 const STANDSTILL = {
   paused: "The line is paused. You keep your place.",
   last_chance: "Every ticket is in somebody's basket. The line moves when some come back.",
+};
+
+const NOBODY_CALLED = {
+  "stock-low": "For each ticket left somebody is inside or was called. The line moves when some come back.",
+  "room-full": "The shop is full. The line moves when somebody inside is done.",
+  slower: "Nobody is called at the moment. You keep your place.",
 };
 
 const NOT_DRAWN = "The order has not been drawn yet. Nobody is in line before it is, and being early is no advantage.";
@@ -78,8 +84,9 @@ export class Waiting {
     const standstill = STANDSTILL[this.line.frame?.state];
     if (standstill) return standstill;
     if (position === 0) return "You will be called in a moment.";
-    const seconds = this.line.estimateS;
-    return seconds === null ? "We will tell you how long as soon as we know." : `Your turn in ${wait(seconds)}`;
+    const range = this.line.estimateRange;
+    if (range) return `Your turn in ${waitBetween(...range)}`;
+    return NOBODY_CALLED[this.line.place.estimate_changed?.reason] ?? "We will tell you how long as soon as we know.";
   }
 
   /** Why it takes longer than it was said, for some minutes after. */
