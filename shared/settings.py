@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from shared.client_address import LOOPBACK, NetworksSetting
 from shared.engine_url import EngineUrl
 from shared.key_stages import RotatingKeys
 from shared.key_watch import from_file, rings_of
@@ -129,11 +130,20 @@ class ServiceSettings(LedgerSettings, UserSettings):
         return self
 
 
-class CookieSettings(ServiceSettings):
-    """Of services that keep something in a browser. Over HTTPS cookies are named `__Host-…`, and no others are read."""
+class PublicSettings(ServiceSettings):
+    """Of services that fans reach. Over HTTPS cookies are named `__Host-…`, and no others are read."""
 
     secure_cookies: bool = Field(False, description="Cookies travel over HTTPS only, and from this host alone.")
     allow_insecure_cookies: bool = Field(False, description="Production without HTTPS, on purpose: for rehearsals.")
+
+    trusted_proxies: NetworksSetting = Field(
+        LOOPBACK, description="Networks of balancers in front, whose X-Forwarded-For counts; name yours."
+    )
+
+    wrong_codes_address_at_once: int = Field(
+        50, ge=1, le=100_000, description="Wrong codes of an event that one address may try at one process at once."
+    )
+    wrong_codes_address_per_minute: float = Field(30, gt=0, le=1e6, description="And then so many a minute.")
 
     @model_validator(mode="after")
     def _refuse_plain_cookies(self) -> Self:

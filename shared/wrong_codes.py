@@ -8,6 +8,7 @@ from math import ceil
 from time import monotonic
 
 from shared.problems import TooManyWrongCodes
+from shared.settings import PublicSettings
 
 KEPT_MAX = 10_000
 
@@ -37,3 +38,23 @@ class WrongCodes:
     def _now(self, who: str) -> float:
         left, at_s = self._left.get(who, (self._holds, 0.0))
         return min(self._holds, left + (monotonic() - at_s) * self._per_s)
+
+
+class WrongCodesOfAddresses:
+    """The same per event and client address, which no other key or sign-in refills. Of an unknown address nothing is
+    counted.
+    """
+
+    def __init__(self, settings: PublicSettings) -> None:
+        per_minute, at_once = settings.wrong_codes_address_per_minute, settings.wrong_codes_address_at_once
+        self._wrong = WrongCodes(per_s=per_minute / 60, at_once=at_once)
+
+    def check(self, event_id: str, address: str | None) -> None:
+        """Raises `TooManyWrongCodes` while too many were tried."""
+        if address is not None:
+            self._wrong.check(f"{event_id} {address}")
+
+    def note(self, event_id: str, address: str | None) -> None:
+        """One more was wrong."""
+        if address is not None:
+            self._wrong.note(f"{event_id} {address}")

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from services.gateway.identity import Claims, head
 from services.gateway.line import Line
 from services.gateway.metrics import CLAIMS, POLLS
+from services.gateway.places import ENDED
 from services.gateway.room import Room
 from services.gateway.schemas import JoinBody, NothingBody
 from shared.auth import pass_cookie, queue_cookie, set_cookie
@@ -30,7 +31,6 @@ from shared.tokens import QueueToken
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
 Said = TypeVar("Said", bound=BaseModel)
 WAITING: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
-ENDED: frozenset[PlaceState] = frozenset({"completed", "expired", "left"})
 _by_arithmetic, _from_memory, _by_asking = (POLLS.labels(how) for how in ("arithmetic", "memory", "queue"))
 
 
@@ -121,10 +121,10 @@ class Join:
         line = await room.board.line(event_id)
         if said is not None and said.from_gate and line.rollout_percent < 100:
             fan = room.identities.inside(scope, event_id, fan, line.rollout_percent)
-        fan = room.door.admit(scope, event_id, line, fan)
+        fan = await room.door.admit(scope, event_id, line, fan)
         if said is not None and said.code is not None:
             fan = fan.model_copy(update={"code": said.code})
-        place = await room.joins.join(event_id, fan, claims)
+        place = await room.joins.join(event_id, fan, claims, address=room.limits.address_of(scope))
         token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         line = await room.board.line(event_id)
@@ -165,7 +165,7 @@ class Challenge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         room, event_id = door(scope)
         fan, _ = await newcomer(room, scope, event_id)
-        challenge = room.door.challenge(event_id, await room.board.line(event_id), fan)
+        challenge = room.door.challenge(scope, event_id, await room.board.line(event_id), fan)
         if challenge is None:
             await answer(send, 204, b"", NO_STORE)
         else:

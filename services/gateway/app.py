@@ -35,6 +35,7 @@ from shared.service import create_service
 from shared.tokens import PassReader
 from shared.user_jwt import Users, signed_in
 from shared.user_places import UserPlaces
+from shared.wrong_codes import WrongCodesOfAddresses
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -82,12 +83,21 @@ def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) 
         remembered_max=settings.remembered_max,
         secure=settings.secure_cookies,
     )
+    limits = Limits(settings)
+    places = Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max)
+    challenges, arrivals = Challenges(settings.queue_token_keys), Arrivals(events_max=settings.limited_max)
     return Room(
         settings=settings,
         board=board,
         identities=identities,
-        joins=Joins(queue, board, waiting_max=settings.joins_waiting_max, wrong_codes_per_s=settings.wrong_codes_per_s),
-        places=Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max),
+        joins=Joins(
+            queue,
+            board,
+            waiting_max=settings.joins_waiting_max,
+            wrong_codes_per_s=settings.wrong_codes_per_s,
+            wrong_codes_of_addresses=WrongCodesOfAddresses(settings),
+        ),
+        places=places,
         user_places=UserPlaces(
             queue, name="gateway", waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max
         ),
@@ -97,8 +107,8 @@ def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) 
         outages=Outages(),
         revocations=Revocations(redis, queue),
         lotteries=Lotteries(LotteryClient(neighbour)),
-        door=Door(identities, Challenges(settings.queue_token_keys), Arrivals(events_max=settings.events_max)),
-        limits=Limits(settings),
+        door=Door(identities, challenges, arrivals, limits=limits, places=places),
+        limits=limits,
     )
 
 

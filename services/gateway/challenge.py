@@ -1,7 +1,7 @@
 """Proof of work at the door, in ALTCHA's format: a signed challenge that is made for one holder.
 
 Its solution therefore opens one place, however often and at whichever process it is shown: nothing has to be remembered
-or asked to refuse a second one. Who has a place already is never asked.
+or asked to refuse a second one. Who has a live place is never asked.
 """
 
 import secrets
@@ -12,12 +12,15 @@ import altcha
 from starlette.types import Scope
 
 from services.gateway.identity import Identities, head
+from services.gateway.limits import Limits
 from services.gateway.line import Line
 from services.gateway.metrics import PROOFS
-from services.gateway.pressure import Arrivals, hashes_needed, pressure
+from services.gateway.places import ENDED, Places
+from services.gateway.pressure import Arrivals, crowded, hashes_needed, pressure
 from services.gateway.problems import ProofOfWorkNeeded
 from shared.contracts.queue import Join
-from shared.tokens import Keyring, b64
+from shared.problems import StaleEpoch
+from shared.tokens import Keyring, QueueToken, b64
 
 PROOF_HEADER = b"onsale-proof-of-work"
 PROOF_MAX_CHARS = 2_048
@@ -92,19 +95,23 @@ def _require_solved(result: altcha.VerifySolutionResult) -> None:
 class Door:
     """Lets a fan join as the room's friction says."""
 
-    def __init__(self, identities: Identities, challenges: Challenges, arrivals: Arrivals) -> None:
+    def __init__(
+        self, identities: Identities, challenges: Challenges, arrivals: Arrivals, *, limits: Limits, places: Places
+    ) -> None:
         self._identities, self._challenges, self._arrivals = identities, challenges, arrivals
+        self._limits, self._places = limits, places
 
-    def admit(self, scope: Scope, event_id: str, line: Line, fan: Join) -> Join:
+    async def admit(self, scope: Scope, event_id: str, line: Line, fan: Join) -> Join:
         """The fan as they may join: as they came, or as the holder of a solved challenge.
 
         Raises `ProofOfWorkNeeded` with a challenge.
         """
-        if line.frame.options.friction.proof_of_work == "off" or self._identities.has_place(scope, event_id):
+        if self._asks_nobody(scope, line):
             return fan
         shown = head(scope).get(PROOF_HEADER)
-        hashes = self._hashes(event_id, line, arrives=shown is None)
-        if hashes == 0:
+        token = self._identities.place_of(scope, event_id)
+        hashes = self._hashes(scope, event_id, line, arrives=shown is None and token is None)
+        if hashes == 0 or (token is not None and await self._lives(token)):
             return fan
         try:
             return self._proven(shown, event_id, fan)
@@ -113,20 +120,37 @@ class Door:
             challenge = self._challenge(event_id, line, fan, hashes)
             raise ProofOfWorkNeeded(WORDS[why.word], reason=why.word, challenge=challenge) from why
 
-    def challenge(self, event_id: str, line: Line, fan: Join) -> dict[str, Any] | None:
+    def challenge(self, scope: Scope, event_id: str, line: Line, fan: Join) -> dict[str, Any] | None:
         """A challenge for this fan, `None` while none is needed."""
-        if line.frame.options.friction.proof_of_work == "off":
+        if self._asks_nobody(scope, line):
             return None
-        hashes = self._hashes(event_id, line, arrives=True)
+        hashes = self._hashes(scope, event_id, line, arrives=True)
         return self._challenge(event_id, line, fan, hashes) if hashes else None
 
-    def _hashes(self, event_id: str, line: Line, *, arrives: bool) -> int:
-        """How much work the room wants at this moment; a fan who comes without a proof is counted as an arrival."""
-        now_s = time.monotonic()
+    def _asks_nobody(self, scope: Scope, line: Line) -> bool:
+        mode = line.frame.options.friction.proof_of_work
+        return mode == "off" or (mode == "by_address" and self._limits.address_of(scope) is None)
+
+    async def _lives(self, token: QueueToken) -> bool:
+        """Whether this place still stands. One that has ended, or whose line was reset, spares nobody the work."""
+        try:
+            return (self._places.remembered(token) or await self._places.status(token)).status not in ENDED
+        except StaleEpoch:
+            return False
+
+    def _hashes(self, scope: Scope, event_id: str, line: Line, *, arrives: bool) -> int:
+        """How much work the room wants at this moment; a fan who comes without a proof is counted as an arrival, of
+        the room and of their address.
+        """
+        now_s, rules = time.monotonic(), line.frame.options.friction
+        address = self._limits.address_of(scope)
         if arrives:
             self._arrivals.note(event_id, now_s=now_s)
-        rules = line.frame.options.friction
-        return hashes_needed(rules, pressure(rules, line, self._arrivals.per_s(event_id, now_s=now_s)))
+            if address is not None:
+                self._arrivals.note((event_id, address), now_s=now_s)
+        of_room = pressure(rules, line, self._arrivals.per_s(event_id, now_s=now_s))
+        of_address = crowded(rules, self._arrivals.per_s((event_id, address), now_s=now_s)) if address else 0.0
+        return hashes_needed(rules, of_room, of_address)
 
     def _challenge(self, event_id: str, line: Line, fan: Join, hashes: int) -> dict[str, Any]:
         lasts_s = line.frame.options.friction.solve_within_s

@@ -150,7 +150,7 @@ class Identities:
         """The same newcomer under a name within the rolled-out share: the gate who sent them here drew it already. Who
         has a place or is signed in keeps the name.
         """
-        if percent <= 0 or fan.user_id is not None or self.has_place(scope, event_id):
+        if percent <= 0 or fan.user_id is not None or self.place_of(scope, event_id) is not None:
             return fan
         names = (self.holder(event_id, fan.holder.encode(), f"lot {lot}") for lot in range(LOTS_MAX))
         holder = next((name for name in names if not outside(event_id, name, percent)), fan.holder)
@@ -167,13 +167,13 @@ class Identities:
         name, secret = cookie_name(BROWSER, secure=self._secure), b64(os.urandom(24))
         return set_cookie(name, secret, max_age_s=BROWSER_S, secure=self._secure)
 
-    def has_place(self, scope: Scope, event_id: str) -> bool:
-        """Whether this request shows the token of a place in this line, of now or of before."""
+    def place_of(self, scope: Scope, event_id: str) -> QueueToken | None:
+        """The place in this line, of now or of before, whose token this request shows."""
         fields = head(scope)
         text = bearer(fields)
         if text is not None:
-            return self._tokens.is_one(text) and bool(self.token(text, event_id))
-        return self._by_cookie(fields, event_id, writes=scope["method"] not in SAFE_METHODS) is not None
+            return self.token(text, event_id) if self._tokens.is_one(text) else None
+        return self._by_cookie(fields, event_id, writes=scope["method"] not in SAFE_METHODS)
 
     def _by_cookie(self, fields: Head, event_id: str, *, writes: bool = True) -> QueueToken | None:
         text = cookie(fields, queue_cookie(event_id, secure=self._secure))

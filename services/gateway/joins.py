@@ -16,7 +16,7 @@ from shared.batches import Batches
 from shared.contracts.lanes import lane_of
 from shared.contracts.queue import Join, JoinAnswer, JoinBatch, Joined, PlaceState, QueueClient
 from shared.problems import Problem, RoomClosed, SoldOut, Unavailable
-from shared.wrong_codes import WrongCodes
+from shared.wrong_codes import WrongCodes, WrongCodesOfAddresses
 
 WRONG_CODES_BURST_S = 5.0
 
@@ -34,9 +34,18 @@ class Place(NamedTuple):
 class Joins:
     """Takes fans into the line."""
 
-    def __init__(self, queue: QueueClient, board: LineBoard, *, waiting_max: int, wrong_codes_per_s: float) -> None:
+    def __init__(
+        self,
+        queue: QueueClient,
+        board: LineBoard,
+        *,
+        waiting_max: int,
+        wrong_codes_per_s: float,
+        wrong_codes_of_addresses: WrongCodesOfAddresses,
+    ) -> None:
         self._queue, self._board = queue, board
         self._wrong_codes = WrongCodes(per_s=wrong_codes_per_s, at_once=wrong_codes_per_s * WRONG_CODES_BURST_S)
+        self._of_addresses = wrong_codes_of_addresses
         self._batches: Batches[str, Join, Place] = Batches(
             self._ask,
             name="gateway.joins",
@@ -44,7 +53,9 @@ class Joins:
             in_flight_max=1,  # one large batch costs half of two
         )
 
-    async def join(self, event_id: str, fan: Join, claims: Mapping[str, Any] | None = None) -> Place:
+    async def join(
+        self, event_id: str, fan: Join, claims: Mapping[str, Any] | None = None, *, address: str | None = None
+    ) -> Place:
         """The fan's place, in the lane his code or his verified claims open. Raises `UnknownEvent`, `LineFull`,
         `RoomClosed`, `SoldOut`, `SignInNeeded`, `CodeUnknown`, `CodeUsedUp`, `TooManyWrongCodes`, `Overloaded`,
         `Unavailable`.
@@ -58,10 +69,12 @@ class Joins:
         if fan.code is None:
             return await self._batches.submit(event_id, fan)
         self._wrong_codes.check(event_id)
+        self._of_addresses.check(event_id, address)
         try:
             return await self._batches.submit(event_id, fan)
         except CodeUnknown:
             self._wrong_codes.note(event_id)
+            self._of_addresses.note(event_id, address)
             raise
 
     async def _ask(self, event_id: str, fans: list[Join]) -> Sequence[Place | Problem]:

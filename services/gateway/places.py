@@ -19,6 +19,7 @@ from shared.contracts.queue import (
 from shared.tokens import Pass, QueueToken
 
 REMEMBERED_S = 1.0
+ENDED: frozenset[PlaceState] = frozenset({"completed", "expired", "left"})
 
 
 class Epoch(NamedTuple):

@@ -2,6 +2,7 @@
 
 import math
 from collections import OrderedDict
+from collections.abc import Hashable
 
 from services.gateway.line import Line
 from shared.contracts.room_options import FrictionRules
@@ -10,23 +11,25 @@ REMEMBERED_S = 10.0
 
 
 class Arrivals:
-    """New fans per second and event, as a fading count over about ten seconds; the latest `events_max` events."""
+    """New fans per second and event, or per address of an event, as a fading count over about ten seconds; the latest
+    `events_max` of them.
+    """
 
     def __init__(self, *, events_max: int) -> None:
-        self._counts: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._counts: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
         self._events_max = events_max
 
-    def note(self, event_id: str, *, now_s: float) -> None:
-        self._counts[event_id] = self._faded(event_id, now_s) + 1, now_s
-        self._counts.move_to_end(event_id)
+    def note(self, whose: Hashable, *, now_s: float) -> None:
+        self._counts[whose] = self._faded(whose, now_s) + 1, now_s
+        self._counts.move_to_end(whose)
         if len(self._counts) > self._events_max:
             self._counts.popitem(last=False)
 
-    def per_s(self, event_id: str, *, now_s: float) -> float:
-        return self._faded(event_id, now_s) / REMEMBERED_S
+    def per_s(self, whose: Hashable, *, now_s: float) -> float:
+        return self._faded(whose, now_s) / REMEMBERED_S
 
-    def _faded(self, event_id: str, now_s: float) -> float:
-        count, at_s = self._counts.get(event_id, (0.0, now_s))
+    def _faded(self, whose: Hashable, now_s: float) -> float:
+        count, at_s = self._counts.get(whose, (0.0, now_s))
         return count * math.exp((at_s - now_s) / REMEMBERED_S)
 
 
@@ -36,8 +39,20 @@ def pressure(rules: FrictionRules, line: Line, joins_per_s: float) -> float:
     return min(1.0, max(joins_per_s / rules.busy_joins_per_s, waiting / rules.busy_waiting))
 
 
-def hashes_needed(rules: FrictionRules, pressed: float) -> int:
+def crowded(rules: FrictionRules, joins_per_s: float) -> float:
+    """The pressure that one address makes: 0 up to its free newcomers, 1 at four times as many."""
+    return min(1.0, max(0.0, joins_per_s * REMEMBERED_S / rules.address_joins - 1) / 3)
+
+
+def hashes_needed(rules: FrictionRules, pressed: float, of_address: float = 0.0) -> int:
     """How many hashes a challenge may take at most; 0 when none is needed."""
-    if rules.proof_of_work == "off" or (rules.proof_of_work == "by_pressure" and pressed < rules.from_pressure):
+    asked = {
+        "off": False,
+        "on": True,
+        "by_pressure": pressed >= rules.from_pressure or of_address > 0,
+        "by_address": of_address > 0,
+    }
+    if not asked[rules.proof_of_work]:
         return 0
-    return rules.least_hashes + round((rules.most_hashes - rules.least_hashes) * pressed)
+    most = of_address if rules.proof_of_work == "by_address" else max(pressed, of_address)
+    return rules.least_hashes + round((rules.most_hashes - rules.least_hashes) * most)

@@ -3,11 +3,10 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from services.gateway.client_address import PRIVATE, NetworksSetting
-from shared.settings import CookieSettings, Keys, development_keys
+from shared.settings import Keys, PublicSettings, development_keys
 
 
-class Settings(CookieSettings):
+class Settings(PublicSettings):
     """The gateway keeps nothing durable; its limits bound what one process remembers and what may wait in it."""
 
     model_config = SettingsConfigDict(env_prefix="GATEWAY_")
@@ -36,16 +35,13 @@ class Settings(CookieSettings):
     )
     poll_min_ms: int = Field(2_000, ge=100, le=60_000, description="Shortest time between a fan's polls.")
     poll_max_ms: int = Field(10_000, ge=100, le=60_000, description="Longest time between a fan's polls.")
-    trusted_proxies: NetworksSetting = Field(
-        PRIVATE, description="Networks whose X-Forwarded-For counts; the default is every private one."
-    )
     address_joins_per_s: float = Field(
-        100,
+        50,
         gt=0,
         le=1e6,
         description="Joins and challenges of one client address, at one process; behind the balancer.",
     )
-    address_joins_burst: int = Field(2_000, ge=1, le=1_000_000, description="As many of them may come at once.")
+    address_joins_burst: int = Field(500, ge=1, le=1_000_000, description="As many of them may come at once.")
     identity_calls_per_s: float = Field(
         10, gt=0, le=1e6, description="Calls of one fan, all tabs together, at one process: status, join, pass, leave."
     )

@@ -14,10 +14,13 @@ from services.inventory.room import InRoom, Room
 from services.inventory.schemas import PAGE, PAGE_SIZE, event_body, event_card
 from services.inventory.stocktake import MARKS
 from shared.inputs import EventIdPath, SectionIdPath
+from shared.problems import BadCredential
 from shared.redis import ENGINE_AWAY
 
 router = APIRouter(tags=["catalogue"])
 SHOWN = {".": "available", "h": "reserved", "s": "sold", "x": "blocked"}
+GIVEN_BACK = "This pass has done its work; its slot was given back."
+REVOKED = text("SELECT EXISTS (SELECT FROM inventory.revoked_pass WHERE event_id = :event_id AND jti = :jti)")
 SEAT_WORDS = text(
     "SELECT position, status FROM inventory.seat WHERE event_id = :event_id AND section_id = :section_id "
     "AND position BETWEEN :first AND :last"
@@ -76,12 +79,12 @@ async def seats(
     page_size: Annotated[PAGE_SIZE, Query()] = 50,
 ) -> dict[str, Any]:
     layout = inventory.catalogue.layout(event_id)
-    still_good(await inventory.admissions.admitted(request, event_id), layout)
+    admission = still_good(await inventory.admissions.admitted(request, event_id), layout)
     section = layout.section(section_id)
     response.headers["cache-control"] = "no-store"
     total = section.capacity if section.kind == "seated" else 0
     ranks = range(min((page - 1) * page_size, total), min(page * page_size, total))
-    words = await _words(inventory, layout, section, ranks) if ranks else {}
+    words = await _words(inventory, layout, section, ranks, admission.jti) if ranks else {}
     listed = [
         {
             "seat_id": section.seat_id(position), "row": str(rank // section.seats_per_row + 1),
@@ -93,20 +96,25 @@ async def seats(
     return {"section_id": section_id, "total_seats": total, "page": page, "page_size": page_size, "seats": listed}
 
 
-async def _words(inventory: Room, layout: Layout, section: Section, ranks: range) -> dict[int, str]:
-    """Status by position: from the gate, or from the ledger while that is not ready."""
+async def _words(inventory: Room, layout: Layout, section: Section, ranks: range, jti: str) -> dict[int, str]:
+    """Status by position: from the gate, or from the ledger while that is not ready. Raises `BadCredential` for a pass
+    that was given back.
+    """
     first, last = ranks[0] + ranks[0] // section.seats_per_row, ranks[-1] + ranks[-1] // section.seats_per_row
     keys = Keys.of(layout.event_id)
     try:
         pipe = inventory.gate.redis.pipeline(transaction=True)
-        ready, marks = (
-            await pipe.hget(keys.gate, "ready").getrange(keys.map + section.section_id, first, last).execute()
-        )
+        pipe.hget(keys.gate, "ready").getrange(keys.map + section.section_id, first, last).zscore(keys.revoked, jti)
+        ready, marks, revoked = await pipe.execute()
+        if ready == b"1" and revoked is not None:
+            raise BadCredential(GIVEN_BACK)
         if ready == b"1" and len(marks) == last - first + 1:
             return {first + i: SHOWN.get(mark, "") for i, mark in enumerate(marks.decode())}
     except ENGINE_AWAY:
         pass
     which = {"event_id": layout.event_id, "section_id": section.section_id, "first": first, "last": last}
     async with inventory.reading.connect() as connection:
+        if await connection.scalar(REVOKED, {"event_id": layout.event_id, "jti": jti}):
+            raise BadCredential(GIVEN_BACK)
         rows = await connection.execute(SEAT_WORDS, which)
         return {row.position: SHOWN[MARKS[row.status]] for row in rows}

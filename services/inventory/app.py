@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from services.inventory import admin, admin_reconcile, api, findings, internal, reservations, stock_admin, tables
+from services.inventory.address_holds import AddressHolds
 from services.inventory.admission import Admissions
 from services.inventory.allotments import Opener
 from services.inventory.availability import Board
@@ -26,6 +27,7 @@ from services.inventory.sweeper import Sweeper
 from services.inventory.ticket_returns import TicketReturns
 from services.inventory.turns import Turns
 from shared import api_document, http, postgres, redis
+from shared.buckets import Buckets
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.event_log.opening import open_log
@@ -115,6 +117,10 @@ def _room(
         Sweeper(engine, gate, catalogue, payments, orders), reconciler, returns, TicketReturns(engine, gate, returns),
         Refunding(engine, returns, orders), admissions,
         Portions(alone_max=settings.hold_batch_max, beside_max=settings.hold_batch_beside_max),
+        AddressHolds(most=settings.address_holds_max, keys_max=settings.remembered_max),
+        Buckets(
+            per_s=1 / settings.given_back_pause_s, burst=settings.given_back_at_once, keys_max=settings.remembered_max
+        ),
     )  # fmt: skip
 
 

@@ -1,8 +1,10 @@
 """Reservations over HTTP: taking (the hot path), seeing, extending, giving back."""
 
 import hashlib
+import math
 import os
 import re
+import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -28,6 +30,7 @@ from services.inventory.schemas import (
     record_body,
     reservation_body,
 )
+from shared.client_address import client_address
 from shared.clock import now_ms
 from shared.hot_lane import JSON, NO_STORE, QUIET_KEY, answer, whole_body
 from shared.inputs import EventIdPath
@@ -40,6 +43,7 @@ from shared.problems import (
     LimitExceeded,
     MalformedRequest,
     SoldOut,
+    TooManyRequests,
     UnknownReservation,
 )
 from shared.tokens import Pass
@@ -71,8 +75,25 @@ class Reserve:
         admission = still_good(await inventory.admissions.admitted(connection, layout.event_id), layout)
         body = _read_body(await whole_body(self._receive))
         ask = make_ask(layout, admission, body, connection.headers.get("idempotency-key"))
-        told = orjson.dumps(answer_body(await inventory.reserver(layout.event_id).reserve(ask)))
+        told = orjson.dumps(answer_body(await _reserve(inventory, ask, scope)))
         await answer(self._send, 201, told, JSON, NO_STORE)
+
+
+async def _reserve(inventory: Room, ask: Ask, scope: Scope) -> Answer:
+    """Within what one fan and one address may hold and give back. Raises `TooManyRequests`."""
+    wait_s = inventory.given_back.wait_s((ask.layout.event_id, ask.holder), now_s=time.monotonic())
+    if wait_s > 0:
+        raise TooManyRequests("You gave tickets back several times just now.", retry_after_s=math.ceil(wait_s))
+    address = client_address(scope, inventory.settings.trusted_proxies)
+    inventory.address_holds.begin(address, ask.reservation_id, lasts_s=ask.layout.hold_ttl_s)
+    try:
+        made = await inventory.reserver(ask.layout.event_id).reserve(ask)
+    except BaseException:
+        inventory.address_holds.end(address, ask.reservation_id)
+        raise
+    if made.reservation_id != ask.reservation_id:  # the hold that the fan has already
+        inventory.address_holds.end(address, ask.reservation_id)
+    return made
 
 
 def _read_body(raw: bytes) -> ReservationAsk:
@@ -179,6 +200,9 @@ async def give_back(
             now_ms=await _now_ms(inventory), actor=record.holder,
         )  # fmt: skip
         if ended:
+            inventory.given_back.take((event_id, record.holder), now_s=time.monotonic())
+            address = client_address(request.scope, inventory.settings.trusted_proxies)
+            inventory.address_holds.end(address, reservation_id)
             return
         record = await _mine(request, inventory, event_id, reservation_id)
     _require_ended(record)

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.inventory.address_holds import AddressHolds
 from services.inventory.admission import Admissions
 from services.inventory.availability import Board
 from services.inventory.gate import Gate
@@ -21,6 +22,7 @@ from services.inventory.returns import Returns
 from services.inventory.settings import Settings
 from services.inventory.sweeper import Sweeper
 from services.inventory.ticket_returns import TicketReturns
+from shared.buckets import Buckets
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class Room:
     refunding: Refunding
     admissions: Admissions
     portions: Portions
+    address_holds: AddressHolds
+    given_back: Buckets
     reservers: dict[str, Reserver] = field(default_factory=dict)
 
     def reserver(self, event_id: str) -> Reserver:

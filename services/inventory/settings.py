@@ -4,7 +4,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.auth import AdminKeys, AdminKeysSetting
-from shared.settings import CookieSettings, Keys, development_keys
+from shared.settings import Keys, PublicSettings, development_keys
 from shared.tokens import Keyring
 
 
@@ -12,7 +12,7 @@ def _development_pass_keys() -> Keyring:
     return development_keys("pass").public()
 
 
-class Settings(CookieSettings):
+class Settings(PublicSettings):
     """Read from `INVENTORY_…`, failing that from `ONSALE_…`."""
 
     model_config = SettingsConfigDict(
@@ -32,6 +32,13 @@ class Settings(CookieSettings):
         24, ge=1, le=1024, description="The same while other events sell, too: so that they do not wait for long."
     )
     hold_waiting_max: int = Field(4096, ge=1, le=100_000, description="Reservations that may wait per event.")
+    address_holds_max: int = Field(
+        200, ge=0, le=1_000_000, description="Live holds of one client address at one process; 0: as many as they like."
+    )
+    given_back_at_once: int = Field(3, ge=1, le=1000, description="Holds one fan may give back in a row.")
+    given_back_pause_s: float = Field(
+        5.0, gt=0, le=3600, description="After more of them, so long until the fan may hold again; each frees one."
+    )
     watch_interval_ms: int = Field(200, ge=20, le=5000, description="How often the gate's engine is looked at.")
     sweep_interval_ms: int = Field(250, ge=20, le=5000, description="How often due holds are looked for.")
     scan_interval_ms: int = Field(2000, ge=100, le=60_000, description="How often the ledger is scanned for due holds.")

@@ -6,12 +6,12 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.contracts.frames import FRAME_STALE_S
-from shared.settings import CookieSettings, Keys, development_keys
+from shared.settings import Keys, PublicSettings, development_keys
 
 Transport = Literal["detached", "asgi", "sse_starlette"]
 
 
-class Settings(CookieSettings):
+class Settings(PublicSettings):
     """The notifier keeps nothing durable; its limits bound how many listen, how often they hear, and how slowly."""
 
     model_config = SettingsConfigDict(env_prefix="NOTIFIER_")

@@ -14,7 +14,7 @@ from services.orders.room import room_of
 from services.orders.search import Search, find
 from services.orders.settlement import compare, days, settlement
 from shared.api_document import file_of
-from shared.auth import Viewer
+from shared.auth import AnOperator, Viewer
 from shared.inputs import EventId, EventIdPath
 from shared.routes import REFERENCE
 
@@ -28,7 +28,7 @@ Zone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
 @router.get("", summary="Orders by reference, e-mail, name, seat or charge, newest first")
 @router.get("/orders", include_in_schema=False)
 async def search(
-    request: Request, operator: Viewer, event_id: EventId | None = None, status: Status = None, q: Wanted = None,
+    request: Request, operator: AnOperator, event_id: EventId | None = None, status: Status = None, q: Wanted = None,
     since: AwareDatetime | None = None, until: AwareDatetime | None = None, after: After = None,
     page_size: PageSize = 50,
 ) -> dict[str, Any]:  # fmt: skip
@@ -45,7 +45,7 @@ async def search(
     responses=file_of("text/csv"),
     response_class=Response,
 )
-async def export(request: Request, operator: Viewer, event_id: EventId) -> StreamingResponse:
+async def export(request: Request, operator: AnOperator, event_id: EventId) -> StreamingResponse:
     pages = orders_csv(room_of(request).book.engine, event_id)
     named = {"content-disposition": f'attachment; filename="{event_id}-orders.csv"', "cache-control": "no-store"}
     return StreamingResponse(pages, media_type="text/csv; charset=utf-8", headers=named)

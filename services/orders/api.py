@@ -19,6 +19,7 @@ from services.orders.schemas import NewPayment, QuoteAsked
 from services.orders.tables import HOLDER, OF_USERS
 from services.orders.tables import order as order_table
 from shared.auth import order_cookie, set_cookie
+from shared.client_address import client_address
 from shared.clock import now_ms, rfc3339
 from shared.contracts.prices import PriceRules
 from shared.inputs import EventIdPath, ReferencePath
@@ -90,7 +91,9 @@ async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict
     """Changes nothing. `promo-code-not-valid` says why in `reason`."""
     room = room_of(request)
     response.headers["cache-control"] = "no-store"
-    return quote_body(*await room.checkout.quote(await room.callers.buyers(request), asked))
+    buyers = await room.callers.buyers(request, lapsed_s=room.settings.lapsed_pass_s)
+    address = client_address(request.scope, room.settings.trusted_proxies)
+    return quote_body(*await room.checkout.quote(buyers, asked, address=address))
 
 
 @router.get("/orders/events/{event_id}/prices", summary="The fees and taxes of an event, for anyone")

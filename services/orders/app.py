@@ -54,6 +54,7 @@ from services.orders.webhooks import WEBHOOK, Inbox
 from services.orders.workers import Workers
 from services.orders.writing import Writer
 from shared import api_document, http, postgres, redis
+from shared.buckets import Buckets
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.event_log.opening import open_log
@@ -67,9 +68,10 @@ from shared.service import Checks, create_service
 from shared.tokens import PassReader
 from shared.told_again import ToldAgain
 from shared.user_jwt import signed_in
-from shared.wrong_codes import WrongCodes
+from shared.wrong_codes import WrongCodes, WrongCodesOfAddresses
 
 MAIL_TURN_S = 1.0
+PRINTS_COUNTED_MAX = 65_536
 
 
 def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_failpoint) -> FastAPI:
@@ -148,20 +150,22 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     shares = Shares(engine)
     prices = await stack.enter_async_context(PriceList(book.engine))
     wrong = WrongCodes(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_codes_at_once)
-    quoting = Quoting(prices, wrong)
+    quoting = Quoting(prices, wrong, WrongCodesOfAddresses(settings))
     priors = Priors(engine, stock)
     stack.push_async_callback(priors.close)
     checkout = Checkout(engine, book, priors, stock, placing, providers, inline, shares, quoting, *keys)
     sender = await _sender(stack, settings)
     printer = Printer(
-        at_once=settings.prints_at_once, waiting_max=settings.prints_waiting_max, font=settings.print_font
-    )
+        at_once=settings.prints_at_once, waiting_max=settings.prints_waiting_max, font=settings.print_font,
+        kept_bytes=settings.prints_kept_bytes,
+    )  # fmt: skip
     stack.callback(printer.close)
     return Room(
         settings=settings, engine=engine, book=book, redis=cache, callers=callers, checkout=checkout, workers=workers,
         inline=inline, shares=shares, jobs=jobs, inbox=inbox, providers=providers, sender=sender,
         couriers=Couriers(engine, sender, settings), stock=stock, printer=printer,
         prices=prices,
+        prints=Buckets(per_s=settings.prints_per_minute / 60, burst=settings.prints_burst, keys_max=PRINTS_COUNTED_MAX),
     )  # fmt: skip
 
 

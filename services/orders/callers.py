@@ -1,6 +1,7 @@
 """Who may order and who may see an order: the holder of a pass, a signed-in user, or whoever has the order's own token.
 
-A pass that has expired is still proof of who its holder is; whether that is enough is for the caller of this room.
+A pass that has expired opens no order: orders have tokens of their own, which the browser keeps. For a bounded time it
+still proves who made a reservation, as a hold outlasts the session it was made in.
 """
 
 import re
@@ -49,14 +50,14 @@ class Callers:
     users: Users
     secure_cookies: bool = False
 
-    async def buyers(self, request: Request) -> list[Buyer]:
-        """The user, or the holders of the passes that were shown: the Bearer's, or those in cookies. Raises
-        `NoCredential`, `BadCredential`.
+    async def buyers(self, request: Request, *, lapsed_s: float = 0) -> list[Buyer]:
+        """The user, or the holders of the passes that were shown: the Bearer's, or those in cookies; a pass may have
+        expired `lapsed_s` ago. Raises `NoCredential`, `BadCredential`.
         """
         token = bearer(request)
         if token is not None:
-            return [self._buyer(token) if self.passes.is_one(token) else await self._user(token)]
-        held = self._pass_cookies(request)
+            return [self._buyer(token, lapsed_s) if self.passes.is_one(token) else await self._user(token)]
+        held = self._pass_cookies(request, lapsed_s)
         if not held:
             raise NoCredential
         if request.method not in SAFE_METHODS:
@@ -66,21 +67,21 @@ class Callers:
     async def _user(self, text: str) -> Buyer:
         return Buyer(None, (await self.users.read(text)).holder)
 
-    def _pass_cookies(self, request: Request) -> list[Buyer]:
+    def _pass_cookies(self, request: Request, lapsed_s: float) -> list[Buyer]:
         ours = _PASS_COOKIES[self.secure_cookies].fullmatch
         texts = [value for name, value in request.cookies.items() if ours(name)]
         held = []
         for text in texts[:PASSES_MAX]:
             try:
-                held.append(self._buyer(text))
+                held.append(self._buyer(text, lapsed_s))
             except BadCredential:
                 continue  # a stale cookie of another event is no reason to turn this buyer away
         if texts and not held:
             raise BadCredential
         return held
 
-    def _buyer(self, text: str) -> Buyer:
-        held = self.passes.read(text, now_s=now_s(), allow_expired=True)
+    def _buyer(self, text: str, lapsed_s: float) -> Buyer:
+        held = self.passes.read(text, now_s=now_s() - lapsed_s)
         return Buyer(held.event_id, held.holder)
 
     async def require_owner(self, request: Request, order: Order) -> None:

@@ -80,7 +80,7 @@ class Checkout:
     customer_keys: Keyring
     _in_flight: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
 
-    async def order(self, buyers: Sequence[Buyer], key: str, asked: NewOrder) -> Answer:
+    async def order(self, buyers: Sequence[Buyer], key: str, asked: NewOrder, *, address: str | None = None) -> Answer:
         """Insert or return. `buyers` are those the caller has proved to be, at least one."""
         told = asked.model_dump_json()
         refuse_card_numbers(asked, told)
@@ -97,7 +97,7 @@ class Checkout:
             return _replayed(prior.known, fingerprint)
         self._in_flight[flight] = mine = asyncio.Event()
         try:
-            return await self._new(owners, key, asked, fingerprint, prior.reservation)
+            return await self._new(owners, key, asked, fingerprint, prior.reservation, address=address)
         except PromoCodeNotValid:
             # its last use may have gone to this very key, by another process
             if (known := await self._known(owners, key, fingerprint)) is not None:
@@ -107,11 +107,13 @@ class Checkout:
             del self._in_flight[flight]
             mine.set()
 
-    async def quote(self, buyers: Sequence[Buyer], asked: QuoteAsked) -> tuple[Reservation, Quote]:
+    async def quote(
+        self, buyers: Sequence[Buyer], asked: QuoteAsked, *, address: str | None = None
+    ) -> tuple[Reservation, Quote]:
         """What the reservation would cost now; nothing is changed."""
         owners = await self._principals(buyers, asked.reservation_id)
         who, reservation = _payable(owners, await self.stock.read(asked.reservation_id))
-        return reservation, await self.quoting.quote(who, reservation, asked.promo_code)
+        return reservation, await self.quoting.quote(who, reservation, asked.promo_code, address=address)
 
     async def _principals(self, buyers: Sequence[Buyer], reservation_id: str) -> list[str]:
         """As orders remember the buyers. At which event a signed-in user buys, only the reservation tells."""
@@ -136,12 +138,13 @@ class Checkout:
         return _replayed(known, fingerprint) if known else None
 
     async def _new(
-        self, owners: Sequence[str], key: str, asked: NewOrder, fingerprint: bytes, found: Reservation | None
-    ) -> Answer:
+        self, owners: Sequence[str], key: str, asked: NewOrder, fingerprint: bytes, found: Reservation | None, *,
+        address: str | None,
+    ) -> Answer:  # fmt: skip
         check_payment(self.providers, asked.payment)
         who, reservation = _payable(owners, found)
         customer = customer_key(self.customer_keys, asked.customer.email)
-        quote = await self.quoting.quote(who, reservation, asked.promo_code, customer)
+        quote = await self.quoting.quote(who, reservation, asked.promo_code, customer, address=address)
         _check_price(asked, reservation, quote)
         reference = order_reference(self.keys, who, key)
         held = await self._begin_payment(reference, reservation, customer)

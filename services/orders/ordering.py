@@ -16,6 +16,7 @@ from services.orders.api import accepted, as_it_is, as_placed
 from services.orders.references import idempotency_key
 from services.orders.room import Room
 from services.orders.schemas import NewOrder
+from shared.client_address import client_address
 from shared.hot_lane import JSON, QUIET_KEY, answer, whole_body
 
 _NEW_ORDER: TypeAdapter[NewOrder] = TypeAdapter(NewOrder)
@@ -29,8 +30,10 @@ class PlaceOrder:
         room: Room = scope["app"].state.room
         request = Request(scope)
         asked = _read(await whole_body(receive))
-        buyers = await room.callers.buyers(request)
-        made = await room.checkout.order(buyers, idempotency_key(request.headers.get("idempotency-key")), asked)
+        buyers = await room.callers.buyers(request, lapsed_s=room.settings.lapsed_pass_s)
+        key = idempotency_key(request.headers.get("idempotency-key"))
+        address = client_address(scope, room.settings.trusted_proxies)
+        made = await room.checkout.order(buyers, key, asked, address=address)
         seen = as_placed(made.placed) if made.placed else await as_it_is(room, made.reference)
         headers, told = accepted(room, seen, replayed=made.replayed)
         fields = [(name.encode(), value.encode()) for name, value in headers.items()]

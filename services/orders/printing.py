@@ -1,13 +1,17 @@
 """Tickets and receipts as PDF, drawn beside the event loop: a few at once, a bounded number waiting, texts clipped.
 
-Nothing is kept: the same order prints the same paper again. Names that the font cannot write come out as question marks
-unless `print_font` names one that can.
+The same words are drawn once: papers are kept by a hash of what they say, the latest within a bound of bytes, and who
+asks for one that is being drawn waits for it. Names that the font cannot write come out as question marks unless
+`print_font` names one that can.
 """
 
 import asyncio
+import hashlib
 import io
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,12 +56,20 @@ class Receipt(NamedTuple):
     sums: Sequence[tuple[str, str]]
 
 
+def name_of(paper: Sequence[TicketPage] | Receipt) -> str:
+    """The same for papers that say the same."""
+    return hashlib.sha256(repr(paper).encode()).hexdigest()[:32]
+
+
 class Printer:
     """Draws in threads of its own. `close` waits for what is being drawn."""
 
-    def __init__(self, *, at_once: int, waiting_max: int, font: Path | None) -> None:
+    def __init__(self, *, at_once: int, waiting_max: int, font: Path | None, kept_bytes: int = 0) -> None:
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="orders-print")
         self._at_once, self._waiting_max, self._asked = at_once, waiting_max, 0
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._kept_max, self._kept_bytes = kept_bytes, 0
+        self._drawing: dict[str, asyncio.Future[bytes]] = {}
         self._own = font is not None
         if font is not None:
             pdfmetrics.registerFont(TTFont(OWN, str(font)))
@@ -67,11 +79,33 @@ class Printer:
 
     async def tickets(self, pages: Sequence[TicketPage]) -> bytes:
         assert 0 < len(pages) <= PAGES_MAX
-        return await self._print(lambda: _drawn(A6, "Tickets", [self._ticket(page) for page in pages]))
+        return await self._once(name_of(pages), lambda: _drawn(A6, "Tickets", [self._ticket(page) for page in pages]))
 
     async def receipt(self, receipt: Receipt) -> bytes:
         assert len(receipt.rows) <= PAGES_MAX
-        return await self._print(lambda: _drawn(A4, f"Receipt {receipt.reference}", [self._receipt(receipt)]))
+        title = f"Receipt {receipt.reference}"
+        return await self._once(name_of(receipt), lambda: _drawn(A4, title, [self._receipt(receipt)]))
+
+    async def _once(self, name: str, draw: Callable[[], bytes]) -> bytes:
+        """The paper of this name: kept, being drawn, or drawn now."""
+        kept = self._kept.get(name)
+        if kept is not None:
+            self._kept.move_to_end(name)
+            return kept
+        drawing = self._drawing.get(name)
+        if drawing is None:
+            drawing = self._drawing[name] = asyncio.ensure_future(self._print(draw))
+            drawing.add_done_callback(partial(self._keep, name))
+        return await asyncio.shield(drawing)
+
+    def _keep(self, name: str, drawn: "asyncio.Future[bytes]") -> None:
+        del self._drawing[name]
+        if drawn.cancelled() or drawn.exception() is not None:
+            return
+        self._kept[name] = drawn.result()
+        self._kept_bytes += len(drawn.result())
+        while self._kept_bytes > self._kept_max:
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
 
     async def _print(self, draw: Callable[[], bytes]) -> bytes:
         """Raises `Overloaded`."""

@@ -12,7 +12,7 @@ from services.orders.prices import Discount, Quote, price
 from services.orders.problems import PromoCodeNotValid
 from services.orders.promo import WORDS, Refusal, Use, refusal, spelled
 from shared.contracts.inventory import Reservation
-from shared.wrong_codes import WrongCodes
+from shared.wrong_codes import WrongCodes, WrongCodesOfAddresses
 
 
 @dataclass(slots=True)
@@ -21,19 +21,25 @@ class Quoting:
 
     prices: PriceList
     wrong: WrongCodes
+    wrong_of_addresses: WrongCodesOfAddresses
 
-    async def quote(self, who: str, reservation: Reservation, code: str | None, customer_key: str = "") -> Quote:
+    async def quote(
+        self, who: str, reservation: Reservation, code: str | None, customer_key: str = "", *, address: str | None
+    ) -> Quote:
         """Raises `PromoCodeNotValid`, `TooManyWrongCodes`."""
         rules = await self.prices.rules(reservation.event_id)
-        discount = await self._discount(who, reservation, code, customer_key) if code is not None else None
+        asked = Use(reservation.event_id, spelled(code), customer_key) if code is not None else None
+        discount = await self._discount(who, reservation, asked, address) if asked is not None else None
         return price(reservation.lines, rules, discount)
 
-    async def _discount(self, who: str, reservation: Reservation, code: str, customer_key: str) -> Discount:
+    async def _discount(self, who: str, reservation: Reservation, asked: Use, address: str | None) -> Discount:
         self.wrong.check(who)
-        found = await self.prices.code(Use(reservation.event_id, spelled(code), customer_key))
+        self.wrong_of_addresses.check(reservation.event_id, address)
+        found = await self.prices.code(asked)
         refused = refusal(found, reservation.lines)
         if refused == "unknown":
             self.wrong.note(who)
+            self.wrong_of_addresses.note(reservation.event_id, address)
         if refused is not None:
             raise not_valid(refused)
         assert found is not None

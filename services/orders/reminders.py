@@ -50,7 +50,7 @@ class ReminderAsked(Body):
 async def remind(asked: ReminderAsked, request: Request) -> dict[str, str]:
     """With the pass the hold was made with. Asking again changes nothing; who opted out is not mailed."""
     room: Room = request.app.state.room
-    buyers = await room.callers.buyers(request)
+    buyers = await room.callers.buyers(request, lapsed_s=room.settings.lapsed_pass_s)
     if room.settings.smtp_url is None:
         raise MailOff
     held = await room.stock.read(asked.reservation_id)

@@ -19,6 +19,7 @@ from services.orders.shares import Shares
 from services.orders.stock import Stock
 from services.orders.webhooks import Inbox
 from services.orders.workers import Workers
+from shared.buckets import Buckets
 from shared.postgres import AsyncEngine
 from shared.redis import Redis
 
@@ -44,6 +45,7 @@ class Room:
     stock: Stock
     printer: Printer
     prices: PriceList
+    prints: Buckets
 
 
 def room_of(request: Request) -> Room:

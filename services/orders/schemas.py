@@ -40,7 +40,7 @@ class NewOrder(Body):
     """A purchase of one reservation, at the price the fan was shown."""
 
     reservation_id: ReservationId
-    expected_total_minor: int = Field(ge=0, le=AMOUNT_MAX)
+    expected_total_minor: int = Field(strict=True, ge=0, le=AMOUNT_MAX)
     currency: Currency
     customer: Customer
     payment: Payment
@@ -117,7 +117,7 @@ class Reason(Body):
 class RefundAsked(Reason):
     """An amount, or some tickets, or, without either, all that is left; and whether the tickets may be bought again."""
 
-    amount_minor: int | None = Field(None, ge=1, le=AMOUNT_MAX)
+    amount_minor: int | None = Field(None, strict=True, ge=1, le=AMOUNT_MAX)
     tickets: Tickets | None = None
     return_to_sale: bool = False
 

@@ -8,7 +8,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from services.orders.smtp import readable_address, server_of
 from shared.auth import AdminKeys, AdminKeysSetting
-from shared.settings import CookieSettings, Keys, development_keys
+from shared.settings import Keys, PublicSettings, development_keys
 from shared.tokens import b64
 from shared.user_settings import Maybe
 
@@ -28,7 +28,7 @@ ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(_p
 WebhookSecrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_parts)]
 
 
-class Settings(CookieSettings):
+class Settings(PublicSettings):
     """Defaults suit a laptop with the sandbox provider."""
 
     model_config = SettingsConfigDict(env_prefix="ORDERS_", hide_input_in_errors=True)
@@ -105,12 +105,22 @@ class Settings(CookieSettings):
     )
     wrong_codes_at_once: int = Field(10, ge=1, le=1000, description="Wrong promo codes one fan may try at once.")
     wrong_codes_per_minute: float = Field(10, gt=0, le=10_000, description="And then so many a minute.")
+    lapsed_pass_s: float = Field(
+        3600.0, ge=0, le=86_400, description="So long after its end a pass proves who made a hold. It opens no order."
+    )
     load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")
 
     public_url: str = Field("http://localhost:8000", pattern=r"^https?://[^\s/]+$", description="As fans type it.")
     ticket_window_s: int = Field(0, ge=0, le=3600, description="Codes of tickets move this often; 0: they stand still.")
     prints_at_once: int = Field(2, ge=1, le=16, description="PDFs that one process draws at once.")
     prints_waiting_max: int = Field(50, ge=1, le=1000, description="PDFs that may wait for it.")
+    prints_kept_bytes: int = Field(
+        16 * 1024 * 1024, ge=0, le=1 << 31, description="PDFs that one process keeps to answer them again."
+    )
+    prints_per_minute: float = Field(
+        12, gt=0, le=10_000, description="PDFs of one order that a process gives a minute."
+    )
+    prints_burst: int = Field(12, ge=1, le=10_000, description="As many of them may be asked for at once.")
     print_font: Path | None = Field(None, description="A TrueType font for names beyond Latin-1.")
     seller: str = Field("", max_length=500, description="Who sells, on receipts: name, address, tax number.")
 

@@ -1,12 +1,16 @@
 """The doors to an order's paper: its tickets, their codes, a receipt; and the key that the link in a mail carries."""
 
-from typing import Annotated, Any
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Request, Response
 
 from services.orders import events, papers
 from services.orders.api import keeps_order
 from services.orders.look import owned
+from services.orders.printing import Receipt, TicketPage, name_of
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
 from services.orders.room import Room, room_of
 from services.orders.steps import Order
@@ -15,8 +19,9 @@ from shared.api_document import file_of
 from shared.clock import from_datetime, rfc3339
 from shared.inputs import ReferencePath
 from shared.order_tokens import sign_order_token
-from shared.problems import NoCredential
+from shared.problems import NoCredential, TooManyRequests
 
+Paper = TypeVar("Paper", Sequence[TicketPage], Receipt)
 router = APIRouter(tags=["tickets"])
 TicketIdPath = Annotated[str, Path(pattern="^[A-Z0-9]{12}$")]
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -77,7 +82,7 @@ async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
     pages = papers.pages(order, show, tickets, Codes(room.settings))
     if not pages:
         raise NoTickets
-    return _pdf(await room.printer.tickets(pages), f"tickets-{reference}")
+    return await _pdf(room, request, reference, pages, room.printer.tickets, name="tickets")
 
 
 @router.get(
@@ -92,9 +97,8 @@ async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
     if not (order.charges or order.confirmed_at_ms):
         raise NoReceipt
     show = await events.read(room.book.engine, order.event_id)
-    return _pdf(
-        await room.printer.receipt(papers.receipt(order, show, seller=room.settings.seller)), f"receipt-{reference}"
-    )
+    paper = papers.receipt(order, show, seller=room.settings.seller)
+    return await _pdf(room, request, reference, paper, room.printer.receipt, name="receipt")
 
 
 @router.post("/orders/{reference}/key", status_code=204, summary="Let this browser open the order")
@@ -115,6 +119,15 @@ async def _tickets(room: Room, request: Request, reference: str) -> tuple[Order,
     return order, await issued(room.book.engine, reference)
 
 
-def _pdf(drawn: bytes, name: str) -> Response:
-    headers = {**PRIVATE, "content-disposition": f'attachment; filename="{name}.pdf"'}
-    return Response(drawn, media_type="application/pdf", headers=headers)
+async def _pdf(
+    room: Room, request: Request, reference: str, paper: Paper, draw: Callable[[Paper], Awaitable[bytes]], *, name: str
+) -> Response:
+    """The paper, unless the caller has it already. Raises `TooManyRequests`, `Overloaded`."""
+    headers = {**PRIVATE, "cache-control": "private, no-cache", "etag": f'"{name_of(paper)}"'}
+    if headers["etag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    wait_s = room.prints.take(reference, now_s=time.monotonic())
+    if wait_s > 0:
+        raise TooManyRequests("This order's papers were asked for very often.", retry_after_s=math.ceil(wait_s))
+    headers["content-disposition"] = f'attachment; filename="{name}-{reference}.pdf"'
+    return Response(await draw(paper), media_type="application/pdf", headers=headers)

@@ -93,8 +93,8 @@ class PriceLevel(Body):
 
     name: PlainText
     rows: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
-    price_minor: int = Field(ge=0, le=PRICE_MINOR_MAX)
-    fee_minor: int = Field(0, ge=0, le=PRICE_MINOR_MAX)
+    price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
+    fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
 
 
 class SeatedSection(Body):
@@ -105,8 +105,8 @@ class SeatedSection(Body):
     kind: Literal["seated"]
     rows: int = Field(ge=1, le=1000)
     seats_per_row: int = Field(ge=1, le=1000)
-    price_minor: int = Field(ge=0, le=PRICE_MINOR_MAX)
-    fee_minor: int = Field(0, ge=0, le=PRICE_MINOR_MAX)
+    price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
+    fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
     price_levels: list[PriceLevel] = Field(default_factory=list, max_length=50)
 
     @property
@@ -130,8 +130,8 @@ class GaSection(Body):
     name: PlainText
     kind: Literal["ga"]
     capacity: int = Field(ge=0, le=SEATS_PER_EVENT_MAX)
-    price_minor: int = Field(ge=0, le=PRICE_MINOR_MAX)
-    fee_minor: int = Field(0, ge=0, le=PRICE_MINOR_MAX)
+    price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
+    fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
 
 
 Section = Annotated[SeatedSection | GaSection, Field(discriminator="kind")]

@@ -15,7 +15,7 @@ EXTRAS_MAX = 5
 
 ExtraName = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=60)]
 Percent = Annotated[Decimal, Field(gt=0, le=100, decimal_places=3)]
-AmountMinor = Annotated[int, Field(ge=1, le=EXTRA_MINOR_MAX)]
+AmountMinor = Annotated[int, Field(strict=True, ge=1, le=EXTRA_MINOR_MAX)]
 
 
 class AmountOrPercent(Body):

@@ -45,13 +45,17 @@ def _word(value: Any) -> Any:
 
 
 class FrictionRules(Body):
-    """Proof of work before a fan joins: off, always, or once the room is under pressure.
+    """Proof of work before a fan joins: off, always, once the room is under pressure, or only of an address that brings
+    many fans at once, which also counts in `by_pressure`.
 
     Pressure is 1 when one gateway process sees `busy_joins_per_s` or `busy_waiting` places wait, whichever comes first;
     the work grows with it from `least_hashes` to `most_hashes`, of which a fan computes half on average.
     """
 
-    proof_of_work: Annotated[Literal["off", "on", "by_pressure"], BeforeValidator(_word)] = "off"
+    proof_of_work: Annotated[Literal["off", "on", "by_pressure", "by_address"], BeforeValidator(_word)] = "by_address"
+    address_joins: int = Field(
+        100, ge=1, le=100_000, description="Newcomers of one address in ten seconds that are free."
+    )
     from_pressure: float = Field(0.25, ge=0, le=1, description="by_pressure: below it nobody works.")
     busy_joins_per_s: float = Field(200, gt=0, le=100_000)
     busy_waiting: int = Field(50_000, ge=1, le=100_000_000)

@@ -150,3 +150,13 @@ def test_a_lane_missing_from_a_frame_keeps_its_head():
     before = line(frame(_0=(0, 5), _1=(3, 9)))
     after = line(frame(_0=(1, 5)), before)
     assert after.position(1, 9) == 6, "a position never rises"
+
+
+async def test_one_address_guesses_codes_for_itself_alone(browser, queue):
+    room = queue.open()
+    room.refuse = "code-unknown"
+    guesser = {"x-forwarded-for": "198.51.100.7"}
+    seen = [(await browser().post(PATH, json={"code": f"no-{n}"}, headers=guesser)).status_code for n in range(60)]
+    assert seen == [403] * 50 + [429] * 10
+    other = await browser().post(PATH, json={"code": "no"}, headers={"x-forwarded-for": "198.51.100.8"})
+    assert other.status_code == 403, "looked up all the same"

@@ -4,6 +4,7 @@ import base64
 import json
 import time
 import uuid
+from functools import partial
 
 import altcha
 import httpx
@@ -20,6 +21,7 @@ from shared.contracts.queue import JoinBatch
 from shared.contracts.room_options import HASHES_MAX, FrictionRules
 from shared.service import public
 from shared.settings import development_keys
+from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
 ON = {"friction": {"proof_of_work": "on", "least_hashes": 1_000, "most_hashes": 1_000}}
@@ -199,3 +201,32 @@ def test_a_word_that_yaml_takes_for_a_truth_is_understood():
         "on",
         "off",
     )
+
+
+async def test_only_a_live_place_spares_the_proof(fan, browser, queue):
+    line = queue.open(options=ON)
+    joined = await fan.post(PATH, headers=solved(await refused(await fan.post(PATH), "needed")))
+    token = joined.json()["queue_token"]
+    line.ended[1] = "left"
+    for back in (fan, browser(authorization=f"Bearer {token}")):
+        await wait_until(partial(_asked_again, back))
+        again = await refused(await back.post(PATH), "needed")
+        answer = await back.post(PATH, headers=solved(again))
+        assert answer.status_code in (200, 201), "who works joins again"
+
+
+async def _asked_again(back) -> bool:
+    """Within a second the place is remembered as it was."""
+    return (await back.post(PATH)).status_code == 428
+
+
+async def test_by_default_an_address_that_brings_a_swarm_works_and_nobody_else(browser, queue):
+    queue.open(options={"friction": {"address_joins": 20}})
+    swarm, other = {"x-forwarded-for": "2001:db8:1:2::7"}, {"x-forwarded-for": "198.51.100.2"}
+    seen = [(await browser().post(PATH, headers=swarm)).status_code for _ in range(60)]
+    assert seen[:20] == [201] * 20
+    assert seen[25:] == [428] * 35
+    challenge = (await browser().get(f"{PATH}/challenge", headers={"x-forwarded-for": "2001:db8:1:2::8"})).json()
+    assert (await browser().post(PATH, headers=swarm | solved(challenge))).status_code == 201
+    assert (await browser().post(PATH, headers=other)).status_code == 201
+    assert (await browser().post(PATH)).status_code == 201

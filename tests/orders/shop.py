@@ -115,9 +115,9 @@ class Shop:
         return await self.http.post(f"/admin/orders/{path}", json=asked, headers=headers)
 
     async def look_up(self, path: str = "", **params: Any) -> dict[str, Any]:
-        """What the desk shows a viewer."""
-        viewer = {"authorization": f"Bearer {VIEWER_SECRET}"}
-        answer = await self.http.get(f"/admin/orders{path}", params=params, headers=viewer)
+        """What the desk shows an operator."""
+        operator = {"authorization": f"Bearer {ADMIN_SECRET}"}
+        answer = await self.http.get(f"/admin/orders{path}", params=params, headers=operator)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 

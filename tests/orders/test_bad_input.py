@@ -144,8 +144,8 @@ async def test_operators_need_their_key_and_role(shop):
     shop.http.cookies.clear()
     assert (await shop.http.post(path, json={"reason": "x"})).status_code == 401
     assert (await shop.http.post(path, json={"reason": "x"}, headers=viewer)).status_code == 403
-    found = await shop.http.get("/admin/orders/orders", params={"q": reference}, headers=viewer)
-    assert [order["reference"] for order in found.json()["orders"]] == [reference]
+    looked = await shop.http.get("/admin/orders/orders", params={"q": reference}, headers=viewer)
+    assert looked.status_code == 403, "who bought what is for operators"
 
 
 @pytest.mark.parametrize(

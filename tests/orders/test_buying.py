@@ -1,11 +1,13 @@
 """From a reservation to a confirmed order, once, and what the fan has in hand afterwards."""
 
+import uuid
+
 from shared.auth import order_cookie
 from shared.contracts.events import Event
 from shared.contracts.frames import OrderFrame, order_channel
 from shared.event_log.log import START
 from shared.event_log.redis_streams import RedisStreams, log_stream
-from shared.order_tokens import read_order_token
+from shared.order_tokens import read_order_token, sign_order_token
 from tests.orders.holds import EVENT
 from tests.orders.shop import ADMIN_SECRET, pass_of
 from tests.support.wait import wait_until
@@ -69,6 +71,29 @@ async def test_a_cookie_from_our_own_page_is_enough_and_the_pass_may_have_expire
     assert answer.status_code == 202, answer.text
     foreign = await shop.http.post("/orders", json=shop.body(reservation), headers={**headers, "origin": "http://evil"})
     assert foreign.json()["type"] == "/problems/foreign-origin"
+
+
+async def test_a_pass_that_has_expired_opens_no_order_and_the_orders_own_token_does(shop):
+    reference = await shop.order()
+    token = sign_order_token(shop.settings.order_token_keys, reference)
+    shop.http.cookies.clear()
+    for expired in (-60, -7200):
+        for how in (
+            {"authorization": f"Bearer {pass_of(expires_in_s=expired)}"},
+            {"cookie": f"onsale_pass_{EVENT}={pass_of(expires_in_s=expired)}"},
+        ):
+            for path in ("/orders", *(f"/orders/{reference}{more}" for more in ("", "/tickets", "/tickets.pdf"))):
+                refused = await shop.http.get(path, headers=how)
+                assert (refused.status_code, refused.json()["type"]) == (401, "/problems/bad-credential"), path
+    for own in ({"authorization": f"Bearer {token}"}, {"cookie": f"{order_cookie(reference)}={token}"}):
+        assert (await shop.http.get(f"/orders/{reference}", headers=own)).status_code == 200
+
+
+async def test_who_made_a_hold_orders_it_a_while_after_the_session_and_not_for_ever(shop):
+    for expired, status in ((-60, 202), (-3500, 202), (-3700, 401)):
+        body = shop.body(shop.holds.hold())
+        headers = {"authorization": f"Bearer {pass_of(expires_in_s=expired)}", "idempotency-key": uuid.uuid4().hex}
+        assert (await shop.http.post("/orders", json=body, headers=headers)).status_code == status, expired
 
 
 async def test_the_suite_is_told_of_a_confirmed_order(shop, redis):

@@ -12,9 +12,10 @@ from services.orders.settlement import days
 from shared.contracts.inventory import Line
 from shared.problems import InvalidRequest
 from tests.orders.holds import EVENT
-from tests.orders.shop import VIEWER_SECRET, Shop
+from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
 from tests.support.wait import wait_until
 
+OPERATOR = {"authorization": f"Bearer {ADMIN_SECRET}"}
 VIEWER = {"authorization": f"Bearer {VIEWER_SECRET}"}
 TODAY = datetime.now(UTC).date()
 
@@ -53,7 +54,7 @@ async def test_pages_follow_each_other_and_are_bounded(shop: Shop) -> None:
     assert await shop.look_up(page_size=2, after=made[1]) == {"orders": [first_of(await shop.look_up(q=made[0]))],
                                                               "next_after": None}  # fmt: skip
     for bad in ({"page_size": 101}, {"q": "x"}, {"q": "a\x00b"}, {"after": "'"}, {"since": "2027-01-01T00:00:00"}):
-        assert (await shop.http.get("/admin/orders", params=bad, headers=VIEWER)).status_code == 422, bad
+        assert (await shop.http.get("/admin/orders", params=bad, headers=OPERATOR)).status_code == 422, bad
 
 
 def first_of(answer: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +71,7 @@ async def test_a_timeline_tells_everything_in_the_order_of_time(shop: Shop) -> N
     assert {row["kind"] for row in rows} == {"order", "command", "attempt", "money", "webhook", "desk", "refund"}
     assert [row["kind"] for row in rows if row["kind"] in ("desk", "refund")] == ["desk", "refund"]
     assert [row["amount_minor"] for row in rows if row["kind"] == "money"] == [6800, 800]
-    assert (await shop.http.get("/admin/orders/ZZZZZZZZZZZZ/timeline", headers=VIEWER)).status_code == 404
+    assert (await shop.http.get("/admin/orders/ZZZZZZZZZZZZ/timeline", headers=OPERATOR)).status_code == 404
     assert (await shop.http.get(f"/admin/orders/{reference}/timeline")).status_code == 401
 
 
@@ -82,7 +83,7 @@ async def test_what_a_fan_typed_is_no_formula_in_the_export(shop: Shop) -> None:
     reference = await bought(shop, name='=HYPERLINK("http://evil")', email="+1@example.org")
     await shop.desk(f"{reference}/refund", amount_minor=800, key="k")
     await shop.is_now(reference, "partially_refunded")
-    answer = await shop.http.get("/admin/orders/export.csv", params={"event_id": EVENT}, headers=VIEWER)
+    answer = await shop.http.get("/admin/orders/export.csv", params={"event_id": EVENT}, headers=OPERATOR)
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     (row,) = csv.DictReader(io.StringIO(answer.text))
     assert (row["customer_name"], row["customer_email"]) == ('\'=HYPERLINK("http://evil")', "'+1@example.org")
@@ -152,3 +153,10 @@ def test_a_day_is_as_long_as_its_time_zone_says() -> None:
 def test_days_that_cannot_be_settled_are_refused(first: date, last: date, zone: str, compare: bool) -> None:
     with pytest.raises(InvalidRequest):
         days(first, last, zone, compare=compare)
+
+
+async def test_names_and_addresses_of_buyers_are_for_operators_alone(shop: Shop) -> None:
+    reference = await shop.order()
+    for path in ("", "/orders", f"/export.csv?event_id={EVENT}", f"/{reference}/timeline"):
+        assert (await shop.http.get(f"/admin/orders{path}", headers=VIEWER)).status_code == 403, path
+        assert (await shop.http.get(f"/admin/orders{path}", headers=OPERATOR)).status_code == 200, path

@@ -1,12 +1,16 @@
 """How a price comes about: every line exact and rounded once, and split so that not a cent is lost or made."""
 
+import json
 from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from pydantic import ValidationError
 
 from services.orders.prices import Discount, price, split
+from services.orders.schemas import PromoCodeAsk, RefundAsked
+from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import Line
 from shared.contracts.prices import Fee, PriceRules, Tax
 
@@ -133,3 +137,26 @@ def test_a_fixed_discount_is_shared_by_price_and_ends_at_zero():
     half = Discount(name="X", percent=None, amount_minor=1000, section_ids=frozenset())
     assert [line.paid_minor for line in price([ticket(2000), ticket(1000)], PriceRules(), half).lines] == [1333, 667]
     assert price([ticket(600)], PriceRules(), half).total_minor == 0
+
+
+@pytest.mark.parametrize("number", ["100", True, 100.5, 1e2, "1e2", None, [100]])
+def test_a_price_is_a_whole_number_and_nothing_that_reads_like_one(number) -> None:
+    ga = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 100}
+    hall = {
+        "event_id": "show", "name": "A", "venue": "B", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
+        "sections": [ga], "fees": [{"name": "Service", "amount_minor": 100}],
+    }  # fmt: skip
+    EventFile.model_validate(hall)
+    for broken in (
+        {"sections": [{**ga, "price_minor": number}]}, {"sections": [{**ga, "fee_minor": number}]},
+        {"fees": [{"name": "Service", "amount_minor": number}]},
+    ):  # fmt: skip
+        with pytest.raises(ValidationError):
+            EventFile.model_validate({**hall, **broken})
+        with pytest.raises(ValidationError):
+            EventFile.model_validate_json(json.dumps({**hall, **broken}))
+    with pytest.raises(ValidationError):
+        RefundAsked.model_validate({"reason": "x", "amount_minor": number or "0"})
+    if number is not None:
+        with pytest.raises(ValidationError):
+            PromoCodeAsk.model_validate({"amount_minor": number})

@@ -173,3 +173,17 @@ async def test_promo_codes_are_an_operators_and_every_change_is_kept(shop):
     assert listed[0]["stopped_at"]
     unknown = await Sale(shop).operate("PUT", "/promo-codes/X", body={"percent": 10})
     assert words(unknown)[:2] == (404, "unknown-event")
+
+
+async def test_another_fan_at_the_same_address_has_no_guesses_of_their_own(shop):
+    sale = await open_sale(shop)
+    await sale.code("GOOD", percent=10)
+    sale.shop.http.headers["x-forwarded-for"] = "198.51.100.7"
+    seen = []
+    for n in range(70):
+        holder = f"guesser-{n}"
+        seen.append((await sale.quote(sale.hold(holder=holder), f"GUESS-{n}", holder=holder)).status_code)
+    most = sale.shop.settings.wrong_codes_address_at_once
+    assert seen == [409] * most + [429] * (70 - most)
+    sale.shop.http.headers["x-forwarded-for"] = "198.51.100.8"
+    assert (await sale.quote(sale.hold(holder="fan"), "GOOD")).status_code == 200, "others never notice"

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from pypdf import PdfReader
 
+from services.orders import printing
 from services.orders.changes import Change, Lease, Rest, write
 from services.orders.events import apply
 from services.orders.printing import Printer, TicketPage
@@ -53,8 +54,8 @@ async def bought(shop: Shop) -> str:
     return reference
 
 
-async def get(shop: Shop, path: str, *, holder: str = "fan"):
-    return await shop.http.get(path, headers={"authorization": f"Bearer {pass_of(holder)}"})
+async def get(shop: Shop, path: str, *, holder: str = "fan", more: dict[str, str] | None = None):
+    return await shop.http.get(path, headers={"authorization": f"Bearer {pass_of(holder)}"} | (more or {}))
 
 
 async def applied(shop: Shop) -> dict[str, bool]:
@@ -133,7 +134,7 @@ async def test_tickets_and_receipt_print(shop):
     await applied(shop)
     reference = await bought(shop)
     answer = await get(shop, f"/orders/{reference}/tickets.pdf")
-    assert (answer.headers["content-type"], answer.headers["cache-control"]) == ("application/pdf", "no-store")
+    assert (answer.headers["content-type"], answer.headers["cache-control"]) == ("application/pdf", "private, no-cache")
     pages = [page.extract_text() for page in PdfReader(io.BytesIO(answer.content)).pages]
     assert len(pages) == 3
     for words in (SHOW["name"], "4 May 2030, 20:00", "Big Hall", "Block A, row 1, seat 2", ticket_id(reference, 1, 1)):
@@ -188,14 +189,48 @@ async def test_a_busy_printer_says_so_and_never_draws_more_than_it_may():
     printer = Printer(at_once=1, waiting_max=1, font=None)
     page = TicketPage("漢字 " + "x" * 500, "when", "venue", "place", "REFERENCE123", "TICKET", "T1.code")
     try:
-        asked = [asyncio.create_task(printer.tickets([page] * 20)) for _ in range(2)]
+        asked = [asyncio.create_task(printer.tickets([page] * 20 + more)) for more in ([], [page])]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
             await printer.tickets([page])
-        assert [len(PdfReader(io.BytesIO(await task)).pages) for task in asked] == [20, 20]
+        assert [len(PdfReader(io.BytesIO(await task)).pages) for task in asked] == [20, 21]
         assert await printer.tickets([page])
     finally:
         printer.close()
+
+
+async def test_a_paper_is_drawn_once_for_all_who_ask_and_again_when_it_says_something_else(monkeypatch):
+    drawn: list[str] = []
+
+    def draw(size: Any, title: str, pages: Any) -> bytes:
+        drawn.append(title)
+        return b"x" * 400
+
+    monkeypatch.setattr(printing, "_drawn", draw)
+    printer = Printer(at_once=2, waiting_max=1, font=None, kept_bytes=1_000)
+    pages = [TicketPage("Show", "when", "venue", f"place {n}", "REFERENCE123", "TICKET", "code") for n in range(4)]
+    try:
+        assert len({await task for task in [asyncio.create_task(printer.tickets(pages[:1])) for _ in range(50)]}) == 1
+        assert len(drawn) == 1, "a crowd asks once"
+        for n in (0, 1, 0, 1, 2, 0, 1):
+            await printer.tickets([pages[n]])
+        assert len(drawn) == 5, "two fit: the third put the first out, and that the second"
+    finally:
+        printer.close()
+
+
+async def test_papers_of_one_order_are_bounded_and_known_ones_are_not_sent_again(rooms, monkeypatch):
+    shop = await rooms.open(prints_burst=3, prints_per_minute=1)
+    reference, other = await bought(shop), await bought(shop)
+    path = f"/orders/{reference}/tickets.pdf"
+    first = await get(shop, path)
+    again = await get(shop, path, more={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    seen = [(await get(shop, path)).status_code for _ in range(5)]
+    assert seen == [200, 200, 429, 429, 429]
+    assert 0 < int((await get(shop, path)).headers["retry-after"]) <= 60
+    assert (await get(shop, f"/orders/{other}/tickets.pdf")).status_code == 200, "each order has its own"
+    assert (await get(shop, f"/orders/{reference}/tickets")).status_code == 200, "the page has the codes"
 
 
 async def _fulfilled(shop: Shop, reference: str) -> bool:

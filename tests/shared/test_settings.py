@@ -8,7 +8,7 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.isolation import WrongLedger
 from shared.secret_files import BadSecrets, postgres_urls
-from shared.settings import CookieSettings, Keys, ServiceSettings, development_keys
+from shared.settings import Keys, PublicSettings, ServiceSettings, development_keys
 
 
 class Settings(ServiceSettings):
@@ -36,9 +36,9 @@ def test_production_refuses_cookies_that_travel_in_the_clear(monkeypatch) -> Non
     for name in ("HOLDER_KEYS", "SERVICE_KEYS"):
         monkeypatch.setenv(f"ONSALE_{name}", "k1:" + "A" * 43)
     with pytest.raises(ValidationError, match="set ONSALE_SECURE_COOKIES=true, or"):
-        CookieSettings(environment="production")
-    assert CookieSettings(environment="production", secure_cookies=True).secure_cookies
-    assert not CookieSettings(environment="production", allow_insecure_cookies=True).secure_cookies
+        PublicSettings(environment="production")
+    assert PublicSettings(environment="production", secure_cookies=True).secure_cookies
+    assert not PublicSettings(environment="production", allow_insecure_cookies=True).secure_cookies
 
 
 def test_settings_do_not_change() -> None:

@@ -41,7 +41,7 @@ def _networks(value: Any) -> Any:
 
 
 NetworksSetting = Annotated[Networks, NoDecode, BeforeValidator(_networks)]
-PRIVATE = Networks("127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,::1/128,fc00::/7,fe80::/10")
+LOOPBACK = Networks("127.0.0.0/8,::1/128")
 
 
 def client_address(scope: Scope, trusted: Networks) -> str | None:
