@@ -22,6 +22,7 @@ from shared.order_tokens import sign_order_token
 from shared.problems import NoCredential, TooManyRequests
 
 Paper = TypeVar("Paper", Sequence[TicketPage], Receipt)
+PDF = {**file_of("application/pdf"), 304: {"description": "You have it already"}}
 router = APIRouter(tags=["tickets"])
 TicketIdPath = Annotated[str, Path(pattern="^[A-Z0-9]{12}$")]
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -72,7 +73,7 @@ async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Reque
 @router.get(
     "/orders/{reference}/tickets.pdf",
     summary="The tickets of an order, a page each",
-    responses=file_of("application/pdf"),
+    responses=PDF,
     response_class=Response,
 )
 async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
@@ -88,7 +89,7 @@ async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
 @router.get(
     "/orders/{reference}/receipt.pdf",
     summary="What was bought, paid and given back",
-    responses=file_of("application/pdf"),
+    responses=PDF,
     response_class=Response,
 )
 async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
