@@ -172,8 +172,8 @@ async def changing(
 
 
 async def changes(connection: AsyncConnection, event_id: str, *, page: int, page_size: int) -> list[dict[str, Any]]:
-    """The audit, the newest first."""
+    """The audit, the newest first; one more than asked for, if there is one, so that a page knows the next."""
     table = tables.stock_change
     query = select(table).where(table.c.event_id == event_id).order_by(table.c.id.desc())
-    rows = await connection.execute(query.limit(page_size).offset((page - 1) * page_size))
+    rows = await connection.execute(query.limit(page_size + 1).offset((page - 1) * page_size))
     return [{name: value for name, value in row.items() if name != "event_id"} for row in rows.mappings()]

@@ -140,7 +140,7 @@ async def get_changes(
     async with inventory.reading.connect() as connection:
         found = await changes(connection, event_id, page=page, page_size=page_size)
     more = f"/admin/inventory/events/{event_id}/changes?page={page + 1}&page_size={page_size}"
-    return {"changes": found, "next": more if len(found) == page_size else None}
+    return {"changes": found[:page_size], "next": more if len(found) > page_size else None}
 
 
 @router.get("/{what}.csv", summary="Seats or sales as CSV", responses=file_of("text/csv"), response_class=Response)

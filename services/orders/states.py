@@ -5,14 +5,7 @@ money promised to us and not yet taken; a confirmed order is cancelled only if i
 that the provider will never carry out takes an order to `review`, wherever it stood.
 """
 
-from typing import Final, Literal
-
-OrderStatus = Literal[
-    "pending", "confirmed", "cancelled", "expired", "review", "late_paid", "partially_refunded", "refunded"
-]
-AttemptStatus = Literal[
-    "created", "unknown", "requires_action", "processing", "authorised", "failed", "cancelled", "succeeded"
-]
+from typing import Final
 
 ORDER_STEPS: Final[dict[str, frozenset[str]]] = {
     "pending": frozenset({"confirmed", "cancelled", "expired", "review"}),

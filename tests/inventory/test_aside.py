@@ -370,3 +370,12 @@ async def test_a_hold_that_is_released_late_does_not_free_a_blocked_seat(
 
 async def _nobody(*_: Any) -> None:
     """A gate that hears nothing."""
+
+
+async def test_the_last_page_of_changes_offers_no_other(inventory: Inventory) -> None:
+    for seat in ("A-1-1", "A-1-2", "A-1-3"):
+        await inventory.operate("POST", "/seats/block", seats=[seat], reason="kept")
+    first = (await inventory.operate("GET", "/changes?page_size=2")).json()
+    assert (len(first["changes"]), first["next"]) == (2, f"/admin/inventory/events/{EVENT}/changes?page=2&page_size=2")
+    last = (await inventory.operate("GET", "/changes?page=2&page_size=2")).json()
+    assert (len(last["changes"]), last["next"]) == (2, None), "the file and three blocks"
