@@ -12,7 +12,7 @@ import orjson
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared import problems
+from shared import problems, refusal_page
 from shared.auth import AdminKeys, bearer
 from shared.problems import Problem
 from shared.routes import SERVICES, Service, route
@@ -57,7 +57,7 @@ class Front:
         elif path == "/livez":
             await _answer(send, 200, orjson.dumps({"live": True}), "application/json")
         else:
-            await _problem(send, problems.NotFound())
+            await _refuse(scope, send, problems.NotFound())
 
     def _is_operator(self, scope: Scope) -> bool:
         """From this machine and through nobody, or with a key."""
@@ -82,6 +82,15 @@ class Front:
             await _problem(send, problems.Unavailable(f"Not ready: {', '.join(waiting_for)}.", failing=waiting_for))
         else:
             await _answer(send, 200, orjson.dumps({"ready": True, "services": list(SERVICES)}), "application/json")
+
+
+async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
+    """As a page for who came by a link."""
+    if refusal_page.wanted(scope["method"], (v for k, v in scope["headers"] if k == b"accept")):
+        page, fields = refusal_page.page(problem).encode(), refusal_page.headers(problem)
+        await _answer(send, problem.code, page, refusal_page.MEDIA_TYPE, fields)
+    else:
+        await _problem(send, problem)
 
 
 async def _problem(send: Send, problem: Problem) -> None:

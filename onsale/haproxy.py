@@ -20,6 +20,7 @@ from onsale.balancers import (
     Process,
     document,
 )
+from shared import refusal_page
 from shared.problems import MEDIA_TYPE, Problem
 from shared.routes import ROUTES, SERVICES, Route, Service
 
@@ -27,6 +28,7 @@ DENIED = frozenset({400, 404, 408, 413, 429, 500, 502, 503, 504})  # what HAProx
 PROXIES_MAX = 3
 COUNTED_OVER_S = 10
 REQUESTS_MAX, STREAMS_MAX = 1_000, 20_000
+PAGE_PATHS = "'^/([eo]/.*)?$'"
 COOKIE = "onsale_(queue|pass|order)_[A-Za-z0-9_-]*="
 HEAD = """\
 # {generated}
@@ -66,6 +68,10 @@ backend streams_of_holders
 
 backend nowhere
     http-request deny deny_status 404
+
+# The same for a person's browser that asks for a document: what HAProxy says by itself is a page.
+backend nowhere_pages
+{pages}    http-request deny deny_status 404
 """
 
 
@@ -75,10 +81,12 @@ def haproxy_cfg(plan: Plan | None = None) -> str:
     head = HEAD.format(
         generated=GENERATED, answer_s=ANSWER_WITHIN_S, over_s=COUNTED_OVER_S, requests_max=REQUESTS_MAX,
         errors="".join(_error(code, problem) for code, problem in OWN_ERRORS.items() if code in DENIED),
+        pages=_all_pages(),
     )  # fmt: skip
     parts = ["\nfrontend public\n", *map(_line, _public(plan))]
     for name in SERVICES:
         parts += [f"\nbackend {name}\n", *map(_line, _backend(name, plan.processes[name]))]
+    parts += ["\nbackend gateway_pages\n", _all_pages(), *map(_line, _pages(plan.processes["gateway"]))]
     for name in ASKED_INSIDE:
         parts += [f"\nfrontend {name}_front\n", *map(_line, (f"bind {plan.inside[name]}", *LOST_ANSWERS))]
         parts += [_line(f"default_backend {name}_inside"), f"\nbackend {name}_inside\n"]
@@ -91,6 +99,16 @@ def _error(code: int, problem: Problem) -> str:
     return _line(f"http-error status {code} content-type {MEDIA_TYPE} lf-string '{document(problem, '%ID')}'{fields}")
 
 
+def _page(code: int, problem: Problem) -> str:
+    fields = "".join(f' hdr {name} "{value}"' for name, value in refusal_page.headers(problem).items())
+    kind = f'content-type "{refusal_page.MEDIA_TYPE}"'
+    return _line(f"http-error status {code} {kind} string '{refusal_page.page(problem)}'{fields}")
+
+
+def _all_pages() -> str:
+    return "".join(_page(code, problem) for code, problem in OWN_ERRORS.items() if code in DENIED)
+
+
 LOST_ANSWERS = (  # of ours alone: a service's own 502 has no Retry-After
     "http-after-response set-status 503 if { status 502 504 } { res.fhdr(retry-after) -m found }",
 )
@@ -100,6 +118,8 @@ def _public(plan: Plan) -> Iterator[str]:
     yield f"bind {_bind(plan.listen)}"
     yield from _tls(plan)
     yield from _who(plan)
+    yield "http-request set-var(txn.person) bool(true) if METH_GET { req.hdr(accept) -m sub text/html }"
+    yield "acl person var(txn.person) -m bool"
     yield from _counted(plan.limits)
     yield f"http-request deny deny_status 413 if {{ req.body_size gt {BODY_MAX_KIB * 1024} }}"
     yield "acl repeatable method GET HEAD OPTIONS PUT DELETE"
@@ -107,7 +127,9 @@ def _public(plan: Plan) -> Iterator[str]:
     yield from (f"acl repeatable path_reg {_pattern(row)}" for row in ROUTES if row.repeatable)
     yield "http-request disable-l7-retry if !repeatable"
     yield from LOST_ANSWERS
+    yield f"use_backend gateway_pages if person {{ path_reg {PAGE_PATHS} }}"
     yield from (f"use_backend {row.service} if {_matches(row)}" for row in ROUTES)
+    yield "use_backend nowhere_pages if person"
     yield "default_backend nowhere"
 
 
@@ -151,7 +173,11 @@ def _counted(limits: Limits) -> Iterator[str]:
         limits.address_requests_per_s * COUNTED_OVER_S + limits.address_burst,
         limits.holder_requests_per_s * COUNTED_OVER_S + limits.holder_burst,
     )
+    busy = OWN_ERRORS[429]
+    fields = "".join(f' hdr {name} "{value}"' for name, value in refusal_page.headers(busy).items())
+    page = f"content-type \"{refusal_page.MEDIA_TYPE}\" string '{refusal_page.page(busy)}'{fields}"
     for n, requests in enumerate(most):
+        yield f"http-request return status 429 {page} if person !stream {{ sc{n}_http_req_rate gt {requests} }}"
         yield f"http-request deny deny_status 429 if !stream {{ sc{n}_http_req_rate gt {requests} }}"
     for n, streams in enumerate((limits.address_streams, limits.holder_streams)):
         yield (
@@ -171,6 +197,14 @@ def _backend(name: Service, processes: Sequence[Process]) -> Iterator[str]:
         yield f"server {n} {process.public}{maxconn}"
     for n, process in enumerate(processes, 1):
         yield f"server spare{n} {process.public}{maxconn} no-check backup"
+
+
+def _pages(processes: Sequence[Process]) -> Iterator[str]:
+    """The gateway once more, for documents."""
+    for n, process in enumerate(processes, 1):
+        yield f"server {n} {process.public} no-check track gateway/{n}"
+    for n, process in enumerate(processes, 1):
+        yield f"server spare{n} {process.public} no-check backup"
 
 
 def _inside(name: Service, processes: Sequence[Process]) -> Iterator[str]:

@@ -4,7 +4,7 @@ private front through which neighbours ask each other.
 nginx does not ask for health: it finds out by asking. What was not sent, or may be sent twice, goes to another process.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from onsale.balancers import (
     ANSWER_WITHIN_S,
@@ -19,6 +19,7 @@ from onsale.balancers import (
     Plan,
     document,
 )
+from shared import refusal_page
 from shared.problems import MEDIA_TYPE, Problem
 from shared.routes import ROUTES, SERVICES, Route
 
@@ -55,6 +56,9 @@ http {{
     limit_conn_zone $holder zone=streams_of_holders:10m;
     limit_req_status 429;
     limit_conn_status 429;
+
+    # A person's browser that asks for a document is answered with a page, everybody else with a problem document.
+    map "$request_method $http_accept" $person {{ "~^(GET|HEAD) .*text/html" 1; default ""; }}
 
     # A call that may be sent twice although it writes.
     map "$request_method $http_idempotency_key" $keyed {{ "~^(POST|PATCH) ." 1; default ""; }}
@@ -186,9 +190,18 @@ def _problems(hsts: str) -> str:
 
 
 def _problem(name: str, problem: Problem, hsts: str) -> str:
-    fields = " ".join(f"add_header {name} {value} always;" for name, value in problem.headers().items())
-    body = document(problem, "$request_id")
-    return f"        location {name} {{ default_type {MEDIA_TYPE}; {hsts} {fields} return {problem.code} '{body}'; }}\n"
+    page = f"/-/{problem.slug}-{problem.code}"
+    body, code = document(problem, "$request_id"), problem.code
+    return (
+        f"        location {name} {{ default_type {MEDIA_TYPE}; {hsts} {_headers(problem.headers())} "
+        f"if ($person) {{ rewrite ^ {page} last; }} return {code} '{body}'; }}\n"
+        f"        location = {page} {{ internal; default_type text/html; charset utf-8; {hsts} "
+        f"{_headers(refusal_page.headers(problem))} return {code} '{refusal_page.page(problem)}'; }}\n"
+    )
+
+
+def _headers(fields: Mapping[str, str]) -> str:
+    return " ".join(f'add_header {name} "{value}" always;' for name, value in fields.items())
 
 
 def _name(problem: Problem) -> str:

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Send
 
-from shared import problems
+from shared import problems, refusal_page
 from shared.logs import data
 from shared.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
 from shared.problems import Problem
@@ -73,7 +73,10 @@ def _refused(refused: RequestValidationError) -> Problem:
 
 
 def _response(request: Request, problem: Problem) -> Response:
-    """A problem as an answer."""
+    """A problem as an answer: a page for people, a document for programs."""
+    if refusal_page.wanted(request.method, (v for k, v in request.scope["headers"] if k == b"accept")):
+        page = refusal_page.page(problem)
+        return Response(page, problem.code, refusal_page.headers(problem), refusal_page.MEDIA_TYPE)
     body = problem.body(request.scope.get(REQUEST_ID_KEY))
     return Response(body, problem.code, problem.headers(), problems.MEDIA_TYPE)
 

@@ -1,5 +1,8 @@
 """The pages fans see: three documents and what they load, all from this origin and nowhere else."""
 
+import re
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from services.gateway.room import Room
 from shared.hot_lane import QUIET_KEY
-from shared.inputs import EventIdPath, ReferencePath
+from shared.problems import NoAnswer, NotFound, Overloaded, Unavailable, UnknownEvent, UpstreamFailed
+from shared.routes import EVENT_ID, REFERENCE
 
 PAGES = Path(__file__).parent / "pages"
 SECURITY = {
@@ -20,6 +24,8 @@ SECURITY = {
     "referrer-policy": "same-origin",
 }
 router = APIRouter(include_in_schema=False)
+PAGE = partial(router.api_route, methods=["GET", "HEAD"])
+_event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
 
 
 class Files(StaticFiles):
@@ -48,27 +54,35 @@ MOUNTS: list[BaseRoute] = [
 ]
 
 
-@router.get("/")
+@PAGE("/")
 async def index(request: Request) -> Response:
     return await DOCUMENTS.get_response("index.html", request.scope)
 
 
-@router.get("/e/{event_id}")
-async def event(event_id: EventIdPath, request: Request) -> Response:
-    """The page of one on-sale; with it the browser gets a secret, which its join is bound to."""
-    response = await DOCUMENTS.get_response("event.html", request.scope)
+@PAGE("/e/{event_id}")
+async def event(event_id: str, request: Request) -> Response:
+    """The page of one on-sale; with it the browser gets a secret, which its join is bound to. A line that cannot be
+    asked about now hides no event: the page asks by itself.
+    """
+    if not _event_id.fullmatch(event_id):
+        raise UnknownEvent
     room: Room = request.app.state.room
+    with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
+        await room.board.line(event_id)
+    response = await DOCUMENTS.get_response("event.html", request.scope)
     secret = room.identities.secret_for(request.scope)
     if secret is not None:
         response.headers["set-cookie"], response.headers["cache-control"] = secret, "private, no-cache"
     return response
 
 
-@router.get("/o/{reference}")
-async def order(reference: ReferencePath, request: Request) -> Response:
+@PAGE("/o/{reference}")
+async def order(reference: str, request: Request) -> Response:
+    if not _reference.fullmatch(reference):
+        raise NotFound("No order has this address. Take the whole link, as it stands in the mail.")
     return await DOCUMENTS.get_response("order.html", request.scope)
 
 
-@router.get("/favicon.ico")
+@PAGE("/favicon.ico")
 async def favicon(request: Request) -> Response:
     return await ASSETS.get_response("icon.svg", request.scope)

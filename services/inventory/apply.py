@@ -74,7 +74,7 @@ def _same_currency(change: Change, file: EventFile, before: RowMapping | None) -
 def _event_row(file: EventFile) -> dict[str, Any]:
     return {
         "event_id": file.event_id, "name": file.name, "venue": file.venue, "currency": file.currency,
-        "starts_at": file.starts_at, **file.sales.model_dump(),
+        "starts_at": file.starts_at, "timezone": file.zone, **file.sales.model_dump(),
     }  # fmt: skip
 
 

@@ -116,6 +116,7 @@ class Layout:
     venue: str
     currency: str
     starts_at: datetime
+    timezone: str
     hold_ttl_s: int
     pay_ttl_s: int
     grace_s: int

@@ -104,6 +104,7 @@ def event_card(layout: Layout) -> dict[str, Any]:
         "name": layout.name,
         "venue": layout.venue,
         "starts_at": rfc3339(round(layout.starts_at.timestamp() * 1000)),
+        "timezone": layout.timezone,
         "currency": layout.currency,
         "price_from_minor": min(section.price_from_minor for section in layout.sections.values()),
     }

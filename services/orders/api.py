@@ -11,17 +11,18 @@ from services.orders.frames import body
 from services.orders.look import owned
 from services.orders.payments_again import cancel_order, pay_again
 from services.orders.placing import Placed
+from services.orders.prices import all_in
 from services.orders.problems import UnknownOrder
 from services.orders.quoting import quote_body
 from services.orders.references import idempotency_key
 from services.orders.room import Room, room_of
-from services.orders.schemas import NewPayment, QuoteAsked
+from services.orders.schemas import NewPayment, PricesAnswer, QuoteAsked
 from services.orders.tables import HOLDER, OF_USERS
 from services.orders.tables import order as order_table
 from shared.auth import order_cookie, set_cookie
 from shared.client_address import client_address
 from shared.clock import now_ms, rfc3339
-from shared.contracts.prices import PriceRules
+from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.inputs import EventIdPath, ReferencePath
 from shared.order_tokens import sign_order_token
 
@@ -33,6 +34,8 @@ PAGE_MAX = 1000
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+Each = Annotated[list[Annotated[int, Query(ge=0, le=PRICE_MINOR_MAX)]] | None, Query(max_length=100)]
+Lines = Annotated[list[Annotated[str, Query(pattern=r"^[0-9]{1,9}x[1-9][0-9]{0,2}$")]] | None, Query(max_length=100)]
 PageSize = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)]
 
 
@@ -97,10 +100,20 @@ async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict
 
 
 @router.get("/orders/events/{event_id}/prices", summary="The fees and taxes of an event, for anyone")
-async def prices(event_id: EventIdPath, request: Request, response: Response) -> PriceRules:
-    """They come on top of the tickets' prices, unless a tax is `included`."""
+async def prices(
+    event_id: EventIdPath, request: Request, response: Response, each: Each = None, line: Lines = None
+) -> PricesAnswer:
+    """They come on top of the tickets' prices, unless a tax is `included`. Of prices named by `each` it says what one
+    ticket costs with everything in it, of all `line`s together (price x quantity) what one order of them does.
+    """
     response.headers["cache-control"] = f"public, max-age={PRICES_MAX_AGE_S}"
-    return await room_of(request).prices.rules(event_id)
+    rules = await room_of(request).prices.rules(event_id)
+    basket = [(int(minor), int(quantity)) for minor, quantity in (one.split("x") for one in line or ())]
+    return PricesAnswer(
+        **rules.model_dump(),
+        all_in={minor: all_in(rules, [(minor, 1)]) for minor in each or ()},
+        together_minor=all_in(rules, basket) if basket else None,
+    )
 
 
 @router.get("/payments/providers", summary="Who may charge here, and by which methods")

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
 
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
@@ -20,6 +21,7 @@ class Show:
     name: str
     venue: str = ""
     starts_at: datetime | None = None
+    zone: str = "UTC"
     section_names: Mapping[str, str] | None = None
 
     @property
@@ -28,8 +30,9 @@ class Show:
         at = self.starts_at
         if at is None:
             return ""
-        zone = at.strftime("%z")
-        return f"{at:%A}, {at.day} {at:%B %Y}, {at:%H:%M} (UTC{zone[:3]}:{zone[3:5]})"
+        offset = at.strftime("%z")
+        name = f"{self.zone.replace('_', ' ')}, " if "/" in self.zone else ""
+        return f"{at:%A}, {at.day} {at:%B %Y}, {at:%H:%M} ({name}UTC{offset[:3]}:{offset[3:5]})"
 
     def place(self, section_id: str, seat_id: str | None) -> str:
         """A seat or a section as people say it."""
@@ -42,10 +45,9 @@ class Show:
 
 async def apply(connection: AsyncConnection, file: EventFile, *, by: str) -> bool:
     """Whether it changed anything; in the caller's transaction."""
-    offset = file.starts_at.utcoffset() or timedelta()
     told = {
         "name": file.name, "venue": file.venue, "starts_at": file.starts_at, "currency": file.currency,
-        "utc_offset_min": round(offset.total_seconds() / 60),
+        "timezone": file.zone,
         "section_names": {section.section_id: section.name for section in file.sections},
     }  # fmt: skip
     put = insert(event).values(event_id=file.event_id, applied_by=by, **told)
@@ -66,5 +68,12 @@ async def read(engine: AsyncEngine, event_id: str) -> Show:
         row = (await connection.execute(select(event).where(event.c.event_id == event_id))).first()
     if row is None:
         return Show(event_id, event_id)
-    local = timezone(timedelta(minutes=row.utc_offset_min)) if row.utc_offset_min else UTC
-    return Show(event_id, row.name, row.venue, row.starts_at.astimezone(local), row.section_names)
+    starts_at = row.starts_at.astimezone(_clock(row.timezone))
+    return Show(event_id, row.name, row.venue, starts_at, row.timezone, row.section_names)
+
+
+def _clock(zone: str) -> tzinfo:
+    """The clock of an IANA name or of an offset like `+09:00`."""
+    if zone[0] in "+-":
+        return datetime.strptime(zone, "%z").tzinfo or UTC
+    return ZoneInfo(zone)

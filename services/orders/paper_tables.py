@@ -32,7 +32,7 @@ event = Table(
     Column("name", Text, nullable=False),
     Column("venue", Text, nullable=False),
     Column("starts_at", _at, nullable=False),
-    Column("utc_offset_min", Integer, nullable=False),
+    Column("timezone", Text, nullable=False, server_default="UTC"),
     Column("currency", Text, nullable=False),
     Column("section_names", JSONB, nullable=False),
     Column("applied_by", Text, nullable=False),

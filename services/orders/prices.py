@@ -65,6 +65,12 @@ def price(lines: Sequence[Reserved], rules: PriceRules, discount: Discount | Non
     return Quote(tuple(map(_line, lines, paid)), tuple(extras))
 
 
+def all_in(rules: PriceRules, tickets: Sequence[tuple[int, int]]) -> int:
+    """What an order of these costs with everything in it: prices in minor units, each with how many."""
+    lines = [Reserved(section_id="", unit_price_minor=minor, quantity=quantity) for minor, quantity in tickets]
+    return price(lines, rules).total_minor
+
+
 def split(amount_minor: int, weights: Sequence[int]) -> list[int]:
     """Parts in proportion to the weights, which sum to the amount exactly; the odd units go to the largest remainders,
     of equal ones to the first. So is a line of several tickets split into its tickets, with equal weights.

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, StringConstraints, field_validator, model_validator
 
-from shared.contracts.prices import AmountOrPercent
+from shared.contracts.prices import AmountOrPercent, PriceRules
 from shared.inputs import Body, Currency, Email, PlainText, SeatId, SectionId
 
 AMOUNT_MAX = 10**12
@@ -146,3 +146,10 @@ class EventRefundResumed(Reason):
     """It goes on, at another pace if one is given."""
 
     rate_per_s: float | None = Field(None, gt=0, le=RATE_MAX_PER_S)
+
+
+class PricesAnswer(PriceRules):
+    """An event's fees and taxes, and what they make of the prices that were asked about, in minor units."""
+
+    all_in: dict[int, int] = Field(default_factory=dict, description="By price: one ticket with everything in it.")
+    together_minor: int | None = Field(None, description="One order of all lines that were asked about.")

@@ -5,8 +5,9 @@
 
 from datetime import datetime
 from typing import Annotated, Literal, Self
+from zoneinfo import available_timezones
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from shared.contracts.allotments import Allotment
 from shared.contracts.prices import PriceRules
@@ -15,6 +16,15 @@ from shared.inputs import Body, Currency, EventId, PlainText, SectionId
 
 SEATS_PER_EVENT_MAX = 500_000
 PRICE_MINOR_MAX = 100_000_000
+
+
+def _known(name: str) -> str:
+    if name not in available_timezones():
+        raise ValueError("not the name of a time zone, as Europe/Berlin is one")
+    return name
+
+
+Timezone = Annotated[str, Field(max_length=64), AfterValidator(_known)]
 
 
 class RoomPart(RoomOptions):
@@ -145,11 +155,20 @@ class EventFile(PriceRules):
     venue: PlainText
     currency: Currency
     starts_at: AwareDatetime
+    timezone: Timezone | None = Field(
+        None, description="The venue's, by its IANA name. Left out: the offset that starts_at is written with."
+    )
     room: RoomPart = RoomPart()
     sales: SalesPart = SalesPart()
     checkout: CheckoutPart | None = Field(None, description="Left out: as it was set by hand.")
     sections: list[Section] = Field(min_length=1, max_length=500)
     allotments: list[Allotment] = Field(default_factory=list, max_length=200)
+
+    @property
+    def zone(self) -> str:
+        """In which the venue's clock is read: an IANA name, `UTC`, or an offset like `+09:00`."""
+        offset = self.starts_at.strftime("%z")
+        return self.timezone or ("UTC" if not self.starts_at.utcoffset() else f"{offset[:3]}:{offset[3:5]}")
 
     @model_validator(mode="after")
     def _one_venue(self) -> Self:

@@ -194,10 +194,13 @@ def priced(suite: Suite) -> str:
 
 def test_a_person_sees_every_fee_and_pays_less_with_a_code(page: Any, suite: Suite) -> None:
     page.goto(f"{suite.url}/e/{priced(suite)}")
+    sync_api.expect(page.locator("#event-from")).to_have_text("from €52.75")
+    sync_api.expect(page.locator("#section-GA1 .price")).to_have_text("€52.75")
+    sync_api.expect(page.locator("#on-top")).to_contain_text("Booking fee €1.50 per ticket")
     page.locator("#join").click()
     sync_api.expect(page.locator("#choosing")).to_be_visible(timeout=TURN_MS)
-    sync_api.expect(page.locator("#on-top")).to_contain_text("Booking fee €1.50 per ticket")
     page.get_by_role("button", name=re.compile("One more ticket")).first.click()
+    sync_api.expect(page.locator("#basket-total")).to_have_text("€52.75")
     page.locator("#hold").click()
     sync_api.expect(page.locator("#held-total")).to_have_text("€52.75")
     page.locator("#promo").fill("nonsense")

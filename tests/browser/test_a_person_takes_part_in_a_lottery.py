@@ -8,6 +8,7 @@ import httpx
 from playwright import sync_api
 
 from shared.clock import now_ms, rfc3339
+from shared.lottery import Order, draw_key
 from tests.support.browser import NEEDS_CHROMIUM
 from tests.support.suite import RunningSuite, bearer
 
@@ -48,3 +49,38 @@ def test_a_person_is_told_what_is_drawn_and_which_place_it_gave(page: Any, suite
                 break
             page.wait_for_timeout(100)
     told.to_contain_text(re.compile("Your number 1 got place 1"), timeout=30_000)
+    page.locator("#lottery-check").click()
+    checks = page.locator("#lottery-checks li")
+    sync_api.expect(checks.filter(has_text="The secret is the one committed to")).to_have_attribute(
+        "data-holds", "true"
+    )
+    sync_api.expect(checks.filter(has_text="Your number 1 got its place")).to_have_attribute("data-holds", "true")
+    sync_api.expect(page.locator("#lottery-checks li[data-holds=false]")).to_have_count(0)
+    sync_api.expect(page.locator("#waiting")).to_be_visible()
+    computes_as_we_do(page)
+
+
+def computes_as_we_do(page: Any) -> None:
+    """The page's arithmetic against ours: keys and whole permutations; and a lie is found."""
+    told = {"event_id": "arena", "epoch": 3, "seed": "ab" * 32, "public_value": "24331.09 €",
+            "entrants": {"0": {"n": 7, "hash": "cd" * 32}}}  # fmt: skip
+    run = "async (told) => { const { drawKey } = await import('/static/lottery_check.js'); "
+    key = page.evaluate(run + "return Array.from(await drawKey(told, 0)); }", told)
+    assert bytes(key) == draw_key(
+        bytes.fromhex("ab" * 32), "24331.09 €", event_id="arena", epoch=3, lane=0, entrants_n=7, entrants_hash="cd" * 32
+    )
+    for n in (1, 2, 3, 10, 17, 1000):
+        run = "async ([n, key]) => { const { order } = await import('/static/lottery_check.js'); "
+        run += "const rank = await order(n, new Uint8Array(key)); "
+        run += "return Array.from({ length: n + 1 }, (_, i) => rank(i + 1)); }"
+        ours = Order(n, bytes(key))
+        assert page.evaluate(run, [n, key]) == [ours.rank(entry) for entry in range(1, n + 2)]
+    page.route("**/queue/lottery", with_another_seed)
+    page.locator("#lottery-check").click()
+    liar = page.locator("#lottery-checks li").filter(has_text="The secret is the one committed to")
+    sync_api.expect(liar).to_have_attribute("data-holds", "false")
+
+
+def with_another_seed(route: Any) -> None:
+    answer = route.fetch()
+    route.fulfill(response=answer, json={**answer.json(), "seed": "00" * 32})

@@ -203,7 +203,8 @@ async def test_the_gate_keeps_everything_else_out(fan, queue, show):
     assert queue.told(PlacesQuestion) == []
 
 
-async def test_fan_pages_come_with_a_strict_policy(fan):
+async def test_fan_pages_come_with_a_strict_policy(fan, queue):
+    queue.open()
     for path, kind in (
         ("/", "text/html"),
         ("/e/show", "text/html"),

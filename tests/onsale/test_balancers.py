@@ -147,6 +147,29 @@ async def test_an_address_and_a_fan_ask_so_often_and_no_more(start: Start, echo:
         assert await passed(1, "2001:db8:1:3::1") == 1
 
 
+async def test_a_person_is_shown_a_page_whatever_the_balancer_says(start: Start, echo: tuple[Echo, int]) -> None:
+    person = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+    def is_page(answer: httpx.Response, status: int) -> bool:
+        return (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+
+    async with browser(start(in_front_of(echo[1], limits=STRICT))) as fan:
+        nowhere = await fan.get("/nowhere", headers=person)
+        assert is_page(nowhere, 404)
+        assert "script-src 'sha256-" in nowhere.headers["content-security-policy"]
+        assert problem(await fan.get("/nowhere")) == (404, "not-found")
+        crowd = await asyncio.gather(*(fan.get("/e/show", headers=person) for _ in range(90)))
+        busy = [answer for answer in crowd if answer.status_code == 429]
+        assert busy
+        assert all(is_page(answer, 429) and answer.headers["retry-after"] == "1" for answer in busy)
+        assert "tries again by itself" in busy[0].text
+    async with browser(start(in_front_of(free_port()))) as fan:
+        alone, program = await asyncio.gather(fan.get("/e/show", headers=person), fan.get("/e/show"))
+        assert is_page(alone, 503)
+        assert alone.headers["retry-after"] == "1"
+        assert program.headers["content-type"] == "application/problem+json"
+
+
 async def test_streams_pass_unbuffered_and_who_holds_too_many_is_told_when_to_come_back(
     start: Start, echo: tuple[Echo, int]
 ) -> None:

@@ -111,6 +111,19 @@ async def test_fees_and_taxes_are_an_administrators_and_for_anyone_to_see(shop):
     assert [fee["name"] for fee in told["fees"]] == ["Booking fee", "Order fee"]
     assert told["taxes"][1] == {"name": "City tax", "percent": "1.5", "included": False}
     [change] = (await sale.operate("GET", "/price-changes", secret=VIEWER_SECRET)).json()["changes"]
+    assert (told["all_in"], told["together_minor"]) == ({}, None)
     assert (change["actor"], change["action"], change["before"]) == ("root", "apply", None)
     wrong = await sale.describe(fees=[{"name": "both", "amount_minor": 1, "percent": 1}])
     assert (wrong.status_code, wrong.json()["type"]) == (422, "/problems/invalid-request")
+
+
+async def test_what_a_price_comes_to_is_told_before_anything_is_held(shop):
+    fees = [{"name": "Booking fee", "amount_minor": 500}, {"name": "Order fee", "per": "order", "amount_minor": 200}]
+    sale = await open_sale(shop, fees=fees, taxes=[{"name": "VAT", "percent": "10", "included": False}])
+    path = f"/orders/events/{sale.event_id}/prices"
+    told = await shop.http.get(path, params={"each": [1000, 0], "line": ["1000x2", "500x1"]})
+    assert told.headers["cache-control"] == "public, max-age=10"
+    assert told.json()["all_in"] == {"1000": 1870, "0": 0}
+    assert told.json()["together_minor"] == (2 * 1000 + 500 + 3 * 500 + 200) * 11 // 10
+    for wrong in ({"each": [-1]}, {"line": ["x"]}, {"each": list(range(101))}):
+        assert (await shop.http.get(path, params=wrong)).status_code == 422

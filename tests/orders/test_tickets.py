@@ -12,7 +12,7 @@ from pypdf import PdfReader
 
 from services.orders import printing
 from services.orders.changes import Change, Lease, Rest, write
-from services.orders.events import apply
+from services.orders.events import apply, read
 from services.orders.printing import Printer, TicketPage
 from services.orders.tickets import ticket_id
 from shared.auth import order_cookie
@@ -235,3 +235,30 @@ async def test_papers_of_one_order_are_bounded_and_known_ones_are_not_sent_again
 
 async def _fulfilled(shop: Shop, reference: str) -> bool:
     return (await shop.row(reference)).fulfilled_at_ms is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "zone", "when"),
+    [
+        ({"timezone": "Asia/Tokyo"}, "Asia/Tokyo", "Sunday, 5 May 2030, 03:00 (Asia/Tokyo, UTC+09:00)"),
+        (
+            {"timezone": "America/New_York"},
+            "America/New_York",
+            "Saturday, 4 May 2030, 14:00 (America/New York, UTC-04:00)",
+        ),
+        ({}, "+02:00", "Saturday, 4 May 2030, 20:00 (UTC+02:00)"),
+        ({"starts_at": "2030-05-04T18:00:00Z"}, "UTC", "Saturday, 4 May 2030, 18:00 (UTC+00:00)"),
+    ],
+    ids=["tokyo", "new york", "offset", "utc"],
+)
+async def test_a_show_is_printed_on_the_clock_of_its_venue(shop, said: dict[str, str], zone: str, when: str):
+    file = EventFile.model_validate({**SHOW, **said})
+    assert file.zone == zone
+    async with shop.app.state.room.engine.begin() as connection:
+        await apply(connection, file, by="ops")
+    assert (await read(shop.app.state.room.engine, EVENT)).when == when
+
+
+def test_a_time_zone_is_one_there_is():
+    with pytest.raises(ValueError, match="time zone"):
+        EventFile.model_validate({**SHOW, "timezone": "Mars/Olympus"})

@@ -1,4 +1,4 @@
-// What the fan has picked so far, before anything is held: seats and general-admission tickets, a total, a limit.
+// What the fan has picked so far, before anything is held: seats and general-admission tickets, and a limit.
 import { freshKey } from "./api.js";
 
 export class Basket extends EventTarget {
@@ -15,9 +15,10 @@ export class Basket extends EventTarget {
     return this.seats.size + [...this.ga.values()].reduce((sum, line) => sum + line.quantity, 0);
   }
 
-  get totalMinor() {
-    const seats = [...this.seats.values()].reduce((sum, seat) => sum + seat.price_minor, 0);
-    return [...this.ga.values()].reduce((sum, line) => sum + line.quantity * line.price_minor, seats);
+  /** `[price, quantity]` of each line of an order of it. */
+  get lines() {
+    const seats = [...this.seats.values()].map((seat) => [seat.price_minor, 1]);
+    return [...seats, ...[...this.ga.values()].map((line) => [line.price_minor, line.quantity])];
   }
 
   get full() {

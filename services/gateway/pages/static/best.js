@@ -1,14 +1,14 @@
 // Best available: how many, where, at most at which price; the server picks and holds in one step.
 import { ask, freshKey } from "./api.js";
-import { byId, element, trouble } from "./dom.js";
-import { money, plural } from "./format.js";
+import { byId, element, trouble, write } from "./dom.js";
+import { plural } from "./format.js";
 
 export class Best {
   #key = freshKey();
 
   /** `held(reservation)` is told when the server holds what it picked. */
-  constructor({ eventId, stock, limit, held }) {
-    Object.assign(this, { eventId, stock, held });
+  constructor({ eventId, stock, prices, limit, held }) {
+    Object.assign(this, { eventId, stock, prices, held });
     const form = byId("best");
     for (let n = 1; n <= limit; n += 1) byId("best-quantity").append(element("option", { value: n }, plural(n, "ticket")));
     byId("best-quantity").value = String(Math.min(2, limit));
@@ -33,8 +33,13 @@ export class Best {
     if (where.options.length > 1 || sections.length === 0) return;
     const levels = sections.flatMap((section) => [section, ...(section.price_levels ?? [])]);
     const prices = [...new Set(levels.map((level) => level.price_minor))].sort((a, b) => a - b).slice(0, -1);
-    const currency = sections[0].currency ?? this.stock.currency;
-    for (const price of prices) where.append(element("option", { value: `price:${price}` }, `Up to ${money(price, currency)} each`));
+    for (const price of prices) {
+      const option = element("option", { value: `price:${price}` });
+      const tell = () => write(option, `Up to ${this.prices.one(price)} each`);
+      this.prices.addEventListener("change", tell);
+      tell();
+      where.append(option);
+    }
     for (const { section_id: id, name } of sections) where.append(element("option", { value: `section:${id}` }, name));
   }
 

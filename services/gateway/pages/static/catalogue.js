@@ -1,7 +1,8 @@
 // The front page: one card per event, page by page.
 import { ask } from "./api.js";
 import { byId, element, paint, show, trouble } from "./dom.js";
-import { date, hour, money } from "./format.js";
+import { moment } from "./format.js";
+import { Prices } from "./price.js";
 
 const STATES = {
   prequeue: "Starts soon",
@@ -19,17 +20,25 @@ function card(event) {
   const poster = element("div", { class: "poster" }, element("h2", {}, event.name), state);
   paint(poster, event.event_id);
   const known = Number.isFinite(event.price_from_minor);
-  const from = known ? `from ${money(event.price_from_minor, event.currency)}` : "";
+  const price = element("p", { class: "price" });
+  if (known) tellPrice(price, event);
   const facts = element(
     "div",
     { class: "facts" },
     element("p", {}, event.venue),
-    element("p", {}, element("time", { datetime: event.starts_at }, `${date(event.starts_at)}, ${hour(event.starts_at)}`)),
-    element("p", { class: "price" }, from),
+    element("p", {}, element("time", { datetime: event.starts_at }, moment(event.starts_at, event.timezone))),
+    price,
   );
   const link = element("a", { class: "event-card", href: `/e/${encodeURIComponent(event.event_id)}` }, poster, facts);
   tell(state, event);
   return element("li", {}, link);
+}
+
+/** With everything in it, or not at all. */
+async function tellPrice(node, event) {
+  const prices = new Prices(event.event_id, event.currency);
+  await prices.learn([event.price_from_minor]).catch(() => {});
+  node.textContent = `from ${prices.one(event.price_from_minor)}`;
 }
 
 /** The catalogue does not know how the line stands; that answer may come later or not at all. */

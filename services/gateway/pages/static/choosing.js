@@ -2,8 +2,7 @@
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, disable, element, show, trouble, write } from "./dom.js";
-import { money, plural, remaining, seat as seatName } from "./format.js";
-import { onTop } from "./price.js";
+import { plural, remaining, seat as seatName } from "./format.js";
 import { SeatPlan } from "./seats.js";
 
 const REFRESH_MS = 5_000;
@@ -15,9 +14,9 @@ export class Choosing {
   #timer = null;
 
   /** `held(reservation)` is told when the server holds the wish, `timeUp()` when the session has run out. */
-  constructor({ eventId, stock, basket, sections, held, timeUp }) {
-    Object.assign(this, { eventId, stock, basket, sections, held, timeUp });
-    this.plan = new SeatPlan({ basket, currency: stock.currency, picked: (seat) => this.#picked(seat) });
+  constructor({ eventId, stock, basket, prices, sections, held, timeUp }) {
+    Object.assign(this, { eventId, stock, basket, prices, sections, held, timeUp });
+    this.plan = new SeatPlan({ basket, prices, picked: (seat) => this.#picked(seat) });
     byId("hold").addEventListener("click", () => this.#hold());
     byId("seats-back").addEventListener("click", () => this.close());
     basket.addEventListener("change", () => this.render());
@@ -27,7 +26,6 @@ export class Choosing {
   enter({ expires_at: until } = {}) {
     show("basket");
     this.render();
-    this.#tellOnTop();
     show("session", Boolean(until));
     if (until) this.#stop = countdown(until, (seconds) => this.#tick(seconds), this.timeUp);
   }
@@ -78,18 +76,19 @@ export class Choosing {
     const seats = [...basket.seats.keys()].map((id) => seatName(id, stock.sections));
     const ga = [...basket.ga.values()].map((line) => `${line.quantity} × ${line.name}`);
     write("basket-count", basket.count > 0 ? plural(basket.count, "ticket") : "Nothing picked yet");
-    const hint = `Up to ${plural(basket.limit, "ticket")}${this.onTop ? "" : ", fees included in every price"}`;
+    const hint = `Up to ${plural(basket.limit, "ticket")}, everything included in every price`;
     write("basket-list", [...seats, ...ga].join(" · ") || hint);
-    write("basket-total", basket.count > 0 ? money(basket.totalMinor, stock.currency) : "");
+    this.#total();
     disable(byId("hold"), basket.count === 0);
   }
 
-  /** Fees that come on top are told before anything is held. */
-  async #tellOnTop() {
-    this.onTop ??= await onTop(this.eventId, this.stock.currency);
-    write("on-top", `On top of the prices: ${this.onTop}.`);
-    show("on-top", this.onTop !== "");
-    this.render();
+  /** Only the total of the latest basket is shown; none is better than one that is not the whole. */
+  async #total() {
+    const { lines } = this.basket;
+    const mine = (this.totalling = JSON.stringify(lines));
+    if (lines.length === 0) return write("basket-total", "");
+    const whole = await this.prices.together(lines).catch(() => "");
+    return mine === this.totalling && write("basket-total", whole);
   }
 
   async #refresh() {
@@ -98,7 +97,8 @@ export class Choosing {
     try {
       const seats = await this.stock.seats(sectionId);
       if (this.openId !== sectionId) return;
-      this.plan.render(sectionId, seats);
+      await this.prices.learn(seats.map((seat) => seat.price_minor)).catch(() => {});
+      this.plan.render(sectionId, seats, this.stock.sections.get(sectionId));
       this.#timer = setTimeout(() => this.#refresh(), REFRESH_MS * Math.ceil(seats.length / 500));
     } catch (problem) {
       trouble(problem.message);

@@ -7,7 +7,7 @@ import { Choosing } from "./choosing.js";
 import { announce, byId, paint, show, trouble, write } from "./dom.js";
 import { Ended } from "./ended.js";
 import { Feed } from "./feed.js";
-import { clockTime, date, time } from "./format.js";
+import { clockTime, date, ownTime, time } from "./format.js";
 import { Hold } from "./hold.js";
 import { Line } from "./line.js";
 import { Lobby, describe } from "./lobby.js";
@@ -49,13 +49,15 @@ class Journey {
     const eventId = fact.event_id;
     Object.assign(this, { eventId, fact, line: new Line(eventId), stock: new Stock(eventId) });
     this.stock.describe(fact);
+    this.line.zone = fact.timezone;
     this.basket = new Basket(fact.limits.tickets_per_order);
-    const { line, stock, basket } = this;
+    this.prices = fact.prices;
+    const { line, stock, basket, prices } = this;
     const join = (code) => this.join(code);
-    const sections = new Sections({ stock, basket, open: (sectionId) => this.steps.choosing.open(sectionId) });
+    const sections = new Sections({ stock, basket, prices, open: (sectionId) => this.steps.choosing.open(sectionId) });
     this.feed = new Feed({ eventId, line, stock, noticed: (...news) => this.noticed(...news), changed: connection });
     const held = (reservation) => this.go("held", reservation);
-    new Best({ eventId, stock, limit: basket.limit, held });
+    new Best({ eventId, stock, prices, limit: basket.limit, held });
     this.steps = {
       lobby: new Lobby({ line, join }),
       waiting: new Waiting({ line, showName: fact.name }),
@@ -64,6 +66,7 @@ class Journey {
         eventId,
         stock,
         basket,
+        prices,
         sections,
         held,
         timeUp: () => line.nudge(),
@@ -217,11 +220,22 @@ function introduce(fact) {
   paint(byId("poster"), fact.event_id);
   write("event-name", fact.name);
   write("event-venue", fact.venue);
-  write("event-date", `${date(fact.starts_at)},`);
-  write("event-time", time(fact.starts_at));
+  write("event-date", `${date(fact.starts_at, fact.timezone)},`);
+  write("event-time", time(fact.starts_at, fact.timezone));
+  write("event-own", ownTime(fact.starts_at, fact.timezone));
   byId("event-date").dateTime = fact.starts_at;
-  write("event-from", fact.from ? `from ${fact.from}` : "");
+  tellPrices(fact);
+  fact.prices.addEventListener("change", () => tellPrices(fact));
   write("event-limit", `up to ${fact.limits.tickets_per_order} tickets each`);
+}
+
+/** What a ticket costs at least, and what is in it, before anybody stands in line for it. */
+function tellPrices({ prices, sections }) {
+  const least = Math.min(...sections.map((section) => section.price_minor));
+  write("event-from", sections.length > 0 ? `from ${prices.one(least)}` : "");
+  const once = prices.perOrder ? " A fee per order is paid once, however many tickets." : "";
+  write("on-top", prices.contents ? `Every price is for one ticket with all in it: ${prices.contents}.${once}` : "");
+  show("on-top", Boolean(prices.contents));
 }
 
 byId("trouble-close").addEventListener("click", () => trouble(null));

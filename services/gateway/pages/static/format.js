@@ -1,8 +1,9 @@
-// Numbers, money and times as the fan's own locale writes them.
+// Numbers, money and times as the fan's own locale writes them. Times of a show are the venue's, with its zone named; the
+// fan's own time is only ever added.
 
 const NUMBER = new Intl.NumberFormat();
-const DATE = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "long", year: "numeric" });
-const TIME = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit", timeZoneName: "short" });
+const DATE = { weekday: "short", day: "numeric", month: "long", year: "numeric" };
+const TIME = { hour: "numeric", minute: "2-digit" };
 const HOUR = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit" });
 
 export const count = (number) => NUMBER.format(number);
@@ -13,11 +14,34 @@ export function money(minor, currency) {
   return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
 }
 
-export const date = (iso) => DATE.format(new Date(iso));
-export const time = (iso) => TIME.format(new Date(iso));
+const written = (iso, zone, style) => new Intl.DateTimeFormat(undefined, { ...style, timeZone: known(zone) }).format(new Date(iso));
+
+/** A zone that this browser has never heard of is told in UTC, which says so. */
+function known(zone) {
+  try {
+    return new Intl.DateTimeFormat(undefined, { timeZone: zone }).resolvedOptions().timeZone;
+  } catch {
+    return "UTC";
+  }
+}
+
 /** A time of today on the fan's own clock. */
 export const clockTime = (ms) => HOUR.format(new Date(ms));
-export const hour = (iso) => HOUR.format(new Date(iso));
+
+export const date = (iso, zone) => written(iso, zone, DATE);
+
+/** 19:00 Japan Standard Time. */
+export const time = (iso, zone) => written(iso, zone, { ...TIME, timeZoneName: "long" });
+
+/** A moment that may be on another day. */
+export const moment = (iso, zone) => `${date(iso, zone)}, ${time(iso, zone)}`;
+
+/** The same on the fan's own clock; nothing if that shows the same. */
+export function ownTime(iso, zone) {
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const style = { ...DATE, ...TIME };
+  return written(iso, zone, style) === written(iso, own, style) ? "" : `Where you are: ${moment(iso, own)}`;
+}
 
 /** A countdown: 4:07, 1:02:09, 3 days 4 h. */
 export function remaining(seconds) {

@@ -2,7 +2,8 @@
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { byId, fault, show, trouble, write } from "./dom.js";
-import { count, hour, money, plural, remaining } from "./format.js";
+import { count, moment, plural, remaining } from "./format.js";
+import { Prices } from "./price.js";
 
 const ORDERED = "You will be called in order, first come, first served.";
 const WORDS = {
@@ -72,7 +73,7 @@ export class Lobby {
     this.#stop();
     this.due = due;
     if (!due) return;
-    write("lobby-start-at", hour(due));
+    write("lobby-start-at", moment(due, this.line.zone));
     const started = () => this.line.look().catch(() => {});
     this.#stop = countdown(due, (seconds) => write("lobby-countdown", remaining(seconds)), started);
   }
@@ -95,9 +96,11 @@ export class Lobby {
   }
 }
 
-/** The facts above everything else: what, where, when, from how much. */
+/** The facts above everything else: what, where, when, and what it costs as soon as that is known. */
 export async function describe(eventId) {
   const fact = await ask("GET", `/events/${eventId}`, { patience: 5 });
-  const prices = fact.sections.map((section) => section.price_minor);
-  return { ...fact, from: prices.length > 0 ? money(Math.min(...prices), fact.currency) : null };
+  const prices = new Prices(fact.event_id, fact.currency);
+  const levels = fact.sections.flatMap((section) => [section, ...(section.price_levels ?? [])]);
+  prices.learn(levels.map((level) => level.price_minor)).catch(() => {});
+  return { ...fact, prices };
 }

@@ -1,7 +1,7 @@
 // The lottery of the pre-queue, told in a sentence: what is decided, when the rest will be, and where to check it.
 import { ask } from "./api.js";
-import { byId, show, write } from "./dom.js";
-import { count, hour } from "./format.js";
+import { announce, byId, element, show, trouble, write } from "./dom.js";
+import { count, moment, plural } from "./format.js";
 
 const ASK_AGAIN_MS = 30_000;
 
@@ -13,6 +13,22 @@ export class Lottery {
   constructor({ eventId, line }) {
     Object.assign(this, { line, path: `/events/${eventId}/queue/lottery` });
     line.addEventListener("change", () => this.render());
+    byId("lottery-check").addEventListener("click", () => this.#check());
+  }
+
+  /** Beside the page: whoever waits goes on waiting. */
+  async #check() {
+    if (!window.crypto?.subtle) return trouble("This browser computes only over HTTPS. The published document has all there is to check.");
+    try {
+      const [told, { check }] = await Promise.all([ask("GET", this.path), import("./lottery_check.js")]);
+      const checks = await check(told, this.line.place);
+      byId("lottery-checks").replaceChildren(...checks.map(checkLine));
+      show("lottery-checks");
+      const broken = checks.filter(([, holds]) => holds === false).length;
+      return announce(broken ? `${plural(broken, "check")} failed.` : "Nothing that can be checked now is wrong.");
+    } catch (problem) {
+      return trouble(problem.message);
+    }
   }
 
   render() {
@@ -34,9 +50,9 @@ export class Lottery {
       return place?.rank ? `${drawn} Your number ${count(place.join_seq)} got place ${count(place.rank)}.` : drawn;
     }
     const what = this.#told?.rules.public_value;
-    const by = what ? ` It is drawn with ${what.what}, known at ${hour(what.known_at)}.` : "";
+    const by = what ? ` It is drawn with ${what.what}, known at ${moment(what.known_at, this.line.zone)}.` : "";
     if (stage === "closed") return `Entry to the lottery has closed.${by}`;
-    const until = this.#told ? ` until ${hour(this.#told.rules.entry_closes_at)}` : "";
+    const until = this.#told ? ` until ${moment(this.#told.rules.entry_closes_at, this.line.zone)}` : "";
     return `The order of this line is drawn by lottery. Whoever joins${until} takes part; being early is no advantage.${by}`;
   }
 
@@ -58,4 +74,16 @@ export class Lottery {
     this.#asking = false;
     this.render();
   }
+}
+
+const SIGNS = new Map([[true, ["✓", "Holds"]], [false, ["✗", "Does not hold"]], [null, ["–", "Cannot be told here"]]]);
+
+function checkLine([what, holds, detail]) {
+  const [sign, words] = SIGNS.get(holds);
+  return element(
+    "li",
+    { "data-holds": String(holds) },
+    element("span", { "aria-hidden": "true" }, sign),
+    element("span", {}, element("strong", {}, what), element("span", { class: "unseen" }, `: ${words}.`), ` ${detail ?? ""}`),
+  );
 }

@@ -1,16 +1,17 @@
 // A seat plan: a grid of rows of buttons, one tab stop, arrow keys inside. State is told by shape and name, never by colour alone.
 import { byId, disable, element } from "./dom.js";
-import { money } from "./format.js";
 
+const TIERS = 5;
 const WORDS = { available: "available", reserved: "in somebody's basket", sold: "sold", blocked: "not for sale" };
 
 export class SeatPlan {
   #seats = new Map();
   #grid = [];
+  #tiers = new Map();
 
   /** `picked(seat)` is told of every press on a seat. */
-  constructor({ basket, currency, picked }) {
-    Object.assign(this, { basket, currency, picked });
+  constructor({ basket, prices, picked }) {
+    Object.assign(this, { basket, prices, picked });
     this.node = byId("seats");
     this.node.addEventListener("click", (event) => this.#pressed(event.target));
     this.node.addEventListener("keydown", (event) => this.#moved(event));
@@ -18,12 +19,29 @@ export class SeatPlan {
   }
 
   /** Draws a section, or brings the drawn one up to date without moving anything. */
-  render(sectionId, seats) {
+  render(sectionId, seats, section) {
     if (this.sectionId === sectionId && this.#seats.size === seats.length) {
       for (const seat of seats) this.#restate(this.#seats.get(seat.seat_id), seat);
       return;
     }
+    this.#price(seats, section);
     this.#draw(sectionId, seats);
+  }
+
+  /** Each price of the section has a colour and a pattern, from the highest down, and a line in the legend. */
+  #price(seats, section) {
+    const minors = [...new Set(seats.map((seat) => seat.price_minor))].sort((a, b) => b - a);
+    this.#tiers = new Map(minors.map((minor, n) => [minor, n % TIERS]));
+    const names = new Map((section?.price_levels ?? []).map((level) => [level.price_minor, level.name]));
+    const entries = minors.map((minor) =>
+      element(
+        "li",
+        {},
+        element("span", { class: "seat", "data-status": "available", "data-tier": this.#tiers.get(minor), "aria-hidden": "true" }),
+        [names.get(minor), this.prices.one(minor)].filter(Boolean).join(": "),
+      ),
+    );
+    byId("price-legend").replaceChildren(...entries);
   }
 
   /** Somebody else was faster. */
@@ -81,8 +99,10 @@ export class SeatPlan {
     button.dataset.status = seat.status;
     button.setAttribute("aria-selected", String(mine));
     disable(button, seat.status !== "available" && !mine);
-    const price = money(seat.price_minor, this.currency);
-    button.setAttribute("aria-label", `Row ${seat.row}, seat ${seat.number}, ${price}, ${WORDS[seat.status] ?? seat.status}`);
+    button.dataset.tier = this.#tiers.get(seat.price_minor) ?? 0;
+    const words = `Row ${seat.row}, seat ${seat.number}, ${this.prices.one(seat.price_minor)}, ${WORDS[seat.status] ?? seat.status}`;
+    button.setAttribute("aria-label", words);
+    button.title = words;
   }
 
   #mark() {

@@ -1,13 +1,14 @@
 // The list of sections: name, price and what is left for everyone; a way in for those whose turn it is.
 import { byId, disable, element, write } from "./dom.js";
-import { count, money } from "./format.js";
+import { count } from "./format.js";
 
 export class Sections {
   #rows = new Map();
 
   /** `open(sectionId)` is asked for a seat plan; the basket counts general admission. */
-  constructor({ stock, basket, open }) {
-    Object.assign(this, { stock, basket, open });
+  constructor({ stock, basket, prices, open }) {
+    Object.assign(this, { stock, basket, prices, open });
+    prices.addEventListener("change", () => this.render());
     stock.addEventListener("change", () => this.render());
     basket.addEventListener("change", () => this.render());
   }
@@ -26,24 +27,26 @@ export class Sections {
 
   #add(section) {
     const left = element("p", { class: "left" });
+    const price = element("p", { class: "price" });
     const bar = element("div", { class: "bar", "aria-hidden": "true" });
     const action = section.kind === "ga" ? this.#stepper(section) : this.#opener(section);
     const item = element(
       "li",
       { class: "section", id: `section-${section.section_id}` },
       element("h3", {}, section.name),
-      element("p", { class: "price" }, priceOf(section, section.currency ?? this.stock.currency)),
+      price,
       left,
       action.node,
       bar,
     );
     byId("sections").append(item);
-    const row = { item, left, bar, action };
+    const row = { item, price, left, bar, action };
     this.#rows.set(section.section_id, row);
     return row;
   }
 
-  #update({ item, left, bar, action }, section) {
+  #update({ item, price, left, bar, action }, section) {
+    write(price, priceOf(section, this.prices));
     const { available_seats: available, total_seats: total, held_seats: held } = section;
     if (available === undefined) return;
     const none = held > 0 ? `All held for now, ${count(held)} may come back` : "Sold out";
@@ -81,6 +84,4 @@ export class Sections {
 }
 
 /** Rows with prices of their own make the section's the lowest. */
-function priceOf(section, currency) {
-  return (section.price_levels?.length > 0 ? "from " : "") + money(section.price_minor, currency);
-}
+const priceOf = (section, prices) => (section.price_levels?.length > 0 ? "from " : "") + prices.one(section.price_minor);

@@ -1,7 +1,7 @@
 // An order's tickets as they look on the order page, in the words of their hall.
 import { ask } from "./api.js";
 import { element, paint, show as unhide, write } from "./dom.js";
-import { date, hour, plural } from "./format.js";
+import { moment, ownTime, plural } from "./format.js";
 
 const shows = new Map();
 const ISSUED = new Set(["confirmed", "partially_refunded", "refunded"]);
@@ -64,7 +64,7 @@ async function catalogueEntry(eventId) {
   const show = shows.get(eventId);
   if (show) {
     write("order-event", show.name);
-    write("order-when", `${show.venue} · ${date(show.starts_at)}, ${hour(show.starts_at)}`);
+    write("order-when", [show.venue, moment(show.starts_at, show.timezone), ownTime(show.starts_at, show.timezone)].filter(Boolean).join(" · "));
   }
   return show;
 }

@@ -1,7 +1,7 @@
 // Waiting: the position very large, moving by itself; spoken aloud now and then, not with every step.
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
-import { count, hour, remaining, waitBetween } from "./format.js";
+import { count, moment, remaining, waitBetween } from "./format.js";
 import { offerNotification } from "./ring.js";
 
 const SPEAK_EVERY_MS = 20_000;
@@ -101,7 +101,7 @@ export class Waiting {
     show("start-clock", Boolean(startsAt));
     if (!startsAt || startsAt === this.due) return;
     this.due = startsAt;
-    write("start-at", hour(startsAt));
+    write("start-at", moment(startsAt, this.line.zone));
     this.#stop = countdown(startsAt, (seconds) => write("start-countdown", remaining(seconds)), () => this.line.nudge());
   }
 

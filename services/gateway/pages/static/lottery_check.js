@@ -1,0 +1,88 @@
+// Checks a lottery from what it published and nothing else, in this browser: the same arithmetic as `onsale lottery verify`
+// (docs/lottery.md), by the browser's own SHA-256. Each check is a sentence, whether it holds, and what it was seen from.
+
+export const ALGORITHM = "onsale-lottery-1";
+const ROUNDS = 16;
+const EVERY_RANK_UP_TO = 200_000;
+const HMAC = { name: "HMAC", hash: "SHA-256" };
+
+const bytes = (text) => new TextEncoder().encode(text);
+const fromHex = (hex) => Uint8Array.from(hex.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+const toHex = (data) => Array.from(new Uint8Array(data), (byte) => byte.toString(16).padStart(2, "0")).join("");
+const keyed = (key) => crypto.subtle.importKey("raw", key, HMAC, false, ["sign"]);
+const sign = async (key, text) => new Uint8Array(await crypto.subtle.sign("HMAC", key, bytes(text)));
+
+/** The permutation of 1 … n that this key draws: entry number to place. Numbers past n keep theirs. */
+export async function order(n, key) {
+  const signing = await keyed(key);
+  const rows = Math.floor(Math.sqrt(Math.max(0, n - 1))) + 1;
+  const columns = Math.max(1, Math.ceil(n / rows));
+  const sizes = [columns, rows];
+  const tables = await Promise.all(
+    Array.from({ length: ROUNDS }, (_, number) =>
+      Promise.all(
+        Array.from({ length: sizes[number % 2] }, async (_, half) =>
+          (await sign(signing, `${number}/${half}`)).reduce((rest, byte) => (rest * 256 + byte) % sizes[1 - (number % 2)], 0),
+        ),
+      ),
+    ),
+  );
+  return (entry) => {
+    if (entry < 1 || entry > n) return entry;
+    for (let at = entry - 1; ; ) {
+      let [row, column] = [Math.floor(at / columns), at % columns];
+      tables.forEach((table, number) => {
+        if (number % 2) column = (column + table[row]) % columns;
+        else row = (row + table[column]) % rows;
+      });
+      at = row * columns + column;
+      if (at < n) return at + 1;
+    }
+  };
+}
+
+/** What one lane's permutation is drawn with. */
+export async function drawKey(told, lane) {
+  const { n, hash } = told.entrants[lane];
+  const words = [ALGORITHM, told.event_id, told.epoch, lane, n, hash, told.public_value];
+  return sign(await keyed(fromHex(told.seed)), words.join("\n"));
+}
+
+/** `[what, holds, detail]` for each; `holds` is null for what cannot be checked now. `place` is this fan's, if any. */
+export async function check(told, place) {
+  const before = (a, b) => (a && b ? Date.parse(a) < Date.parse(b) : null);
+  const not = (held) => (held === null ? null : !held);
+  const { known_at: knownAt, what } = told.rules.public_value;
+  const [opened, by] = told.queue_opens_at ? ["opened", told.queue_opens_at] : ["closed", told.closed_at];
+  const checks = [
+    ["It is drawn by the rules this page knows", told.algorithm === ALGORITHM, told.algorithm],
+    [`The secret was committed to before entry ${opened}`, by ? not(before(by, told.committed_at)) : null, told.committed_at],
+    ["Entry closed when it was to close, not before", not(before(told.closed_at, told.rules.entry_closes_at)), told.closed_at],
+    ["The entrants were published before the value was known", before(told.counted_at, knownAt), told.counted_at],
+    ["It was drawn after the value was known", not(before(told.drawn_at, knownAt)), told.drawn_at],
+  ];
+  if (!told.seed || told.public_value === null) {
+    return [...checks, ["The secret is the one committed to", null, "It is told with the draw."]];
+  }
+  const digest = toHex(await crypto.subtle.digest("SHA-256", fromHex(told.seed)));
+  checks.push(["The secret is the one committed to", digest === told.commitment, told.commitment]);
+  checks.push([`The value is ${what}`, null, `It was drawn with “${told.public_value}”: compare for yourself.`]);
+  for (const [lane, { n }] of Object.entries(told.entrants)) {
+    const rank = await order(n, await drawKey(told, lane));
+    checks.push(everyPlace(lane, n, rank));
+    if (place && String(place.lane) === lane) checks.push(mine(place, rank));
+  }
+  return checks;
+}
+
+function everyPlace(lane, n, rank) {
+  const what = `Every entrant of ${lane === "0" ? "the line" : `line ${lane}`} has one place`;
+  if (n > EVERY_RANK_UP_TO) return [what, null, `${n} entrants: too many for a page; the command checks them all.`];
+  const places = new Set();
+  for (let entry = 1; entry <= n; entry += 1) places.add(rank(entry));
+  return [what, places.size === n, `All ${n} computed here.`];
+}
+
+function mine({ join_seq: entry, rank: told }, rank) {
+  return [`Your number ${entry} got its place`, told === undefined || told === null ? null : rank(entry) === told, `Computed here: ${rank(entry)}.`];
+}
