@@ -115,5 +115,5 @@ async def _theirs(client: httpx.AsyncClient, sandbox_url: str, since: datetime) 
 
 
 async def _of_another_event(admin: Admin, reference: str, event_id: str) -> bool:
-    found = (await admin.call("GET", f"/admin/orders/orders?q={reference}"))["orders"]
+    found = (await admin.call("GET", f"/admin/orders?q={reference}"))["orders"]
     return any(order["reference"] == reference and order["event_id"] != event_id for order in found)

@@ -14,11 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory.endings import MARK_SEATS, How, follow, give_back
 from services.inventory.facts import Fact, tell
 from services.inventory.gate import Gate
-from services.inventory.layout import Catalogue
+from services.inventory.layout import Catalogue, Layout
 from services.inventory.locks import Asked, Lock, lock_payers, lock_reservations
 from services.inventory.metrics import DRIFT
 from services.inventory.record import Record
-from shared.contracts.inventory import PaymentStep, StepDone
+from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone
 from shared.ledger_faults import outlive_deadlocks
 from shared.logs import data
 from shared.postgres import statement
@@ -43,6 +43,7 @@ class _Turn:
     how: How
     moved: dict[str, str | None] = field(default_factory=dict)
     retaken: list[str] = field(default_factory=list)
+    over: dict[str, CustomerLimit] = field(default_factory=dict)  # by order, whose reservation is not begun
 
     def move(self, record: Record, status: str, *, reference: str | None, customer_key: str | None = None) -> None:
         record.status = status  # type: ignore[assignment]
@@ -156,10 +157,8 @@ class Payments:
         layout = self._catalogue.layout(record.event_id)
         if step.customer_key:
             counts, _ = usage[record.event_id, step.customer_key]
-            tickets_max, open_max = layout.tickets_per_customer, layout.open_orders_per_customer
-            if (tickets_max and counts["tickets"] + record.quantity > tickets_max) or (
-                open_max and counts["open"] >= open_max
-            ):
+            if over := _over(layout, counts, record.quantity):
+                turn.over[step.order_reference] = over
                 return "limit-exceeded"
             counts.update(tickets=record.quantity, open=1)
         if not record.payment_extended:
@@ -180,6 +179,16 @@ class Payments:
         except ENGINE_AWAY as away:
             DRIFT.labels("follow-up").inc()
             log.warning("gate.behind", extra=data(error=type(away).__name__))
+
+
+def _over(layout: Layout, used: Mapping[str, int], quantity: int) -> CustomerLimit | None:
+    """The customer's limit that so many tickets more would pass."""
+    tickets_max, open_max = layout.tickets_per_customer, layout.open_orders_per_customer
+    if tickets_max and used["tickets"] + quantity > tickets_max:
+        return CustomerLimit(limit="tickets_per_customer", allowed=tickets_max, used=used["tickets"])
+    if open_max and used["open"] >= open_max:
+        return CustomerLimit(limit="open_orders_per_customer", allowed=open_max, used=used["open"])
+    return None
 
 
 def _end(turn: _Turn, step: PaymentStep) -> str:
@@ -292,4 +301,4 @@ def _done(turn: _Turn, step: PaymentStep, word: str) -> StepDone:
     told = (
         {name: getattr(record, name) for name in ("order_reference", "status", "reserved_until_ms")} if record else {}
     )
-    return StepDone.model_validate({"word": word, **told})
+    return StepDone.model_validate({"word": word, "over": turn.over.get(step.order_reference), **told})

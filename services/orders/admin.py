@@ -26,7 +26,6 @@ Zone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
 
 
 @router.get("", summary="Orders by reference, e-mail, name, seat or charge, newest first")
-@router.get("/orders", include_in_schema=False)
 async def search(
     request: Request, operator: AnOperator, event_id: EventId | None = None, status: Status = None, q: Wanted = None,
     since: AwareDatetime | None = None, until: AwareDatetime | None = None, after: After = None,

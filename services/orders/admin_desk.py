@@ -37,7 +37,6 @@ async def show(reference: ReferencePath, request: Request, operator: AnOperator)
 
 
 @router.post("/{reference}/refund", status_code=202, summary="Give money back: all, an amount, or for some tickets")
-@router.post("/orders/{reference}/refund", status_code=202, include_in_schema=False)
 async def refund(
     reference: ReferencePath, asked: RefundAsked, request: Request, operator: AnOperator, key: Key = None
 ) -> dict[str, Any]:

@@ -118,6 +118,8 @@ class Cashier:
         pause_s = min(self._settings.retry_max_s, self._settings.retry_first_s * 2 ** min(seen.errors, 20))
         log.info("order.again", extra=data(reference=seen.reference, error=repr(failed), errors=seen.errors + 1))
         pause_s *= 0.5 + random.random()  # noqa: S311 - jitter
+        if seen.status == "pending" and not seen.late:  # whatever may end with the hold ends on time
+            pause_s = min(pause_s, (seen.expires_at_ms - seen.now_ms) / 1000)
         rest = Change(lease, seen, is_news=False, rest=Rest(due_in_s=pause_s, errors=seen.errors + 1))
         if step in COMMANDS:
             kind, caused_by = COMMANDS[step]

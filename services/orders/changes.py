@@ -147,8 +147,13 @@ class Change:
 
     def tell(self, kind: str, *, status: str, **after: Any) -> "Change":
         """Tells the suite what became of the order, in the transaction that made it so."""
-        event = order_event(self.seen, kind, status=status, **after)
+        event = order_event(self.seen, kind, version=self.seen.version + self.news + 1, status=status, **after)
         return self._part("events", event_id=event.event_id, body=event.model_dump(mode="json"))
+
+    @property
+    def news(self) -> int:
+        """How many events there are of it: each has a version of its own."""
+        return len(self.parts.get("events", ()))
 
     def _part(self, name: str, **row: Any) -> "Change":
         self.parts.setdefault(name, []).append({"reference": self.seen.reference, **row})
@@ -158,7 +163,7 @@ class Change:
         rest = self.rest
         return {
             "reference": self.lease.reference, "lease": self.lease.owner, "lease_s": self.lease.seconds,
-            "status": self.seen.status, "nudge": self.seen.nudge, "is_news": self.is_news, "looked": self.looked,
+            "status": self.seen.status, "nudge": self.seen.nudge, "news": max(1, self.news) if self.is_news else 0, "looked": self.looked,
             "sets": self.sets, "rests": rest is not None, "due_in_s": rest.due_in_s if rest else None,
             "errors": rest.errors if rest else None,
         }  # fmt: skip
@@ -207,14 +212,14 @@ def _told_of(attempt: Attempt, charge: ProviderCharge) -> Row:
     return {"reason": None if is_ours else MISMATCH} | ({} if attempt.status == "authorised" else {"errors": 0})
 
 
-def order_event(seen: Order, kind: str, *, status: str, **after: Any) -> Event:
+def order_event(seen: Order, kind: str, *, version: int, status: str, **after: Any) -> Event:
     """`order.<kind>` with what consumers need to act without asking."""
     _, _, holder = seen.principal.partition(":")
     return Event(
         type=f"order.{kind}",
         event_id=seen.event_id,
         aggregate=f"order:{seen.reference}",
-        version=seen.version + 1,
+        version=version,
         before={"status": seen.status},
         after={
             "reference": seen.reference, "event_id": seen.event_id, "status": status, "holder": holder,

@@ -263,6 +263,14 @@ def _check_price(asked: NewOrder, reservation: Reservation, quote: Quote) -> Non
         raise PriceChanged(**quote_body(reservation, quote))
 
 
+def _too_many(done: StepDone) -> LimitExceeded:
+    over = done.over
+    assert over is not None, "inventory tells which limit"
+    what = {"tickets_per_customer": "Tickets of one customer", "open_orders_per_customer": "Orders in payment at once"}
+    said = f"{what[over.limit]}: {over.used} so far, at most {over.allowed} in all."
+    return LimitExceeded(said, **over.model_dump())
+
+
 def _begun(reservation: Reservation, done: StepDone) -> Reservation:
     """The hold as begun, or why not."""
     if done.word == "done":
@@ -273,7 +281,7 @@ def _begun(reservation: Reservation, done: StepDone) -> Reservation:
     if done.status == "confirmed":
         raise BeingPaid(BOUGHT)
     if done.word == "limit-exceeded":
-        raise LimitExceeded("This is more than one customer may buy.")
+        raise _too_many(done)
     if done.word == "unknown":
         raise UnknownReservation
     raise HoldExpired

@@ -18,6 +18,7 @@ from shared.redis import Redis
 REPEATED_FOR_S = 30
 REPEATED_MAX = 500
 
+_PROGRESS = {"created": "waiting", "unknown": "paying", "processing": "paying", "authorised": "confirming"}
 _ATTEMPT_SHOWN = {"created": "processing", "unknown": "processing"}
 
 
@@ -28,9 +29,12 @@ def body(order: Order) -> dict[str, Any]:
         "event_id": order.event_id,
         "reservation_id": order.reservation_id,
         "status": order.status,
+        "progress": _progress(order),
         "total_minor": order.total_minor,
         "currency": order.currency,
-        "refunded_minor": sum(c.refunded_minor for c in order.charges if c.charge_ref == order.charge_ref),
+        "charged_minor": order.charged_minor,
+        "refunded_minor": order.refunded_minor,
+        "refunding_minor": order.refunding_minor,
         "lines": [line_body(line) for line in order.lines],
         "extras": [extra_body(extra) for extra in order.extras],
         "customer": {"name": order.customer_name, "email": order.customer_email},
@@ -61,6 +65,19 @@ def extra_body(extra: Extra) -> dict[str, Any]:
         "kind": extra.kind, "name": extra.name, "percent": extra.percent, "amount_minor": extra.amount_minor,
         "included": extra.included,
     }  # fmt: skip
+
+
+def _progress(order: Order) -> str | None:
+    """Where a pending order stands: `waiting` for a worker, `paying`, `your-turn` (on the provider's page, or to try
+    again), `confirming`, or `cancelling`; nothing for one that has ended.
+    """
+    if order.status != "pending":
+        return None
+    if order.cancel_asked:
+        return "cancelling"
+    if order.charges or order.attempt is None:
+        return "confirming"
+    return _PROGRESS.get(order.attempt.status, "your-turn")
 
 
 def _attempt(attempt: Attempt | None) -> dict[str, Any] | None:

@@ -33,8 +33,9 @@ def receipt(order: Order, show: Show, *, seller: str) -> Receipt:
     for charge in paid:
         at = to_datetime(charge.occurred_at_ms)
         sums.append((f"Paid on {at:%Y-%m-%d} by {charge.provider}", money(charge.amount_minor, charge.currency)))
-        if charge.refunded_minor:
-            sums.append(("Refunded", money(-charge.refunded_minor, charge.currency)))
+        on_its_way = sum(r.amount_minor for r in order.refunds if r.charge_ref == charge.charge_ref)
+        if back := charge.refunded_minor - on_its_way:
+            sums.append(("Refunded", money(-back, charge.currency)))
     ordered = to_datetime(order.created_at_ms)
     facts = (f"Ordered on {ordered:%Y-%m-%d} by {order.customer_name}", f"Status: {order.status.replace('_', ' ')}")
     return Receipt(

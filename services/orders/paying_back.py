@@ -64,8 +64,8 @@ class PayingBack:
             if refund.command_id or len(seen.refunds) == 1:
                 change.command("refund", command_id=refund.command_id)
             if seen.sold and refund.charge_ref == seen.charge_ref:
-                change.tell("refunded", status=status or seen.status, refunded_minor=refund.amount_minor,
-                            reason=refund.reason)  # fmt: skip
+                _tell(change, seen, status=status or seen.status, amount_minor=refund.amount_minor,
+                      before_minor=seen.refunded_minor, reason=refund.reason)  # fmt: skip
         await self._failpoint("after the refund", seen.reference)
         await self._book.write(change)
 
@@ -90,16 +90,30 @@ class PayingBack:
         for line in (lines[ticket["line_no"]] for ticket in back.tickets):
             change.void_tickets(reason=back.reason, line_no=line.line_no, beyond=line.kept)
         if seen.backing is None and seen.status == "confirmed" and standing(seen) == "refunded":
-            change.order(to="refunded").tell("refunded", status="refunded", refunded_minor=0, reason=back.reason)
+            change.order(to="refunded")
+            _tell(change, seen, status="refunded", amount_minor=0, before_minor=seen.refunded_minor, reason=back.reason)
         await self._book.write(change)
 
     async def close(self, lease: Lease, seen: Order) -> None:
-        change = Change(lease, seen).order(to="refunded").tell("refunded", status="refunded")
-        self._mail(change, "late", amount_minor=seen.total_minor)
+        change = Change(lease, seen).order(to="refunded")
+        told_minor = seen.refunded_minor if seen.sold else 0  # each refund of a sale was told as it was made
+        just_minor = seen.refunded_minor - told_minor
+        _tell(change, seen, status="refunded", amount_minor=just_minor, before_minor=told_minor, reason=seen.end_reason)
+        self._mail(change, "late", amount_minor=seen.refunded_minor)
         if seen.ended_at_ms is None:
             change.order(ended=True)
         await self._book.write(change)
         ORDERS.labels("refunded").inc()
+
+
+def _tell(
+    change: Change, seen: Order, *, status: str, amount_minor: int, before_minor: int, reason: str | None
+) -> None:
+    """That money went back: `amount_minor` just now, and with what went back before as much as the order shows."""
+    change.tell(
+        "refunded", status=status, amount_minor=amount_minor, refunded_minor=before_minor + amount_minor,
+        charged_minor=seen.charged_minor, reason=reason,
+    )  # fmt: skip
 
 
 def _tickets(seen: Order, back: Return) -> TicketsBack:

@@ -74,7 +74,12 @@ class Settings(PublicSettings):
     provider_connections_max: int = Field(
         136, ge=1, le=4096, description="Connections to one payment provider from this process; calls beyond wait."
     )
-    payment_retries: int = Field(3, ge=0, le=20, description="After so many provider errors the order is given up.")
+    payment_retries: int = Field(
+        3, ge=0, le=20,
+        description="After so many errors in answer to its charge, of a provider that answers otherwise, an order is "
+        "given up and its tickets go back. A provider that is away, busy (429) or broken altogether is asked for as "
+        "long as the hold lasts.",
+    )  # fmt: skip
     retry_first_s: float = Field(0.5, gt=0, le=60, description="First pause after a failure; doubles, with jitter.")
     retry_max_s: float = Field(15.0, gt=0, le=600, description="Longest pause after a failure.")
     poll_s: float = Field(2.0, gt=0, le=60, description="How often a charge in progress is looked up.")

@@ -173,6 +173,21 @@ class Order:
         return not self.total_minor or any(charge.charge_ref == self.charge_ref for charge in self.charges)
 
     @property
+    def charged_minor(self) -> int:
+        """All that the provider ever took for this order, a second charge included."""
+        return sum(charge.amount_minor for charge in self.charges)
+
+    @property
+    def refunding_minor(self) -> int:
+        """What was asked back and is not back yet."""
+        return sum(refund.amount_minor for refund in self.refunds)
+
+    @property
+    def refunded_minor(self) -> int:
+        """What went back of all that, whatever the order was by then: the sum of the provider's own refunds."""
+        return sum(charge.refunded_minor for charge in self.charges) - self.refunding_minor
+
+    @property
     def late(self) -> bool:
         return self.now_ms >= self.expires_at_ms
 

@@ -151,10 +151,18 @@ class TicketsBack(BaseModel):
     keep_blocked: bool = False
 
 
+class CustomerLimit(BaseModel):
+    """A limit of one customer that an order would pass: how many it allows, and how many are used already."""
+
+    limit: Literal["tickets_per_customer", "open_orders_per_customer"]
+    allowed: int
+    used: int
+
+
 class StepDone(BaseModel):
     """`done`, also when it was done before. `being-paid`: another order owns it (its reference is told).
     `ended`: the hold is over, or some of these tickets are not its own any more. `taken`: its stock went to somebody
-    else (retake only). `limit-exceeded`: too many for one customer. `not-owner`: this order does not own the hold.
+    else (retake only). `limit-exceeded`: too many for one customer, by `over`. `not-owner`: this order does not own the hold.
     `status` and `reserved_until_ms` are the hold's as it is now.
     """
 
@@ -162,6 +170,7 @@ class StepDone(BaseModel):
     order_reference: str | None = None
     status: ReservationState | None = None
     reserved_until_ms: int | None = None
+    over: CustomerLimit | None = None
 
 
 class StepsAnswer(BaseModel):

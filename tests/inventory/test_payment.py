@@ -159,13 +159,15 @@ async def test_a_customer_never_has_more_tickets_than_allowed(inventory: Invento
     first, second = await hold(inventory, "one"), await hold(inventory, "two", "A-1-2")
     assert (await inventory.step("begin-payment", first, "order-1", "c"))["word"] == "done"
     await inventory.step("confirm", first, "order-1")
-    assert (await inventory.step("begin-payment", second, "order-2", "c"))["word"] == "limit-exceeded"
+    refused = await inventory.step("begin-payment", second, "order-2", "c")
+    over = {"limit": "tickets_per_customer", "allowed": 3, "used": 2}
+    assert (refused["word"], refused["over"]) == ("limit-exceeded", over)
     assert (await inventory.step("begin-payment", second, "order-2", "d"))["word"] == "done"
 
 
 async def test_unknown_reservations_have_a_word(inventory: Inventory) -> None:
     for verb in ("begin-payment", "end-payment", "confirm", "release", "retake"):
         assert await inventory.step(verb, "0" * 32, "order-1") == {
-            "word": "unknown", "order_reference": None, "status": None, "reserved_until_ms": None
+            "word": "unknown", "order_reference": None, "status": None, "reserved_until_ms": None, "over": None
         }  # fmt: skip
     assert await inventory.ask("/reservations/read", {"reservation_ids": ["x"]}) == {"reservations": [None]}

@@ -12,6 +12,7 @@ from shared.contracts.inventory import (
     Consent,
     Consents,
     ConsentsHeard,
+    CustomerLimit,
     Line,
     PaymentStep,
     PaymentSteps,
@@ -73,7 +74,8 @@ class Holds:
         if step.customer_key:
             self.customers[step.reservation_id] = step.customer_key
             if list(self.customers.values()).count(step.customer_key) > self.customer_max:
-                return StepDone(word="limit-exceeded")
+                over = CustomerLimit(limit="open_orders_per_customer", allowed=self.customer_max, used=1)
+                return StepDone(word="limit-exceeded", over=over)
         until = max(held.reserved_until_ms, now_ms() + self.pay_ttl_ms) if self.pay_ttl_ms else held.reserved_until_ms
         changed = self.change(
             step.reservation_id, status="paying", order_reference=step.order_reference, reserved_until_ms=until

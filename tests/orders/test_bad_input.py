@@ -99,6 +99,9 @@ async def test_limits_follow_the_customer_across_holders(shop):
     body["customer"]["email"] = "ADA@Example.org"
     answer = await shop.post(body, holder="b")
     assert (answer.status_code, answer.json()["type"]) == (409, "/problems/limit-exceeded")
+    told = {name: answer.json()[name] for name in ("detail", "limit", "allowed", "used")}
+    said = "Orders in payment at once: 1 so far, at most 1 in all."
+    assert told == {"detail": said, "limit": "open_orders_per_customer", "allowed": 1, "used": 1}
 
 
 async def test_a_malformed_body_is_400(shop):
@@ -139,12 +142,12 @@ async def test_a_webhook_for_an_unknown_order_is_kept_and_tried_again(shop):
 
 async def test_operators_need_their_key_and_role(shop):
     reference = await shop.order()
-    path = f"/admin/orders/orders/{reference}/refund"
+    path = f"/admin/orders/{reference}/refund"
     viewer = {"authorization": f"Bearer {VIEWER_SECRET}"}
     shop.http.cookies.clear()
     assert (await shop.http.post(path, json={"reason": "x"})).status_code == 401
     assert (await shop.http.post(path, json={"reason": "x"}, headers=viewer)).status_code == 403
-    looked = await shop.http.get("/admin/orders/orders", params={"q": reference}, headers=viewer)
+    looked = await shop.http.get("/admin/orders", params={"q": reference}, headers=viewer)
     assert looked.status_code == 403, "who bought what is for operators"
 
 

@@ -157,10 +157,10 @@ async def test_an_operator_gives_the_money_back_once(shop):
     reference = await shop.order()
     await shop.settled(reference, "confirmed")
     asked = {"json": {"reason": "show moved"}, "headers": {"authorization": f"Bearer {ADMIN_SECRET}"}}
-    answer = await shop.http.post(f"/admin/orders/orders/{reference}/refund", **asked)
+    answer = await shop.http.post(f"/admin/orders/{reference}/refund", **asked)
     assert answer.status_code == 202, answer.text
     await shop.settled(reference, "refunded")
-    again = await shop.http.post(f"/admin/orders/orders/{reference}/refund", **asked)
+    again = await shop.http.post(f"/admin/orders/{reference}/refund", **asked)
     assert again.json()["type"] == "/problems/refund-refused"
     assert await shop.audit() == {}
 

@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from services.orders.steps import Step
+from tests.orders.books import booked_of, books_agree, settled_minor
 from tests.orders.desk import Desk, open_desk
 from tests.orders.stories import (
     AFTER_CONFIRM,
@@ -111,5 +112,8 @@ async def _all_ended(desk: Desk, fans: Fans, end: str) -> None:
         assert held.status != "paying"
         assert end != "confirmed" or held.status == "confirmed"
         assert order.confirmed_at_ms or held.status != "confirmed"
+        await books_agree(desk, reference)
     assert await desk.entries() == await desk.booked()
+    booked = (await booked_of(desk)).values()
+    assert await settled_minor(desk) == [sum(minor) for minor in zip((0, 0), *booked, strict=True)]
     assert await desk.audit() == {}

@@ -68,7 +68,7 @@ async def test_endings_are_told_by_their_names_to_whoever_asked_for_them(rooms, 
     sold = await shop.order()
     await shop.settled(sold, "confirmed")
     body = {"reason": "asked nicely"}
-    await shop.http.post(f"/admin/orders/orders/{sold}/refund", json=body, headers=ROOT)
+    await shop.http.post(f"/admin/orders/{sold}/refund", json=body, headers=ROOT)
     lapsed = await shop.order(method="decline")
     await wait_until(lambda: shop.attempt_is(lapsed, "failed"))
     await shop.expire(lapsed)

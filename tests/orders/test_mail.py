@@ -139,7 +139,7 @@ async def test_two_postmen_take_no_mail_twice_and_no_more_than_they_may_in_a_sec
 async def test_a_refund_and_late_money_that_went_back_are_told(quiet, mailbox):
     reference = await confirmed(quiet)
     asked = {"json": {"reason": "show moved"}, "headers": {"authorization": f"Bearer {ADMIN_SECRET}"}}
-    assert (await quiet.http.post(f"/admin/orders/orders/{reference}/refund", **asked)).is_success
+    assert (await quiet.http.post(f"/admin/orders/{reference}/refund", **asked)).is_success
     await quiet.settled(reference, "refunded")
     late = await quiet.order(method="success_after_cancel")
     await wait_until(lambda: quiet.attempt_is(late, "processing"))

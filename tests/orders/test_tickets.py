@@ -101,7 +101,7 @@ async def test_an_order_that_is_not_confirmed_has_neither_tickets_nor_receipt(sh
 async def test_what_was_given_back_admits_nobody_and_scanners_hear_of_it(shop):
     kept, back = await bought(shop), await bought(shop)
     asked = {"json": {"reason": "=show moved"}, "headers": OPERATOR}
-    assert (await shop.http.post(f"/admin/orders/orders/{back}/refund", **asked)).is_success
+    assert (await shop.http.post(f"/admin/orders/{back}/refund", **asked)).is_success
     await shop.settled(back, "refunded")
     told = (await get(shop, f"/orders/{back}/tickets")).json()["tickets"]
     assert {(t["status"], t["code"]) for t in told} == {("void", None)}

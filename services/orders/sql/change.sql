@@ -4,7 +4,7 @@
 -- array: of a document nobody knows how long it is, and the planner would read all orders there are for a single one.
 WITH asked AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
-        reference text, lease text, lease_s double precision, status text, nudge bigint, is_news boolean,
+        reference text, lease text, lease_s double precision, status text, nudge bigint, news integer,
         looked boolean, sets jsonb, rests boolean, due_in_s double precision, errors integer)
 ), ours AS (
     SELECT o.reference FROM orders."order" o JOIN asked a ON a.reference = o.reference
@@ -22,9 +22,9 @@ WITH asked AS (
         released_at = CASE WHEN jsonb_exists(a.sets, 'released') THEN clock_timestamp() ELSE o.released_at END,
         hinted = CASE WHEN a.looked THEN o.nudge <> a.nudge ELSE o.hinted END,
         version = CASE
-            WHEN a.is_news THEN greatest(o.version + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+            WHEN a.news > 0 THEN greatest(o.version + a.news, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
             ELSE o.version END,
-        changed_at = CASE WHEN a.is_news THEN clock_timestamp() ELSE o.changed_at END,
+        changed_at = CASE WHEN a.news > 0 THEN clock_timestamp() ELSE o.changed_at END,
         errors = coalesce(a.errors, o.errors),
         lease = CASE WHEN NOT a.rests THEN o.lease END,
         lease_until = CASE WHEN NOT a.rests THEN clock_timestamp() + make_interval(secs => a.lease_s) END,

@@ -106,7 +106,7 @@ class OrderPage {
     this.#clock(order.status === "pending" ? order.expires_at : null);
     show("again", OVER.has(order.status));
     byId("again").href = `/e/${encodeURIComponent(order.event_id)}`;
-    const shown = [face, order.fulfilled_at, order.refunded_minor].join();
+    const shown = [face, order.fulfilled_at, order.refunded_minor, order.refunding_minor].join();
     if (shown === this.#shown) return;
     this.#shown = shown;
     await this.#turned(title, order);
@@ -129,8 +129,12 @@ class OrderPage {
     byId("bill").replaceChildren(...lines);
     show("bill", lines.length > 0);
     write("total", money(order.total_minor, order.currency));
+    show("charged-line", order.charged_minor > order.total_minor);
+    write("charged", money(order.charged_minor, order.currency));
     show("refunded-line", order.refunded_minor > 0);
     write("refunded", money(order.refunded_minor, order.currency));
+    show("refunding-line", order.refunding_minor > 0);
+    write("refunding", money(order.refunding_minor, order.currency));
   }
 
   #clock(until) {
