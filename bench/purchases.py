@@ -117,8 +117,8 @@ async def _until_held(port: int, tickets: int) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def serve_textbook(turn: Turn, *, held: int, **environment: str) -> int:
+async def serve_textbook(turn: Turn, *, held: int, processes: int = 1, **environment: str) -> int:
     """The textbook's shop, with the same reservations."""
-    port = await turn.serve_textbook("textbook_orders", **environment)
+    port = await turn.serve_textbook("textbook_orders", processes=processes, **environment)
     await turn.sql(HOLD_IN_THE_TEXTBOOK.format(count=held), "ANALYZE")
     return port

@@ -110,10 +110,22 @@ class Turn:
         async with AsyncExitStack() as servers:
             yield Turn(self.stage, self.postgres_url, self.redis_url, servers)
 
-    async def serve_textbook(self, module: str, **environment: str) -> int:
-        """One uvicorn process with a baseline in it; its port."""
+    async def serve_textbook(self, module: str, *, processes: int = 1, **environment: str) -> int:
+        """Uvicorn with a baseline in it; its port."""
         port = free_port()
-        options = ["--factory", "--host", HOST, "--port", str(port), "--loop", "uvloop", "--http", "httptools"]
+        options = [
+            "--workers",
+            str(processes),
+            "--factory",
+            "--host",
+            HOST,
+            "--port",
+            str(port),
+            "--loop",
+            "uvloop",
+            "--http",
+            "httptools",
+        ]
         options += ["--no-access-log", "--no-server-header", "--log-level", "warning", "--backlog", "4096"]
         engines = {"BENCH_POSTGRES_URL": with_driver(self.postgres_url), "BENCH_REDIS_URL": self.redis_url}
         command = ["uvicorn", f"bench.baselines.{module}:create_app", *options]

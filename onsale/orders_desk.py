@@ -80,7 +80,8 @@ def refund(
         body["tickets"] = {"seats": seat or [], "ga": [_tickets(text) for text in ga or []]}
     key = key or uuid.uuid4().hex
     order = _call(url, data_dir, "POST", f"/{reference}/refund", body, key=key)
-    _say(order, f"{order['refunded_minor'] + order['refunding_minor']} {order['currency']} back or on their way (key {key})")
+    back_minor = order["refunded_minor"] + order["refunding_minor"]
+    _say(order, f"{back_minor} {order['currency']} back or on their way (key {key})")
 
 
 def _tickets(text: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
+import aiohttp
 import asyncpg
-import httpx
 import jwt
 import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -107,12 +107,12 @@ def create_app() -> FastAPI:
     key = Ed25519PublicKey.from_public_bytes(base64.b64decode(os.environ["BENCH_PASS_PUBLIC_KEY"]))
     sandbox_url = os.environ.get("BENCH_SANDBOX_URL")
     pool: asyncpg.Pool
-    provider: httpx.AsyncClient
+    provider: aiohttp.ClientSession
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         nonlocal pool, provider
-        async with open_pool(os.environ["BENCH_POSTGRES_URL"]) as pool, httpx.AsyncClient() as provider:
+        async with open_pool(os.environ["BENCH_POSTGRES_URL"]) as pool, aiohttp.ClientSession() as provider:
             await pool.execute(TABLES)
             yield
 
@@ -175,15 +175,15 @@ async def _place(connection: Any, holder: str, reference: str, asked: NewOrder) 
     await connection.execute(TELL, event_id, orjson.dumps(created).decode())
 
 
-async def _charge(provider: httpx.AsyncClient, url: str, reference: str, asked: NewOrder) -> dict[str, Any]:
+async def _charge(provider: aiohttp.ClientSession, url: str, reference: str, asked: NewOrder) -> dict[str, Any]:
     body = {
         "reference": reference, "amount_minor": asked.expected_total_minor, "currency": asked.currency,
         "method": asked.payment.method,
     }  # fmt: skip
-    answer = await provider.post(url, json=body, headers={"idempotency-key": f"{reference}:1"}, timeout=30)
-    if answer.is_error:
-        raise HTTPException(502, "The payment failed.")
-    return dict(answer.json())
+    async with provider.post(url, json=body, headers={"idempotency-key": f"{reference}:1"}) as answer:
+        if not answer.ok:
+            raise HTTPException(502, "The payment failed.")
+        return dict(await answer.json())
 
 
 async def _confirm(connection: Any, reference: str, asked: NewOrder, charged: dict[str, Any]) -> None:

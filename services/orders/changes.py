@@ -160,10 +160,10 @@ class Change:
         return self
 
     def row(self) -> Row:
-        rest = self.rest
+        rest, news = self.rest, max(1, self.news) if self.is_news else 0
         return {
             "reference": self.lease.reference, "lease": self.lease.owner, "lease_s": self.lease.seconds,
-            "status": self.seen.status, "nudge": self.seen.nudge, "news": max(1, self.news) if self.is_news else 0, "looked": self.looked,
+            "status": self.seen.status, "nudge": self.seen.nudge, "news": news, "looked": self.looked,
             "sets": self.sets, "rests": rest is not None, "due_in_s": rest.due_in_s if rest else None,
             "errors": rest.errors if rest else None,
         }  # fmt: skip

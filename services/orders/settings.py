@@ -72,7 +72,7 @@ class Settings(PublicSettings):
         description="For a whole call; past it the outcome of a charge is unknown. Connecting may take half of it.",
     )  # fmt: skip
     provider_connections_max: int = Field(
-        136, ge=1, le=4096, description="Connections to one payment provider from this process; calls beyond wait."
+        256, ge=1, le=4096, description="Connections to one payment provider from this process; calls beyond wait."
     )
     payment_retries: int = Field(
         3, ge=0, le=20,
@@ -86,8 +86,10 @@ class Settings(PublicSettings):
     review_after_s: float = Field(900.0, ge=1, le=86_400, description="Unknown for so long past the deadline: review.")
     look_again_s: tuple[float, ...] = Field((60.0, 3600.0), description="After its end an order is looked up again.")
 
-    workers: int = Field(128, ge=1, le=1024, description="Orders settled at once by this process.")
-    event_workers_max: int = Field(512, ge=1, le=10_000, description="Orders of one event settled at once, everywhere.")
+    workers: int = Field(400, ge=1, le=1024, description="Orders settled at once by this process.")
+    event_workers_max: int = Field(
+        1024, ge=1, le=10_000, description="Orders of one event settled at once, everywhere."
+    )
     sweep_s: float = Field(1.0, gt=0, le=10, description="How often due work is looked for without a wake-up call.")
     lease_s: float = Field(
         9.0, ge=1, le=120, description="A worker that died is replaced after this; a live one renews."

@@ -264,7 +264,7 @@ def asks(browser: httpx.AsyncClient, operator: httpx.AsyncClient, crowd: Crowd) 
         "stock": operator.get(f"/admin/inventory/events/{event_id}/stock"),
         "stock audit": operator.get(f"/admin/inventory/events/{event_id}/audit"),
         "reconcile": operator.post(f"/admin/inventory/events/{event_id}/reconcile"),
-        "desk": operator.get("/admin/orders/orders", params={"event_id": event_id}),
+        "desk": operator.get("/admin/orders", params={"event_id": event_id}),
         "timeline": operator.get(f"/admin/orders/{crowd.order['reference']}/timeline"),
         "ready": browser.get("/readyz"),
     }  # fmt: skip

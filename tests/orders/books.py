@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from services.orders.frames import frame
 from tests.orders.holds import EVENT
-from tests.orders.shop import VIEWER_SECRET, Shop
+from tests.orders.shop import ADMIN_SECRET, Shop
 
 TOLD = text("SELECT body FROM orders.outbox WHERE body ->> 'aggregate' = :aggregate ORDER BY id")
 
@@ -58,8 +58,8 @@ async def events_of(shop: Shop, reference: str) -> list[dict[str, Any]]:
 
 
 async def _exported(shop: Shop, reference: str) -> dict[str, Any]:
-    viewer = {"authorization": f"Bearer {VIEWER_SECRET}"}
-    answer = await shop.http.get("/admin/orders/export.csv", params={"event_id": EVENT}, headers=viewer)
+    operator = {"authorization": f"Bearer {ADMIN_SECRET}"}
+    answer = await shop.http.get("/admin/orders/export.csv", params={"event_id": EVENT}, headers=operator)
     assert answer.status_code == 200, answer.text
     return next(row for row in csv.DictReader(io.StringIO(answer.text)) if row["reference"] == reference)
 
