@@ -124,6 +124,8 @@ class Layout:
     tickets_per_customer: int
     active_reservations_per_customer: int
     open_orders_per_customer: int
+    tour_id: str | None
+    tour_tickets_per_customer: int
     avoid_single_seats: bool
     hold_ttl_b_s: int | None
     hold_ttl_b_percent: float

@@ -5,9 +5,10 @@ follows as far as it can.
 """
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -30,7 +31,7 @@ COUNT_CUSTOMERS = statement(__package__, "count_customers")
 TAKE_SECTIONS = statement(__package__, "take_sections")
 RETAKE_SEATS = statement(__package__, "retake_seats")
 
-Customer = tuple[str, str]
+Used = dict[tuple[str | None, str], Counter[str]]  # by event or tour, and customer
 
 
 @dataclass(slots=True)
@@ -127,24 +128,28 @@ class Payments:
             await _write(turn)
         return turn, words
 
-    async def _usage(self, turn: _Turn, steps: Sequence[PaymentStep]) -> dict[Customer, tuple[Counter[str], set[str]]]:
-        """Per customer, locked before: tickets and open orders, and which reservations they are."""
+    async def _usage(self, turn: _Turn, steps: Sequence[PaymentStep]) -> tuple[Used, Used]:
+        """Of customers, locked before: tickets and open orders at each event, and tickets of each tour."""
         customers = {
             (turn.records[step.reservation_id].event_id, step.customer_key)
             for step in steps
             if step.customer_key and step.reservation_id in turn.records
         }
-        usage: dict[Customer, tuple[Counter[str], set[str]]] = {c: (Counter(), set()) for c in customers}
+        events, tours = defaultdict[Any, Counter[str]](Counter), defaultdict[Any, Counter[str]](Counter)
+        toured = set[tuple[str | None, str]]()
         if customers:
             values = {"event_ids": [c[0] for c in customers], "customer_keys": [c[1] for c in customers]}
             for row in await turn.connection.execute(COUNT_CUSTOMERS, values):
-                counts, ids = usage[row.event_id, row.customer_key]
-                counts["tickets"] += int(row.tickets)
-                counts["open"] += row.status == "paying"
-                ids.add(row.reservation_id)
-        return usage
+                if row.bought_at == row.event_id:
+                    open_now = int(row.status == "paying")
+                    events[row.event_id, row.customer_key].update(tickets=int(row.tickets), open=open_now)
+                tour_id = self._catalogue.layout(row.event_id).tour_id
+                if (tour_id, row.reservation_id) not in toured:  # two events of a tour both name it
+                    tours[tour_id, row.customer_key].update(tickets=int(row.tickets))
+                    toured.add((tour_id, row.reservation_id))
+        return events, tours
 
-    def _begin(self, turn: _Turn, step: PaymentStep, usage: dict[Customer, tuple[Counter[str], set[str]]]) -> str:
+    def _begin(self, turn: _Turn, step: PaymentStep, used: tuple[Used, Used]) -> str:
         record = turn.records.get(step.reservation_id)
         if record is None:
             return "unknown"
@@ -156,11 +161,13 @@ class Payments:
             return "ended"
         layout = self._catalogue.layout(record.event_id)
         if step.customer_key:
-            counts, _ = usage[record.event_id, step.customer_key]
-            if over := _over(layout, counts, record.quantity):
+            here = used[0][record.event_id, step.customer_key]
+            on_tour = used[1][layout.tour_id, step.customer_key]
+            if over := _over(layout, here, on_tour, record.quantity):
                 turn.over[step.order_reference] = over
                 return "limit-exceeded"
-            counts.update(tickets=record.quantity, open=1)
+            here.update(tickets=record.quantity, open=1)
+            on_tour.update(tickets=record.quantity)
         if not record.payment_extended:
             record.reserved_until_ms = max(record.reserved_until_ms, turn.now_ms + layout.pay_ttl_s * 1000)
             record.payment_extended = True
@@ -181,13 +188,18 @@ class Payments:
             log.warning("gate.behind", extra=data(error=type(away).__name__))
 
 
-def _over(layout: Layout, used: Mapping[str, int], quantity: int) -> CustomerLimit | None:
+def _over(
+    layout: Layout, used: Mapping[str, int], on_tour: Mapping[str, int], quantity: int
+) -> CustomerLimit | None:  # fmt: skip
     """The customer's limit that so many tickets more would pass."""
     tickets_max, open_max = layout.tickets_per_customer, layout.open_orders_per_customer
+    tour_max = layout.tour_tickets_per_customer
     if tickets_max and used["tickets"] + quantity > tickets_max:
         return CustomerLimit(limit="tickets_per_customer", allowed=tickets_max, used=used["tickets"])
     if open_max and used["open"] >= open_max:
         return CustomerLimit(limit="open_orders_per_customer", allowed=open_max, used=used["open"])
+    if tour_max and on_tour["tickets"] + quantity > tour_max:
+        return CustomerLimit(limit="tour_tickets_per_customer", allowed=tour_max, used=on_tour["tickets"])
     return None
 
 

@@ -112,7 +112,7 @@ def event_card(layout: Layout) -> dict[str, Any]:
 
 def event_body(layout: Layout) -> dict[str, Any]:
     """An event with its sections, prices and limits."""
-    limits = ("tickets_per_order", "tickets_per_customer", "hold_ttl_s", "pay_ttl_s")
+    limits = ("tickets_per_order", "tickets_per_customer", "tour_tickets_per_customer", "hold_ttl_s", "pay_ttl_s")
     return {
         **event_card(layout),
         "limits": {name: getattr(layout, name) for name in limits},

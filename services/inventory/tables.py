@@ -46,6 +46,8 @@ event = Table(
     Column("tickets_per_customer", Integer, nullable=False),
     Column("active_reservations_per_customer", Integer, nullable=False),
     Column("open_orders_per_customer", Integer, nullable=False),
+    Column("tour_id", Text),
+    Column("tour_tickets_per_customer", Integer, nullable=False, server_default="0", comment="Over the whole tour."),
     Column("avoid_single_seats", Boolean, nullable=False, server_default=text("true")),
     Column("hold_ttl_b_s", Integer),
     Column("hold_ttl_b_percent", Float, nullable=False, server_default="0"),
@@ -53,6 +55,7 @@ event = Table(
     Column("gate_epoch", BigInteger, nullable=False, server_default="0"),
     Column("version", BigInteger, nullable=False, server_default="1"),
     Column("pass_floor", Integer, nullable=False, server_default="0"),
+    Index("ix_event_tour", "tour_id", postgresql_where=text("tour_id IS NOT NULL")),
 )
 
 section = Table(
@@ -196,10 +199,10 @@ reservation_ga = Table(
 customer_usage = Table(
     "customer_usage",
     metadata,
-    Column("event_id", Text),
+    Column("scope", Text, comment="The event, or tour: and its tour, whose events are counted together."),
     Column("customer_key", Text),
     Column("payments_begun", BigInteger, nullable=False, server_default="0"),
-    PrimaryKeyConstraint("event_id", "customer_key"),
+    PrimaryKeyConstraint("scope", "customer_key"),
     comment="Locked while a customer's tickets are counted, so that parallel payments of one customer take turns.",
 )
 

@@ -266,7 +266,10 @@ def _check_price(asked: NewOrder, reservation: Reservation, quote: Quote) -> Non
 def _too_many(done: StepDone) -> LimitExceeded:
     over = done.over
     assert over is not None, "inventory tells which limit"
-    what = {"tickets_per_customer": "Tickets of one customer", "open_orders_per_customer": "Orders in payment at once"}
+    what = {
+        "tickets_per_customer": "Tickets of one customer", "open_orders_per_customer": "Orders in payment at once",
+        "tour_tickets_per_customer": "Tickets of one customer for the whole tour",
+    }  # fmt: skip
     said = f"{what[over.limit]}: {over.used} so far, at most {over.allowed} in all."
     return LimitExceeded(said, **over.model_dump())
 

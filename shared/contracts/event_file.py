@@ -70,6 +70,15 @@ class OversellPart(Body):
     review_percent: float = Field(5, ge=0, le=100)
 
 
+class TourPart(Body):
+    """How many tickets one customer may have of all events of a tour together. Each event file names the tour and says
+    its own limit, usually the same.
+    """
+
+    tour_id: EventId
+    tickets_per_customer: int = Field(ge=1, le=1000)
+
+
 class SalesPart(Body):
     """How long a hold lasts and how much one customer may have; 0 means no limit."""
 
@@ -81,6 +90,7 @@ class SalesPart(Body):
     avoid_single_seats: bool = Field(True, description="best available leaves no single seat if it can")
     active_reservations_per_customer: int = Field(1, ge=0, le=100)
     open_orders_per_customer: int = Field(1, ge=0, le=100)
+    tour: TourPart | None = Field(None, description="the tour this event belongs to, with a limit over all its events")
     oversell: OversellPart = OversellPart()
     hold_ttl_b_s: int | None = Field(None, ge=5, le=86_400, description="the other arm of a comparison")
     hold_ttl_b_percent: float = Field(0, ge=0, le=100, description="share of fans who get it")
@@ -113,8 +123,8 @@ class SeatedSection(Body):
     section_id: SectionId
     name: PlainText
     kind: Literal["seated"]
-    rows: int = Field(ge=1, le=1000)
-    seats_per_row: int = Field(ge=1, le=1000)
+    rows: int = Field(ge=1, le=1000, description="at most 1,000; a larger block is written as two sections")
+    seats_per_row: int = Field(ge=1, le=1000, description="at most 1,000; a longer row is written as two sections")
     price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
     fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
     price_levels: list[PriceLevel] = Field(default_factory=list, max_length=50)

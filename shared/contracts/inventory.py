@@ -154,7 +154,7 @@ class TicketsBack(BaseModel):
 class CustomerLimit(BaseModel):
     """A limit of one customer that an order would pass: how many it allows, and how many are used already."""
 
-    limit: Literal["tickets_per_customer", "open_orders_per_customer"]
+    limit: Literal["tickets_per_customer", "open_orders_per_customer", "tour_tickets_per_customer"]
     allowed: int
     used: int
 

@@ -1,20 +1,21 @@
--- Reservations about to be paid, with how many tickets they are, then one row a customer, each locked in the order of its
--- key, so that parallel payments of one customer take turns; then the ledger's clock, in milliseconds. One row at least.
+-- Reservations about to be paid, with how many tickets they are, then one row a customer and event, or tour, each locked in
+-- the order of its key, so that parallel payments of one customer take turns, at all events of a tour; then the ledger's
+-- clock, in milliseconds. One row at least.
 WITH locked AS MATERIALIZED (
     SELECT * FROM inventory.reservation
     WHERE reservation_id = ANY(CAST(:ids AS text[]))
     ORDER BY reservation_id
     FOR UPDATE
 ), customers AS (
-    INSERT INTO inventory.customer_usage (event_id, customer_key, payments_begun)
-    SELECT l.event_id, asked.customer_key, 1
-    FROM locked l
+    INSERT INTO inventory.customer_usage (scope, customer_key, payments_begun)
+    SELECT coalesce('tour:' || e.tour_id, e.event_id) AS scope, asked.customer_key, 1
+    FROM locked l JOIN inventory.event e USING (event_id)
     JOIN unnest(CAST(:ids AS text[]), CAST(:customer_keys AS text[])) AS asked (reservation_id, customer_key)
         USING (reservation_id)
     WHERE asked.customer_key IS NOT NULL
-    GROUP BY l.event_id, asked.customer_key
-    ORDER BY l.event_id, asked.customer_key
-    ON CONFLICT (event_id, customer_key) DO UPDATE SET payments_begun = inventory.customer_usage.payments_begun + 1
+    GROUP BY 1, asked.customer_key
+    ORDER BY 1, asked.customer_key
+    ON CONFLICT (scope, customer_key) DO UPDATE SET payments_begun = inventory.customer_usage.payments_begun + 1
     RETURNING customer_key
 )
 SELECT (SELECT count(*) FROM customers) AS customers,
