@@ -12,11 +12,11 @@ import orjson
 from shared.contracts.events import Event
 from shared.postgres import AsyncConnection, statement
 
-What = Literal["created", "expired", "cancelled", "confirmed", "returned"]
+What = Literal["created", "expired", "cancelled", "confirmed", "returned", "given-back"]
 TELL = statement(__package__, "tell")
 SEATS: dict[What, str] = {
     "created": "seat.reserved", "expired": "seat.released", "cancelled": "seat.released", "confirmed": "seat.sold",
-    "returned": "seat.released",
+    "returned": "seat.released", "given-back": "seat.released",
 }  # fmt: skip
 
 

@@ -60,8 +60,8 @@ class Gate:
     def __init__(self, redis: Redis, *, clock_offset_ms: int = 0) -> None:
         self.redis = redis
         self.clock_offset_ms = clock_offset_ms
-        verbs = ("hold", "extend", "begin_payment", "end_payment", "confirm", "release", "retake", "take_back",
-                 "correct", "cap", "due", "revoke", "raise_floor", "fill_holds", "fill_usage")  # fmt: skip
+        verbs = ("hold", "extend", "begin_payment", "end_payment", "confirm", "release", "keep", "retake",
+                 "take_back", "correct", "cap", "due", "revoke", "raise_floor", "fill_holds", "fill_usage")  # fmt: skip
         self.scripts = {verb: load(verb) for verb in verbs}
 
     async def hold(self, event_id: str, asks: Sequence[dict[str, Any]]) -> list[Gated | Refusal]:
@@ -107,6 +107,10 @@ class Gate:
 
     async def release(self, event_id: str, reservation_ids: Sequence[str]) -> None:
         await self._many("release", event_id, _ALL, [{"reservation_id": r} for r in reservation_ids])
+
+    async def keep(self, event_id: str, reservation_id: str, basket: str) -> None:
+        """Of this hold only these places are left."""
+        await self._many("keep", event_id, _ALL, [{"reservation_id": reservation_id, "basket": basket}])
 
     async def retake(self, event_id: str, reservation_id: str, holder: str, basket: str) -> None:
         call = {"reservation_id": reservation_id, "holder": holder, "basket": basket}

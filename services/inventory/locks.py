@@ -23,7 +23,9 @@ async def lock_reservations(connection: AsyncConnection, asked: Asked) -> tuple[
 
 
 async def lock_payers(connection: AsyncConnection, asked: Asked) -> tuple[int, Mapping[str, Record]]:
-    """The same without the places, which do not change before they are bought, and with the customers' locks."""
+    """The same without the places, and with the customers' locks. Their number may be from before a part was given
+    back while this waited; `given_back` tells.
+    """
     rows = (await connection.execute(LOCK_PAYERS, asked)).all()
     payers = (Payer(*[*own, [], [], int(quantity)]) for _, _, *own, quantity in rows if own[0] is not None)
     return rows[0].now_ms, {payer.reservation_id: payer for payer in payers}

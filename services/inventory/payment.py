@@ -159,6 +159,8 @@ class Payments:
             return "being-paid"
         if record.status != "pending_payment" or turn.now_ms > record.release_at_ms:
             return "ended"
+        if step.given_back is not None and step.given_back != record.given_back:
+            return "changed"
         layout = self._catalogue.layout(record.event_id)
         if step.customer_key:
             here = used[0][record.event_id, step.customer_key]

@@ -27,6 +27,12 @@ class UnknownSeat(Problem):
     status = 404
 
 
+class NotHeld(Problem):
+    """Some of these places are not, or no longer, in this reservation. Nothing was given back."""
+
+    status = 409
+
+
 class AlreadyExtended(Problem):
     """A reservation can be extended once."""
 

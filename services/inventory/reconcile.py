@@ -141,7 +141,11 @@ class Reconciler:
             gone = [what[5:] for what, seen, _ in sorted(still) if what.startswith("hold ") and seen == "there"]
             for some in chunks(gone, SETTLED_AT_ONCE) if now_ms else ():
                 await settle(self._engine, self._gate, layout.event_id, some, now_ms=now_ms)
-            if (mine or gone) and (view := await self._view(layout, lost)) is None:
+            smaller = {what[7:] for what, _, _ in still if what.startswith("basket ")}
+            for record in view.stock.live if smaller else ():
+                if record.reservation_id in smaller:
+                    await self._gate.keep(layout.event_id, record.reservation_id, record.basket())
+            if (mine or gone or smaller) and (view := await self._view(layout, lost)) is None:
                 return set()
             doubted = {what.removeprefix("ledger-") for what, _, _ in view.wrong}
             believed = {d for d in still & view.found if d[0] not in doubted}

@@ -34,6 +34,7 @@ class Record:
     extended: bool
     payment_extended: bool
     version: int
+    given_back: int
     seats: list[tuple[str, int, str, int]] = field(default_factory=list)
     ga: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -68,7 +69,7 @@ class Record:
             event_id=self.event_id, reservation_id=self.reservation_id, holder=self.holder, user_id=self.user_id,
             status=self.status, lane=self.lane, join_seq=self.join_seq, total_minor=self.total_minor,
             currency=self.currency, reserved_until_ms=self.reserved_until_ms, grace_s=self.grace_s,
-            order_reference=self.order_reference, lines=seats + ga,
+            order_reference=self.order_reference, given_back=self.given_back, lines=seats + ga,
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from services.inventory.admission import require_owner, still_good
 from services.inventory.basket import Basket, digest
 from services.inventory.endings import cancel
 from services.inventory.holds import Answer, Ask, Held
+from services.inventory.keeping import keep
 from services.inventory.layout import Layout
 from services.inventory.problems import AlreadyBought, AlreadyExtended
 from services.inventory.record import Record, read
@@ -26,6 +27,7 @@ from services.inventory.room import InRoom, Room
 from services.inventory.schemas import (
     RESERVATION_ASK,
     BestAvailable,
+    KeepAsk,
     ReservationAsk,
     record_body,
     reservation_body,
@@ -234,6 +236,16 @@ async def extend(
     await inventory.gate.extend(event_id, [(reservation_id, until_ms)], grace_ms=record.grace_s * 1000)
     record.reserved_until_ms = until_ms
     return record_body(record)
+
+
+@router.post("/events/{event_id}/reservations/{reservation_id}/keep", summary="Keep a part of it, give the rest back")
+async def keep_some(
+    request: Request, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath, kept: KeepAsk
+) -> dict[str, Any]:
+    """What is not named is free again. Asking again changes nothing."""
+    await _mine(request, inventory, event_id, reservation_id)
+    tickets = {part.section_id: part.quantity for part in kept.ga}
+    return record_body(await keep(inventory.engine, inventory.gate, reservation_id, kept.seats, tickets))
 
 
 async def _now_ms(inventory: Room) -> int:

@@ -70,6 +70,25 @@ class ReservationAsk(Body):
         return tickets
 
 
+class KeepAsk(Body):
+    """What of a reservation is kept; seats and GA tickets that are not named are given back."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 1}]}]}
+    )
+
+    seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
+    ga: list[GaAsk] = Field(default_factory=list, max_length=20)
+
+    @model_validator(mode="after")
+    def _something_once(self) -> Self:
+        if not self.seats and not self.ga:
+            raise ValueError("name what is kept; DELETE gives all of it back")
+        if len(set(self.seats)) != len(self.seats) or len({part.section_id for part in self.ga}) != len(self.ga):
+            raise ValueError("a seat and a section may be named once")
+        return self
+
+
 RESERVATION_ASK: TypeAdapter[ReservationAsk] = TypeAdapter(ReservationAsk)
 PAGE = Annotated[int, Field(ge=1, le=10_000)]
 PAGE_SIZE = Annotated[int, Field(ge=1, le=500)]

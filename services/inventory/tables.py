@@ -161,6 +161,7 @@ reservation = Table(
     Column("arm", Text, comment="Of a comparison of two hold_ttl_s, while there was one: a or b."),
     Column("reminders_asked", Boolean, nullable=False, server_default=text("false"), comment="Until orders knows."),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("given_back", Integer, nullable=False, server_default="0", comment="Tickets, while nobody paid."),
     Column("payment_begun_at", DateTime(timezone=True), comment="The first time."),
     Column("confirmed_at", DateTime(timezone=True)),
     Column("ended_at", DateTime(timezone=True), comment="Ended without a sale."),

@@ -147,24 +147,31 @@ class Checkout:
         quote = await self.quoting.quote(who, reservation, asked.promo_code, customer, address=address)
         _check_price(asked, reservation, quote)
         reference = order_reference(self.keys, who, key)
-        held = await self._begin_payment(reference, reservation, customer)
+        done = await self._begin_payment(reference, reservation, customer)
+        if done.word == "changed":
+            who, reservation = _payable(owners, await self.stock.read(asked.reservation_id))
+            quote = await self.quoting.quote(who, reservation, asked.promo_code, customer, address=address)
+            raise PriceChanged("Part of the reservation was given back.", **quote_body(reservation, quote))
+        held = _begun(reservation, done)
         placed = Placed(
             reference=reference, principal=who, scope=_scope(who), key_hash=key_hash(key), fingerprint=fingerprint,
             reservation=held, quote=quote, customer_key=customer, asked=asked,
         )  # fmt: skip
         return await self._place(placed, owners, key)
 
-    async def _begin_payment(self, reference: str, reservation: Reservation, customer: str) -> Reservation:
+    async def _begin_payment(self, reference: str, reservation: Reservation, customer: str) -> StepDone:
         """Makes the hold ours by name. Whoever owns it but never came to be is buried first, so it cannot come late."""
         held = reservation.reservation_id
-        step = PaymentStep(reservation_id=held, order_reference=reference, customer_key=customer)
+        step = PaymentStep(
+            reservation_id=held, order_reference=reference, customer_key=customer, given_back=reservation.given_back
+        )  # fmt: skip
         done = await self.stock.begin_payment(step)
         other = done.order_reference
         if done.word == "being-paid" and other and await bury(self.engine, other):
             end = PaymentStep(reservation_id=held, order_reference=other)
             await self.stock.end_payment(end)
             done = await self.stock.begin_payment(step)
-        return _begun(reservation, done)
+        return done
 
     async def _place(self, placed: Placed, owners: Sequence[str], key: str) -> Answer:
         held, started = placed.reservation, time.perf_counter()

@@ -74,6 +74,7 @@ class Reservation(BaseModel):
     reserved_until_ms: int
     grace_s: int = 5
     order_reference: str | None = None
+    given_back: int = 0  # tickets, before a payment began
     lines: list[Line]
 
 
@@ -109,11 +110,14 @@ class Consents(BaseModel):
 
 
 class PaymentStep(BaseModel):
-    """One step of payment on one hold, under the order that owns it."""
+    """One step of payment on one hold, under the order that owns it. A payment begins for the tickets that orders has
+    seen: with as many given back as then.
+    """
 
     reservation_id: str
     order_reference: str
     customer_key: str | None = None
+    given_back: int | None = None
 
 
 class PaymentSteps(BaseModel):
@@ -162,11 +166,12 @@ class CustomerLimit(BaseModel):
 class StepDone(BaseModel):
     """`done`, also when it was done before. `being-paid`: another order owns it (its reference is told).
     `ended`: the hold is over, or some of these tickets are not its own any more. `taken`: its stock went to somebody
-    else (retake only). `limit-exceeded`: too many for one customer, by `over`. `not-owner`: this order does not
-    own the hold. `status` and `reserved_until_ms` are the hold's as it is now.
+    else (retake only). `limit-exceeded`: too many for one customer, by `over`. `changed`: part of it was given back
+    meanwhile (begin only). `not-owner`: this order does not own the hold. `status` and `reserved_until_ms` are the
+    hold's as it is now.
     """
 
-    word: Literal["done", "being-paid", "ended", "taken", "limit-exceeded", "not-owner", "unknown"]
+    word: Literal["done", "being-paid", "ended", "taken", "limit-exceeded", "changed", "not-owner", "unknown"]
     order_reference: str | None = None
     status: ReservationState | None = None
     reserved_until_ms: int | None = None

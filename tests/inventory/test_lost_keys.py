@@ -135,6 +135,7 @@ VERBS: dict[str, Any] = {
     "end_payment": lambda gate: gate.end_payment(E, [("r1", 9**13)], grace_ms=0),
     "confirm": lambda gate: gate.confirm(E, ["r1"]),
     "release": lambda gate: gate.release(E, ["r1"]),
+    "keep": lambda gate: gate.keep(E, "r1", "GA*1"),
     "retake": lambda gate: gate.retake(E, "r0", "fan", "A:5;GA*1"),
     "correct": lambda gate: gate.correct(E, ["A", 5, "*", "s", "GA", "count", ".", -1]),
     "cap": lambda gate: gate.cap(E, {"GA": 1}),

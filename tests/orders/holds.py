@@ -71,6 +71,8 @@ class Holds:
             return _told("ended", held)
         if held.status == "paying":
             return _told("done", held)
+        if step.given_back is not None and step.given_back != held.given_back:
+            return _told("changed", held)
         if step.customer_key:
             self.customers[step.reservation_id] = step.customer_key
             if list(self.customers.values()).count(step.customer_key) > self.customer_max:

@@ -8,6 +8,7 @@ from services.orders import checkout
 from services.orders.callers import principal
 from services.orders.references import key_hash
 from services.orders.tables import idempotency, order, payment_attempt
+from shared.contracts.inventory import Line
 from tests.orders.holds import EVENT
 from tests.orders.shop import pass_of
 from tests.support.wait import wait_until
@@ -119,6 +120,21 @@ async def test_a_refusal_uses_up_no_key(shop):
     assert (refused.status_code, refused.json()["type"]) == (409, "/problems/price-changed")
     assert shop.holds.reservations[reservation].status == "pending_payment"
     assert (await shop.post(shop.body(reservation, total_minor=7000))).status_code == 202
+
+
+async def test_an_order_for_what_was_given_back_in_that_moment_is_refused_with_the_new_price(shop):
+    reservation = shop.holds.hold(total_minor=6800)
+
+    async def gate(path: str) -> None:
+        left = [Line(section_id="GA1", unit_price_minor=3400)]
+        shop.holds.change(reservation, given_back=1, total_minor=3400, lines=left)
+
+    shop.holds.gate = gate
+    refused = await shop.post(shop.body(reservation))
+    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/price-changed")
+    assert refused.json()["total_minor"] == 3400
+    assert shop.holds.reservations[reservation].status == "pending_payment"
+    assert (await shop.post(shop.body(reservation, total_minor=3400))).status_code == 202
 
 
 async def test_a_key_is_one_thing_on_one_route(rooms):

@@ -22,6 +22,9 @@ class Wish:
         return len(self.seats) + self.floor
 
 
+NOTHING = Wish(frozenset(), 0)
+
+
 @dataclass
 class Entry:
     """One reservation as the ledger must have it."""
@@ -34,6 +37,10 @@ class Entry:
     reference: str | None = None
     extended: bool = False
     payment_extended: bool = False
+    asked: Wish = NOTHING
+
+    def __post_init__(self) -> None:
+        self.asked = self.wish  # before a part was given back
 
     @property
     def is_live(self) -> bool:
@@ -72,7 +79,7 @@ class Notebook:
             return False
         unsettled = [e for e in self.entries.values() if e.reservation_id in self.astray or e.overdue(now_ms)]
         return not any(
-            e.holder == holder or e.wish.seats & wish.seats or (e.wish.floor and wish.floor)
+            e.holder == holder or e.asked.seats & wish.seats or (e.asked.floor and wish.floor)
             for e in (*unsettled, *self.unwritten.values())
         )
 
@@ -82,7 +89,7 @@ class Notebook:
             return "unavailable"
         mine = self.of(holder)
         live = [entry for entry in mine if entry.is_live]
-        if any(entry.wish == wish for entry in live):
+        if any(entry.asked == wish for entry in live):
             return "again"
         seats, floor = self.taken(mine)
         if len(live) >= LIVE_MAX or len(seats) + floor + wish.size > TICKETS_MAX:

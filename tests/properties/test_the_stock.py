@@ -16,6 +16,7 @@ from sqlalchemy import text
 from services.inventory import app as app_room
 from services.inventory.comparison import differences, read_gate
 from services.inventory.holds import Held
+from services.inventory.keeping import keep
 from services.inventory.record import Record
 from services.inventory.reservations import make_ask
 from services.inventory.schemas import ReservationAsk
@@ -49,7 +50,7 @@ LATER_S = st.sampled_from([0.0, 4.0, 6.0, PAY_TTL_S + GRACE_S + 1, HOLD_TTL_S + 
 HEARD = st.sampled_from([True, True, True, False])
 ASLEEP_MAX = 4
 ANY = st.integers(0, 999)
-FOLLOW_UPS = ("extend", "begin_payment", "confirm", "release", "retake", "written")
+FOLLOW_UPS = ("extend", "begin_payment", "confirm", "release", "keep", "retake", "written")
 EDGE_MS = 2_000  # the test reads the clock a little before or after the engines do
 ROWS = text(
     "SELECT reservation_id, status, order_reference, reserved_until_ms, fingerprint = '' AS tombstone "
@@ -118,7 +119,7 @@ class TheStock(RuleBasedStateMachine):
             if entry:
                 self.notes.write(entry)
             mine = self.notes.entries[answer.reservation_id]
-            assert (mine.holder, mine.wish) == (holder, wish), "somebody else's reservation"
+            assert (mine.holder, mine.asked) == (holder, wish), "somebody else's reservation"
             return "again"
         assert isinstance(answer, Problem)
         return answer.slug
@@ -239,6 +240,23 @@ class TheStock(RuleBasedStateMachine):
         assert answer.is_success == possible, answer.text
         if possible:
             entry.extended, entry.until_ms = True, max(entry.until_ms, at_ms + 1000 * HOLD_TTL_S)
+
+    @rule(which=ANY, part=WISH, hears=HEARD)
+    def keep(self, which: int, part: Wish, hears: bool) -> None:
+        """The places of a reservation that are also in `part`, and nothing else of it."""
+        entry, at_ms = self._some(which), self.now_ms()
+        kept = Wish(entry.wish.seats & part.seats, min(entry.wish.floor, part.floor)) if entry else part
+        if entry is None or not kept.size:
+            return
+        possible = entry.status == "pending_payment" and not entry.reference and not entry.overdue(at_ms)
+        floor = {"GA1": kept.floor} if kept.floor else {}
+        work = keep(self.room.engine, self.room.gate, entry.reservation_id, sorted(kept.seats), floor)
+        with self._engine_deaf(not hears), contextlib.nullcontext() if possible else pytest.raises(Problem):
+            self.run(work)
+        if possible:
+            entry.wish = kept
+            if not hears:
+                self.notes.astray.add(entry.reservation_id)
 
     # -- time and trouble ----------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ WITH locked AS MATERIALIZED (
 SELECT (SELECT count(*) FROM customers) AS customers,
        CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms,
        r.event_id, r.reservation_id, r.holder, r.user_id, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
-       r.reserved_until_ms, e.grace_s, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version,
+       r.reserved_until_ms, e.grace_s, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version, r.given_back,
        (SELECT count(*) FROM inventory.reservation_seat x
         WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id)
        + (SELECT coalesce(sum(x.quantity), 0) FROM inventory.reservation_ga x
