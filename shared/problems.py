@@ -107,6 +107,13 @@ class NoAnswer(Problem):
     retry_after_default_s = 1
 
 
+class ClocksApart(Problem):
+    """The clocks of this suite disagree. Nothing is sold until they agree again; what you hold stays yours."""
+
+    status = 503
+    retry_after_default_s = 5
+
+
 class TooManyRequests(Problem):
     """You ask more often than anybody needs to. Nothing was changed; wait a moment."""
 

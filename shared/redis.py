@@ -23,7 +23,18 @@ from shared.shards import ENGINE_AWAY
 
 UNABLE = ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "LOADING")
 
-__all__ = ["ENGINE_AWAY", "EngineIdentity", "Redis", "RedisError", "connect", "doubt", "identities", "identity", "near"]
+__all__ = [
+    "ENGINE_AWAY",
+    "EngineIdentity",
+    "Redis",
+    "RedisError",
+    "connect",
+    "doubt",
+    "identities",
+    "identity",
+    "near",
+    "primaries",
+]
 
 
 def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retries: int = 1) -> Redis:
@@ -97,6 +108,11 @@ def doubt(redis: Redis) -> None:
     """Somebody did not answer: a cluster is asked again who holds what."""
     if isinstance(redis, Cluster):
         redis.shards.doubt()
+
+
+async def primaries(redis: Redis) -> list[Redis]:
+    """A client of each process that takes writes. Raises `ConnectionError`."""
+    return list(await redis.shards.primaries()) if isinstance(redis, Cluster) else [redis]
 
 
 class EngineIdentity(NamedTuple):

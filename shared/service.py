@@ -70,6 +70,7 @@ def create_service(
     app.state.settings = settings
     app.state.draining = False
     app.state.on_drain = []
+    app.state.warnings = list[str]
     hot = [*hot_routes, *(internal_hot_route(route, settings.service_keys) for route in internal_hot_routes)]
     app.router.routes.extend(hot)
     for router in routers:
@@ -244,8 +245,9 @@ def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
         failed = await readiness.failing(request.app)
         if failed:
             raise problems.Unavailable(f"Not ready: {', '.join(failed)}.", failing=failed)
-        descriptors = {"open": descriptors_open(), "max": descriptors_max()}
-        return {"ready": True, "service": name, "descriptors": descriptors}
+        descriptors, warnings = {"open": descriptors_open(), "max": descriptors_max()}, request.app.state.warnings()
+        told = {"ready": True, "service": name, "descriptors": descriptors}
+        return told | ({"warnings": warnings} if warnings else {})
 
     @router.get("/metrics", summary="Prometheus metrics", include_in_schema=False)
     async def metrics() -> Response:

@@ -15,6 +15,11 @@ LOOP_FAILURES = Counter("onsale_loop_failures_total", "Turns of a background loo
 LOG_BEHIND_S = Gauge(
     "onsale_event_log_behind_seconds", "Age of the oldest event in the outbox that the log has not taken.", ["source"]
 )
+CLOCK_SKEW = Gauge(
+    "onsale_clock_skew_seconds",
+    "How far a clock is ahead of this process's; below zero it is behind.",
+    ["service", "clock"],
+)
 BATCHES = Histogram(
     "onsale_group_commit_batch",
     "Members per group commit.",
@@ -22,4 +27,6 @@ BATCHES = Histogram(
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
 )
 
-__all__ = ["BATCHES", "CONTENT_TYPE_LATEST", "LOG_BEHIND_S", "LOOP_FAILURES", "REQUESTS", "generate_latest"]
+__all__ = [
+    "BATCHES", "CLOCK_SKEW", "CONTENT_TYPE_LATEST", "LOG_BEHIND_S", "LOOP_FAILURES", "REQUESTS", "generate_latest",
+]  # fmt: skip

@@ -118,9 +118,9 @@ def still_good(admission: Pass, layout: Layout) -> Pass:
     return admission
 
 
-def require_owner(caller: Caller, holder: str, *, until_ms: int) -> None:
+def require_owner(caller: Caller, holder: str, *, until_ms: int, now_s: float) -> None:
     """Raises `UnknownReservation` for somebody else's, `BadCredential` once an expired pass is of no use any more."""
     if caller.holder != holder:
         raise UnknownReservation
-    if now_s() > max(caller.expires_at_s, until_ms / 1000):
+    if now_s > max(caller.expires_at_s, until_ms / 1000):
         raise BadCredential("This pass has expired.")

@@ -28,6 +28,7 @@ from services.inventory.ticket_returns import TicketReturns
 from services.inventory.turns import Turns
 from shared import api_document, http, postgres, redis
 from shared.buckets import Buckets
+from shared.clocks import Clocks
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.event_log.opening import open_log
@@ -73,6 +74,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
             async with signed_in(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
                 app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
+                app.state.warnings = room.gate.clocks.warnings
                 with suppress(*postgres.LEDGER_AWAY):
                     await room.catalogue.refresh()  # whoever is asked first knows what is sold
                 again = ToldAgain(engine, event_log, tables.outbox)
@@ -102,7 +104,7 @@ def _admissions(settings: Settings, queue: QueueClient, users: Users) -> Admissi
 def _room(
     settings: Settings, engine: postgres.AsyncEngine, cache: redis.Redis, orders: OrdersClient, admissions: Admissions
 ) -> Room:
-    gate = Gate(cache, clock_offset_ms=settings.clock_offset_ms)
+    gate = Gate(cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms)
     reading = engine.execution_options(isolation_level="AUTOCOMMIT")
     catalogue = Catalogue(reading)
     payments = Payments(engine, gate, catalogue)
@@ -132,6 +134,7 @@ def _start(loops: Loops, room: Room, relay: Relay, again: ToldAgain) -> None:
     opener = Opener(room.engine, room.gate, room.catalogue)
     loops.every(settings.open_interval_ms / 1000, opener.turn, name="inventory.open")
     loops.every(settings.show_interval_ms / 1000, room.board.show, name="inventory.show")
+    loops.every(1.0, partial(room.gate.clocks.look, room.reading, room.gate.redis), name="inventory.clocks")
     loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
     loops.every(1.0, room.refunding.turn, name="inventory.refund")
     loops.keep(relay.run, name="inventory.relay")

@@ -11,7 +11,6 @@ from services.inventory.gate import Gate
 from services.inventory.layout import Layout
 from services.inventory.record import Live
 from services.inventory.stocktake import Stock, take_stock
-from shared.clock import now_ms
 
 Finding = dict[str, Any]
 SHOWN_MAX = 5
@@ -84,7 +83,7 @@ async def _look(engine: AsyncEngine, gate: Gate, layout: Layout) -> dict[str, li
             await _names(connection, query, layout.event_id)
             for query in (WRONG_REMAINING, WRONG_KEPT, WRONG_OWNERS, OWNED_TWICE, NOT_SOLD)
         ]
-    at_ms = now_ms() + gate.clock_offset_ms
+    at_ms = gate.slowest_ms()
     apart = [" ".join(difference) for difference in await compare(in_gate, stock)]
     return {
         "1 ledger: available + held + sold + blocked = capacity": remaining + kept + _unequal(stock),
@@ -93,6 +92,7 @@ async def _look(engine: AsyncEngine, gate: Gate, layout: Layout) -> dict[str, li
         "2 a seat has at most one live owner": owners + twice,
         "2 sold ≤ capacity": [s for s, x in stock.sections.items() if x.sold > x.capacity or x.available < 0],
         "7 confirmed ⇒ its seats are sold to it": unsold,
+        "clocks: ours, the ledger's and the engine's are less than a minute apart": gate.clocks.apart(),
         "9 nothing is held past its time": [record.reservation_id for record in stock.live if _overdue(record, at_ms)],
     }
 

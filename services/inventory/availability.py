@@ -63,13 +63,12 @@ class Board:
 
     async def _frame(self, layout: Layout, *, force: bool, peek: bool) -> StockFrame | None:
         keys = Keys.of(layout.event_id).only("gate", "counts", "dirty")
-        reply = await SHOW(
-            self._gate.redis, **keys, clock_offset_ms=self._gate.clock_offset_ms, force=int(force), peek=int(peek)
-        )
+        times = {"clock_offset_ms": self._gate.clock_offset_ms, "others_ms": self._gate.others_ms()}
+        reply = await SHOW(self._gate.redis, **keys, **times, force=int(force), peek=int(peek))
         if not reply:
             return None
         ready, epoch, version, at_ms, holding, begun, let_go = (int(part) for part in reply[:7])
-        if not ready:
+        if not ready or self._gate.clocks.apart():
             return await self.from_ledger(layout.event_id, ready=False, epoch=epoch, version=version)
         counts = {key.decode(): int(value) for key, value in zip(reply[7::2], reply[8::2], strict=True)}
         sections = [

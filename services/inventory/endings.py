@@ -1,7 +1,8 @@
 """How holds end without a sale: the ledger decides by compare-and-set, then the gate follows.
 
 A due hold is only a question. The ledger answers: expired, never written (a tombstone takes its place first), or
-something else, and then the gate takes that.
+something else, and then the gate takes that. A hold has expired when no clock says that it still lasts: not the
+engine's, not the ledger's, not ours.
 """
 
 from collections.abc import Sequence
@@ -48,9 +49,11 @@ def _fact(record: Record) -> Fact:
 
 
 async def _end(
-    engine: AsyncEngine, event_id: str, ids: Sequence[str], *, by: TextClause, how: How, now_ms: int, actor: str
-) -> list[str]:
-    values = {"event_id": event_id, "ids": list(ids)} | ({"now_ms": now_ms} if by is EXPIRE else {})
+    engine: AsyncEngine, event_id: str, ids: Sequence[str], *, by: TextClause, how: How, now_ms: int, actor: str,
+    clock_offset_ms: int = 0,
+) -> list[str]:  # fmt: skip
+    times = {"now_ms": now_ms, "clock_offset_ms": clock_offset_ms} if by is EXPIRE else {}
+    values = {"event_id": event_id, "ids": list(ids), **times}
     async with engine.begin() as connection:
         ended = list((await connection.execute(by, values)).scalars())
         await give_back(connection, event_id, ended, how=how, now_ms=now_ms, actor=actor)
@@ -66,9 +69,10 @@ async def cancel(
     return ended
 
 
-async def settle(engine: AsyncEngine, gate: Gate, event_id: str, due: Sequence[str], *, now_ms: int) -> None:
-    """Asks the ledger what these due holds are, and brings the gate in line."""
-    expired = await _end(engine, event_id, due, by=EXPIRE, how="deadline", now_ms=now_ms, actor="system")
+async def settle(engine: AsyncEngine, gate: Gate, event_id: str, due: Sequence[str], *, now_ms: int) -> bool:
+    """Asks the ledger what these due holds are, and brings the gate in line; whether any has ended."""
+    times = {"now_ms": min(now_ms, gate.slowest_ms()), "clock_offset_ms": gate.clock_offset_ms}
+    expired = await _end(engine, event_id, due, by=EXPIRE, how="deadline", actor="system", **times)
     rest = [reservation_id for reservation_id in due if reservation_id not in set(expired)]
     if rest:
         async with engine.begin() as connection:
@@ -80,6 +84,7 @@ async def settle(engine: AsyncEngine, gate: Gate, event_id: str, due: Sequence[s
         expired += tombs
         await follow(gate, event_id, list(known.values()))
     await gate.release(event_id, expired)
+    return bool(expired)
 
 
 async def follow(gate: Gate, event_id: str, records: Sequence[Record]) -> None:
@@ -103,7 +108,8 @@ async def scan(engine: AsyncEngine, gate: Gate, event_id: str, *, now_ms: int, c
     async with engine.begin() as connection:
         ids = list((await connection.execute(SCAN_DUE, values)).scalars())
         if ids:
-            expire = {"event_id": event_id, "ids": ids, "now_ms": now_ms}
+            times = {"now_ms": min(now_ms, gate.slowest_ms()), "clock_offset_ms": gate.clock_offset_ms}
+            expire = {"event_id": event_id, "ids": ids, **times}
             ids = list((await connection.execute(EXPIRE, expire)).scalars())
             await give_back(connection, event_id, ids, how="scan", now_ms=now_ms)
     await gate.release(event_id, ids)

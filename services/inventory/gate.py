@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError
 from services.inventory.keys import Keys
 from services.inventory.record import Live, Record
 from shared.chunks import chunks
+from shared.clocks import Clocks
 from shared.lua import Script, word
 from shared.redis import Redis
 
@@ -57,17 +58,26 @@ class Gated:
 class Gate:
     """The gate of every event."""
 
-    def __init__(self, redis: Redis, *, clock_offset_ms: int = 0) -> None:
+    def __init__(self, redis: Redis, *, clocks: Clocks | None = None, clock_offset_ms: int = 0) -> None:
         self.redis = redis
-        self.clock_offset_ms = clock_offset_ms
+        self.clocks = clocks or Clocks()
+        self.clock_offset_ms = clock_offset_ms  # of every clock
         verbs = ("hold", "extend", "begin_payment", "end_payment", "confirm", "release", "keep", "retake",
                  "take_back", "correct", "cap", "due", "revoke", "raise_floor", "fill_holds", "fill_usage")  # fmt: skip
         self.scripts = {verb: load(verb) for verb in verbs}
 
+    def others_ms(self) -> int:
+        """The time by the clocks that scripts do not see, the slower one."""
+        return self.clocks.others_ms() + self.clock_offset_ms
+
+    def slowest_ms(self) -> int:
+        """The time by the slowest clock: what was promised until then may end."""
+        return self.clocks.slowest_ms() + self.clock_offset_ms
+
     async def hold(self, event_id: str, asks: Sequence[dict[str, Any]]) -> list[Gated | Refusal]:
         """Takes many baskets in one round trip, each whole or not at all. Raises what the engine raised."""
         named: dict[str, Any] = Keys.of(event_id).only(*_ALL, "revoked")
-        named |= {"clock_offset_ms": self.clock_offset_ms, "due_ms": NEW_HOLD_DUE_MS}
+        named |= {"clock_offset_ms": self.clock_offset_ms, "due_ms": NEW_HOLD_DUE_MS, "others_ms": self.others_ms()}
         chunks = [asks[i : i + HOLDS_AT_ONCE] for i in range(0, len(asks), HOLDS_AT_ONCE)]
         calls = [{**named, "asks": [orjson.dumps(ask) for ask in chunk]} for chunk in chunks]
         replies: list[Any] = []
@@ -152,17 +162,16 @@ class Gate:
         await self._many("cap", event_id, ("gate", "counts", "dirty"), calls)
 
     async def due(self, event_id: str, *, count_max: int) -> tuple[int, list[str]]:
-        """The engine's time and what is due; nothing while the gate is closed."""
+        """The time, by the engine or whoever is behind it, and what is due; nothing while the gate is closed."""
         keys = Keys.of(event_id).only("gate", "deadlines")
-        reply = await self.scripts["due"](self.redis, **keys, clock_offset_ms=self.clock_offset_ms, count_max=count_max)
+        times = {"clock_offset_ms": self.clock_offset_ms, "others_ms": self.others_ms()}
+        reply = await self.scripts["due"](self.redis, **keys, **times, count_max=count_max)
         return (0, []) if word(reply) == "not-ready" else (int(reply[0]), [r.decode() for r in reply[1:]])
 
     async def revoke(self, event_id: str, passes: Sequence[tuple[str, str, int]]) -> list[tuple[str, int | None]]:
         """(jti, holder, expires_at_ms) each; `gone`, `live` with until_ms, or `not-ready`."""
-        calls = [
-            {"jti": jti, "holder": holder, "expires_at_ms": at_ms, "clock_offset_ms": self.clock_offset_ms}
-            for jti, holder, at_ms in passes
-        ]
+        times = {"clock_offset_ms": self.clock_offset_ms, "others_ms": self.others_ms()}
+        calls = [{"jti": jti, "holder": holder, "expires_at_ms": at_ms, **times} for jti, holder, at_ms in passes]
         replies = await self._many("revoke", event_id, ("gate", "holds", "usage", "revoked"), calls)
         return [(word(reply), int(reply[1]) if len(reply) > 1 else None) for reply in replies]
 
@@ -194,5 +203,7 @@ def _gated(reply: Any, reservation_id: str) -> Gated | Refusal:
             return Gated("again", reply[1].decode(), int(reply[2]), int(reply[3]), reply[4].decode())
         case "reused" | "revoked" | "not-ready" as why:
             return Refusal(why, "", 0, ())
+        case "clocks-apart" as why:
+            return Refusal(why, reply[1].decode(), 0, ())
         case why:
             return Refusal(why, reply[2].decode(), int(reply[1]), tuple(r.decode() for r in reply[3:]))

@@ -22,10 +22,12 @@ from services.inventory.metrics import DRIFT, HOLDS
 from services.inventory.problems import NotTogether, SeatsTaken
 from services.inventory.record import Record, read
 from services.inventory.stocktake import MARKS
+from shared.clocks import ENGINE, said
 from shared.group_commit import GroupCommit
 from shared.postgres import LEDGER_AWAY, DBAPIError
 from shared.problems import (
     BadCredential,
+    ClocksApart,
     HoldExpired,
     IdempotencyKeyReused,
     InternalFault,
@@ -118,6 +120,7 @@ class Reserver:
     async def reserve(self, ask: Ask) -> Answer:
         """The reservation: `Held` when it was made now, its `Record` when it was there. Raises a problem."""
         try:
+            self._gate.clocks.require()
             answer = await self._commit.submit(ask)
         except Problem as problem:
             HOLDS.labels(problem.slug).inc()
@@ -289,5 +292,7 @@ def _problem(ask: Ask, refusal: Refusal) -> Problem:
             return IdempotencyKeyReused()
         case "revoked":
             return BadCredential("This pass has ended.")
+        case "clocks-apart":
+            return ClocksApart(said(ENGINE, int(refusal.detail)))
         case _:
             return Unavailable("The stock is being counted anew. Nothing was changed; try again shortly.")

@@ -123,7 +123,8 @@ class Payments:
     async def _decided(self, lock: Lock, asked: Asked, decide: Decide, how: How) -> tuple[_Turn, list[str]]:
         async with self._engine.begin() as connection:
             now_ms, records = await lock(connection, asked)
-            turn = _Turn(connection, records, now_ms + self._gate.clock_offset_ms, how)
+            now_ms = min(now_ms + self._gate.clock_offset_ms, self._gate.slowest_ms())
+            turn = _Turn(connection, records, now_ms, how)
             words = await decide(turn)
             await _write(turn)
         return turn, words

@@ -86,7 +86,7 @@ class Watcher:
             return True
         seconds, _ = await (await near(self._gate.redis, key)).time()
         filling_ms = seconds * 1000 + self._gate.clock_offset_ms - int(filling_at or 0)
-        return ready == b"0" and int(epoch or 0) == layout.gate_epoch and filling_ms < FILLING_MAX_MS
+        return ready == b"0" and int(epoch or 0) == layout.gate_epoch and abs(filling_ms) < FILLING_MAX_MS
 
     async def _rebuild(self, layout: Layout, engine: str) -> None:
         started = time.monotonic()

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import ValidationError
-from sqlalchemy import text
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
@@ -34,6 +33,7 @@ from services.inventory.schemas import (
 )
 from shared.client_address import client_address
 from shared.clock import now_ms
+from shared.clocks import LEDGER_NOW
 from shared.hot_lane import JSON, NO_STORE, QUIET_KEY, answer, whole_body
 from shared.inputs import EventIdPath
 from shared.postgres import statement
@@ -54,7 +54,6 @@ router = APIRouter(tags=["reservations"])
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 EXTEND = statement(__package__, "extend")
-NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
 
 
 class Reserve:
@@ -179,7 +178,8 @@ async def _mine(request: Request, inventory: Room, event_id: str, reservation_id
         record = (await read(connection, [reservation_id])).get(reservation_id)
     if record is None or record.event_id != event_id:
         raise UnknownReservation
-    require_owner(caller, record.holder, until_ms=record.release_at_ms if record.is_live else 0)
+    at_s = inventory.gate.clocks.slowest_ms() / 1000
+    require_owner(caller, record.holder, until_ms=record.release_at_ms if record.is_live else 0, now_s=at_s)
     return record
 
 
@@ -249,7 +249,7 @@ async def keep_some(
 
 
 async def _now_ms(inventory: Room) -> int:
-    """The ledger's clock, moved as the scripts' clock is."""
+    """The time by the slowest clock, the ledger's read anew."""
     async with inventory.reading.connect() as connection:
-        now_ms: int = (await connection.execute(NOW)).scalar_one()
-    return now_ms + inventory.gate.clock_offset_ms
+        now_ms: int = (await connection.execute(LEDGER_NOW)).scalar_one()
+    return min(now_ms + inventory.gate.clock_offset_ms, inventory.gate.slowest_ms())

@@ -44,17 +44,16 @@ class Sweeper:
         """By the gate's deadlines."""
         for layout in self._catalogue.layouts():
             try:
-                due = [""]
-                while due:
+                more = True
+                while more:
                     now_ms, due = await self._gate.due(layout.event_id, count_max=DUE_MAX)
-                    if due:
-                        await settle(self._engine, self._gate, layout.event_id, due, now_ms=now_ms)
-                    due = due if len(due) == DUE_MAX else []
+                    ended = due and await settle(self._engine, self._gate, layout.event_id, due, now_ms=now_ms)
+                    more = bool(ended) and len(due) == DUE_MAX
             except (*ENGINE_AWAY, *LEDGER_AWAY) as away:
                 log.warning("sweep.skipped", extra=data(event_id=layout.event_id, error=type(away).__name__))
 
     async def scan(self) -> None:
-        """By the ledger, whatever the gates remember; a deadline is always the engine's."""
+        """By the ledger, whatever the gates remember."""
         for layout in self._catalogue.layouts():
             try:
                 now_ms, _ = await self._gate.due(layout.event_id, count_max=1)

@@ -14,7 +14,6 @@ from redis.exceptions import ConnectionError as Away
 from services.inventory import endings, holds, payment, reservations
 from services.inventory.endings import scan
 from services.inventory.gate import Gate
-from shared.clock import now_ms
 from shared.problems import Unavailable
 from tests.inventory.conftest import EVENT, Inventory
 
@@ -63,9 +62,9 @@ class Try:
 
     async def expire_by_scan(self) -> None:
         room = self.inventory.room
-        at_ms = now_ms() + room.gate.clock_offset_ms + HOLD_MS + 2_000
+        self.inventory.travel(HOLD_MS + 2_000)
         with suppress(Away, Unavailable):
-            await scan(room.engine, room.gate, EVENT, now_ms=at_ms)
+            await scan(room.engine, room.gate, EVENT, now_ms=room.gate.slowest_ms())
 
     async def step(self, verb: str) -> None:
         with suppress(AssertionError):  # no answer came

@@ -73,6 +73,7 @@ async def test_an_engine_that_went_back_in_time_is_not_believed(inventory: Inven
         return await inventory.left("A") == (14, 1)
 
     await wait_until(healed, timeout_s=2)
+    await inventory.ready()
     taken = await inventory.reserve("other", seats=["A-1-1"])
     assert taken.json()["type"] == "/problems/seats-taken"
     assert await inventory.broken() == []

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from services.inventory import gate as gate_room
 from services.inventory.gate import Gate, Gated, Refusal, load
 from services.inventory.keys import EPOCH, Keys
+from shared.clock import now_ms
 
 E = "e"
 KEYS = Keys.of(E)
@@ -110,7 +111,7 @@ async def test_every_change_is_shown_and_nothing_twice(redis: Redis) -> None:
 
     async def shown() -> bool:
         keys = KEYS.only("gate", "counts", "dirty")
-        return bool(await load("show")(redis, **keys, clock_offset_ms=0, force=0, peek=0))
+        return bool(await load("show")(redis, **keys, clock_offset_ms=0, others_ms=now_ms(), force=0, peek=0))
 
     assert (await shown(), await shown()) == (True, False)
     for change in (
@@ -177,9 +178,12 @@ async def test_a_refusal_names_at_most_twenty_due_holds_and_frees_none(redis: Re
 async def test_the_clock_never_goes_back(redis: Redis) -> None:
     gate = await opened(redis)
     gate.clock_offset_ms = 60_000
-    ahead, _ = await gate.due(E, count_max=1)
+    ahead = await hold(gate, "A:0")
     gate.clock_offset_ms = 0
-    assert (await gate.due(E, count_max=1))[0] >= ahead
+    behind = await hold(gate, "A:1", reservation_id="r2", holder="other")
+    assert isinstance(ahead, Gated)
+    assert isinstance(behind, Gated)
+    assert behind.until_ms >= ahead.until_ms
 
 
 async def test_a_closed_gate_takes_nothing(redis: Redis) -> None:

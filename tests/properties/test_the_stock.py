@@ -274,13 +274,14 @@ class TheStock(RuleBasedStateMachine):
     @rule(reference=REFERENCE)
     def an_order_is_dead(self, reference: str) -> None:
         """Orders says so of every hold that is being paid too long under this reference."""
-        self.inventory.orders.words = {reference: "dead"}
         at_ms = self.now_ms()
         late = [e for e in self.notes.entries.values() if e.status == "paying" and e.reference == reference]
         due = [e for e in late if e.until_ms + 1000 * GRACE_S < at_ms]
         if any(abs(e.until_ms + 1000 * GRACE_S - at_ms) < EDGE_MS for e in late):
             return
+        self.inventory.orders.words = {reference: "dead"}
         self.run(self.room.sweeper.ask_orders(EVENT, now_ms=at_ms))
+        self.inventory.orders.words = {}  # the next scan asks, too
         for entry in due:
             entry.status = "expired"
 

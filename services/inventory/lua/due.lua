@@ -1,9 +1,10 @@
--- Which holds are past their deadline, the grace included. It only names them: the ledger says what they are.
+-- Which holds are past their deadline by every clock, the grace included. It only names them: the ledger says what they are.
 -- KEYS[1] gate hash readiness, clock
 -- KEYS[2] deadlines zset when a hold may be released
 -- ARGV[1] clock_offset_ms int moves the clock
 -- ARGV[2] count_max int at most so many
+-- ARGV[3] others_ms int the time by the other clocks, the slower one
 -- Answers now_ms id… or not-ready.
 if not is_ready(KEYS[1], KEYS[2]) then return {'not-ready'} end
-local now = clock(KEYS[1], ARGV[1])
+local now = math.min((clock(KEYS[1], ARGV[1])), tonumber(ARGV[3]))
 return {text(now), unpack(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, tonumber(ARGV[2])))}

@@ -13,7 +13,8 @@ local epoch = tonumber(ARGV[1])
 local gate = KEYS[1]
 if tonumber(redis.call('HGET', gate, 'epoch') or 0) > epoch then return 'superseded' end
 redis.call('HSET', gate, 'ready', '0', 'epoch', text(epoch), 'holding', '0')
-redis.call('HSET', gate, 'filling_at', text(clock(gate, ARGV[2])))
+local _, began_at = clock(gate, ARGV[2])
+redis.call('HSET', gate, 'filling_at', text(began_at))
 for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
 for _, hash in ipairs({KEYS[2], KEYS[3], KEYS[5]}) do redis.call('HSET', hash, 'epoch', text(epoch)) end
 for _, zset in ipairs({KEYS[4], KEYS[6]}) do redis.call('ZADD', zset, '+inf', 'epoch') end

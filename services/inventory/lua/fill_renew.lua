@@ -4,5 +4,6 @@
 -- ARGV[2] clock_offset_ms int moves the clock
 -- Answers done or superseded.
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
-redis.call('HSET', KEYS[1], 'filling_at', text(clock(KEYS[1], ARGV[2])))
+local _, engine_ms = clock(KEYS[1], ARGV[2])
+redis.call('HSET', KEYS[1], 'filling_at', text(engine_ms))
 return 'done'

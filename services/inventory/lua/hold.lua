@@ -9,25 +9,29 @@
 -- KEYS[8] map prefix of the sections' maps
 -- ARGV[1] clock_offset_ms int moves the clock
 -- ARGV[2] due_ms int until the ledger must have written it
--- ARGV[3+] asks list JSON each: reservation_id, holder, jti, pass_epoch, stock_print, body_print, hold_ttl_ms, tickets_max
+-- ARGV[3] others_ms int the time by the other clocks, the slower one
+-- ARGV[4+] asks list JSON each: reservation_id, holder, jti, pass_epoch, stock_print, body_print, hold_ttl_ms, tickets_max
 --   (per holder, 0 is unlimited), live_max (reservations per holder), and basket or best {quantity, zones, split, tidy}
--- Answers per ask: held epoch until_ms basket | again id epoch until_ms basket | reused | revoked | not-ready
+-- Answers per ask: held epoch until_ms basket | again id epoch until_ms basket | reused | revoked | not-ready | clocks-apart ahead_ms
 --        | seats-taken/not-together/sold-out/limit-exceeded now_ms detail due_id…
 local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[7],
               map = KEYS[8]}
 local revoked = KEYS[6]
-local clock_offset_ms, due_ms = ARGV[1], tonumber(ARGV[2])
+local clock_offset_ms, due_ms, others_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local NAMED_MAX, DUE_MAX = 100, 20
 local new_holders = 0
 
 local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch', 'pass_floor')
 local ready, epoch, pass_floor = gate[1] == '1', gate[2], tonumber(gate[3] or 0)
 ready = ready and is_whole(keys.gate, keys.counts, keys.holds, keys.deadlines, keys.usage, revoked)
-local now = ready and clock(keys.gate, clock_offset_ms)
+local now, engine_ms = others_ms, others_ms
+if ready then now, engine_ms = clock(keys.gate, clock_offset_ms) end
+local ahead_ms = engine_ms - others_ms
 
 local function refuse(word, detail)
-  local due = redis.call('ZRANGEBYSCORE', keys.deadlines, '-inf', text(now), 'LIMIT', 0, DUE_MAX)
-  return {word, text(now), detail, unpack(due)}
+  local by_all = text(math.min(now, others_ms))
+  local due = redis.call('ZRANGEBYSCORE', keys.deadlines, '-inf', by_all, 'LIMIT', 0, DUE_MAX)
+  return {word, by_all, detail, unpack(due)}
 end
 
 -- The answer to somebody who asked before: under the same id, or for the same stock under another.
@@ -87,6 +91,7 @@ end
 
 local function hold(ask)
   if not ready or lost then return {'not-ready'} end
+  if math.abs(ahead_ms) > APART_MS then return {'clocks-apart', text(ahead_ms)} end
   if (ask.pass_epoch or 0) < pass_floor or redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
   local used = redis.call('HMGET', keys.usage, 't:' .. ask.holder, 'l:' .. ask.holder)
   local had, live = tonumber(used[1] or 0), listed(used[2])
@@ -116,7 +121,7 @@ local function hold(ask)
 end
 
 local answers = {}
-for i = 3, #ARGV do answers[i - 2] = hold(cjson.decode(ARGV[i])) end
+for i = 4, #ARGV do answers[i - 3] = hold(cjson.decode(ARGV[i])) end
 if new_holders > 0 then
   redis.call('HINCRBY', keys.gate, 'holding', new_holders)
   redis.call('HINCRBY', keys.gate, 'begun', new_holders)

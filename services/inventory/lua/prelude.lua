@@ -7,14 +7,16 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- The engine's time in ms, never going back.
+-- The engine's time in ms, which stands still while its clock is set back by up to a minute; then its clock itself. One
+-- that was an hour ahead and is right again must not stand still for an hour.
+local APART_MS = 60000
 local function clock(gate, offset_ms)
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(offset_ms)
   local last = tonumber(redis.call('HGET', gate, 'clock') or 0)
-  if last > now then return last end
+  if last > now and last - now <= APART_MS then return last, now end
   redis.call('HSET', gate, 'clock', text(now))
-  return now
+  return now, now
 end
 
 -- A part of the gate is lost: it takes nothing more, and whoever watches it need not wait to fill it anew.

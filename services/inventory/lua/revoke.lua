@@ -6,11 +6,12 @@
 -- ARGV[1] jti text the pass
 -- ARGV[2] holder text its holder
 -- ARGV[3] expires_at_ms int when it may be forgotten
--- ARGV[4] clock_offset_ms int moves the clock
+-- ARGV[4] others_ms int the time by the other clocks, the slower one
+-- ARGV[5] clock_offset_ms int moves the clock
 -- Answers {gone}, {live, until_ms} or {not-ready}.
 local keys = {gate = KEYS[1], holds = KEYS[2], usage = KEYS[3]}
 local revoked = KEYS[4]
-local jti, holder, expires_at_ms, clock_offset_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local jti, holder, expires_at_ms, others_ms, clock_offset_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 if not is_ready(keys.gate, keys.holds, keys.usage, revoked) then return {'not-ready'} end
 local until_ms
 for _, id in ipairs(live_ids(keys, holder)) do
@@ -18,7 +19,7 @@ for _, id in ipairs(live_ids(keys, holder)) do
   if hold then until_ms = math.max(until_ms or 0, hold['until']) end
 end
 if until_ms then return {'live', text(until_ms)} end
-local now = clock(keys.gate, clock_offset_ms)
+local now = math.min((clock(keys.gate, clock_offset_ms)), others_ms)
 redis.call('ZREMRANGEBYSCORE', revoked, '-inf', text(now - 3600000))
 redis.call('ZADD', revoked, expires_at_ms, jti)
 return {'gone'}

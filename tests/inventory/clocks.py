@@ -1,0 +1,58 @@
+"""Clocks that are set by hand, each alone: what everybody sees of them moves, and nothing else."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from onsale.engines import with_driver
+from shared import clocks
+from shared.lua import Script
+
+HOUR_MS = 3_600_000
+STEPPED = """
+    CREATE SCHEMA stepped;
+    CREATE TABLE stepped.step AS SELECT 0 AS ms;
+    CREATE FUNCTION stepped.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+        'SELECT pg_catalog.clock_timestamp() + ms * interval ''1 millisecond'' FROM stepped.step';
+"""
+
+
+class Steps:
+    """Sets clocks forward and back: those that services read, of the engine, the ledger and this process."""
+
+    def __init__(self, ledger: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ledger, self._engine_ms, self._process_ms = ledger, 0, 0
+        bind, engine_ms, time_ns = Script.bind, clocks.engine_ms, time.time_ns
+
+        def bound(script: Script, named: Any) -> Any:
+            if "clock_offset_ms" in named:
+                named = {**named, "clock_offset_ms": named["clock_offset_ms"] + self._engine_ms}
+            return bind(script, named)
+
+        async def told(node: Any) -> int:
+            return await engine_ms(node) + self._engine_ms
+
+        monkeypatch.setattr(Script, "bind", bound)
+        monkeypatch.setattr(clocks, "engine_ms", told)
+        monkeypatch.setattr(time, "time_ns", lambda: time_ns() + self._process_ms * 1_000_000)
+
+    async def set(self, which: str, ms: int) -> None:
+        """So far from the true time."""
+        if which == "ledger":
+            await self._ledger.execute("UPDATE stepped.step SET ms = $1", ms)
+        else:
+            setattr(self, f"_{which}_ms", ms)
+
+
+@pytest.fixture
+async def steps(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
+    """Ask for it before what connects: statements find the ledger's clock by the search path of their session."""
+    connection = await asyncpg.connect(with_driver(postgres_url))
+    await connection.execute(STEPPED)
+    name = postgres_url.rsplit("/", 1)[1]
+    await connection.execute(f"ALTER DATABASE {name} SET search_path = stepped, pg_catalog, public")
+    yield Steps(connection, monkeypatch)
+    await connection.close()
