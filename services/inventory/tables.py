@@ -200,10 +200,10 @@ reservation_ga = Table(
 customer_usage = Table(
     "customer_usage",
     metadata,
-    Column("scope", Text, comment="The event, or tour: and its tour, whose events are counted together."),
+    Column("event_id", Text),  # or tour: and its tour, whose events are counted together
     Column("customer_key", Text),
     Column("payments_begun", BigInteger, nullable=False, server_default="0"),
-    PrimaryKeyConstraint("scope", "customer_key"),
+    PrimaryKeyConstraint("event_id", "customer_key"),
     comment="Locked while a customer's tickets are counted, so that parallel payments of one customer take turns.",
 )
 

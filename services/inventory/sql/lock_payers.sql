@@ -7,7 +7,7 @@ WITH locked AS MATERIALIZED (
     ORDER BY reservation_id
     FOR UPDATE
 ), customers AS (
-    INSERT INTO inventory.customer_usage (scope, customer_key, payments_begun)
+    INSERT INTO inventory.customer_usage (event_id, customer_key, payments_begun)
     SELECT coalesce('tour:' || e.tour_id, e.event_id) AS scope, asked.customer_key, 1
     FROM locked l JOIN inventory.event e USING (event_id)
     JOIN unnest(CAST(:ids AS text[]), CAST(:customer_keys AS text[])) AS asked (reservation_id, customer_key)
@@ -15,7 +15,7 @@ WITH locked AS MATERIALIZED (
     WHERE asked.customer_key IS NOT NULL
     GROUP BY 1, asked.customer_key
     ORDER BY 1, asked.customer_key
-    ON CONFLICT (scope, customer_key) DO UPDATE SET payments_begun = inventory.customer_usage.payments_begun + 1
+    ON CONFLICT (event_id, customer_key) DO UPDATE SET payments_begun = inventory.customer_usage.payments_begun + 1
     RETURNING customer_key
 )
 SELECT (SELECT count(*) FROM customers) AS customers,

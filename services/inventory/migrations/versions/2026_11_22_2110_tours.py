@@ -16,13 +16,9 @@ def upgrade() -> None:
     op.add_column(TABLE, sa.Column("tour_id", sa.Text()), schema=SCHEMA)
     op.add_column(TABLE, tickets, schema=SCHEMA)
     op.create_index(INDEX, TABLE, ["tour_id"], schema=SCHEMA, postgresql_where=sa.text("tour_id IS NOT NULL"))
-    scope = "The event, or tour: and its tour, whose events are counted together."
-    op.alter_column("customer_usage", "event_id", new_column_name="scope", schema=SCHEMA, comment=scope)
 
 
 def downgrade() -> None:
-    op.execute("DELETE FROM inventory.customer_usage WHERE scope LIKE 'tour:%'")
-    op.alter_column("customer_usage", "scope", new_column_name="event_id", schema=SCHEMA, comment=None)
     op.drop_index(INDEX, TABLE, schema=SCHEMA)
     op.drop_column(TABLE, "tour_tickets_per_customer", schema=SCHEMA)
     op.drop_column(TABLE, "tour_id", schema=SCHEMA)
