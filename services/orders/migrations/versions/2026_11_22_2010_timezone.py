@@ -15,9 +15,7 @@ OFFSET = """CASE WHEN utc_offset_min = 0 THEN 'UTC' ELSE
 def upgrade() -> None:
     op.add_column(TABLE, sa.Column("timezone", sa.Text(), nullable=False, server_default="UTC"), schema=SCHEMA)
     op.execute(f"UPDATE {SCHEMA}.{TABLE} SET timezone = {OFFSET}")  # noqa: S608 - names of our own
-    op.drop_column(TABLE, "utc_offset_min", schema=SCHEMA)
 
 
 def downgrade() -> None:
-    op.add_column(TABLE, sa.Column("utc_offset_min", sa.Integer(), nullable=False, server_default="0"), schema=SCHEMA)
     op.drop_column(TABLE, "timezone", schema=SCHEMA)
