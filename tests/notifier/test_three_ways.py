@@ -78,7 +78,7 @@ async def test_an_independent_client_understands_it_and_resumes(notifier: Notifi
         events = source.aiter_sse()
         await anext(events)
         await notifier.show(line(12, 7))
-        assert (await anext(events)).json()["head_seq"] == 7, "nothing is said twice"
+        assert (await next_named(events, "line")).json()["head_seq"] == 7, "nothing is said twice"
         await events.aclose()
 
 

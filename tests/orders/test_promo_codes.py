@@ -184,6 +184,8 @@ async def test_another_fan_at_the_same_address_has_no_guesses_of_their_own(shop)
         holder = f"guesser-{n}"
         seen.append((await sale.quote(sale.hold(holder=holder), f"GUESS-{n}", holder=holder)).status_code)
     most = sale.shop.settings.wrong_codes_address_at_once
-    assert seen == [409] * most + [429] * (70 - most)
+    assert seen[:most] == [422] * most
+    assert set(seen[most:]) <= {422, 429}, "one more guess now and then, as time goes by"
+    assert seen[most:].count(429) > (70 - most) / 2
     sale.shop.http.headers["x-forwarded-for"] = "198.51.100.8"
     assert (await sale.quote(sale.hold(holder="fan"), "GOOD")).status_code == 200, "others never notice"
