@@ -26,7 +26,7 @@ ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 RELEASE_MAX = 500
 PENDING = text(
     "SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id AND status = 'pending_payment' "
-    "ORDER BY reservation_id LIMIT :count_max"
+    "LIMIT :count_max"
 )
 
 

@@ -35,6 +35,9 @@ class Board:
         self._shown_at_s: dict[str, float] = {}
         self._seen: dict[str, tuple[float, StockFrame]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._shut: set[str] = (
+            set()
+        )  # said so; counting a large stock again and again would keep its gate from being filled
 
     async def show(self) -> None:
         """One turn: publishes what changed, and what has not been said for a while."""
@@ -69,7 +72,12 @@ class Board:
             return None
         ready, epoch, version, at_ms, holding, begun, let_go = (int(part) for part in reply[:7])
         if not ready or self._gate.clocks.apart():
+            if not peek:
+                if layout.event_id in self._shut and not force:
+                    return None
+                self._shut.add(layout.event_id)
             return await self.from_ledger(layout.event_id, ready=False, epoch=epoch, version=version)
+        self._shut.discard(layout.event_id)
         counts = {key.decode(): int(value) for key, value in zip(reply[7::2], reply[8::2], strict=True)}
         sections = [
             SectionCounts(

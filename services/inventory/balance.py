@@ -22,9 +22,9 @@ FREE_SECTIONS = text(
     "AND section_id = ANY(CAST(:section_ids AS text[])) ORDER BY section_id FOR UPDATE SKIP LOCKED"
 )
 FREE_SEATS = text(
-    "SELECT section_id, position FROM inventory.seat WHERE event_id = :event_id AND (section_id, position) IN "
-    "(SELECT * FROM unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[]))) "
-    "ORDER BY section_id, position FOR UPDATE SKIP LOCKED"
+    "SELECT section_id, position FROM inventory.seat s JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* FROM "
+    "unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])) AS a (section_id, position) OFFSET 0) AS asked "
+    "USING (event_id, section_id, position) ORDER BY section_id, position FOR UPDATE OF s SKIP LOCKED"
 )
 SEATS_MAX = 5000
 TRIES_MAX, BETWEEN_TRIES_S = 10, 0.005

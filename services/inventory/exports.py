@@ -17,8 +17,8 @@ from shared.spreadsheet import csv_lines
 PAGE_ROWS = 1_000
 SEATS = text(
     "SELECT section_id, position, row, number, status, allotment_id, reservation_id FROM inventory.seat "
-    "WHERE event_id = :event_id AND (section_id, position) > (:section_id, :position) "
-    "ORDER BY section_id, position LIMIT :count_max"
+    "WHERE (event_id, section_id, position) > (:event_id, :section_id, :position) AND event_id <= :event_id "
+    "ORDER BY event_id, section_id, position LIMIT :count_max"
 )
 SALES = statement(__package__, "sales")
 SEAT_COLUMNS = (

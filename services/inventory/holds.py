@@ -41,8 +41,10 @@ from shared.redis import ENGINE_AWAY
 DUE_MAX = 200
 _held, _again = HOLDS.labels("held"), HOLDS.labels("again")
 SEAT_WORDS = text(
-    "SELECT section_id, position, status FROM inventory.seat WHERE event_id = :event_id "
-    "AND (section_id, position) IN (SELECT * FROM unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])))"
+    "SELECT section_id, position, status FROM inventory.seat s "
+    "JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* "
+    "FROM unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])) AS a (section_id, position) OFFSET 0) "
+    "AS asked USING (event_id, section_id, position)"
 )
 LEFT = text(
     "SELECT section_id, seats_remaining FROM inventory.section "

@@ -39,7 +39,6 @@ class Take:
     fingerprint: str
     lane: int = 0
     join_seq: int = 0
-    user_id: str | None = None
     email: str | None = None
     reminders: bool = False
     arm: Arm | None = None
@@ -128,11 +127,11 @@ class _Asked(NamedTuple):
         for _, section_id, quantity, _ in tickets:
             wanted[section_id] += quantity
         rows = [
-            (t.reservation_id, t.holder, t.user_id, t.email, t.lane, t.join_seq, t.basket.total_minor, t.until_ms,
+            (t.reservation_id, t.holder, t.email, t.lane, t.join_seq, t.basket.total_minor, t.until_ms,
              t.fingerprint, *(t.arm or (None, None)), t.reminders)
             for t in takes
         ]  # fmt: skip
-        return cls(_columns(rows, 12), _columns(tickets, 4), _columns(list(wanted.items()), 2), _columns(seats, 4))
+        return cls(_columns(rows, 11), _columns(tickets, 4), _columns(list(wanted.items()), 2), _columns(seats, 4))
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:

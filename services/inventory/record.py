@@ -21,7 +21,6 @@ class Record:
     event_id: str
     reservation_id: str
     holder: str
-    user_id: str | None
     status: ReservationState
     lane: int
     join_seq: int
@@ -66,7 +65,7 @@ class Record:
         seats = [Line(section_id=s, seat_id=seat_id, unit_price_minor=price) for s, _, seat_id, price in self.seats]
         ga = [Line(section_id=s, quantity=quantity, unit_price_minor=price) for s, quantity, price in self.ga]
         return Reservation(
-            event_id=self.event_id, reservation_id=self.reservation_id, holder=self.holder, user_id=self.user_id,
+            event_id=self.event_id, reservation_id=self.reservation_id, holder=self.holder,
             status=self.status, lane=self.lane, join_seq=self.join_seq, total_minor=self.total_minor,
             currency=self.currency, reserved_until_ms=self.reserved_until_ms, grace_s=self.grace_s,
             order_reference=self.order_reference, given_back=self.given_back, lines=seats + ga,

@@ -22,9 +22,9 @@ DUE = text(
     "WHERE refunded_at IS NULL ORDER BY event_id, oversell_id, reservation_id LIMIT :count_max"
 )
 IS_RETURNED = text(
-    "UPDATE inventory.oversell_return SET returned_at = clock_timestamp() "
-    "WHERE event_id = ANY(CAST(:event_ids AS text[])) AND reservation_id = ANY(CAST(:ids AS text[])) "
-    "AND returned_at IS NULL"
+    "UPDATE inventory.oversell_return r SET returned_at = clock_timestamp() "
+    "FROM unnest(CAST(:event_ids AS text[]), CAST(:ids AS text[])) AS back (event_id, reservation_id) "
+    "WHERE r.event_id = back.event_id AND r.reservation_id = back.reservation_id AND r.returned_at IS NULL"
 )
 IS_REFUNDED = text(
     "UPDATE inventory.oversell_return r SET refund = told.word, refunded_at = clock_timestamp() "

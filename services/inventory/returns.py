@@ -31,10 +31,11 @@ LOCK_SECTIONS = text(
     "AND section_id = ANY(CAST(:section_ids AS text[])) ORDER BY section_id FOR UPDATE"
 )
 LOCK_SEATS = text(
-    "SELECT s.section_id, s.position FROM inventory.seat s "
-    "JOIN inventory.reservation_seat x USING (event_id, section_id, position) "
-    "WHERE s.event_id = :event_id AND x.reservation_id = ANY(CAST(:ids AS text[])) "
-    "ORDER BY s.section_id, s.position FOR UPDATE OF s"
+    "WITH mine AS MATERIALIZED (SELECT x.event_id, x.section_id, x.position FROM inventory.reservation_seat x "
+    "JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* FROM unnest(CAST(:ids AS text[])) AS a (reservation_id) "
+    "OFFSET 0) AS asked USING (event_id, reservation_id)) "
+    "SELECT section_id, position FROM inventory.seat s JOIN mine USING (event_id, section_id, position) "
+    "ORDER BY section_id, position FOR UPDATE OF s"
 )
 BLOCK = text(
     "UPDATE inventory.section SET blocked = blocked + :n, version = version + 1 "

@@ -28,9 +28,10 @@ SEATS_AT_ONCE = 500  # the engine answers nobody else meanwhile: a few milliseco
 TRIES_MAX = 5
 VERSION = text("SELECT version FROM inventory.event WHERE event_id = :event_id")
 SEATS = text(
-    "SELECT s.section_id, s.position, s.status FROM inventory.seat s "
-    "JOIN unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])) AS a (section_id, position) "
-    "USING (section_id, position) WHERE s.event_id = :event_id AND s.status IN ('available', 'blocked')"
+    "SELECT section_id, position, status FROM inventory.seat s "
+    "JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* "
+    "FROM unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])) AS a (section_id, position) OFFSET 0) "
+    "AS asked USING (event_id, section_id, position) WHERE s.status IN ('available', 'blocked')"
 )
 SECTIONS = text(
     "SELECT section_id, capacity, blocked FROM inventory.section "

@@ -20,8 +20,9 @@ from shared.redis import ENGINE_AWAY
 
 LIVE = text(
     "SELECT r.holder, r.reservation_id, r.status, r.reserved_until_ms + 1000 * e.grace_s AS until_ms "
-    "FROM inventory.reservation r JOIN inventory.event e USING (event_id) WHERE r.event_id = :event_id "
-    "AND r.holder = ANY(CAST(:holders AS text[])) AND r.status IN ('pending_payment', 'paying')"
+    "FROM inventory.event e CROSS JOIN unnest(CAST(:holders AS text[])) AS a (holder) CROSS JOIN LATERAL ("
+    " SELECT * FROM inventory.reservation r WHERE r.event_id = e.event_id AND r.holder = a.holder "
+    " AND r.status IN ('pending_payment', 'paying') OFFSET 0) AS r WHERE e.event_id = :event_id"
 )
 RAISE_FLOOR = text(
     "UPDATE inventory.event SET pass_floor = greatest(pass_floor, :epoch), version = version + 1 "

@@ -18,13 +18,12 @@ KEPT = text(
     "ORDER BY 1, 2"
 )
 REVENUE = text(
-    "SELECT section_id, sum(earned) AS earned FROM ("
-    " SELECT section_id, reservation_id, unit_price_minor AS earned FROM inventory.reservation_seat "
-    " WHERE event_id = :event_id"
-    " UNION ALL SELECT section_id, reservation_id, quantity * unit_price_minor FROM inventory.reservation_ga "
-    " WHERE event_id = :event_id"
-    ") AS lines JOIN inventory.reservation r ON r.event_id = :event_id AND r.reservation_id = lines.reservation_id "
-    "WHERE r.status = 'confirmed' GROUP BY section_id"
+    "WITH bought AS MATERIALIZED (SELECT event_id, reservation_id FROM inventory.reservation "
+    "WHERE event_id = :event_id AND status = 'confirmed') "
+    "SELECT section_id, sum(unit_price_minor) AS earned "
+    "FROM inventory.reservation_seat JOIN bought USING (event_id, reservation_id) GROUP BY section_id "
+    "UNION ALL SELECT section_id, sum(quantity * unit_price_minor) "
+    "FROM inventory.reservation_ga JOIN bought USING (event_id, reservation_id) GROUP BY section_id"
 )
 SUMMED = ("capacity", "available", "held", "sold", "blocked", "kept_aside", "revenue_minor")
 

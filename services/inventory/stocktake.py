@@ -39,19 +39,23 @@ LIVE = text(
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
 )
 PLACES = text(
-    "SELECT reservation_id, section_id, position, 1 AS quantity FROM inventory.reservation_seat "
-    "WHERE event_id = :event_id AND reservation_id = ANY(CAST(:ids AS text[])) "
-    "UNION ALL SELECT reservation_id, section_id, -1, quantity FROM inventory.reservation_ga "
-    "WHERE event_id = :event_id AND reservation_id = ANY(CAST(:ids AS text[]))"
+    "WITH asked AS MATERIALIZED (SELECT CAST(:event_id AS text) AS event_id, reservation_id "
+    "FROM unnest(CAST(:ids AS text[])) AS a (reservation_id)) "
+    "SELECT reservation_id, section_id, position, 1 AS quantity "
+    "FROM inventory.reservation_seat JOIN asked USING (event_id, reservation_id) "
+    "UNION ALL SELECT reservation_id, section_id, -1, quantity "
+    "FROM inventory.reservation_ga JOIN asked USING (event_id, reservation_id)"
 )
 SLICE_END = text(
-    "SELECT max(reservation_id) FROM (SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id "
-    "AND reservation_id > :after ORDER BY reservation_id LIMIT :count_max) AS slice"
+    "SELECT max(reservation_id) FROM (SELECT reservation_id FROM inventory.reservation "
+    "WHERE (event_id, reservation_id) > (:event_id, :after) AND event_id <= :event_id "
+    "ORDER BY event_id, reservation_id LIMIT :count_max) AS slice"
 )
 BOUGHT = statement(__package__, "bought")
 SOLD = text(
-    "SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id AND status = 'confirmed' "
-    "AND reservation_id = ANY(CAST(:ids AS text[]))"
+    "SELECT reservation_id FROM inventory.reservation JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* "
+    "FROM unnest(CAST(:ids AS text[])) AS a (reservation_id) OFFSET 0) AS asked USING (event_id, reservation_id) "
+    "WHERE status = 'confirmed'"
 )
 REVOKED = text(
     "SELECT jti, expires_at_ms FROM inventory.revoked_pass WHERE event_id = :event_id "

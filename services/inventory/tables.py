@@ -144,7 +144,6 @@ reservation = Table(
     Column("event_id", Text),
     Column("reservation_id", Text),
     Column("holder", Text, nullable=False),
-    Column("user_id", Text),
     Column("email", Text),
     Column("lane", Integer, nullable=False, server_default="0"),
     Column("join_seq", BigInteger, nullable=False, server_default="0"),

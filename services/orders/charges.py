@@ -15,11 +15,13 @@ PageSize = Annotated[int, Query(ge=1, le=1000)]
 
 _CHARGES = text("""
     SELECT m.reference, m.provider, m.charge_ref, m.currency, m.amount_minor AS charged_minor, coalesce((
-        SELECT sum(r.amount_minor) FROM orders.money_entry r
-        WHERE r.kind = 'refund' AND r.reference = m.reference AND r.provider = m.provider
+        SELECT sum(r.amount_minor)
+        FROM (SELECT * FROM orders.money_entry WHERE reference = m.reference OFFSET 0) AS r
+        WHERE r.kind = 'refund' AND r.provider = m.provider
             AND r.charge_ref = m.charge_ref), 0)::bigint AS refunded_minor
-    FROM orders.money_entry m JOIN orders."order" o USING (reference)
-    WHERE o.event_id = :event_id AND m.kind = 'charge'
+    FROM orders.money_entry m
+    WHERE m.kind = 'charge'
+        AND :event_id = (SELECT o.event_id FROM orders."order" o WHERE o.reference = m.reference)
     ORDER BY m.id LIMIT :many OFFSET :skipped""")
 
 

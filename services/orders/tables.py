@@ -186,6 +186,7 @@ webhook_inbox = Table(
     Column("applied_at", _at),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("due_at", _at, nullable=False, server_default=func.now()),
+    Index("ix_webhook_inbox_reference", "reference"),
     Index("ix_webhook_inbox_due", "due_at", postgresql_where=text("applied_at IS NULL")),
 )
 

@@ -20,19 +20,22 @@ LEDGER = {
         SELECT holder FROM queue.place WHERE event_id = :event_id AND epoch = :epoch AND ended_at IS NULL
         GROUP BY holder HAVING count(*) > 1""",
     "4 every call is of a place that joined": """
-        SELECT a.join_seq::text FROM queue.admission a LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
-        WHERE a.event_id = :event_id AND a.epoch = :epoch AND p.holder IS NULL""",
+        SELECT a.join_seq::text
+        FROM (SELECT * FROM queue.admission WHERE event_id = :event_id AND epoch = :epoch OFFSET 0) AS a
+        LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq) WHERE p.holder IS NULL""",
 }
 CALLED = text("""
     SELECT a.lane, a.join_seq, l.head_seq, p.holder
-    FROM queue.admission a JOIN queue.lane l USING (event_id, epoch, lane)
-    LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
-    WHERE a.event_id = :event_id AND a.epoch = :epoch AND (a.join_seq > l.head_seq OR :drawn)""")
+    FROM (SELECT * FROM queue.admission WHERE event_id = :event_id AND epoch = :epoch OFFSET 0) AS a
+    JOIN queue.lane l USING (event_id, epoch, lane) LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+    WHERE a.join_seq > l.head_seq OR :drawn""")
 LOWEST_ROLLOUT = text("""
     SELECT coalesce(min((after->>'rollout_percent')::float), 100) FROM queue.room_change WHERE event_id = :event_id""")
 OPEN_CALLS = text("""
-    SELECT a.lane, a.join_seq FROM queue.admission a JOIN queue.place p USING (event_id, epoch, lane, join_seq)
-    WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.state IN ('called', 'claimed') AND p.ended_at IS NULL""")
+    SELECT a.lane, a.join_seq
+    FROM (SELECT * FROM queue.admission WHERE event_id = :event_id AND epoch = :epoch OFFSET 0) AS a
+    JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+    WHERE a.state IN ('called', 'claimed') AND p.how IS NULL""")
 TAILS = text("""
     SELECT lane, max(join_seq) AS tail FROM queue.place WHERE event_id = :event_id AND epoch = :epoch GROUP BY lane""")
 

@@ -22,7 +22,7 @@ _READ_AS = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None, " ": None})
 CodeRefused = Literal["code-unknown", "code-used-up"]
 
 
-LOCKED = "FOR UPDATE"
+LOCKED = "FOR UPDATE OF code"
 CODES, CODE_USES, SPEND_CODES = (raw_statement(__package__, verb) for verb in ("codes", "code_uses", "spend_codes"))
 
 

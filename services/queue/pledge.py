@@ -29,8 +29,8 @@ CALLS = text("""
     FROM queue.admission WHERE event_id = :event_id AND epoch = :epoch GROUP BY 1""")
 CALLERS = text("""
     SELECT p.holder, coalesce(a.deadline_ms, 0) AS deadline_ms
-    FROM queue.admission a LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
-    WHERE a.event_id = :event_id AND a.epoch = :epoch""")
+    FROM (SELECT * FROM queue.admission WHERE event_id = :event_id AND epoch = :epoch OFFSET 0) AS a
+    LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)""")
 TRAIL = text(
     "SELECT at, action, after FROM queue.room_change WHERE event_id = :event_id "
     "AND CAST(after ->> 'epoch' AS int) = :epoch ORDER BY id"

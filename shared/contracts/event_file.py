@@ -14,7 +14,7 @@ from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RoomOptions
 from shared.inputs import Body, Currency, EventId, PlainText, SectionId
 
-SEATS_PER_EVENT_MAX = 500_000
+SEATS_PER_EVENT_MAX = 1_000_000
 PRICE_MINOR_MAX = 100_000_000
 
 

@@ -65,7 +65,6 @@ class Reservation(BaseModel):
     event_id: str
     reservation_id: str
     holder: str
-    user_id: str | None = None
     status: ReservationState
     lane: int = 0
     join_seq: int = 0

@@ -182,7 +182,7 @@ async def _take_seats(
     assert order in ledger.TAKE
     statement = ledger.TAKE if ordered else ledger.TAKE.replace(order, "    FOR UPDATE")
     n = len(seats)
-    nothing: list[list[object]] = [[]] * 18
+    nothing: list[list[object]] = [[]] * 17
     columns = [*nothing, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n]
     off = "".join(f"SET LOCAL enable_{plan} = off;" for plan in ("hashjoin", "mergejoin", "seqscan", "bitmapscan"))
     try:

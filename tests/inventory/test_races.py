@@ -63,7 +63,7 @@ async def test_what_is_given_back_ten_times_at_once_comes_back_once(
         await made(still, f"other-{i}", f"A-3-{i + 1}" if i < 5 else "B-1-1")
     reservation_id = await made(still)
     if not guarded:
-        guard = " AND status = 'pending_payment'"
+        guard = " AND locked.status = 'pending_payment'"
         assert guard in str(endings.CANCEL)
         monkeypatch.setattr(endings, "CANCEL", text(str(endings.CANCEL).replace(guard, "")))
     ends = (
@@ -100,7 +100,7 @@ async def test_of_five_extensions_at_once_one_is_given(
 ) -> None:
     reservation_id = await made(still)
     if not guarded:
-        guard = " AND NOT r.extended"
+        guard = " AND NOT mine.extended"
         assert guard in str(reservations.EXTEND)
         monkeypatch.setattr(reservations, "EXTEND", text(str(reservations.EXTEND).replace(guard, "")))
     extensions = (still.mine("POST", reservation_id, more="/extend") for _ in range(5))

@@ -1,10 +1,13 @@
 -- Ends reservations that nobody is paying, whatever their deadline.
-WITH mine AS MATERIALIZED (
-    SELECT reservation_id FROM inventory.reservation
-    WHERE event_id = :event_id AND reservation_id = ANY(CAST(:ids AS text[])) AND status = 'pending_payment'
+WITH locked AS MATERIALIZED (
+    SELECT event_id, reservation_id, status
+    FROM inventory.reservation r
+    JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* FROM unnest(CAST(:ids AS text[])) AS a (reservation_id)
+          OFFSET 0) AS asked USING (event_id, reservation_id)
     ORDER BY reservation_id
-    FOR UPDATE
+    FOR UPDATE OF r
 )
 UPDATE inventory.reservation r SET status = 'cancelled', ended_at = clock_timestamp(), version = r.version + 1
-FROM mine WHERE r.event_id = :event_id AND r.reservation_id = mine.reservation_id
+FROM locked
+WHERE r.event_id = locked.event_id AND r.reservation_id = locked.reservation_id AND locked.status = 'pending_payment'
 RETURNING r.reservation_id

@@ -1,13 +1,16 @@
 -- Of these, what is past its deadline by every clock, the ledger's own among them, and nobody is paying.
-WITH due AS MATERIALIZED (
-    SELECT r.reservation_id FROM inventory.reservation r JOIN inventory.event e USING (event_id)
-    WHERE r.event_id = :event_id AND r.reservation_id = ANY(CAST(:ids AS text[])) AND r.status = 'pending_payment'
-      AND r.reserved_until_ms + 1000 * e.grace_s
-          < least(CAST(:now_ms AS bigint),
-                  CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) + CAST(:clock_offset_ms AS bigint))
-    ORDER BY r.reservation_id
+WITH locked AS MATERIALIZED (
+    SELECT event_id, reservation_id, status, reserved_until_ms
+    FROM inventory.reservation r
+    JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* FROM unnest(CAST(:ids AS text[])) AS a (reservation_id)
+          OFFSET 0) AS asked USING (event_id, reservation_id)
+    ORDER BY reservation_id
     FOR UPDATE OF r
 )
 UPDATE inventory.reservation r SET status = 'expired', ended_at = clock_timestamp(), version = r.version + 1
-FROM due WHERE r.event_id = :event_id AND r.reservation_id = due.reservation_id
+FROM locked
+WHERE r.event_id = locked.event_id AND r.reservation_id = locked.reservation_id AND locked.status = 'pending_payment'
+  AND locked.reserved_until_ms + 1000 * (SELECT e.grace_s FROM inventory.event e WHERE e.event_id = :event_id)
+      < least(CAST(:now_ms AS bigint),
+              CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) + CAST(:clock_offset_ms AS bigint))
 RETURNING r.reservation_id

@@ -1,13 +1,14 @@
 -- Places of ended reservations are free again: sections first, then seats, both locked in key order; with a log.
-WITH seats AS MATERIALIZED (
+WITH asked AS MATERIALIZED (
+    SELECT CAST(:event_id AS text) AS event_id, reservation_id FROM unnest(CAST(:ids AS text[])) AS a (reservation_id)
+),
+seats AS MATERIALIZED (
     SELECT event_id, section_id, position, reservation_id
-    FROM inventory.reservation_seat
-    WHERE event_id = :event_id AND reservation_id = ANY(CAST(:ids AS text[]))
+    FROM inventory.reservation_seat JOIN asked USING (event_id, reservation_id)
 ),
 tickets AS MATERIALIZED (
-    SELECT section_id, quantity, reservation_id
-    FROM inventory.reservation_ga
-    WHERE event_id = :event_id AND reservation_id = ANY(CAST(:ids AS text[]))
+    SELECT event_id, section_id, quantity, reservation_id
+    FROM inventory.reservation_ga JOIN asked USING (event_id, reservation_id)
 ),
 places AS MATERIALIZED (
     SELECT section_id, sum(n) AS n FROM (
@@ -21,14 +22,14 @@ locked_sections AS MATERIALIZED (
 ),
 logged AS (
     INSERT INTO inventory.release_log (event_id, reservation_id, section_id, positions, ga_quantity, how, late_ms)
-    SELECT :event_id, r.reservation_id, l.section_id, l.positions, l.ga_quantity, :how,
+    SELECT :event_id, reservation_id, l.section_id, l.positions, l.ga_quantity, :how,
            greatest(0, CAST(:now_ms AS bigint) - r.reserved_until_ms - 1000 * e.grace_s)
     FROM (
-        SELECT reservation_id, section_id, array_agg(position ORDER BY position) AS positions, 0 AS ga_quantity
-        FROM seats GROUP BY reservation_id, section_id
-        UNION ALL SELECT reservation_id, section_id, CAST('{}' AS int[]), quantity FROM tickets
+        SELECT event_id, reservation_id, section_id, array_agg(position ORDER BY position) AS positions, 0 AS ga_quantity
+        FROM seats GROUP BY event_id, reservation_id, section_id
+        UNION ALL SELECT event_id, reservation_id, section_id, CAST('{}' AS int[]), quantity FROM tickets
     ) AS l
-    JOIN inventory.reservation r ON r.event_id = :event_id AND r.reservation_id = l.reservation_id
+    JOIN inventory.reservation r USING (event_id, reservation_id)
     JOIN inventory.event e ON e.event_id = :event_id
 )
 UPDATE inventory.section s

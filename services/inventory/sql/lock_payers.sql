@@ -2,10 +2,11 @@
 -- the order of its key, so that parallel payments of one customer take turns, at all events of a tour; then the ledger's
 -- clock, in milliseconds. One row at least.
 WITH locked AS MATERIALIZED (
-    SELECT * FROM inventory.reservation
-    WHERE reservation_id = ANY(CAST(:ids AS text[]))
-    ORDER BY reservation_id
-    FOR UPDATE
+    SELECT r.* FROM inventory.reservation r
+    JOIN (SELECT reservation_id FROM unnest(CAST(:ids AS text[])) AS a (reservation_id) OFFSET 0) AS asked
+        USING (reservation_id)
+    ORDER BY r.reservation_id
+    FOR UPDATE OF r
 ), customers AS (
     INSERT INTO inventory.customer_usage (event_id, customer_key, payments_begun)
     SELECT coalesce('tour:' || e.tour_id, e.event_id) AS scope, asked.customer_key, 1
@@ -20,7 +21,7 @@ WITH locked AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM customers) AS customers,
        CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms,
-       r.event_id, r.reservation_id, r.holder, r.user_id, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
+       r.event_id, r.reservation_id, r.holder, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
        r.reserved_until_ms, e.grace_s, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version, r.given_back,
        (SELECT count(*) FROM inventory.reservation_seat x
         WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id)

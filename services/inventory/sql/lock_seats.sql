@@ -1,8 +1,8 @@
 -- Seats about to change by an operator's hand, locked in key order, as they are.
 SELECT s.section_id, s.position, s.status, s.allotment_id
 FROM inventory.seat s
-JOIN unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])) AS asked (section_id, position)
-    USING (section_id, position)
-WHERE s.event_id = :event_id
+JOIN (SELECT CAST(:event_id AS text) AS event_id, a.*
+      FROM unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])) AS a (section_id, position) OFFSET 0) AS asked
+    USING (event_id, section_id, position)
 ORDER BY s.section_id, s.position
 FOR UPDATE OF s

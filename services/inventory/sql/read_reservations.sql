@@ -1,5 +1,5 @@
 -- Reservations with their places, each place an array in the order people see them.
-SELECT r.event_id, r.reservation_id, r.holder, r.user_id, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
+SELECT r.event_id, r.reservation_id, r.holder, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
        r.reserved_until_ms, e.grace_s, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version, r.given_back,
        CAST((SELECT json_agg(json_build_array(x.section_id, x.position, concat_ws('-', x.section_id, s.row, s.number),
                                               x.unit_price_minor) ORDER BY x.section_id, x.position)

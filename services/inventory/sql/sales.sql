@@ -1,15 +1,22 @@
--- What was sold, line by line, after the line that was read last. GA tickets lie at no place: -1.
-SELECT r.reservation_id, r.order_reference, r.confirmed_at, r.currency, r.holder, r.email,
-       line.section_id, line.position, line.quantity, line.unit_price_minor
-FROM inventory.reservation r
-CROSS JOIN LATERAL (
-    SELECT section_id, position, 1 AS quantity, unit_price_minor FROM inventory.reservation_seat x
-    WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id
+-- What was sold, line by line, after the line that was read last. GA tickets lie at no place: -1. Of the next reservations
+-- none is without a line, so as many of them as lines are wanted are enough.
+WITH page AS MATERIALIZED (
+    SELECT event_id, reservation_id, order_reference, confirmed_at, currency, holder, email
+    FROM inventory.reservation
+    WHERE (event_id, reservation_id) >= (:event_id, :reservation_id) AND event_id <= :event_id AND status = 'confirmed'
+    ORDER BY event_id, reservation_id
+    LIMIT 1 + :count_max
+),
+line AS (
+    SELECT p.*, x.section_id, x.position, 1 AS quantity, x.unit_price_minor
+    FROM page p JOIN inventory.reservation_seat x USING (event_id, reservation_id)
     UNION ALL
-    SELECT section_id, -1, quantity, unit_price_minor FROM inventory.reservation_ga x
-    WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id
-) AS line
-WHERE r.event_id = :event_id AND r.status = 'confirmed' AND r.reservation_id >= :reservation_id
-  AND (r.reservation_id, line.section_id, line.position) > (:reservation_id, :section_id, CAST(:position AS int))
-ORDER BY r.reservation_id, line.section_id, line.position
+    SELECT p.*, g.section_id, -1, g.quantity, g.unit_price_minor
+    FROM page p JOIN inventory.reservation_ga g USING (event_id, reservation_id)
+)
+SELECT reservation_id, order_reference, confirmed_at, currency, holder, email, section_id, position, quantity,
+       unit_price_minor
+FROM line
+WHERE (reservation_id, section_id, position) > (:reservation_id, :section_id, CAST(:position AS int))
+ORDER BY reservation_id, section_id, position
 LIMIT :count_max

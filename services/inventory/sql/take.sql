@@ -4,13 +4,13 @@
 -- what it expects. The gate's epoch is read here, in a statement after the fence.
 WITH inserted AS (
     INSERT INTO inventory.reservation
-        (event_id, reservation_id, holder, user_id, email, lane, join_seq, total_minor, currency, status,
+        (event_id, reservation_id, holder, email, lane, join_seq, total_minor, currency, status,
          reserved_until_ms, fingerprint, hold_ttl_s, arm, reminders_asked)
-    SELECT $1, reservation_id, holder, user_id, email, lane, join_seq, total_minor, $2, 'pending_payment',
+    SELECT $1, reservation_id, holder, email, lane, join_seq, total_minor, $2, 'pending_payment',
            until_ms, fingerprint, hold_ttl_s, arm, reminders
-    FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::bigint[], $9::bigint[], $10::bigint[],
-                $11::text[], $12::int[], $13::text[], $14::bool[])
-        AS asked (reservation_id, holder, user_id, email, lane, join_seq, total_minor, until_ms, fingerprint,
+    FROM unnest($3::text[], $4::text[], $5::text[], $6::int[], $7::bigint[], $8::bigint[], $9::bigint[],
+                $10::text[], $11::int[], $12::text[], $13::bool[])
+        AS asked (reservation_id, holder, email, lane, join_seq, total_minor, until_ms, fingerprint,
                   hold_ttl_s, arm, reminders)
     ORDER BY reservation_id
     ON CONFLICT DO NOTHING
@@ -19,14 +19,14 @@ WITH inserted AS (
 tickets AS (
     INSERT INTO inventory.reservation_ga (event_id, reservation_id, section_id, quantity, unit_price_minor)
     SELECT $1, reservation_id, section_id, quantity, price
-    FROM unnest($15::text[], $16::text[], $17::int[], $18::bigint[]) AS asked (reservation_id, section_id, quantity, price)
+    FROM unnest($14::text[], $15::text[], $16::int[], $17::bigint[]) AS asked (reservation_id, section_id, quantity, price)
     JOIN inserted USING (reservation_id)
     ORDER BY reservation_id, section_id
 ),
 wanted_sections AS MATERIALIZED (
     SELECT s.section_id, asked.quantity
     FROM inventory.section s
-    JOIN unnest($19::text[], $20::int[]) AS asked (section_id, quantity) USING (section_id)
+    JOIN unnest($18::text[], $19::int[]) AS asked (section_id, quantity) USING (section_id)
     WHERE s.event_id = $1 AND (SELECT count(*) FROM inserted) >= 0
     ORDER BY s.section_id
     FOR UPDATE OF s
@@ -39,11 +39,12 @@ sections AS (
     RETURNING s.section_id
 ),
 wanted_seats AS MATERIALIZED (
-    SELECT s.section_id, s.position, asked.reservation_id, asked.price
+    SELECT s.event_id, s.section_id, s.position, asked.reservation_id, asked.price
     FROM inventory.seat s
-    JOIN unnest($21::text[], $22::int[], $23::text[], $24::bigint[]) AS asked (section_id, position, reservation_id, price)
-        USING (section_id, position)
-    WHERE s.event_id = $1 AND (SELECT count(*) FROM sections) >= 0
+    JOIN (SELECT $1 AS event_id, a.*
+          FROM unnest($20::text[], $21::int[], $22::text[], $23::bigint[]) AS a (section_id, position, reservation_id, price)
+          OFFSET 0) AS asked USING (event_id, section_id, position)
+    WHERE (SELECT count(*) FROM sections) >= 0
     ORDER BY s.section_id, s.position
     FOR UPDATE OF s
 ),
@@ -51,7 +52,7 @@ seats AS (
     UPDATE inventory.seat s
     SET status = 'held', reservation_id = wanted.reservation_id
     FROM wanted_seats wanted
-    WHERE s.event_id = $1 AND s.section_id = wanted.section_id AND s.position = wanted.position
+    WHERE s.event_id = wanted.event_id AND s.section_id = wanted.section_id AND s.position = wanted.position
       AND s.status = 'available'
     RETURNING s.section_id, s.position, wanted.reservation_id, wanted.price
 ),
@@ -61,7 +62,7 @@ noted AS (
     ORDER BY reservation_id, section_id, position
 ),
 told AS (
-    INSERT INTO inventory.outbox (event_id, body) SELECT $1, $25::text::jsonb
+    INSERT INTO inventory.outbox (event_id, body) SELECT $1, $24::text::jsonb
 )
 SELECT (SELECT gate_epoch FROM inventory.event WHERE event_id = $1) AS gate_epoch,
        (SELECT count(*) FROM inserted) AS reservations,

@@ -1,30 +1,33 @@
 -- Of what these reservations bought, the named places are sold no longer; the rest stays theirs.
-WITH places AS (
+WITH asked AS MATERIALIZED (
+    SELECT CAST(:event_id AS text) AS event_id, reservation_id FROM unnest(CAST(:ids AS text[])) AS a (reservation_id)
+),
+places AS (
     SELECT * FROM unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])) AS p (section_id, position)
 ),
 tickets AS (
     SELECT * FROM unnest(CAST(:ga_section_ids AS text[]), CAST(:quantities AS int[])) AS t (section_id, quantity)
 ),
-mine AS (
+mine AS MATERIALIZED (
     UPDATE inventory.reservation r SET version = r.version + 1
-    WHERE r.event_id = :event_id AND r.reservation_id = ANY(CAST(:ids AS text[])) AND r.status = 'confirmed'
-    RETURNING r.reservation_id
+    FROM asked WHERE r.event_id = asked.event_id AND r.reservation_id = asked.reservation_id AND r.status = 'confirmed'
+    RETURNING r.event_id, r.reservation_id
 ),
 seats AS (
     DELETE FROM inventory.reservation_seat x USING mine, places p
-    WHERE x.event_id = :event_id AND x.reservation_id = mine.reservation_id AND x.section_id = p.section_id
+    WHERE x.event_id = mine.event_id AND x.reservation_id = mine.reservation_id AND x.section_id = p.section_id
       AND x.position = p.position
     RETURNING x.reservation_id, x.section_id, x.position
 ),
 gone AS (
     DELETE FROM inventory.reservation_ga g USING mine, tickets t
-    WHERE g.event_id = :event_id AND g.reservation_id = mine.reservation_id AND g.section_id = t.section_id
+    WHERE g.event_id = mine.event_id AND g.reservation_id = mine.reservation_id AND g.section_id = t.section_id
       AND g.quantity = t.quantity
 ),
 fewer AS (
     UPDATE inventory.reservation_ga g SET quantity = g.quantity - t.quantity
     FROM mine, tickets t
-    WHERE g.event_id = :event_id AND g.reservation_id = mine.reservation_id AND g.section_id = t.section_id
+    WHERE g.event_id = mine.event_id AND g.reservation_id = mine.reservation_id AND g.section_id = t.section_id
       AND g.quantity > t.quantity
 )
 INSERT INTO inventory.release_log (event_id, reservation_id, section_id, positions, ga_quantity, how, late_ms)

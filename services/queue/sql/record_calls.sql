@@ -1,11 +1,12 @@
 -- Writes calls. `void`: the number has no live place, so nothing was written. `fresh`: written by this statement.
 WITH call AS MATERIALIZED (
-    SELECT * FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[]), CAST(:calls AS int[]),
+    SELECT CAST(:event_id AS text) AS event_id, CAST(:epoch AS int) AS epoch, c.*
+    FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[]), CAST(:calls AS int[]),
                          CAST(:ats_ms AS bigint[])) AS c (lane, join_seq, call, at_ms)
 ), live AS MATERIALIZED (
     SELECT c.* FROM call c
-    JOIN queue.place p ON p.event_id = :event_id AND p.epoch = :epoch AND p.lane = c.lane AND p.join_seq = c.join_seq
-    WHERE p.ended_at IS NULL
+    JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+    WHERE p.how IS NULL
 ), written AS (
     INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state, deadline_ms)
     SELECT :event_id, :epoch, lane, join_seq, call, 'called', at_ms FROM live ORDER BY lane, join_seq, call

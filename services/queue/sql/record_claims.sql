@@ -1,10 +1,11 @@
 -- Writes claims of live places. The first claim fixes the pass; claiming again answers it.
 INSERT INTO queue.admission AS a (event_id, epoch, lane, join_seq, call, state, jti, expires_at_ms)
 SELECT :event_id, :epoch, c.lane, c.join_seq, c.call, 'claimed', c.jti, c.expires_at_ms
-FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[]), CAST(:calls AS int[]), CAST(:jtis AS text[]),
-            CAST(:expires_at_ms AS bigint[])) AS c (lane, join_seq, call, jti, expires_at_ms)
-JOIN queue.place p ON p.event_id = :event_id AND p.epoch = :epoch AND p.lane = c.lane AND p.join_seq = c.join_seq
-WHERE p.ended_at IS NULL
+FROM (SELECT CAST(:event_id AS text) AS event_id, CAST(:epoch AS int) AS epoch, n.*
+      FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[]), CAST(:calls AS int[]), CAST(:jtis AS text[]),
+                  CAST(:expires_at_ms AS bigint[])) AS n (lane, join_seq, call, jti, expires_at_ms) OFFSET 0) AS c
+JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+WHERE p.how IS NULL
   AND EXISTS (SELECT FROM queue.room r WHERE r.event_id = :event_id AND r.epoch = :epoch AND r.fill = :fill)
 ORDER BY c.lane, c.join_seq, c.call
 ON CONFLICT (event_id, epoch, lane, join_seq, call) DO UPDATE

@@ -9,8 +9,10 @@ FROM (
         a.state = 'missed' OR p.ended_at IS NOT NULL AS over,
         CASE WHEN a.state = 'missed' THEN a.deadline_ms
             ELSE coalesce(extract(epoch FROM p.ended_at) * 1000, CAST(:now_ms AS bigint)) END AS until_ms
-    FROM queue.admission a JOIN queue.place p USING (event_id, epoch, lane, join_seq)
-    WHERE a.event_id = :event_id AND a.epoch = :epoch AND a.deadline_ms IS NOT NULL
-    ORDER BY a.lane, a.join_seq DESC, a.call DESC
-    LIMIT 2000
+    FROM (
+        SELECT * FROM queue.admission
+        WHERE event_id = :event_id AND epoch = :epoch AND deadline_ms IS NOT NULL
+        ORDER BY lane, join_seq DESC, call DESC
+        LIMIT 2000
+    ) AS a JOIN queue.place p USING (event_id, epoch, lane, join_seq)
 ) AS recent

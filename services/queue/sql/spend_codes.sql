@@ -9,5 +9,5 @@ WITH used AS (
 )
 UPDATE queue.code c
 SET uses = CASE WHEN c.epoch = $2 THEN c.uses ELSE 0 END + spent.n, epoch = $2
-FROM (SELECT code_hash, count(*) AS n FROM used WHERE costs GROUP BY code_hash) AS spent
-WHERE c.event_id = $1 AND c.code_hash = spent.code_hash
+FROM (SELECT $1 AS event_id, code_hash, count(*) AS n FROM used WHERE costs GROUP BY code_hash OFFSET 0) AS spent
+WHERE c.event_id = spent.event_id AND c.code_hash = spent.code_hash

@@ -2,8 +2,9 @@
 -- place has not ended.
 SELECT p.lane, p.join_seq, p.holder, p.how,
     p.ended_at IS NULL AND coalesce(p.bought_at < clock_timestamp() - interval '1 second', false) AS bought, a.call, a.state, a.deadline_ms, a.jti, a.expires_at_ms
-FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[])) AS n (lane, join_seq)
-JOIN queue.place p ON p.event_id = :event_id AND p.epoch = :epoch AND p.lane = n.lane AND p.join_seq = n.join_seq
+FROM (SELECT CAST(:event_id AS text) AS event_id, CAST(:epoch AS int) AS epoch, n.*
+      FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[])) AS n (lane, join_seq) OFFSET 0) AS asked
+JOIN queue.place p USING (event_id, epoch, lane, join_seq)
 LEFT JOIN LATERAL (
     SELECT * FROM queue.admission a
     WHERE a.event_id = p.event_id AND a.epoch = p.epoch AND a.lane = p.lane AND a.join_seq = p.join_seq
