@@ -12,7 +12,7 @@ from pathlib import Path
 
 FAILED = Path(".pytest_cache/v/cache/lastfailed")
 KEPT = Path(".pytest_cache/second-looks.txt")
-MOST = 3
+MOST = 6
 
 
 def main() -> int:
