@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from services.gateway.fan_pages import PAGES, SECURITY
 from shared.problems import NotFound
+from shared.refusal_page import wanted
 
 HEADERS = {**SECURITY, "cache-control": "public, max-age=3600", "vary": "Accept"}
 ADVICE = {
@@ -79,4 +80,4 @@ async def one_problem(request: Request, slug: str = Path(pattern="^[a-z-]{1,64}$
 
 
 def _wants_page(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "")
+    return wanted(request.method, [value for name, value in request.headers.raw if name == b"accept"])
