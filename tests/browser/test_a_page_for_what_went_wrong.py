@@ -8,7 +8,7 @@ from playwright import sync_api
 
 from shared import refusal_page
 from shared.problems import Unavailable
-from tests.browser.test_a_person_buys_a_ticket import Suite
+from tests.browser.steps import Suite
 from tests.support.browser import NEEDS_CHROMIUM
 
 pytestmark = NEEDS_CHROMIUM

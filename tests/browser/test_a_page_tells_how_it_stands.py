@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright import sync_api
 
-from tests.browser.test_a_person_buys_a_ticket import TURN_MS
+from tests.browser.steps import TURN_MS
 from tests.browser.test_a_stream_fails import UPDATES, Event, event, is_, stand_in_line
 from tests.support.browser import CHROMIUM, NEEDS_CHROMIUM
 

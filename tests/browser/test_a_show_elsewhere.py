@@ -1,35 +1,25 @@
 """A show in another part of the world, at several prices: its time and its prices as they will be met there."""
 
 import re
-import uuid
 
-import httpx
 from playwright import sync_api
 
 from tests.browser.conftest import BARE
-from tests.browser.test_a_person_buys_a_ticket import TURN_MS, Suite
+from tests.browser.steps import Suite, hold, join, pay, put_on_sale
 from tests.support.browser import CHROMIUM, NEEDS_CHROMIUM
 
 pytestmark = NEEDS_CHROMIUM
 
 
 def in_tokyo(suite: Suite) -> str:
-    event_id = f"tokyo-{uuid.uuid4().hex[:8]}"
     front = {"name": "Front", "rows": [1, 1], "price_minor": 41000}
-    event = {
-        "event_id": event_id, "name": "An evening in Tokyo", "venue": "Budokan", "currency": "EUR",
-        "starts_at": "2030-03-05T10:00:00Z", "timezone": "Asia/Tokyo",
-        "sections": [{"section_id": "A", "name": "Block A", "kind": "seated", "rows": 2, "seats_per_row": 4,
-                      "price_minor": 31000, "price_levels": [front]}],
-        "fees": [{"name": "Booking fee", "per": "ticket", "amount_minor": 500}],
-        "taxes": [{"name": "VAT", "percent": 3.35, "included": False}],
-    }  # fmt: skip
-    headers = {"authorization": f"Bearer {suite.admin_key}"}
-    with httpx.Client(base_url=suite.url, headers=headers) as operator:
-        for service in ("inventory", "orders", "queue"):
-            operator.put(f"/admin/{service}/events/{event_id}", json=event).raise_for_status()
-        operator.post(f"/admin/queue/events/{event_id}/room/open", json={}).raise_for_status()
-    return event_id
+    block = {"section_id": "A", "name": "Block A", "kind": "seated", "rows": 2, "seats_per_row": 4,
+             "price_minor": 31000, "price_levels": [front]}  # fmt: skip
+    return put_on_sale(
+        suite, starts_at="2030-03-05T10:00:00Z", timezone="Asia/Tokyo", sections=[block],
+        fees=[{"name": "Booking fee", "per": "ticket", "amount_minor": 500}],
+        taxes=[{"name": "VAT", "percent": 3.35, "included": False}],
+    )  # fmt: skip
 
 
 def test_time_is_the_venues_and_each_price_is_whole_and_told_apart(suite: Suite) -> None:
@@ -40,8 +30,7 @@ def test_time_is_the_venues_and_each_price_is_whole_and_told_apart(suite: Suite)
         sync_api.expect(page.locator("#event-time")).to_have_text("19:00 Japan Standard Time")
         sync_api.expect(page.locator("#event-own")).to_contain_text("05:00 Colombia Standard Time")
         sync_api.expect(page.locator("#section-A .price")).to_have_text("from €325.55")
-        page.locator("#join").click()
-        sync_api.expect(page.locator("#choosing")).to_be_visible(timeout=TURN_MS)
+        join(page)
         page.locator("#section-A button").click()
         legend = page.locator("#price-legend li")
         sync_api.expect(legend).to_have_text(["Front: €428.90", "€325.55"])
@@ -55,11 +44,8 @@ def test_time_is_the_venues_and_each_price_is_whole_and_told_apart(suite: Suite)
         last.click()
         sync_api.expect(last).to_have_attribute("aria-selected", "true")
         sync_api.expect(page.locator("#basket-total")).to_have_text("€325.55")
-        page.locator("#hold").click()
+        hold(page)
         sync_api.expect(page.locator("#held-total")).to_have_text("€325.55")
-        page.locator("#name").fill("Ada Lovelace")
-        page.locator("#email").fill("ada@example.org")
-        page.locator("#pay").click()
-        page.wait_for_url("**/o/*")
+        pay(page)
         sync_api.expect(page.locator("#order-when")).to_contain_text(re.compile("19:00 Japan Standard Time"))
         browser.close()

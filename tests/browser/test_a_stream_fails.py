@@ -1,14 +1,12 @@
 """When live updates do not get through, the page asks by itself, says so, and goes back to them."""
 
-import time
 from typing import Any
 
-import httpx
 import pytest
 import redis
 from playwright import sync_api
 
-from tests.browser.test_a_person_buys_a_ticket import TURN_MS, Suite
+from tests.browser.steps import TURN_MS, Suite, operator, put_on_sale
 from tests.support.browser import NEEDS_CHROMIUM
 
 pytestmark = NEEDS_CHROMIUM
@@ -20,19 +18,12 @@ class Event:
     """An open event where nobody is called yet."""
 
     def __init__(self, suite: Suite) -> None:
-        self.suite, self.event_id = suite, f"stream-{time.time_ns():x}"
-        body = {
-            "event_id": self.event_id, "name": "A show", "venue": "A hall", "currency": "EUR",
-            "starts_at": "2030-01-01T20:00:00Z", "room": {"max_active": 0},
-            "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 90, "price_minor": 100}],
-        }  # fmt: skip
-        for service in ("inventory", "queue"):
-            self.operate("PUT", f"/admin/{service}/events/{self.event_id}", body)
-        self.operate("POST", f"/admin/queue/events/{self.event_id}/room/open", {})
+        floor = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 90, "price_minor": 100}
+        self.suite, self.event_id = suite, put_on_sale(suite, room={"max_active": 0}, sections=[floor])
 
     def operate(self, method: str, path: str, body: Any) -> None:
-        headers = {"authorization": f"Bearer {self.suite.admin_key}"}
-        httpx.request(method, f"{self.suite.url}{path}", json=body, headers=headers).raise_for_status()
+        with operator(self.suite) as admin:
+            admin.request(method, path, json=body).raise_for_status()
 
     def say(self, message: str) -> None:
         at = f"/admin/queue/events/{self.event_id}/room/message"

@@ -21,7 +21,7 @@ export class Bill {
     if (reservation.reservation_id !== this.reservation?.reservation_id) this.#take(null);
     this.reservation = reservation;
     this.show({ total_minor: reservation.total_amount_minor_units, currency: reservation.currency });
-    this.#ask(this.code).catch(() => {});
+    this.#ask(this.code).catch((problem) => problem.slug === "promo-code-not-valid" && this.refuse(problem));
   }
 
   show(quote) {

@@ -1,7 +1,7 @@
 // Choosing: sections on one side, a seat plan on the other, the basket below; one press holds it all or nothing.
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
-import { announce, byId, disable, element, show, trouble, write } from "./dom.js";
+import { announce, byId, disable, show, trouble, write } from "./dom.js";
 import { plural, remaining, seat as seatName } from "./format.js";
 import { SeatPlan } from "./seats.js";
 
@@ -147,9 +147,3 @@ export class Choosing {
   }
 }
 
-/** What a reservation or an order holds, as list items. */
-export function ticketLines({ seats = [], ga = [] }, sections) {
-  const lines = [...seats].map((id) => seatName(id, sections));
-  for (const { section_id: id, quantity } of ga ?? []) lines.push(`${quantity} × ${sections.get(id)?.name ?? id}`);
-  return lines.map((line) => element("li", {}, line));
-}

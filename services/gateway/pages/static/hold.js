@@ -1,11 +1,11 @@
-// Held: the clock runs, the fan says who they are and pays, or gives the tickets back.
+// Held: the clock runs, the fan says who they are and pays, or gives the tickets back, all or one by one.
 // An order whose answer got lost is sent again unchanged, under the same key: it can never become a second charge.
 import { ask } from "./api.js";
 import { Bill } from "./bill.js";
-import { ticketLines } from "./choosing.js";
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { plural, remaining } from "./format.js";
+import { HeldTickets } from "./held_tickets.js";
 import { browser, tab } from "./memory.js";
 import { Reminder } from "./reminder.js";
 import { chosenPayment, offerWays } from "./paying.js";
@@ -29,13 +29,24 @@ export class Hold {
     byId("give-back").addEventListener("click", () => this.#giveBack());
     byId("more-time").addEventListener("click", () => this.#extend());
     this.reminder = new Reminder();
+    this.tickets = new HeldTickets({
+      eventId,
+      stock,
+      kept: (reservation) => this.#kept(reservation),
+      last: () => this.#giveBack(),
+      refused: (problem) => this.#notRemoved(problem),
+    });
+  }
+
+  get #path() {
+    return `/events/${this.eventId}/reservations/${this.reservation.reservation_id}`;
   }
 
   enter(reservation) {
     this.reservation = reservation;
     browser(`reservation:${this.eventId}`, reservation.reservation_id);
     this.reminder.offer(reservation.reservation_id);
-    byId("held-tickets").replaceChildren(...ticketLines(reservation, this.stock.sections));
+    this.tickets.render(reservation);
     this.#bill.enter(reservation);
     offerWays();
     this.#stop();
@@ -58,7 +69,7 @@ export class Hold {
   async #extend() {
     const id = this.reservation.reservation_id;
     try {
-      const longer = await ask("POST", `/events/${this.eventId}/reservations/${id}/extend`);
+      const longer = await ask("POST", `${this.#path}/extend`);
       announce("You have more time.");
       this.#stop();
       this.enter(longer);
@@ -72,8 +83,7 @@ export class Hold {
   }
 
   async #ranOut() {
-    const path = `/events/${this.eventId}/reservations/${this.reservation.reservation_id}`;
-    const now = await ask("GET", path).catch(() => null);
+    const now = await ask("GET", this.#path).catch(() => null);
     const longer = Date.parse(now?.reserved_until) > Date.parse(this.reservation.reserved_until);
     if (now?.status === "pending_payment" && longer) return this.enter(now);
     if (!this.#sent) return this.#end("Your time is up, and the tickets went back. You may choose again.");
@@ -82,11 +92,25 @@ export class Hold {
   async #giveBack() {
     trouble(null);
     try {
-      await ask("DELETE", `/events/${this.eventId}/reservations/${this.reservation.reservation_id}`);
+      await ask("DELETE", this.#path);
     } catch (problem) {
       if (problem.status !== 404 && problem.status !== 410) return trouble(problem.message);
     }
     this.#end("You gave your tickets back.");
+  }
+
+  #kept(reservation) {
+    trouble(null);
+    this.enter(reservation);
+  }
+
+  /** Another tab may have been faster: what is held is looked up anew. */
+  async #notRemoved(problem) {
+    if (problem.status === 404 || problem.slug === "hold-expired") return this.#end(problem.message);
+    trouble(problem.message);
+    if (problem.slug !== "not-held") return undefined;
+    const now = await ask("GET", this.#path).catch(() => null);
+    return now?.status === "pending_payment" ? this.enter(now) : undefined;
   }
 
   #end(reason) {
@@ -127,6 +151,7 @@ export class Hold {
     byId("pay").ariaBusy = String(body !== null);
     const fields = [...byId("checkout").elements, ...byId("promo-form").elements];
     for (const field of fields) if (field.id !== "pay") field.disabled = body !== null;
+    this.tickets.lock(body !== null);
   }
 
   #refused(problem) {

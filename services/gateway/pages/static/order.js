@@ -28,6 +28,14 @@ const WORDS = {
   unpaid: ["Your payment could not be collected", "Your bank had agreed and then did not pay. Nothing stays charged, and the tickets went back. You may choose again."],
   oversold: ["Refunded: too many were sold", "We sold more tickets than there are, and yours were among the last. We are sorry. The whole amount is on its way back to you."],
 };
+/** Where a pending order stands; each of the three steps a fan would tell apart has its number. */
+const STEPS = {
+  waiting: "Step 1 of 3: we have your order. The payment comes next.",
+  paying: "Step 2 of 3: the payment is under way. We wait for the answer.",
+  "your-turn": "Step 2 of 3: the payment waits for you.",
+  confirming: "Step 3 of 3: we are making the tickets yours.",
+  cancelling: "We ask the provider to take nothing, or to give it back.",
+};
 /** What can still change by itself is watched: even an expired order may yet be paid, and then refunded. */
 const SETTLED = new Set(["confirmed", "refunded", "partially_refunded"]);
 const SOLD = new Set(["confirmed", "partially_refunded"]);
@@ -97,6 +105,8 @@ class OrderPage {
     byId("order").dataset.face = face;
     write("status-title", title);
     write("status-text", face === "declined" && order.attempt.reason ? `${sentence(order.attempt.reason)} ${text}` : text);
+    write("progress", STEPS[order.progress] ?? "");
+    show("progress", order.status === "pending");
     write("reference", order.reference);
     this.#total(order);
     show("retry", face === "declined");
