@@ -55,6 +55,7 @@ from services.orders.workers import Workers
 from services.orders.writing import Writer
 from shared import api_document, http, postgres, redis
 from shared.buckets import Buckets
+from shared.clocks import Clocks
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.event_log.opening import open_log
@@ -84,6 +85,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
         async with AsyncExitStack() as stack:
             app.state.room = room = await _open(stack, settings, failpoint)
             app.state.ground = Ground("orders", settings, room.engine, room.redis)
+            app.state.warnings = room.book.clocks.warnings
             await app.state.ground.refuse_unfit()
             event_log = await stack.enter_async_context(open_log(settings, room.redis))
             relay = Relay(room.engine, event_log, outbox, outbox_lease)
@@ -97,12 +99,12 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             loops.every(settings.load_interval_ms / 1000, show_load, name="orders.load")
             loops.every(REFRESH_S, room.shares.refresh, name="orders.shares")
             loops.keep(lambda: room.jobs.listen(room.workers.wake), name="orders.jobs")
+            loops.every(1.0, partial(room.book.clocks.look, room.engine, room.redis), name="orders.clocks")
             loops.keep(room.couriers.run, name="orders.hooks")
             loops.every(3600, room.couriers.forget, name="orders.hooks_forget")
             loops.keep(room.workers.run, name="orders.workers")
             loops.every(settings.lease_s / 3, room.workers.renew, name="orders.leases")
-            refunds = event_refunds.EventRefunds(room.engine)
-            loops.every(event_refunds.TURN_S, refunds.turn, name="orders.event_refunds")
+            loops.every(event_refunds.TURN_S, event_refunds.EventRefunds(room.engine).turn, name="orders.event_refunds")
             if settings.smtp_url is not None:
                 postman = _postman(room, settings.smtp_url.get_secret_value())
                 loops.every(MAIL_TURN_S, postman.turn, name="orders.mail")
@@ -133,7 +135,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     neighbours = await stack.enter_async_context(http.client())
     inventory = InventoryClient(Neighbour(neighbours, settings.inventory_url, settings.service_keys, name="inventory"))
     stock = await stack.enter_async_context(Stock(inventory))
-    book = await stack.enter_async_context(Book(engine, cache))
+    book = await stack.enter_async_context(Book(engine, cache, Clocks("orders")))
     providers = await _providers(stack, settings)
     cashier = Cashier(book=book, stock=stock, providers=providers, settings=settings, failpoint=failpoint)
     jobs = Jobs(settings, accept_s=settings.job_accept_s)

@@ -5,6 +5,7 @@ Reads and changes are single statements, committed by the server as they end: no
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Self
 
 from services.orders import changes, ledger
@@ -12,6 +13,7 @@ from services.orders.changes import Change
 from services.orders.frames import show
 from services.orders.keys import Known, Question, find
 from services.orders.steps import Order
+from shared.clocks import Clocks
 from shared.group_commit import GroupCommit
 from shared.postgres import AsyncEngine
 from shared.redis import Redis
@@ -24,8 +26,9 @@ IN_FLIGHT_MAX = 2  # one that waits for a row does not hold up the others
 class Book(AsyncExitStack):
     """Inside `async with`; leaving it finishes what waits."""
 
-    def __init__(self, engine: AsyncEngine, redis: Redis) -> None:
+    def __init__(self, engine: AsyncEngine, redis: Redis, clocks: Clocks) -> None:
         super().__init__()
+        self.clocks = clocks
         self.engine = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._redis = redis
         limits = {"batch_max": BATCH_MAX, "waiting_max": WAITING_MAX, "in_flight_max": IN_FLIGHT_MAX}
@@ -57,7 +60,12 @@ class Book(AsyncExitStack):
 
     async def _read(self, references: list[str]) -> Sequence[Order | None]:
         found = await ledger.read_many(self.engine, list(dict.fromkeys(references)))
-        return [found.get(reference) for reference in references]
+        return [self._promised(found[reference]) if reference in found else None for reference in references]
+
+    def _promised(self, order: Order) -> Order:
+        """A pending order lasts as long as any clock says so: the ledger's, the engine's or ours."""
+        slowest_ms = self.clocks.slowest_ms()
+        return replace(order, now_ms=slowest_ms) if order.status == "pending" and slowest_ms < order.now_ms else order
 
     async def _find(self, questions: list[Question]) -> Sequence[Known | None]:
         return await find(self.engine, questions)

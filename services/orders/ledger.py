@@ -92,7 +92,6 @@ async def nudge(connection: AsyncConnection, reference: str) -> Row[Any]:
             order.c.total_minor,
             order.c.currency,
             order.c.cancel_asked_at.is_not(None).label("cancel_asked"),
-            (order.c.expires_at <= NOW).label("late"),
         )
     )
     return nudged.one()

@@ -45,7 +45,7 @@ async def pay_again(
                 scope = f"POST /orders/{seen.reference}/payments"
                 if await used_before(connection, scope, key, fingerprint, seen.reference):
                     return Paid(replayed=True)
-                await _add_attempt(connection, seen.reference, asked, capture=capture)
+                await _add_attempt(connection, seen, asked, capture=capture)
                 if with_job is not None:
                     await with_job.wake_up(connection, seen.reference)
             return Paid(replayed=False, heard=with_job is not None)
@@ -58,15 +58,16 @@ async def pay_again(
     raise AssertionError("unreachable")
 
 
-async def _add_attempt(connection: AsyncConnection, reference: str, asked: NewPayment, *, capture: bool) -> None:
+async def _add_attempt(connection: AsyncConnection, seen: Order, asked: NewPayment, *, capture: bool) -> None:
     """The order's row is locked, so neither the cashier nor another request is in between."""
+    reference = seen.reference
     locked = await ledger.nudge(connection, reference)
     attempts = select(payment_attempt.c.n, payment_attempt.c.status, payment_attempt.c.reason)
     attempts = attempts.where(payment_attempt.c.reference == reference).order_by(payment_attempt.c.n.desc())
     last = (await connection.execute(attempts.limit(1))).first()
     if locked.status != "pending" or locked.cancel_asked or last is None or last.reason == "provider-error":
         raise OrderEnded
-    if locked.late:
+    if seen.late:
         raise HoldExpired
     if last.status in (*LIVE, "succeeded"):
         raise PaymentUnderway

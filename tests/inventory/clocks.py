@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -49,7 +50,14 @@ class Steps:
 
 @pytest.fixture
 async def steps(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
-    """Ask for it before what connects: statements find the ledger's clock by the search path of their session."""
+    """Ask for it before what connects."""
+    async with stepping(postgres_url, monkeypatch) as set_by_hand:
+        yield set_by_hand
+
+
+@asynccontextmanager
+async def stepping(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
+    """Before anybody else connects: statements find the ledger's clock by the search path of their session."""
     connection = await asyncpg.connect(with_driver(postgres_url))
     await connection.execute(STEPPED)
     name = postgres_url.rsplit("/", 1)[1]
