@@ -1,19 +1,21 @@
 """Ordering as the textbook draws it: one transaction per request with the key, the order and all that hangs on it.
 
 Tuned as the other baselines are: asyncpg without an ORM, prepared statements, a pool of the best size, locking and
-taking in one statement, a direct response. With `BENCH_SANDBOX_URL` the request also charges, and waits for it.
+taking in one statement, a direct response. With `BENCH_SANDBOX_URL` the request also charges, and waits for it: over
+httpx, as most would, or over the client that `BENCH_PROVIDER_CLIENT` names.
 """
 
 import base64
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import aiohttp
 import asyncpg
+import httpx
 import jwt
 import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -76,6 +78,7 @@ PAID = "UPDATE textbook.attempt SET status = $2, provider_ref = $3 WHERE provide
 MONEY = "INSERT INTO textbook.money_entry VALUES ($1, $2, $3)"
 SOLD = "UPDATE textbook.reservation SET status = 'confirmed' WHERE reservation_id = $1 AND order_reference = $2"
 CONFIRM = "UPDATE textbook.orders SET status = 'confirmed', confirmed_at = clock_timestamp() WHERE reference = $1"
+Post = Callable[[str, dict[str, Any], dict[str, str]], Awaitable[tuple[int, Any]]]
 
 
 class Customer(BaseModel):
@@ -107,12 +110,13 @@ def create_app() -> FastAPI:
     key = Ed25519PublicKey.from_public_bytes(base64.b64decode(os.environ["BENCH_PASS_PUBLIC_KEY"]))
     sandbox_url = os.environ.get("BENCH_SANDBOX_URL")
     pool: asyncpg.Pool
-    provider: aiohttp.ClientSession
+    post: Post
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        nonlocal pool, provider
-        async with open_pool(os.environ["BENCH_POSTGRES_URL"]) as pool, aiohttp.ClientSession() as provider:
+        nonlocal pool, post
+        client = PROVIDER_CLIENTS[os.environ.get("BENCH_PROVIDER_CLIENT", "httpx")]
+        async with open_pool(os.environ["BENCH_POSTGRES_URL"]) as pool, client() as post:
             await pool.execute(TABLES)
             yield
 
@@ -137,7 +141,7 @@ def create_app() -> FastAPI:
                 is_new = True
                 await _place(connection, claims["sub"], reference, asked)
         if is_new and sandbox_url:
-            charged = await _charge(provider, f"{sandbox_url}/charges", reference, asked)
+            charged = await _charge(post, f"{sandbox_url}/charges", reference, asked)
             async with pool.acquire() as connection, connection.transaction():
                 await _confirm(connection, reference, asked, charged)
         body = {"reference": known or reference, "status": "confirmed" if sandbox_url else "pending"}
@@ -175,15 +179,40 @@ async def _place(connection: Any, holder: str, reference: str, asked: NewOrder) 
     await connection.execute(TELL, event_id, orjson.dumps(created).decode())
 
 
-async def _charge(provider: aiohttp.ClientSession, url: str, reference: str, asked: NewOrder) -> dict[str, Any]:
+@asynccontextmanager
+async def _over_httpx() -> AsyncIterator[Post]:
+    async with httpx.AsyncClient() as client:
+
+        async def post(url: str, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:
+            answer = await client.post(url, json=body, headers=headers, timeout=30)
+            return answer.status_code, answer.json()
+
+        yield post
+
+
+@asynccontextmanager
+async def _over_aiohttp() -> AsyncIterator[Post]:
+    async with aiohttp.ClientSession() as client:
+
+        async def post(url: str, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, Any]:
+            async with client.post(url, json=body, headers=headers) as answer:
+                return answer.status, await answer.json()
+
+        yield post
+
+
+PROVIDER_CLIENTS = {"httpx": _over_httpx, "aiohttp": _over_aiohttp}
+
+
+async def _charge(post: Post, url: str, reference: str, asked: NewOrder) -> dict[str, Any]:
     body = {
         "reference": reference, "amount_minor": asked.expected_total_minor, "currency": asked.currency,
         "method": asked.payment.method,
     }  # fmt: skip
-    async with provider.post(url, json=body, headers={"idempotency-key": f"{reference}:1"}) as answer:
-        if not answer.ok:
-            raise HTTPException(502, "The payment failed.")
-        return dict(await answer.json())
+    status, answer = await post(url, body, {"idempotency-key": f"{reference}:1"})
+    if status >= 400:
+        raise HTTPException(502, "The payment failed.")
+    return dict(answer)
 
 
 async def _confirm(connection: Any, reference: str, asked: NewOrder, charged: dict[str, Any]) -> None:

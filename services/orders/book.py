@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Self
 
 from services.orders import changes, ledger
-from services.orders.changes import Change
+from services.orders.changes import Change, Written
 from services.orders.frames import show
 from services.orders.keys import Known, Question, find
 from services.orders.steps import Order
@@ -34,7 +34,7 @@ class Book(AsyncExitStack):
         limits = {"batch_max": BATCH_MAX, "waiting_max": WAITING_MAX, "in_flight_max": IN_FLIGHT_MAX}
         self._reads: GroupCommit[str, Order | None] = GroupCommit(self._read, name="orders-read", **limits)
         self._keys: GroupCommit[Question, Known | None] = GroupCommit(self._find, name="orders-keys", **limits)
-        self._changes: GroupCommit[Change, None] = GroupCommit(self._write, name="orders-write", **limits)
+        self._changes: GroupCommit[Change, Written] = GroupCommit(self._write, name="orders-write", **limits)
         self._frames: GroupCommit[Order, None] = GroupCommit(self._show, name="orders-show", **limits)
 
     async def __aenter__(self) -> Self:
@@ -50,9 +50,9 @@ class Book(AsyncExitStack):
         """What an idempotency key was used for."""
         return await self._keys.submit(question)
 
-    async def write(self, change: Change) -> None:
+    async def write(self, change: Change) -> Written:
         """Raises `LeaseLost` if the order is not ours in the state we saw."""
-        await self._changes.submit(change)
+        return await self._changes.submit(change)
 
     async def show(self, order: Order) -> None:
         """Publishes an order's latest state; nothing comes of it if the engine is away."""
@@ -70,7 +70,7 @@ class Book(AsyncExitStack):
     async def _find(self, questions: list[Question]) -> Sequence[Known | None]:
         return await find(self.engine, questions)
 
-    async def _write(self, batch: list[Change]) -> Sequence[BaseException | None]:
+    async def _write(self, batch: list[Change]) -> Sequence[BaseException | Written]:
         return await changes.write(self.engine, batch)
 
     async def _show(self, orders: list[Order]) -> Sequence[None]:

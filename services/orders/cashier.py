@@ -54,12 +54,12 @@ class Cashier:
     ) -> None:
         self._book, self._stock = book, stock
         self._providers, self._settings, self._failpoint = providers, settings, failpoint
-        till = Till(book=book, providers=providers, settings=settings, failpoint=failpoint)
+        self._till = till = Till(book=book, providers=providers, settings=settings, failpoint=failpoint)
         back = PayingBack(book=book, stock=stock, providers=providers, failpoint=failpoint, mail=self._mail)
         # A step that answers true has given the lease back with what it wrote.
-        self._do: dict[Step, Callable[[Lease, Order], Awaitable[bool | None]]] = {
+        self._do: dict[Step, Callable[..., Awaitable[bool | None]]] = {
             "send_refund": back.send, "return_tickets": back.return_tickets, "confirm": self._confirm,
-            "charge": till.charge, "look": till.look, "cancel_charge": till.cancel_charge,
+            "charge": self._charge, "look": till.look, "cancel_charge": till.cancel_charge,
             "give_up_attempt": till.give_up_attempt, "cancel": self._cancel, "expire": self._expire,
             "release": self._release, "own_up": self._own_up, "retake": self._retake, "refund": back.ask,
             "close_refunded": back.close, "issue": self._issue, "review": self._review, "stand": self._stand,
@@ -80,7 +80,6 @@ class Cashier:
                     await self._wait(lease, seen)
                     return True
                 if await self._step(step, lease, seen):
-                    await self._seen(lease, seen)
                     return True
             raise OutcomeUnknown("too many steps at once")
         except LeaseLost:
@@ -103,10 +102,10 @@ class Cashier:
             await self._book.show(seen)
         return seen
 
-    async def _step(self, step: Step, lease: Lease, seen: Order) -> bool | None:
+    async def _step(self, step: Step, lease: Lease, seen: Order, *told: Change) -> bool | None:
         await self._failpoint(f"before {step}", seen.reference)
         try:
-            is_over = await self._do[step](lease, seen)
+            is_over = await self._do[step](lease, seen, *told)
         except TRY_AGAIN:
             STEP_FAILURES.labels(step).inc()
             raise
@@ -155,12 +154,31 @@ class Cashier:
 
     # -- inventory -------------------------------------------------------------------------------------------------
 
-    async def _confirm(self, lease: Lease, seen: Order) -> bool | None:
-        """Its own hold is lost only if somebody ended it by force: then the order expires and owns up to the money."""
+    async def _charge(self, lease: Lease, seen: Order) -> bool | None:
+        """Money that moved and the sale it pays for are written together. Whoever dies before that leaves an attempt
+        that is unknown, which is asked about again, and a step of inventory that may be repeated. If the sale does not
+        follow at once, the money is written alone.
+        """
+        told = await self._till.charge(lease, seen)
+        if told is None:
+            return None
+        paid = told.after()
+        if self._next(paid) == "confirm":
+            with suppress(*TRY_AGAIN):
+                return await self._step("confirm", lease, paid, told)
+        await self._book.write(told)
+        return None
+
+    async def _confirm(self, lease: Lease, seen: Order, told: Change | None = None) -> bool | None:
+        """Its own hold is lost only if somebody ended it by force: then the order expires and owns up to the money.
+        `told` is what is still to be written of its payment.
+        """
         done = await self._stock.confirm(_payment(seen))
         await self._failpoint("after inventory", seen.reference)
         if done.word == "done":
-            return await self._sold(lease, seen)
+            return await self._sold(lease, seen, told)
+        if told is not None:
+            await self._book.write(told)
         log.error("order.hold_lost", extra=data(reference=seen.reference, word=done.word))
         await self._end(lease, seen, to="expired", reason="lost")
         return None
@@ -175,7 +193,13 @@ class Cashier:
         return None
 
     async def _release(self, lease: Lease, seen: Order) -> None:
-        await self._stock.release(_payment(seen))
+        """A worker that had this order before and was stopped after its charge may have had it sold since. If we are
+        the ones who were stopped, the sale is somebody else's doing and stays: so the lease is looked at first.
+        """
+        done = await self._stock.release(_payment(seen))
+        if done.status == "confirmed" and done.order_reference == seen.reference:
+            await self._book.write(Change(lease, seen, is_news=False))
+            await self._stock.take_back(_payment(seen), reason=UNPAID)
         await self._book.write(Change(lease, seen).order(released=True).command("cancel"))
 
     async def _take_back(self, lease: Lease, seen: Order) -> None:
@@ -191,12 +215,12 @@ class Cashier:
 
     # -- the order -------------------------------------------------------------------------------------------------
 
-    async def _sold(self, lease: Lease, seen: Order) -> bool:
-        """The lease goes back in the same breath, unless there is more to do."""
+    async def _sold(self, lease: Lease, seen: Order, told: Change | None = None) -> bool:
+        """Written with what is still `told` of its payment. The lease goes back with it, unless there is more to do."""
         charge = seen.matching_charge()
         promised = seen.authorised
         charge_ref = charge.charge_ref if charge else promised.provider_ref if promised else None
-        change = Change(lease, seen).order(to="confirmed", confirmed=True, ended=True, end_reason=None)
+        change = (told or Change(lease, seen)).order(to="confirmed", confirmed=True, ended=True, end_reason=None)
         if charge_ref:
             change.order(charge_ref=charge_ref)
         change.command("checkout").command("confirm", caused_by="payment").command("cancel", error="paid before")
@@ -212,9 +236,12 @@ class Cashier:
             after = replace(after, fulfilled_at_ms=seen.now_ms)
         if self._next(after) == "wait":
             change.rest = Rest(due_in_s=self._next_due_s(after))
-        await self._book.write(change)
+        written = await self._book.write(change)
         ORDERS.labels("confirmed").inc()
-        return change.rest is not None
+        if change.rest is None:
+            return False
+        await self._book.show(replace(after, **written._asdict()))
+        return True
 
     async def _issue(self, lease: Lease, seen: Order) -> None:
         await self._book.write(Change(lease, seen).issue(status=seen.status))

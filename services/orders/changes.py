@@ -6,8 +6,8 @@ tried by itself.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -29,11 +29,22 @@ class LeaseLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to change one order for a while."""
+    """The right to change one order for a while. `is_first_call`: its attempt was written down as unknown when it was
+    taken, and the provider has not been asked to charge it yet.
+    """
 
     reference: str
     owner: str
     seconds: float
+    is_first_call: bool = False
+
+
+class Written(NamedTuple):
+    """What the ledger made of a change; times in ms since the epoch."""
+
+    version: int
+    confirmed_at_ms: int | None
+    fulfilled_at_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +106,18 @@ class Change:
                     checkout_url=last.checkout_url, **_told_of(attempt, last),
                 )  # fmt: skip
         return self
+
+    def after(self) -> Order:
+        """The order as the provider's answers leave it, before they are written: its attempts and its charges."""
+        attempts = {attempt.n: attempt for attempt in self.seen.attempts}
+        for row in self.parts.get("attempts", ()):
+            attempts[row["n"]] = replace(attempts[row["n"]], **row["sets"])
+        known = {charge.charge_ref for charge in self.seen.charges}
+        charges = [_charge(row) for row in self.parts.get("money", ()) if row["charge_ref"] not in known]
+        return replace(
+            self.seen, attempts=tuple(attempts.values()), charges=(*self.seen.charges, *charges), hinted=False,
+            look_due=False,
+        )  # fmt: skip
 
     def money(self, kind: str, provider: str, **entry: Any) -> "Change":
         """One entry for each id the provider gives, however often we hear of it."""
@@ -174,10 +197,10 @@ PARTS = (
 )  # fmt: skip
 
 
-async def write(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | None]:
-    """One outcome per change: nothing, or `LeaseLost`, or what its statement failed with. `engine` commits each one.
+async def write(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | Written]:
+    """One outcome per change: what was written, or `LeaseLost`, or what its statement failed with.
 
-    Raises when the ledger is away; then nobody knows what was written.
+    `engine` commits each one. Raises when the ledger is away; then nobody knows what was written.
     """
     try:
         if len({change.lease.reference for change in changes}) == len(changes):
@@ -190,14 +213,22 @@ async def write(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseExce
     return [(await write(engine, [change]))[0] for change in changes]
 
 
-async def _together(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | None]:
+async def _together(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | Written]:
     bound: dict[str, Any] = {"orders": _json([change.row() for change in changes])}
     bound["references"] = [change.lease.reference for change in changes]
     for part in PARTS:
         bound[part] = _json([row for change in changes for row in change.parts.get(part, ())])
     async with engine.connect() as connection:
-        written = set((await connection.execute(_CHANGE, bound)).scalars())
-    return [None if c.lease.reference in written else LeaseLost(c.lease.reference) for c in changes]
+        rows = (await connection.execute(_CHANGE, bound)).all()
+    written = {row.reference: Written(row.version, row.confirmed_at_ms, row.fulfilled_at_ms) for row in rows}
+    return [written.get(change.lease.reference) or LeaseLost(change.lease.reference) for change in changes]
+
+
+def _charge(row: Row) -> Charge:
+    return Charge(
+        provider=row["provider"], charge_ref=row["charge_ref"], amount_minor=row["amount_minor"],
+        currency=row["currency"], occurred_at_ms=row["occurred_at_ms"], refunded_minor=0,
+    )  # fmt: skip
 
 
 def _json(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -26,7 +26,7 @@ async def take(engine: AsyncEngine, *, many: int, event_max: int, lease_s: float
         rows = await connection.execute(
             _TAKE, {"many": many, "event_max": event_max, "lease": owner, "lease_s": lease_s}
         )
-        return [Lease(row.reference, owner, lease_s) for row in rows]
+        return [Lease(row.reference, owner, lease_s, is_first_call=row.is_first_call) for row in rows]
 
 
 async def renew(engine: AsyncEngine, leases: Sequence[Lease], *, lease_s: float) -> None:

@@ -40,8 +40,10 @@ class Till:
     ) -> None:
         self._book, self._providers, self._settings, self._failpoint = book, providers, settings, failpoint
 
-    async def charge(self, lease: Lease, seen: Order) -> None:
-        """Written down as unknown before the call: if we die in it, that is what it is."""
+    async def charge(self, lease: Lease, seen: Order) -> Change | None:
+        """What the provider says of it, not yet written. The attempt is written down as unknown before the call: if we
+        die in it, that is what it is.
+        """
         attempt = _attempt(seen)
         if attempt.status == "created":
             await self._write(lease, seen, attempt, status="unknown")
@@ -50,14 +52,15 @@ class Till:
         try:
             charge = await self._providers[attempt.provider].create(_charge_order(seen, attempt))
         except (NotProcessed, OutcomeUnknown) as failed:
-            status = attempt.status if isinstance(failed, NotProcessed) else "unknown"
+            never_asked = isinstance(failed, NotProcessed) and (lease.is_first_call or attempt.status == "created")
+            status = "created" if never_asked else "unknown"
             await self._not_charged(lease, seen, replace(attempt, status=status), failed)
-            return
+            return None
         except Refused as refused:
             await self._write(lease, seen, attempt, status="failed", reason=str(refused))
-            return
+            return None
         await self._failpoint("after the provider", seen.reference)
-        await self._record(lease, seen, attempt.provider, [charge])
+        return Change(lease, seen).charges(attempt.provider, [charge])
 
     async def _not_charged(self, lease: Lease, seen: Order, attempt: Attempt, failed: Exception) -> None:
         """Comes back later, as often as it takes while the provider is away. An error counts against the payment only

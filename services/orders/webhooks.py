@@ -4,14 +4,13 @@ A webhook never says what happened. It says whom to ask: its order is looked up 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from services.orders.jobs import JobNotAccepted, Jobs
 from services.orders.metrics import WEBHOOKS
 from services.orders.payments.provider import Provider, SignatureInvalid, WebhookNote
 from services.orders.problems import BadSignature, UnknownProvider
@@ -38,10 +37,12 @@ class Webhook(NamedTuple):
 
 
 class Inbox:
-    """Keeps webhooks; those that come together share a transaction. Without a job engine the sweep finds them."""
+    """Keeps webhooks; those that come together share a statement. `wake` is called for each batch with something new:
+    the workers of this process look at once, those of others within a sweep. `engine` commits each statement.
+    """
 
-    def __init__(self, engine: AsyncEngine, jobs: Jobs) -> None:
-        self._engine, self._jobs = engine, jobs
+    def __init__(self, engine: AsyncEngine, wake: Callable[[], None]) -> None:
+        self._engine, self._wake = engine, wake
         self._group: GroupCommit[Webhook, None] = GroupCommit(
             self._store, name="orders-webhooks", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
         )
@@ -52,23 +53,17 @@ class Inbox:
         WEBHOOKS.labels(webhook.provider, "stored").inc()
 
     async def _store(self, webhooks: list[Webhook]) -> Sequence[None]:
-        try:
-            await self._write(webhooks, self._jobs)
-        except JobNotAccepted:
-            await self._write(webhooks, None)
-        return [None] * len(webhooks)
-
-    async def _write(self, webhooks: Sequence[Webhook], jobs: Jobs | None) -> None:
         notes = [webhook.note for webhook in webhooks]
         bound = {
             "providers": [webhook.provider for webhook in webhooks], "webhook_ids": [note.webhook_id for note in notes],
             "kinds": [note.kind for note in notes], "references": [note.reference for note in notes],
             "charge_refs": [note.succeeded for note in notes], "raws": [webhook.raw for webhook in webhooks],
         }  # fmt: skip
-        async with self._engine.begin() as connection:
+        async with self._engine.connect() as connection:
             is_news = (await connection.execute(_STORE, bound)).first() is not None
-            if is_news and jobs is not None:
-                await jobs.wake_up(connection, notes[0].reference)
+        if is_news:
+            self._wake()
+        return [None] * len(webhooks)
 
 
 class Door:

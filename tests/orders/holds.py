@@ -89,11 +89,11 @@ class Holds:
         if held is None:
             return StepDone(word="unknown")
         if held.order_reference != step.order_reference:
-            return StepDone(word="not-owner")
+            return _told("not-owner", held)
         if held.status == done:
             return _told("done", held)
         if held.status not in from_:
-            return StepDone(word="ended")
+            return _told("ended", held)
         return _told("done", self.change(step.reservation_id, status=to))
 
     def end(self, step: PaymentStep) -> StepDone:

@@ -4,12 +4,13 @@ import asyncio
 import json
 import time
 from collections import Counter
+from contextlib import asynccontextmanager
 
 from sqlalchemy import event, text
 
 from onsale.sandbox.webhooks import sign
 from services.orders import ledger
-from services.orders.changes import Change, Lease, LeaseLost, write
+from services.orders.changes import Change, Lease, LeaseLost, Written, write
 from services.orders.placing import bury
 from tests.orders.shop import reference_of
 from tests.support.wait import wait_until
@@ -35,7 +36,7 @@ async def test_a_change_that_cannot_be_written_does_not_take_others_with_it(room
     outcomes = await write(engine, changes)
     assert "ck_money_entry_amount" in str(outcomes[0])
     assert isinstance(outcomes[1], LeaseLost)
-    assert outcomes[2] is None
+    assert isinstance(outcomes[2], Written)
     now = await ledger.read_many(engine, references)
     assert [now[reference].charge_ref for reference in references] == [None, None, "written"]
 
@@ -74,7 +75,26 @@ async def test_a_success_that_is_known_is_not_asked_about_and_any_other_is(rooms
 
 
 async def test_fifty_purchases_at_once_cost_few_statements_each(shop):
-    """From the request to `confirmed`, whoever sends them: 16 is a lone order's, and these share most of theirs."""
+    """From the request to `confirmed`, whoever sends them: these share most of theirs."""
+    async with _counted(shop) as sent:
+        orders = (shop.post(shop.body(shop.holds.hold()), key=f"k{n}") for n in range(50))
+        references = [answer.json()["reference"] for answer in await asyncio.gather(*orders)]
+        await wait_until(lambda: _all_confirmed(shop, references), interval_s=0.1)
+    assert sent.total() < 50 * 5, sent
+    assert len({reference for _, reference, _ in await shop.entries()}) == 50
+
+
+async def test_a_purchase_is_written_once_after_it_was_placed(shop):
+    """Its attempt becomes unknown as a worker takes it; money and sale are one change."""
+    async with _counted(shop) as sent:
+        reference = await shop.order()
+        await wait_until(lambda: _all_confirmed(shop, [reference]), interval_s=0.1)
+    assert sent["-- What steps"] == 1, sent
+
+
+@asynccontextmanager
+async def _counted(shop):
+    """How often each statement is sent, by its first words, once nothing is left of what was before."""
     await wait_until(lambda: not shop.app.state.room.workers.busy)
     sent: Counter[str] = Counter()
     engine = shop.app.state.room.engine.sync_engine
@@ -84,13 +104,9 @@ async def test_fifty_purchases_at_once_cost_few_statements_each(shop):
 
     event.listen(engine, "before_cursor_execute", count)
     try:
-        orders = (shop.post(shop.body(shop.holds.hold()), key=f"k{n}") for n in range(50))
-        references = [answer.json()["reference"] for answer in await asyncio.gather(*orders)]
-        await wait_until(lambda: _all_confirmed(shop, references), interval_s=0.1)
+        yield sent
     finally:
         event.remove(engine, "before_cursor_execute", count)
-    assert sent.total() < 50 * 5, sent
-    assert len({reference for _, reference, _ in await shop.entries()}) == 50
 
 
 async def _all_confirmed(shop, references):

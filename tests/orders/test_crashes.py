@@ -115,6 +115,20 @@ async def test_a_worker_that_slept_past_its_lease_writes_nothing(rooms):
     assert len(await shop.charges(reference)) == 1
 
 
+async def test_what_a_stopped_worker_had_sold_of_an_order_that_ended_goes_back_on_sale(rooms):
+    """It was between inventory's confirmation and its own writing, while another worker ended the order unpaid."""
+    shop = await rooms.open()
+    await shop.sandbox.post("/control", json={"down_for_s": 60})
+    held = rooms.holds.hold()
+    reference = await shop.order_of(held)
+    rooms.holds.change(held, status="confirmed")
+    headers = {"authorization": f"Bearer {pass_of()}"}
+    assert (await shop.http.post(f"/orders/{reference}/cancel", headers=headers)).status_code in (200, 202)
+    await shop.sandbox.post("/control", json={"down_for_s": 0})
+    await shop.is_now(reference, "cancelled")
+    await wait_until(lambda: rooms.holds.reservations[held].status == "returned")
+
+
 async def test_a_change_without_the_lease_is_refused(shop):
     reference = await shop.order()
     await shop.settled(reference, "confirmed")

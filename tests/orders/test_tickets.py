@@ -11,7 +11,7 @@ import pytest
 from pypdf import PdfReader
 
 from services.orders import printing
-from services.orders.changes import Change, Lease, Rest, write
+from services.orders.changes import Change, Lease, Rest, Written, write
 from services.orders.events import apply, read
 from services.orders.printing import Printer, TicketPage
 from services.orders.tickets import ticket_id
@@ -125,7 +125,8 @@ async def test_one_of_several_tickets_is_given_back(shop):
     engine = shop.app.state.room.book.engine
     await shop.run("UPDATE orders.\"order\" SET due_at = now() + interval '1 h', lease = 'me', lease_until = now()")
     change = Change(Lease(reference, "me", 9), await shop.row(reference), rest=Rest(due_in_s=None))
-    assert await write(engine, [change.void_tickets(reason="asked", line_no=2, beyond=1)]) == [None]
+    [written] = await write(engine, [change.void_tickets(reason="asked", line_no=2, beyond=1)])
+    assert isinstance(written, Written)
     told = (await get(shop, f"/orders/{reference}/tickets")).json()["tickets"]
     assert [(t["section_id"], t["status"]) for t in told] == [("A", "valid"), ("GA1", "valid"), ("GA1", "void")]
 

@@ -8,7 +8,7 @@ from sqlalchemy import insert, text
 
 from services.orders import jobs, ledger, workers
 from services.orders.cashier import Cashier
-from services.orders.changes import Change, Rest, write
+from services.orders.changes import Change, Rest, Written, write
 from services.orders.jobs import LISTENER, JobNotAccepted, Jobs
 from services.orders.settings import Settings
 from services.orders.tables import order
@@ -80,7 +80,8 @@ async def test_a_nudge_while_in_work_makes_the_order_due_at_once(postgres, plain
     assert seen is not None
     async with postgres.begin() as connection:
         await ledger.nudge(connection, "A1")
-    assert await write(plain, [Change(lease, seen, is_news=False, rest=Rest(due_in_s=3600))]) == [None]
+    [written] = await write(plain, [Change(lease, seen, is_news=False, rest=Rest(due_in_s=3600))])
+    assert isinstance(written, Written)
     assert await ledger.take_one(plain, "A1", lease_s=60)
 
 

@@ -1,5 +1,5 @@
 -- What steps learnt or decided, for many orders at once: for each order whose lease and status are still as its step saw
--- them all of it is written, for any other nothing. Answers the references of those it was written for.
+-- them all of it is written, for any other nothing. Answers those it was written for, and what became of them.
 -- Orders are locked in the order of their key, as everybody else does who locks several. They are named once more in an
 -- array: of a document nobody knows how long it is, and the planner would read all orders there are for a single one.
 WITH asked AS (
@@ -34,7 +34,7 @@ WITH asked AS (
             ELSE clock_timestamp() + make_interval(secs => a.due_in_s) END
     FROM ours JOIN asked a ON a.reference = ours.reference
     WHERE o.reference = ours.reference
-    RETURNING o.reference, o.nudge = a.nudge AS seen_whole
+    RETURNING o.reference, o.nudge = a.nudge AS seen_whole, o.version, o.confirmed_at, o.fulfilled_at
 ), attempts AS (
     UPDATE orders.payment_attempt p
     SET status = coalesce(t.sets ->> 'status', p.status),
@@ -129,4 +129,6 @@ WITH asked AS (
     JOIN changed c ON c.reference = m.reference
     ON CONFLICT DO NOTHING
 )
-SELECT reference FROM changed
+SELECT reference, version, (extract(epoch FROM confirmed_at) * 1000)::bigint AS confirmed_at_ms,
+    (extract(epoch FROM fulfilled_at) * 1000)::bigint AS fulfilled_at_ms
+FROM changed

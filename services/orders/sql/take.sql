@@ -1,5 +1,7 @@
 -- Leases up to :many due orders. Events take turns (those with fewer in work first), within an event the lowest
 -- join_seq of the 500 longest due goes first, and no event has more than :event_max in work anywhere.
+-- An attempt that nobody has made yet, of an order that may be charged now, becomes `unknown` with the lease: whoever
+-- takes it calls the provider next. `is_first_call` says that this was so.
 WITH RECURSIVE events AS (
     (SELECT event_id FROM orders."order" WHERE due_at IS NOT NULL ORDER BY event_id LIMIT 1)
     UNION ALL
@@ -31,8 +33,16 @@ WITH RECURSIVE events AS (
     SELECT o.reference FROM orders."order" o JOIN candidates c USING (reference)
     WHERE o.lease IS NULL OR o.lease_until < now()
     FOR UPDATE OF o SKIP LOCKED
+), taken AS (
+    UPDATE orders."order" o
+    SET lease = :lease, lease_until = now() + make_interval(secs => :lease_s)
+    FROM locked WHERE o.reference = locked.reference
+    RETURNING o.reference, o.status = 'pending' AND o.cancel_asked_at IS NULL AND o.expires_at > now() AS may_charge
+), tried AS (
+    UPDATE orders.payment_attempt p
+    SET status = 'unknown', changed_at = clock_timestamp()
+    FROM taken t WHERE t.may_charge AND p.reference = t.reference AND p.status = 'created'
+    RETURNING p.reference
 )
-UPDATE orders."order" o
-SET lease = :lease, lease_until = now() + make_interval(secs => :lease_s)
-FROM locked WHERE o.reference = locked.reference
-RETURNING o.reference
+SELECT t.reference, a.reference IS NOT NULL AS is_first_call
+FROM taken t LEFT JOIN tried a ON a.reference = t.reference
