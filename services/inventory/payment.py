@@ -18,7 +18,7 @@ from services.inventory.gate import Gate
 from services.inventory.layout import Catalogue, Layout
 from services.inventory.locks import Asked, Lock, lock_payers, lock_reservations
 from services.inventory.metrics import DRIFT
-from services.inventory.record import Record
+from services.inventory.record import Record, step_done
 from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone
 from shared.ledger_faults import outlive_deadlocks
 from shared.logs import data
@@ -118,7 +118,10 @@ class Payments:
         asked: Asked = {"ids": ids, "customer_keys": [step.customer_key for step in steps]}
         turn, words = await outlive_deadlocks(lambda: self._decided(lock, asked, decide, how))
         await self._follow(turn)
-        return [_done(turn, step, word) for step, word in zip(steps, words, strict=True)]
+        return [
+            step_done(turn.records.get(step.reservation_id), word, over=turn.over.get(step.order_reference))
+            for step, word in zip(steps, words, strict=True)
+        ]
 
     async def _decided(self, lock: Lock, asked: Asked, decide: Decide, how: How) -> tuple[_Turn, list[str]]:
         async with self._engine.begin() as connection:
@@ -309,11 +312,3 @@ async def _write(turn: _Turn) -> None:
 def _bought(record: Record) -> Fact:
     after = {"status": "confirmed", "order_reference": record.order_reference, "total_minor": record.total_minor}
     return Fact("confirmed", record.reservation_id, record.version + 1, {**after, **record.places()})
-
-
-def _done(turn: _Turn, step: PaymentStep, word: str) -> StepDone:
-    record = turn.records.get(step.reservation_id)
-    told = (
-        {name: getattr(record, name) for name in ("order_reference", "status", "reserved_until_ms")} if record else {}
-    )
-    return StepDone.model_validate({"word": word, "over": turn.over.get(step.order_reference), **told})

@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory.basket import basket_text
-from shared.contracts.inventory import Line, Reservation, ReservationState
+from shared.contracts.inventory import CustomerLimit, Line, Reservation, ReservationState, StepDone
 from shared.postgres import statement
 
 READ = statement(__package__, "read_reservations")
@@ -107,6 +107,14 @@ class Live:
     def basket(self) -> str:
         """As the gate's scripts read it."""
         return basket_text(self.seats, self.ga)
+
+
+def step_done(record: Record | None, word: str, *, over: CustomerLimit | None = None) -> StepDone:
+    """The answer to one step: its word, and the reservation as it is now."""
+    told = (
+        {name: getattr(record, name) for name in ("order_reference", "status", "reserved_until_ms")} if record else {}
+    )
+    return StepDone.model_validate({"word": word, "over": over, **told})
 
 
 async def read(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, Record]:

@@ -17,7 +17,7 @@ from services.inventory.basket import basket_text
 from services.inventory.facts import Fact, tell
 from services.inventory.gate import Gate
 from services.inventory.metrics import DRIFT, RETURNED
-from services.inventory.record import Record, read
+from services.inventory.record import Record, read, step_done
 from shared.contracts.inventory import PaymentStep, StepDone
 from shared.logs import data
 from shared.postgres import statement
@@ -146,8 +146,4 @@ def _fact(record: Record, reason: str) -> Fact:
 def _done(record: Record | None, word: str) -> StepDone:
     if record is not None and word == "done":
         record.status = "returned"
-    return StepDone.model_validate({
-        "word": word,
-        "order_reference": record.order_reference if record else None,
-        "reservation": record.contract() if record else None,
-    })  # fmt: skip
+    return step_done(record, word)

@@ -41,6 +41,7 @@ from shared.settings import development_keys
 from shared.tokens import Pass, sign_pass
 
 SESSION_S = 600
+CLAIM_MS = 60_000
 
 
 @dataclass
@@ -64,6 +65,7 @@ class FakeRoom:
     signed_in_only: bool = False
     holders: list[str] = field(default_factory=list)
     ended: dict[int, str] = field(default_factory=dict)
+    claimed: dict[int, int] = field(default_factory=dict)  # number: when its pass ends
     revoked: dict[str, int] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -88,7 +90,18 @@ class FakeRoom:
     def status(self, join_seq: int) -> str:
         if join_seq in self.ended:
             return self.ended[join_seq]
+        if join_seq in self.claimed:
+            return "admitted"
         return "ready" if join_seq <= self.head_seq else "waiting"
+
+    def seq_of(self, holder: str) -> int | None:
+        """The number of its last place."""
+        return max((seq for seq, one in enumerate(self.holders, 1) if one == holder), default=None)
+
+    def place_status(self, join_seq: int) -> PlaceStatus:
+        status = self.status(join_seq)
+        until_ms = self.claimed.get(join_seq, now_ms() + CLAIM_MS) if status in ("ready", "admitted") else None
+        return PlaceStatus.model_validate({"status": status, "until_ms": until_ms})
 
 
 class FakeQueue:
@@ -165,16 +178,18 @@ class FakeQueue:
         room = self.room(batch.event_id)
         joined = []
         for fan in batch.joins:
-            known = fan.holder in room.holders
+            join_seq = room.seq_of(fan.holder)
+            known = join_seq is not None and join_seq not in room.ended
             if room.signed_in_only and fan.user_id is None and not known:
                 joined.append(Joined(word="sign-in-needed"))
                 continue
-            if room.refuse and not known:
-                joined.append(Joined.model_validate({"word": room.refuse}))
+            refusal = "closed" if room.state == "closed" else room.refuse
+            if refusal and not known:
+                joined.append(Joined.model_validate({"word": refusal}))
                 continue
-            if not known:
+            if join_seq is None or not known:
                 room.holders.append(fan.holder)
-            join_seq = room.holders.index(fan.holder) + 1
+                join_seq = len(room.holders)
             word = "known" if known else "joined"
             joined.append(Joined.model_validate({"word": word, "join_seq": join_seq, "status": room.status(join_seq)}))
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=room.change())
@@ -182,15 +197,14 @@ class FakeQueue:
     def find(self, question: HoldersQuestion) -> HoldersAnswer:
         room = self.room(question.event_id)
         places = [
-            PlaceFound(lane=0, join_seq=room.holders.index(holder) + 1) if holder in room.holders else None
+            PlaceFound(lane=0, join_seq=seq) if (seq := room.seq_of(holder)) and holder.startswith("user.") else None
             for holder in question.holders
         ]
         return HoldersAnswer(epoch=room.epoch, places=places)
 
     def status(self, question: PlacesQuestion) -> StatusAnswer:
         room = self.room(question.event_id, question.epoch)
-        statuses = [PlaceStatus.model_validate({"status": room.status(place.join_seq)}) for place in question.places]
-        return StatusAnswer(places=statuses)
+        return StatusAnswer(places=[room.place_status(place.join_seq) for place in question.places])
 
     def claim(self, question: PlacesQuestion) -> ClaimAnswer:
         room = self.room(question.event_id, question.epoch)
@@ -198,11 +212,14 @@ class FakeQueue:
 
     def _claimed(self, room: FakeRoom, join_seq: int, holder: str) -> Claimed:
         state = room.status(join_seq)
-        if state != "ready":
+        if state not in ("ready", "admitted"):
             return Claimed.model_validate({"word": state})
         now_s = int(time.time()) // 60 * 60
         jti = f"{room.epoch}-0-{join_seq}-1"
-        admission = Pass(room.event_id, holder, jti, room.epoch, 0, join_seq, 6, now_s, now_s + SESSION_S)
+        expires_at_s = room.claimed.setdefault(join_seq, (now_s + SESSION_S) * 1000) // 1000
+        admission = Pass(
+            room.event_id, holder, jti, room.epoch, 0, join_seq, 6, expires_at_s - SESSION_S, expires_at_s
+        )  # fmt: skip
         return Claimed(
             word="admitted",
             admission=sign_pass(development_keys("pass"), admission),

@@ -14,7 +14,7 @@ from services.inventory.room import Room
 from services.inventory.settings import Settings
 from shared.auth import AdminKeys, sign_service_call
 from shared.clock import now_s
-from shared.contracts.orders import PaymentsAnswer, RefundsAnswer
+from shared.contracts.orders import PaymentRef, PaymentsAnswer, RefundsAnswer
 from shared.service import internal, public
 from shared.settings import development_keys
 from shared.tokens import Pass, sign_pass
@@ -49,24 +49,30 @@ def make_pass(
     return sign_pass(development_keys("pass"), admission)
 
 
+# What orders says of an order: whether its payment stands, and what becomes of a wish to refund it.
+SAID = {
+    "sold": ("live", "asked"), "free": ("live", "free"), "pending": ("live", "later"), "cancelled": ("dead", "none"),
+    "unknown": ("absent", "none"),
+}  # fmt: skip
+
+
 class Orders:
-    """What orders would say about payments; `live` unless told otherwise."""
+    """What orders would say about payments; every order is sold unless a test says otherwise."""
 
     def __init__(self) -> None:
-        self.words: dict[str, str] = {}
+        self.states: dict[str, str] = {}
         self.refunds: list[str] = []
-        self.refund_words: dict[str, str] = {}
 
-    async def payments(self, refs: list[Any]) -> PaymentsAnswer:
-        return PaymentsAnswer.model_validate(
-            {"payments": [self.words.get(ref.order_reference, "live") for ref in refs]}
-        )
+    def _said(self, ref: PaymentRef) -> tuple[str, str]:
+        return SAID[self.states.get(ref.order_reference, "sold")]
 
-    async def refund(self, refs: list[Any], *, reason: str) -> RefundsAnswer:
+    async def payments(self, refs: list[PaymentRef]) -> PaymentsAnswer:
+        return PaymentsAnswer.model_validate({"payments": [self._said(ref)[0] for ref in refs]})
+
+    async def refund(self, refs: list[PaymentRef], *, reason: str) -> RefundsAnswer:
         assert reason == "oversell"
         self.refunds += [ref.order_reference for ref in refs]
-        words = [self.refund_words.get(ref.order_reference, "asked") for ref in refs]
-        return RefundsAnswer.model_validate({"refunds": words})
+        return RefundsAnswer.model_validate({"refunds": [self._said(ref)[1] for ref in refs]})
 
 
 @dataclass

@@ -201,7 +201,7 @@ async def test_a_hold_being_paid_is_never_reaped_until_its_order_is_dead(invento
     await room.sweeper.scan()
     await room.sweeper.ask_orders(EVENT, now_ms=now_ms)
     assert await status(inventory, reservation_id) == "paying"
-    inventory.orders.words["order-1"] = "absent"
+    inventory.orders.states["order-1"] = "unknown"
     await room.sweeper.ask_orders(EVENT, now_ms=now_ms)
     assert await status(inventory, reservation_id) == "expired"
     assert {row[1] for row in await release_log(inventory)} == {"orders-gone"}

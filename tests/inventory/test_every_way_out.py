@@ -61,7 +61,7 @@ async def by_its_order(inventory: Inventory, reservation_id: str) -> None:
 async def by_orders_word(inventory: Inventory, reservation_id: str) -> None:
     """Its payment began, the order never came to be: orders says so when it is asked, past the deadline."""
     await inventory.step("begin-payment", reservation_id, "order-1")
-    inventory.orders.words["order-1"] = "absent"
+    inventory.orders.states["order-1"] = "unknown"
     inventory.travel(HOLD_MS + LATE_MS)
     now_ms, _due = await inventory.room.gate.due(EVENT, count_max=1)
     await inventory.room.sweeper.ask_orders(EVENT, now_ms=now_ms)
@@ -155,7 +155,7 @@ async def test_whatever_fans_and_operators_did_at_rest_nothing_is_held(still: In
                     await still.mine("DELETE", mine, f"fan-{n}")
                 case 1:
                     await still.step("begin-payment", mine, reference)
-                    still.orders.words[reference] = dice.choice(["dead", "absent"])
+                    still.orders.states[reference] = dice.choice(["cancelled", "unknown"])
                 case 2:
                     await still.step("begin-payment", mine, reference)
                     await still.step("end-payment", mine, reference)

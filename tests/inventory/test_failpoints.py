@@ -154,7 +154,7 @@ async def healed(inventory: Inventory) -> None:
 async def over(inventory: Inventory, order: str) -> None:
     """Everything unsold ends: its time is up, and its order is dead."""
     inventory.travel(4 * HOLD_MS)
-    inventory.orders.words[order] = "dead"
+    inventory.orders.states[order] = "cancelled"
     await inventory.room.sweeper.sweep()
     await inventory.room.sweeper.scan()
     await healed(inventory)

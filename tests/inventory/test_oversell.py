@@ -150,9 +150,9 @@ async def test_several_reconcilers_decide_once_and_orders_is_asked_until_it_answ
     (case,) = await report(still)
     assert (case["status"], case["returns"][0]["refunded_at"]) == ("cancelling", None)
     monkeypatch.setattr(still.orders, "refund", answer)
-    still.orders.refund_words["order-fan-4"] = "later"
+    still.orders.states["order-fan-4"] = "pending"
     assert await still.room.refunding.turn() == 0
-    still.orders.refund_words.clear()
+    still.orders.states.clear()
     assert sorted(await asyncio.gather(still.room.refunding.turn(), still.room.refunding.turn())) in ([0, 1], [1, 1])
     assert [case["status"] for case in await report(still)] == ["cancelled"]
     assert await still.left("GA1") == (1, 0), "taken back once, however often it was asked for"

@@ -25,12 +25,19 @@ from shared.contracts.inventory import (
 )
 
 EVENT = "flash"
+LIVE = ("pending_payment", "paying")
 
 
 def _told(word: Any, held: Reservation) -> StepDone:
     return StepDone(
         word=word, order_reference=held.order_reference, status=held.status, reserved_until_ms=held.reserved_until_ms
     )  # fmt: skip
+
+
+def _refused(held: Reservation | None, is_somebodys: bool) -> StepDone:
+    if held is None:
+        return StepDone(word="unknown")
+    return _told("not-owner" if is_somebodys else "ended", held)
 
 
 @dataclass
@@ -41,6 +48,7 @@ class Holds:
     taken: set[str] = field(default_factory=set)
     customer_max: int = 100
     customers: dict[str, str] = field(default_factory=dict)
+    extended: set[str] = field(default_factory=set)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     returned: dict[str, TicketsBack] = field(default_factory=dict)
     consents: dict[str, str] = field(default_factory=dict)  # addresses that orders has not heard of
@@ -65,62 +73,89 @@ class Holds:
         held = self.reservations.get(step.reservation_id)
         if held is None:
             return StepDone(word="unknown")
-        if held.status == "paying" and held.order_reference != step.order_reference:
-            return _told("being-paid", held)
-        if held.status not in ("pending_payment", "paying"):
-            return _told("ended", held)
-        if held.status == "paying":
+        if held.status in ("paying", "confirmed") and held.order_reference == step.order_reference:
             return _told("done", held)
+        if held.status == "paying":
+            return _told("being-paid", held)
+        if held.status != "pending_payment" or now_ms() > held.reserved_until_ms + held.grace_s * 1000:
+            return _told("ended", held)
         if step.given_back is not None and step.given_back != held.given_back:
             return _told("changed", held)
         if step.customer_key:
+            theirs = (id_ for id_, key in self.customers.items() if key == step.customer_key)
+            open_now = [self.reservations[id_].status for id_ in theirs].count("paying")
+            if open_now >= self.customer_max:
+                over = CustomerLimit(limit="open_orders_per_customer", allowed=self.customer_max, used=open_now)
+                return _told("limit-exceeded", held).model_copy(update={"over": over})
             self.customers[step.reservation_id] = step.customer_key
-            if list(self.customers.values()).count(step.customer_key) > self.customer_max:
-                over = CustomerLimit(limit="open_orders_per_customer", allowed=self.customer_max, used=1)
-                return StepDone(word="limit-exceeded", over=over)
-        until = max(held.reserved_until_ms, now_ms() + self.pay_ttl_ms) if self.pay_ttl_ms else held.reserved_until_ms
-        changed = self.change(
-            step.reservation_id, status="paying", order_reference=step.order_reference, reserved_until_ms=until
-        )
-        return _told("done", changed)
-
-    def owned(self, step: PaymentStep, *, done: str, to: str, from_: tuple[str, ...]) -> StepDone:
-        held = self.reservations.get(step.reservation_id)
-        if held is None:
-            return StepDone(word="unknown")
-        if held.order_reference != step.order_reference:
-            return _told("not-owner", held)
-        if held.status == done:
-            return _told("done", held)
-        if held.status not in from_:
-            return _told("ended", held)
-        return _told("done", self.change(step.reservation_id, status=to))
+        until = held.reserved_until_ms
+        if step.reservation_id not in self.extended and self.pay_ttl_ms:
+            until = max(until, now_ms() + self.pay_ttl_ms)
+            self.extended.add(step.reservation_id)
+        return self._moved(step, "paying", reserved_until_ms=until, order_reference=step.order_reference)
 
     def end(self, step: PaymentStep) -> StepDone:
-        done = self.owned(step, done="pending_payment", to="pending_payment", from_=("paying",))
-        if done.word == "done":
-            self.change(step.reservation_id, order_reference=None)
-        return done
+        held, mine = self._held(step)
+        if held is not None and mine and held.status in ("pending_payment", "paying"):
+            return self._moved(step, "pending_payment")
+        return _refused(held, held is not None and held.status in LIVE)
 
     def confirm(self, step: PaymentStep) -> StepDone:
-        return self.owned(step, done="confirmed", to="confirmed", from_=("paying",))
+        held, mine = self._held(step)
+        if held is not None and mine and held.status in ("paying", "confirmed"):
+            return self._moved(step, "confirmed")
+        return _refused(held, held is not None and held.status in (*LIVE, "confirmed"))
 
     def release(self, step: PaymentStep) -> StepDone:
-        return self.owned(step, done="cancelled", to="cancelled", from_=("paying",))
-
-    def take(self, step: PaymentStep) -> StepDone:
-        return self.owned(step, done="returned", to="returned", from_=("confirmed",))
+        held, mine = self._held(step)
+        if held is not None and mine and held.status in LIVE:
+            late = now_ms() > held.reserved_until_ms + held.grace_s * 1000
+            return self._moved(step, "expired" if late else "cancelled")
+        if held is not None and mine and held.status in ("expired", "cancelled"):
+            return _told("done", held)
+        return _refused(held, held is not None and held.status in LIVE)
 
     def retake(self, step: PaymentStep) -> StepDone:
-        if step.reservation_id in self.taken:
-            return StepDone(word="taken")
-        return self.owned(step, done="confirmed", to="confirmed", from_=("paying", "cancelled", "expired"))
+        held, mine = self._held(step)
+        if held is None or held.status == "confirmed":
+            return _told("done", held) if held is not None and mine else _refused(held, is_somebodys=True)
+        if held.status == "paying" and not mine:
+            return _told("being-paid", held)
+        if held.status == "returned":
+            return _told("ended", held)
+        if step.reservation_id in self.taken and held.status not in LIVE:
+            return _told("taken", held)
+        return self._moved(step, "confirmed", order_reference=step.order_reference)
+
+    def take(self, step: PaymentStep) -> StepDone:
+        held, mine = self._held(step)
+        if held is not None and mine and held.status in ("confirmed", "returned"):
+            return self._moved(step, "returned")
+        return _refused(held, held is not None and held.status in (*LIVE, "confirmed", "returned"))
+
+    def _held(self, step: PaymentStep) -> tuple[Reservation | None, bool]:
+        """The reservation, and whether this order owns it."""
+        held = self.reservations.get(step.reservation_id)
+        return held, held is not None and held.order_reference == step.order_reference
+
+    def _moved(self, step: PaymentStep, status: str, **fields: Any) -> StepDone:
+        return _told("done", self.change(step.reservation_id, status=status, **fields))
 
     def take_back(self, asked: TicketsBack) -> StepDone:
         held = self.reservations.get(asked.reservation_id)
-        if held is None or held.status != "confirmed" or held.order_reference != asked.order_reference:
+        if held is None:
+            return StepDone(word="unknown")
+        if held.order_reference != asked.order_reference:
+            return StepDone(word="not-owner")
+        if asked.return_id in self.returned:
+            assert self.returned[asked.return_id] == asked
+            return StepDone(word="done")
+        asked_for = len(asked.seats) + sum(some.quantity for some in asked.ga)
+        left = sum(line.quantity for line in held.lines) - len(self.back(asked.reservation_id)) - asked_for
+        if held.status != "confirmed" or left < 0:
             return StepDone(word="ended")
-        assert self.returned.setdefault(asked.return_id, asked) == asked
+        self.returned[asked.return_id] = asked
+        self.change(asked.reservation_id, status="confirmed" if left else "returned")
         return StepDone(word="done")
 
     def back(self, reservation_id: str) -> list[str]:

@@ -74,6 +74,7 @@ async def test_money_that_matches_is_confirmed_by_taking_the_stock_again(shop: S
     await shop.sandbox.post("/charges", json=exact, headers={"idempotency-key": "exact"})
     await shop.desk(f"{reference}/retry")
     await wait_until(lambda: charges_known(shop, reference, 2))
+    shop.holds.change(held, status="expired")
     shop.holds.taken.add(held)
     assert (await shop.desk(f"{reference}/resolve", decision="confirm")).status_code == 202
     await shop.is_now(reference, "review")

@@ -279,9 +279,9 @@ class TheStock(RuleBasedStateMachine):
         due = [e for e in late if e.until_ms + 1000 * GRACE_S < at_ms]
         if any(abs(e.until_ms + 1000 * GRACE_S - at_ms) < EDGE_MS for e in late):
             return
-        self.inventory.orders.words = {reference: "dead"}
+        self.inventory.orders.states = {reference: "cancelled"}
         self.run(self.room.sweeper.ask_orders(EVENT, now_ms=at_ms))
-        self.inventory.orders.words = {}  # the next scan asks, too
+        self.inventory.orders.states = {}  # the next scan asks, too
         for entry in due:
             entry.status = "expired"
 
@@ -406,7 +406,7 @@ class TheStock(RuleBasedStateMachine):
         """Invariant 9: an hour later, with every order dead, nothing is held anywhere."""
         for _ in range(len(self.sleepers)):
             self.wake_or_die(0, True)
-        self.inventory.orders.words = {"order-1": "dead", "order-2": "absent"}
+        self.inventory.orders.states = {"order-1": "cancelled", "order-2": "unknown"}
         self.inventory.travel(3_600_000)
         self.run(self.room.watcher.look())
         for turn in (self.room.sweeper.sweep, self.room.sweeper.scan, self.room.sweeper.sweep):
