@@ -39,7 +39,8 @@ def test_a_port_somebody_listens_on_is_passed_over(monkeypatch: pytest.MonkeyPat
 class Sleeper:
     """A child that lives and says little."""
 
-    name, log_path, returncode = "The payment sandbox", Path("sandbox.log"), None
+    name, log_path = "The payment sandbox", Path("sandbox.log")
+    returncode: int | None = None
     stopped = False
 
     def last_words(self) -> str:
@@ -91,3 +92,14 @@ async def test_processes_that_are_slow_to_start_are_waited_for(tmp_path: Path, m
     monkeypatch.setattr(up, "Patience", lambda say: loopback.Patience(say, within_s=0))
     with pytest.raises(EngineTrouble, match=r"^The readiness of queue does not answer after 0 s: more in"):
         await up._wait_for_processes(suite, [sleeper], {"queue": slow})
+
+
+async def test_a_process_that_ends_while_it_is_waited_for_is_named_at_once(tmp_path: Path) -> None:
+    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, 503, b"")
+
+    ended = Sleeper()
+    ended.name, ended.returncode = "The queue process", 1
+    with pytest.raises(EngineTrouble, match=r"^The queue process has ended: it said nothing \(more in sandbox.log\)"):
+        async with asyncio.timeout(5):
+            await up._wait_for_processes(up.Suite(tmp_path, []), [cast("Child", ended)], {"queue": never})

@@ -266,6 +266,7 @@ async def test_strangers_methods_and_paths_are_one_series_each(app) -> None:
     async with client(app) as stranger:
         await stranger.put("/livez")
         await stranger.get("/nothing")
+        await stranger.request("BREW", "/nothing")
         await series()  # the collector's own request is one from now on
         before = await series()
         for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "BREW"):
@@ -273,4 +274,5 @@ async def test_strangers_methods_and_paths_are_one_series_each(app) -> None:
                 assert (await stranger.request(method, path)).status_code == 405
         for n in range(10):
             await stranger.get(f"/nothing/{n}")
+            assert (await stranger.request(f"BREW{n}", f"/nothing/{n}")).status_code == 404
         assert await series() == before
