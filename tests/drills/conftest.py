@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,13 +10,14 @@ import asyncpg
 import pytest
 
 from onsale.engines import Engines, with_driver
-from tests.drills import recoveries
+from tests.drills import crowd, recoveries
 from tests.drills.fleet import Fleet
 from tests.drills.recoveries import Recovery
 from tests.support.engines import fast_place, in_database, run_apart, sql
 
 FOLDER = Path(__file__).parent
 ROWS: list[Recovery] = []
+PASSED: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,9 +25,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Only a drill that ended well has recovered."""
+    """Only a drill that ended well has recovered; how long its fans were left alone is known at its end."""
     if report.when == "call" and report.passed:
-        ROWS.extend(Recovery(**cast("Any", row)) for name, row in report.user_properties if name == "recovery")
+        PASSED.add(report.nodeid)
+    if report.when != "teardown" or report.nodeid not in PASSED:
+        return
+    told = report.user_properties
+    silence_s = next((cast("float", value) for name, value in told if name == "silence_s"), None)
+    rows = [Recovery(**cast("Any", row)) for name, row in told if name == "recovery"]
+    ROWS.extend(replace(row, silence_s=silence_s and round(silence_s, 2)) for row in rows)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -60,6 +67,14 @@ def recovery(record_property: Callable[[str, object], None]) -> Callable[..., No
         record_property("recovery", asdict(Recovery.now(what, seconds, lost, promise)))
 
     return note
+
+
+@pytest.fixture(autouse=True)
+def silence(record_property: Callable[[str, object], None]) -> Iterator[None]:
+    """Takes down the longest silence of any fan, as the drill ends."""
+    crowd.longest_silence_s(anew=True)
+    yield
+    record_property("silence_s", crowd.longest_silence_s())
 
 
 @pytest.fixture

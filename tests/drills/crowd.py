@@ -12,17 +12,36 @@ from tests.support.suite import Fan, bearer
 
 T = TypeVar("T")
 PATIENCE_S = 60.0  # a service may take long to start on a busy machine
+_silences_s = [0.0]
+
+
+class NotYet(AssertionError):
+    """A good answer, and not the one that is waited for."""
+
+
+def longest_silence_s(*, anew: bool = False) -> float:
+    """The longest time for which any fan of this drill asked and had no good answer; `anew` begins the next drill."""
+    longest_s = max(_silences_s)
+    if anew:
+        _silences_s[:] = [0.0]
+    return longest_s
 
 
 async def insist(act: Callable[[], Awaitable[T]], *, within_s: float = PATIENCE_S) -> T:
     """The answer of the first attempt that succeeds."""
-    deadline_s = time.monotonic() + within_s
+    since_s = time.monotonic()
+    deadline_s = since_s + within_s
     while True:
         try:
-            return await act()
-        except (httpx.HTTPError, AssertionError):
+            answer = await act()
+            _silences_s.append(time.monotonic() - since_s)
+            return answer
+        except (httpx.HTTPError, AssertionError) as failed:
             if time.monotonic() > deadline_s:
                 raise
+            if isinstance(failed, NotYet):
+                _silences_s.append(time.monotonic() - since_s)
+                since_s = time.monotonic()
             await asyncio.sleep(0.1)
 
 
@@ -50,7 +69,8 @@ class PatientFan(Fan):
         return answer
 
     async def called(self) -> None:
-        assert (await self.status())["status"] in ("ready", "admitted"), "not yet"
+        if (await self.status())["status"] not in ("ready", "admitted"):
+            raise NotYet
 
     async def come_in(self) -> "PatientFan":
         await insist(self.join)

@@ -19,15 +19,17 @@ HEAD = """\
 
 What `make drills` last measured: real processes on one machine, killed, frozen or cut off in the middle of sales. A
 drill passes only when every fan's journey ends well and the audit is clean; the time is what fans felt, from the mishap
-to the first success after it. "Lost" is what had been acknowledged and was gone. Drills: `tests/drills/`.
+to the first success after it. "Longest silence" is the longest time for which any fan of the drill asked again and
+again and had no good answer; rows of one drill share it. "Lost" is what had been acknowledged and was gone. Drills:
+`tests/drills/`.
 
 """
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What happened, how long until it was well again, what acknowledged thing was lost, what is promised, and when it
-    was measured.
+    """What happened, how long until it was well again, what acknowledged thing was lost, what is promised, when it was
+    measured, and how long any fan of that drill at most had no good answer (nothing where no fan asked again).
     """
 
     what: str
@@ -35,6 +37,7 @@ class Recovery:
     lost: str
     promise: str
     date: str
+    silence_s: float | None = None
 
     @staticmethod
     def now(what: str, seconds: float, lost: str, promise: str) -> "Recovery":
@@ -61,7 +64,12 @@ def with_table(readme: str, rows: list[Recovery]) -> str:
 
 
 def table(rows: list[Recovery]) -> str:
-    head = "| What happened | Well again after | Lost | Promised: time / loss at most | Measured |\n"
-    return f"{head}|---|---|---|---|---|\n" + "".join(
-        f"| {row.what} | {row.seconds:g} s | {row.lost} | {row.promise} | {row.date} |\n" for row in rows
+    head = "| What happened | Well again after | Longest silence | Lost | Promised: time / loss at most | Measured |\n"
+    return f"{head}|---|---|---|---|---|---|\n" + "".join(
+        f"| {row.what} | {row.seconds:g} s | {_told(row.silence_s)} | {row.lost} | {row.promise} | {row.date} |\n"
+        for row in rows
     )
+
+
+def _told(silence_s: float | None) -> str:
+    return f"{silence_s:g} s" if silence_s else "–"

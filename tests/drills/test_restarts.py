@@ -39,7 +39,7 @@ async def test_a_service_restarts_in_the_middle_of_sales(
             return str((await fan.buys(seats=[f"A-{1 + number // 5}-{1 + number % 5}"]))["status"])
 
         selling = asyncio.gather(*(live(number) for number in range(FANS)))
-        await wait_until(lambda: _more_than(ledger, RESERVED, 1, event_id), timeout_s=20)
+        await wait_until(lambda: more_than(ledger, RESERVED, 1, event_id), timeout_s=20)
         gone_s = time.monotonic()
         await fleet.restart(service, signal.SIGTERM)
         recovery(
@@ -94,7 +94,7 @@ async def test_inventory_is_killed_while_it_takes_a_hold(
         fan = await PatientFan(browser, event_id).come_in()
         async with held_up(fleet):  # type: ignore[attr-defined]
             asking = asyncio.create_task(fan.reserve(seats=["A-1-1", "A-1-2"]))
-            await wait_until(lambda: _more_than(ledger, HELD_UP, 0), timeout_s=10)
+            await wait_until(lambda: more_than(ledger, HELD_UP, 0), timeout_s=10)
             await asyncio.to_thread(fleet.programs["inventory"].end, signal.SIGKILL)
         await asyncio.gather(asking, return_exceptions=True)
         await wait_until(lambda: _settled(ledger), timeout_s=10)
@@ -110,7 +110,7 @@ async def test_inventory_is_killed_while_it_takes_a_hold(
     await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
-async def _more_than(ledger: asyncpg.Connection, count: str, n: int, *values: str) -> bool:
+async def more_than(ledger: asyncpg.Connection, count: str, n: int, *values: str) -> bool:
     return bool(await ledger.fetchval(count, *values) > n)
 
 
