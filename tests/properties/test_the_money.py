@@ -34,7 +34,6 @@ DIES = st.sampled_from(["no", "no", "no", "before the ledger", "after the ledger
 SETTLES = ("is going back", "keeps no money")  # in the end; money may have come a moment ago
 OVER = {"confirmed", "cancelled", "expired", "refunded"}
 REST_S = (0, 70, 20, PAY_TTL_S, 20, 20, 1000, 70, 20, 3700, 20, 20)
-PASS = {"authorization": f"Bearer {pass_of()}"}
 
 
 class Dead(Exception):
@@ -143,7 +142,7 @@ class TheMoney(RuleBasedStateMachine):
         self, which: int, path: str, *, lawful: tuple[int, ...], body: Any = None, headers: Any = None
     ) -> httpx.Response:
         order = self._some(which) or "AAAAAAAAAAAA"
-        asked = self.desk.http.post(f"/orders/{order}/{path}", json=body, headers=PASS | (headers or {}))
+        asked = self.desk.http.post(f"/orders/{order}/{path}", json=body, headers=_pass() | (headers or {}))
         answer = self.run(asked)
         assert answer.status_code in (*lawful, *(() if order in self.seen else (404,))), answer.text
         return answer
@@ -314,3 +313,8 @@ def _reachable(status: str) -> set[str]:
 
 def test_the_money_is_always_right_in_the_end(redis_url: str, postgres_url: str) -> None:
     run_machine(TheMoney, redis_url, postgres_url, settings=bounded(examples=8, steps=25))
+
+
+def _pass() -> dict[str, str]:
+    """Made anew each time: a deep search lasts longer than a pass."""
+    return {"authorization": f"Bearer {pass_of()}"}
