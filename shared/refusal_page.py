@@ -12,8 +12,9 @@ from shared.problems import Problem
 MEDIA_TYPE = "text/html; charset=utf-8"
 STYLE = (
     ":root{color-scheme:light dark}body{margin:0;min-height:100vh;display:grid;place-items:center;background:#f6f5f1;"
-    "color:#1a1b22;font:1.0625rem/1.5 system-ui,sans-serif}main{max-width:32rem;padding:1.5rem}h1{font:600 2rem/1.15 "
-    "Georgia,serif;margin:0}a{color:#4240b8}p{margin:.8rem 0 0}@media(prefers-color-scheme:dark){"
+    "color:#1a1b22;font:1.0625rem/1.5 system-ui,sans-serif}main{max-width:32rem;padding:1.5rem;overflow-wrap:anywhere}"
+    "h1{font:600 2rem/1.15 Georgia,serif;margin:0}a{color:#4240b8}:focus-visible{outline:3px solid;outline-offset:3px}"
+    "p{margin:.8rem 0 0}@media(prefers-color-scheme:dark){"
     "body{background:#111218;color:#eeeef3}a{color:#a9a8ff}}"
 )
 SCRIPT = (

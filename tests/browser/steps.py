@@ -12,7 +12,9 @@ OWNERS = ("inventory", "orders", "queue")
 
 class Suite(Protocol):
     url: str
-    admin_key: str
+
+    @property
+    def admin_key(self) -> str: ...
 
 
 def operator(suite: Suite) -> httpx.Client:

@@ -197,6 +197,18 @@ def test_it_moves_slowly_both_ways() -> None:
         assert all(steady / 1.5 < (promise.per_place_s or 0) < steady * 1.5 for promise in moved)
 
 
+@pytest.mark.parametrize("shares", [(0.05, 1.0), (1.0, 0.05)], ids=["all came back", "nearly all are gone"])
+def test_however_far_it_must_go_it_takes_no_more_than_a_step_in_ten_seconds(shares: tuple[float, float]) -> None:
+    """Nobody changed the rate, but twenty times as many of those ahead are there as before, or as few."""
+    model, told = Estimate(), list[float]()
+    for s in range(200):
+        promise = model.learn(frame(START_MS + s * 1000, live_ratio=shares[s >= 20]))
+        told.append(promise.per_place_s or 0)
+    swings = [max(a, b) / min(a, b) for a, b in zip(told, told[10:], strict=False)]
+    assert max(swings) < 1.54, "as much as a fan was ever told within ten seconds of an hour"
+    assert shares[1] * 0.08 < told[-1] < shares[1] * 0.12, "and it arrives"
+
+
 def test_before_the_sale_the_wait_counts_from_its_start() -> None:
     model = Estimate()
     starts: dict[str, Any] = {"state": "prequeue", "calls_per_s": None, "sale_starts_at_ms": START_MS + 60_000}

@@ -205,9 +205,10 @@ class Journey {
 /** Old figures stay readable, but look old, and say how old. */
 function connection(state, heardMs) {
   const old = state === "offline" ? `No connection. As of ${clockTime(heardMs)}` : "";
-  show("connection", Boolean(state));
+  const words = old || CONNECTION[state];
+  show("connection", Boolean(words));
   byId("connection").dataset.state = state ?? "";
-  write("connection-text", old || (CONNECTION[state] ?? ""));
+  write("connection-text", words ?? "");
   document.body.toggleAttribute("data-old", Boolean(old));
   for (const id of ["line-as-of", "stock-as-of"]) {
     write(id, old && `${old}. We ask again by ourselves.`);

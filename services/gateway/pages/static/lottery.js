@@ -22,7 +22,7 @@ export class Lottery {
     try {
       const [told, { check }] = await Promise.all([ask("GET", this.path), import("./lottery_check.js")]);
       const checks = await check(told, this.line.place);
-      byId("lottery-checks").replaceChildren(...checks.map(checkLine));
+      byId("lottery-checks").replaceChildren(...checks.map((one) => checkLine(one, this.line.zone)));
       show("lottery-checks");
       const broken = checks.filter(([, holds]) => holds === false).length;
       return announce(broken ? `${plural(broken, "check")} failed.` : "Nothing that can be checked now is wrong.");
@@ -78,12 +78,15 @@ export class Lottery {
 
 const SIGNS = new Map([[true, ["✓", "Holds"]], [false, ["✗", "Does not hold"]], [null, ["–", "Cannot be told here"]]]);
 
-function checkLine([what, holds, detail]) {
+const A_TIME = /^\d{4}-\d\d-\d\dT/;
+
+function checkLine([what, holds, detail], zone) {
   const [sign, words] = SIGNS.get(holds);
+  const seenFrom = A_TIME.test(detail) ? moment(detail, zone) : (detail ?? "");
   return element(
     "li",
     { "data-holds": String(holds) },
     element("span", { "aria-hidden": "true" }, sign),
-    element("span", {}, element("strong", {}, what), element("span", { class: "unseen" }, `: ${words}.`), ` ${detail ?? ""}`),
+    element("span", {}, element("strong", {}, `${what}.`), element("span", { class: "unseen" }, ` ${words}.`), ` ${seenFrom}`),
   );
 }
