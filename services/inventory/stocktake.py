@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory.layout import ROW_END
 from services.inventory.record import Live
 from shared.chunks import chunks
+from shared.clock import now_ms
 from shared.postgres import statement
 
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
@@ -59,7 +60,7 @@ SOLD = text(
 )
 REVOKED = text(
     "SELECT jti, expires_at_ms FROM inventory.revoked_pass WHERE event_id = :event_id "
-    "AND expires_at_ms > extract(epoch FROM clock_timestamp()) * 1000 - 3600000"
+    "AND expires_at_ms > least(extract(epoch FROM clock_timestamp()) * 1000, CAST(:now_ms AS bigint)) - 3600000"
 )
 
 
@@ -107,7 +108,8 @@ async def take_stock(engine: AsyncEngine, event_id: str, *, asked: Iterable[str]
             live = await _live(connection, event_id, grace_s=event.grace_s)
             bought, sold_ga = await _bought(connection, event_id)
             sold = await _sold(connection, event_id, set(asked) - live.keys())
-            revoked = [(row.jti, row.expires_at_ms) for row in await connection.execute(REVOKED, which)]
+            revoked = await connection.execute(REVOKED, {**which, "now_ms": now_ms()})
+            dead = [(row.jti, row.expires_at_ms) for row in revoked]
     held_ga = Counter[str]()
     usage = Counter(bought)
     for one in live.values():
@@ -120,7 +122,7 @@ async def take_stock(engine: AsyncEngine, event_id: str, *, asked: Iterable[str]
         for row in rows
     }
     return Stock(
-        event.gate_epoch, event.version, sections, list(live.values()), usage, revoked, event.pass_floor, bought, sold
+        event.gate_epoch, event.version, sections, list(live.values()), usage, dead, event.pass_floor, bought, sold
     )
 
 

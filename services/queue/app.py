@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from fastapi import FastAPI
 
@@ -132,6 +133,7 @@ def _start(
     relay = Relay(engine, event_log, outbox, outbox_lease)
     purchases = Purchases(engine, event_log, queue.sessions)
     loops.every(settings.tick_s, gatekeeper.beat, name="queue gatekeeper")
+    loops.every(1.0, partial(queue.line.clocks.look, engine, queue.line.redis), name="queue clocks")
     loops.every(RENEW_S, queue.joins.renew, name="queue renew")
     loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")
     loops.every(WATCH_S, queue.recovery.watch, name="queue watch")

@@ -15,6 +15,7 @@ from services.queue import keys
 from services.queue.draws import Draw
 from services.queue.replies import Claim, Numbers, Seen, Stock, Ticked, change, due, runs
 from services.queue.room import Room
+from shared.clocks import Clocks
 from shared.lua import Argument, Script, word
 from shared.problems import StaleEpoch
 from shared.redis import ENGINE_AWAY, Redis, doubt
@@ -42,9 +43,14 @@ class Line:
 
     def __init__(self, redis: Redis, draw: Callable[[str, int], Draw], *, clock_offset_ms: int = 0) -> None:
         self.redis = redis
+        self.clocks = Clocks("queue")
         self._draw = draw
-        self.clock_offset_ms = clock_offset_ms
+        self.clock_offset_ms = clock_offset_ms  # of every clock
         self.silent: set[str] = set()  # events whose engine did not answer
+
+    def _others_ms(self) -> int:
+        """The time by the clocks that scripts do not see, the slower one."""
+        return self.clocks.others_ms() + self.clock_offset_ms
 
     async def ask(self, event_id: str, script: Script, **named: Argument) -> Any:
         """What a script answers, in the time a fan may wait. One time-out opens the way past the engine to all: nobody
@@ -186,6 +192,7 @@ class Line:
             epoch=draw.generation,
             lane=lane,
             clock_offset_ms=self.clock_offset_ms,
+            others_ms=self._others_ms(),
             join_seqs=draw.ranks(lane, join_seqs),
         )
         await self._checked(reply, event_id, epoch)
@@ -212,6 +219,7 @@ class Line:
             stock_version=stock.version,
             stock=stock.word,
             clock_offset_ms=self.clock_offset_ms,
+            others_ms=self._others_ms(),
             lanes=room.lanes,
         )
         await self._checked(reply, room.event_id, room.epoch)

@@ -9,6 +9,7 @@ import random
 import pytest
 
 from services.inventory.keys import Keys
+from services.inventory.stocktake import take_stock
 from services.inventory.sweeper import SCAN_BEHIND_MS
 from shared.clock import now_ms
 from shared.telemetry import CLOCK_SKEW
@@ -183,6 +184,16 @@ async def _clean(inventory: Inventory) -> bool:
 async def selling(steps: Steps, inventory: Inventory) -> Inventory:
     """Running, with its loops."""
     return inventory
+
+
+async def test_a_pass_given_back_stays_dead_for_a_gate_that_was_filled_while_the_ledger_was_ahead(
+    steps: Steps, still: Inventory
+) -> None:
+    session = {"jti": "1-0-7-1", "holder": "gone", "expires_at_ms": now_ms() + HOLD_MS}
+    await still.ask("/sessions/end", {"event_id": EVENT, "sessions": [session]})
+    await steps.set("ledger", 2 * HOUR_MS)
+    stock = await take_stock(still.room.engine, EVENT)
+    assert [jti for jti, _ in stock.revoked] == ["1-0-7-1"]
 
 
 async def test_a_step_is_seen_and_told(steps: Steps, still: Inventory, caplog: pytest.LogCaptureFixture) -> None:

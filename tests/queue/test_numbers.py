@@ -98,6 +98,7 @@ async def test_a_slow_batch_is_waited_for_while_its_process_renews_it(
         joining = asyncio.create_task(queue.join("slow-1", "slow-2"))
         await begun.wait()
     other = another()
+    other.running.line.clock_offset_ms = queue.running.line.clock_offset_ms
     await other.join("quick-1", "quick-2")
     for _ in range(4):
         await queue.turn(3.0)

@@ -8,9 +8,10 @@
 -- ARGV[1] epoch int the epoch of the places
 -- ARGV[2] lane int their lane
 -- ARGV[3] clock_offset_ms int moves the engine's clock; 0 outside tests
--- ARGV[4+] join_seqs list who claims, at most 1024
+-- ARGV[4] others_ms int the time by the other clocks, the slower one: a call ends by the slowest of all
+-- ARGV[5+] join_seqs list who claims, at most 1024
 local called, active, misses, done, lane = KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[2]
-if #ARGV > 3 + 1024 then return redis.error_reply('too many places') end
+if #ARGV > 4 + 1024 then return redis.error_reply('too many places') end
 local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'fill', 'last_ms', 'session_s')
 if r[1] ~= '1' then return {'not-ready'} end
 if r[2] ~= ARGV[1] then return {'stale-epoch'} end
@@ -20,13 +21,13 @@ local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonu
 
 local ends = (math.floor(now / 1000) + tonumber(r[5])) * 1000
 local answer, claims = {'ok', tonumber(r[3])}, 0
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local place = lane .. ':' .. ARGV[i]
   local word, at = 'waiting', 0
   local session, deadline = redis.call('ZSCORE', active, place), redis.call('ZSCORE', called, place)
   if session then
     word, at = 'admitted', tonumber(session)
-  elseif deadline and tonumber(deadline) > now then
+  elseif deadline and tonumber(deadline) > math.min(now, tonumber(ARGV[4])) then
     redis.call('ZREM', called, place)
     redis.call('ZADD', active, ends, place)
     word, at, claims = 'admitted', ends, claims + 1

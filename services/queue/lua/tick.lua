@@ -16,11 +16,13 @@
 -- ARGV[7] stock_version int of inventory's frame, 0 without one
 -- ARGV[8] stock str plenty, last_chance, sold_out or unknown (keeps what was known)
 -- ARGV[9] clock_offset_ms int moves the engine's clock; 0 outside tests
--- ARGV[10+] lanes list the lanes, as their keys are given
+-- ARGV[10] others_ms int the time by the other clocks, the slower one
+-- ARGV[11+] lanes list the lanes, as their keys are given
 local room, called, active, misses, unwritten = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local CALLS_MAX, MISSES_MAX, DUE_MAX, CHANGES_MAX, BACKLOG_MAX = 2000, 500, 200, 2500, 10000
 local MAIN_BYTES, RETURNERS_BYTES = 32768, 8192
 local BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000, 400, 30000
+local APART_MS = 60000
 
 local r = {}
 local flat = redis.call('HGETALL', room)
@@ -29,7 +31,9 @@ local function number(name) return tonumber(r[name]) or 0 end
 if r.ready ~= '1' then return {'not-ready'} end
 if r.epoch ~= ARGV[1] then return {'stale-epoch'} end
 local time = redis.call('TIME')
-local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[9], number('last_ms'))
+local now, last_ms = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[9], number('last_ms')
+if now + APART_MS >= last_ms then now = math.max(now, last_ms) end  -- it stands still for a minute at most
+local by_all = math.min(now, tonumber(ARGV[10]))  -- what was told to somebody ends by the slowest clock
 local set = {last_ms = now}
 
 -- Changes are numbered by time, so their numbers rise across a loss of the engine.
@@ -42,8 +46,8 @@ end
 
 -- A lane the room has no counter of is new: its parts are made. Of all others each must be there.
 local lanes, parts = {}, {unpack(KEYS, 1, 5)}
-for i = 10, #ARGV do
-  local k = 6 + (i - 10) * 6
+for i = 11, #ARGV do
+  local k = 6 + (i - 11) * 6
   if r['join_seq:' .. ARGV[i]] then
     for at = k, k + 5 do parts[#parts + 1] = KEYS[at] end
   else
@@ -64,9 +68,9 @@ local window = math.floor(now / window_ms)
 for _, lane in ipairs(lanes) do
   local last = number('window:' .. lane.name)
   for w = math.max(last + 1, window - 2), window do redis.call('SET', lane.seen[1 + w % 3], MARKED) end
-  if window > last then set['window:' .. lane.name] = window end
+  if window ~= last then set['window:' .. lane.name] = window end
 end
-local assume_until = number('assume_live_until_ms')
+local assume_until = math.min(number('assume_live_until_ms'), now + 3 * window_ms)
 if ARGV[2] == '1' then
   assume_until = now + 3 * window_ms
   set.assume_live_until_ms = assume_until
@@ -83,7 +87,7 @@ for _, lane in ipairs(lanes) do
 end
 
 -- Unclaimed calls free their slot; the first miss may return, the last ends the place.
-local overdue = redis.call('ZRANGEBYSCORE', called, '-inf', string.format('%.0f', now), 'LIMIT', 0, MISSES_MAX)
+local overdue = redis.call('ZRANGEBYSCORE', called, '-inf', string.format('%.0f', by_all), 'LIMIT', 0, MISSES_MAX)
 for _, place in ipairs(overdue) do
   local lane_name, seq = string.match(place, '^(%d+):(%d+)$')
   local lane = by_name[lane_name]
@@ -248,7 +252,7 @@ for i, lane in ipairs(lanes) do
   state.lanes[i] = {lane = tonumber(lane.name), head_seq = lane.head, tail_seq = lane.tail, calls = total('calls:'),
     contested = total('contested:'), due = total('due:'), contests = set.contests or number('contests')}
 end
-local due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', now), 'LIMIT', 0, DUE_MAX)
+local due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', by_all), 'LIMIT', 0, DUE_MAX)
 for i, place in ipairs(due) do
   due[i] = string.format('%s:%d', place, tonumber(redis.call('HGET', misses, place) or 0) + 1)
 end
