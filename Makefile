@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help run test proof drills fast check format lint types imports bench deploy-config api-documents lock clean
+.PHONY: help run test proof coverage drills fast check format lint types imports bench deploy-config api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +17,13 @@ run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-
 test: $(VENV)/dev.stamp ## every test, against real engines; what fails is looked at once more, alone
 	@$(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS) || $(BIN)/python tests/support/second_look.py
 
-proof: $(VENV)/dev.stamp ## the state machines over thousands of new histories; hours
+coverage: $(VENV)/dev.stamp ## every test, and how much of the code they ran: red below the floor in pyproject.toml
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadscope $(ARGS) || $(BIN)/coverage run tests/support/second_look.py
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
+
+proof: coverage ## the floor under coverage, then the state machines over thousands of new histories; hours
 	@ONSALE_EXAMPLES=$${ONSALE_EXAMPLES:-2000} $(BIN)/python -m pytest -q tests/properties --timeout 14400 $(ARGS)
 
 drills: $(VENV)/dev.stamp ## parts killed in the middle of sales; writes docs/recovery.md
