@@ -95,9 +95,14 @@ class Queue:
         await self.running.gatekeeper.obey(room)
 
     def later(self, seconds: float) -> None:
-        """Moves the engine's clock to so much later than it was last moved to; how long a test takes does not count."""
+        """Moves the engine's clock to so much later than it was last moved to; how long a test takes does not count,
+        unless it takes longer: only a step below 0 sets the clock back.
+        """
+        line = self.running.line
         self.time_ms += round(seconds * 1000)
-        self.running.line.clock_offset_ms = self.time_ms - now_ms()
+        if seconds >= 0:
+            self.time_ms = max(self.time_ms, now_ms() + line.clock_offset_ms)
+        line.clock_offset_ms = self.time_ms - now_ms()
 
     async def join(
         self, *holders: str, lane: int = 0, may_be_known: bool = False, batch_id: str | None = None
