@@ -126,6 +126,7 @@ class Turn:
             "--http",
             "httptools",
         ]
+        options += ["--timeout-worker-healthcheck", str(round(READY_S))]  # one that is busy for 5 s would be killed
         options += ["--no-access-log", "--no-server-header", "--log-level", "warning", "--backlog", "4096"]
         engines = {"BENCH_POSTGRES_URL": with_driver(self.postgres_url), "BENCH_REDIS_URL": self.redis_url}
         command = ["uvicorn", f"bench.baselines.{module}:create_app", *options]
