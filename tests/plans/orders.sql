@@ -32,9 +32,9 @@ INSERT INTO orders.webhook_inbox (provider, webhook_id, kind, reference, charge_
 SELECT 'sandbox', 'w' || i, 'charge', reference, 'ch' || i, '', CASE WHEN i > 50 THEN now() END FROM made;
 INSERT INTO orders.idempotency
 SELECT 'e:h' || i, decode(md5(CAST(i AS text)), 'hex'), '', reference, now() FROM made;
-INSERT INTO orders.checkout_command (reference, command_type, status, processed_at)
-SELECT reference, 'reserve', 'completed', now() FROM made
-UNION ALL SELECT reference, 'checkout', 'processing', NULL FROM made;
+INSERT INTO orders.checkout_command (reference, command_type, status, created_at, processed_at)
+SELECT reference, 'reserve', 'completed', at, now() FROM made
+UNION ALL SELECT reference, 'checkout', 'processing', at, NULL FROM made;
 INSERT INTO orders.event_price (event_id, currency, section_ids, rules) VALUES ('e', 'EUR', '[]', '{{}}');
 INSERT INTO orders.promo_code (event_id, code, percent, uses_max, customer_uses_max)
 SELECT 'e', 'code' || i, 10, 100, 2 FROM generate_series(1, {size} / 50) AS i;

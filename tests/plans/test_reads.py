@@ -1,0 +1,134 @@
+"""No statement that orders puts together in the code reads more than it answers, however much there is.
+
+Everything that can be read of orders is read once, from tables of fifty thousand rows; each statement that the code put
+together meanwhile is tried again, on tables that were counted and on those that never were.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import asyncpg
+import httpx
+import orjson
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import Engine, TextClause, event
+
+from onsale.engines import Engines, with_driver
+from services.orders.app import create_app
+from services.orders.event_refunds import EventRefunds
+from services.orders.settings import Settings
+from shared.auth import AdminKeys
+from shared.lifecycle import Loops
+from shared.service import public
+from tests.plans.conftest import LARGE, State
+from tests.plans.test_statements import (
+    LOOKS_A_ROW,
+    LOOKS_BESIDES,
+    PAGES_A_ROW,
+    PAGES_BESIDES,
+    _looks,
+    _pages,
+    _session,
+)
+from tests.support.engines import in_database, sql
+
+SECRET = "an admin's secret for tests only"
+NAMED = {
+    "event_id": "e", "hook_id": "1", "code": "code1", "ticket_id": "t6",
+}  # fmt: skip
+ABOUT_ALL = {  # what these count is every order of the event, or every use of each code
+    "/admin/orders/events/{event_id}/refund",
+    "/admin/orders/events/{event_id}/promo-codes",
+}
+PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
+Statement = tuple[str, tuple[Any, ...]]
+
+
+@contextmanager
+def core_statements() -> Iterator[dict[str, Statement]]:
+    """What was put together meanwhile, by its text."""
+    heard: dict[str, Statement] = {}
+
+    def hear(_: Any, __: Any, said: str, parameters: Any, context: Any, many: bool) -> None:
+        if said.startswith(PLANNED) and not isinstance(context.invoked_statement, TextClause):
+            heard.setdefault(said, (said, tuple(parameters[0] if many else parameters)))
+
+    event.listen(Engine, "before_cursor_execute", hear)
+    try:
+        yield heard
+    finally:
+        event.remove(Engine, "before_cursor_execute", hear)
+
+
+@pytest.fixture
+async def crowded(filled: dict[State, str], engines: Engines) -> AsyncIterator[str]:
+    """A database of its own with much in it."""
+    template = filled[LARGE, True].rsplit("/", 1)[1]
+    await sql(engines, f"create database plans_reads template {template}")
+    yield in_database(engines, "plans_reads")
+    await sql(engines, "drop database plans_reads with (force)")
+
+
+async def test_what_a_read_of_orders_touches_follows_from_what_it_answers(
+    crowded: str, filled: dict[State, str], redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Loops, "every", lambda *_, **__: None)
+    monkeypatch.setattr(Loops, "keep", lambda *_, **__: None)
+    keys = AdminKeys(f"root:admin:{SECRET}")
+    app = create_app(Settings(postgres_url=crowded, redis_url=redis_url, admin_keys=keys, log_requests=False))
+    seen: dict[str, Statement] = {}
+    async with app.router.lifespan_context(app):
+        for path in paths(app):
+            with core_statements() as heard:
+                await read(app, path)
+            seen |= {f"{path}: {said}": each for said, each in heard.items() if path not in ABOUT_ALL}
+        with core_statements() as heard:
+            await turns(app)
+        seen |= {f"a turn: {said}": each for said, each in heard.items()}
+    assert seen
+    far = {name: why for name, each in seen.items() if (why := await too_far(filled, each))}
+    assert not far
+
+
+def paths(app: FastAPI) -> list[str]:
+    """Every list, export and sum that is answered to a GET; what names one order reads that order's rows by its key."""
+    gets = [path for path, calls in app.openapi()["paths"].items() if "get" in calls and not path.endswith("z")]
+    return [path for path in gets if "{reference}" not in path]
+
+
+async def read(app: FastAPI, path: str) -> None:
+    """As an operator."""
+    transport = httpx.ASGITransport(public(app), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://plans") as client:
+        answer = await client.get(path.format(**NAMED), headers={"authorization": f"Bearer {SECRET}"})
+    assert answer.status_code < 500, (path, answer.text)
+
+
+async def turns(app: FastAPI) -> None:
+    """What loops read by themselves. What changed lately is found by a BRIN index, which knows of old rows only once
+    they were vacuumed: the repeated frames are left out here.
+    """
+    room = app.state.room
+    await EventRefunds(room.engine).turn()
+    await room.shares.refresh()
+    await room.couriers.forget()
+
+
+async def too_far(filled: dict[State, str], statement: Statement) -> str | None:
+    """How much it touched, if that is more than what it answers is worth."""
+    said, values = statement
+    for counted in (False, True):
+        connection = await asyncpg.connect(with_driver(filled[LARGE, counted]), server_settings=_session("orders"))
+        try:
+            await connection.execute("BEGIN")
+            told = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {said}", *values)
+        finally:
+            await connection.close()
+        plan = orjson.loads(told)[0]["Plan"]
+        rows = max(1, plan["Actual Rows"])
+        pages, looks = _pages(plan), _looks(plan)
+        if pages > PAGES_A_ROW * rows + PAGES_BESIDES or looks > LOOKS_A_ROW * rows + LOOKS_BESIDES:
+            return f"{'counted' if counted else 'not counted'}: {pages} pages, {looks} looks for {rows} rows"
+    return None
