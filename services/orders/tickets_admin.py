@@ -74,8 +74,8 @@ async def _pages(room: Room, event_id: str, status: str | None) -> AsyncIterator
 
 
 async def _rows(engine: AsyncEngine, event_id: str, status: str | None, after: str) -> Sequence[Row[Any]]:
-    """The next tickets in the order of their key, each with its line: both read from an index, whatever the planner knows
-    of these tables, so the event bounds the key instead of choosing it.
+    """The next tickets in the order of their key, each with its line. Both are read from an index, whatever the planner
+    knows of these tables, because the event bounds the key instead of choosing it.
     """
     line = (order_line.c.reference == ticket.c.reference) & (order_line.c.line_no == ticket.c.line_no)
     place = select(order_line.c.section_id, order_line.c.seat_id).where(line).offset(0).lateral()

@@ -29,7 +29,7 @@ def lottery_event(entry_closes_in_ms: int) -> dict[str, Any]:
 
 
 def test_a_person_is_told_what_is_drawn_and_which_place_it_gave(page: Any, suite: RunningSuite) -> None:
-    event = lottery_event(entry_closes_in_ms=8_000)
+    event = lottery_event(entry_closes_in_ms=15_000)
     event_id = event["event_id"]
     admin = f"/admin/queue/events/{event_id}"
     with httpx.Client(base_url=suite.url, headers=bearer(suite.admin_key), timeout=20) as operator:
@@ -42,7 +42,7 @@ def test_a_person_is_told_what_is_drawn_and_which_place_it_gave(page: Any, suite
         page.locator("#join").click()
         sync_api.expect(page.locator("#waiting")).to_be_visible()
         sync_api.expect(page.locator("#in-line")).to_be_hidden()
-        told.to_contain_text("Entry to the lottery has closed", timeout=30_000)
+        told.to_contain_text("Entry to the lottery has closed", timeout=45_000)
         sync_api.expect(page.locator("#lottery-link")).to_have_attribute("href", f"/events/{event_id}/queue/lottery")
         for _ in range(200):
             if operator.post(f"{admin}/lottery/draw", json={"public_value": "24331.09"}).status_code == 200:
