@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help run test proof coverage drills fast check format lint types imports bench deploy-config api-documents lock clean
+.PHONY: help run test proof coverage matrix drills fast check format lint types imports bench deploy-config api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ coverage: $(VENV)/dev.stamp ## every test, and how much of the code they ran: re
 
 proof: coverage ## the floor under coverage, then the state machines over thousands of new histories; hours
 	@ONSALE_EXAMPLES=$${ONSALE_EXAMPLES:-2000} $(BIN)/python -m pytest -q tests/properties --timeout 14400 $(ARGS)
+
+matrix: $(VENV)/dev.stamp ## the fast tier and engine tests on every supported Python and every engine found here
+	@PYTHONPATH=. $(BIN)/python tests/support/matrix.py $(ARGS)
 
 drills: $(VENV)/dev.stamp ## parts killed in the middle of sales; writes docs/recovery.md
 	@$(BIN)/python -m pytest tests/drills -m journey -rA --recoveries $(ARGS)

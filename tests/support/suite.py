@@ -24,6 +24,7 @@ from tests.support.engines import fast_place
 from tests.support.provider import AUDIENCE, ISSUER, SECRET
 
 READY_WITHIN_S = 60
+ENGINE_BINARIES = ("ONSALE_POSTGRES_BIN", "ONSALE_REDIS_BIN")  # a run of the matrix says which it means
 
 
 class RunningSuite:
@@ -47,7 +48,11 @@ class RunningSuite:
             "--data-dir",
             str(self.data_dir),
         ]
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("ONSALE_") or name in ENGINE_BINARIES
+        }
         environ |= {"ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER}
         environ |= {"ONSALE_USER_JWT_AUDIENCE": AUDIENCE, "ORDERS_HOOK_LOOPBACK": "true"}
         environ |= {"ORDERS_PROVIDER_TIMEOUT_S": "4", **self._environ}

@@ -1,10 +1,14 @@
--- Charges, refunds and what is left of them by day, provider and currency; days are given by their bounds.
+-- Charges, refunds and what is left of them by day, provider and currency; days are given by their bounds, each beginning
+-- as the one before ends. Every entry is read once: its day is found among the beginnings.
 SELECT d.day, m.provider, m.currency,
     count(*) FILTER (WHERE m.kind = 'charge') AS charges,
     coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'charge'), 0) AS charged_minor,
     count(*) FILTER (WHERE m.kind = 'refund') AS refunds,
     coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'refund'), 0) AS refunded_minor
-FROM unnest(CAST(:days AS text[]), CAST(:starts AS timestamptz[]), CAST(:ends AS timestamptz[])) AS d(day, start, stop)
-JOIN orders.money_entry m ON m.occurred_at >= d.start AND m.occurred_at < d.stop
+FROM orders.money_entry m
+CROSS JOIN LATERAL (
+    SELECT (CAST(:days AS text[]))[width_bucket(m.occurred_at, CAST(:starts AS timestamptz[]))] AS day) AS d
+WHERE m.occurred_at >= (CAST(:starts AS timestamptz[]))[1]
+    AND m.occurred_at < (SELECT max(e.stop) FROM unnest(CAST(:ends AS timestamptz[])) AS e(stop))
 GROUP BY d.day, m.provider, m.currency
 ORDER BY d.day, m.provider, m.currency
