@@ -15,6 +15,7 @@ from services.gateway.estimate import Promise
 from services.gateway.line import Line as Seen
 from services.queue import keys
 from services.queue.line import ACKNOWLEDGE, ALLOCATE, LAND, TICK
+from shared.clock import now_ms
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.queue import Join, JoinBatch
 from shared.lua import Argument, Script
@@ -117,6 +118,7 @@ class Ours:
             "unwritten": unwritten,
             "deaf": 0,
             "clock_offset_ms": self._offset_ms,
+            "others_ms": now_ms() + self._offset_ms,
         }
         [[_, _, changes, _]] = yield self._packed(
             TICK, {**own, **self._of("called", "active", "misses"), **stock, **lanes}
