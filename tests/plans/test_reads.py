@@ -8,14 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import asyncpg
 import httpx
-import orjson
 import pytest
 from fastapi import FastAPI
 from sqlalchemy import Engine, TextClause, event
 
-from onsale.engines import Engines, with_driver
+from onsale.engines import Engines
 from services.orders.app import create_app
 from services.orders.event_refunds import EventRefunds
 from services.orders.settings import Settings
@@ -23,15 +21,7 @@ from shared.auth import AdminKeys
 from shared.lifecycle import Loops
 from shared.service import public
 from tests.plans.conftest import LARGE, State
-from tests.plans.test_statements import (
-    LOOKS_A_ROW,
-    LOOKS_BESIDES,
-    PAGES_A_ROW,
-    PAGES_BESIDES,
-    _looks,
-    _pages,
-    _session,
-)
+from tests.plans.touched import LOOKS_A_ROW, LOOKS_BESIDES, PAGES_A_ROW, PAGES_BESIDES, touched
 from tests.support.engines import in_database, sql
 
 SECRET = "an admin's secret for tests only"
@@ -120,15 +110,8 @@ async def too_far(filled: dict[State, str], statement: Statement) -> str | None:
     """How much it touched, if that is more than what it answers is worth."""
     said, values = statement
     for counted in (False, True):
-        connection = await asyncpg.connect(with_driver(filled[LARGE, counted]), server_settings=_session("orders"))
-        try:
-            await connection.execute("BEGIN")
-            told = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {said}", *values)
-        finally:
-            await connection.close()
-        plan = orjson.loads(told)[0]["Plan"]
-        rows = max(1, plan["Actual Rows"])
-        pages, looks = _pages(plan), _looks(plan)
+        pages, looks, answered = await touched(filled[LARGE, counted], "orders", said, values)
+        rows = max(1, answered)
         if pages > PAGES_A_ROW * rows + PAGES_BESIDES or looks > LOOKS_A_ROW * rows + LOOKS_BESIDES:
             return f"{'counted' if counted else 'not counted'}: {pages} pages, {looks} looks for {rows} rows"
     return None

@@ -4,24 +4,19 @@ Each is run on a thousand rows and on fifty thousand, before its tables were eve
 taken from `EXPLAIN (ANALYZE, BUFFERS)`: pages of tables and indexes, and rows that a step of the plan looked at.
 """
 
-import json
 from typing import Any
 
-import asyncpg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
-from onsale.engines import with_driver
 from tests.plans import inventory_cases, orders_cases, queue_cases
 from tests.plans.case import Case
 from tests.plans.conftest import LARGE, SERVICES, SMALL, STATES, State
 from tests.plans.statements import statements
+from tests.plans.touched import LOOKS_A_ROW, LOOKS_BESIDES, PAGES_A_ROW, PAGES_BESIDES, touched
 
 CASES = {"inventory": inventory_cases, "queue": queue_cases, "orders": orders_cases}
-PAGES_A_ROW, PAGES_BESIDES = 100, 200
-REMOVED = ("Filter", "Join Filter", "Index Recheck")
-LOOKS_A_ROW, LOOKS_BESIDES = 40, 20_000
 STATEMENTS = [(service, name, sql) for service in SERVICES for name, sql in statements(service).items()]
 
 
@@ -36,10 +31,10 @@ async def test_what_a_statement_touches_follows_from_what_it_is_about(
     filled: dict[State, str], service: str, name: str, sql: str
 ) -> None:
     case: Case = CASES[service].CASES[name]
-    touched = {state: await _touched(filled[state], service, sql, case) for state in STATES}
+    by_state = {state: await _touched(filled[state], service, sql, case) for state in STATES}
     for counted in (False, True):
         few_rows, rows = case.rows(SMALL, counted=counted), case.rows(LARGE, counted=counted)
-        (few, _), (pages, looks) = touched[SMALL, counted], touched[LARGE, counted]
+        (few, _), (pages, looks) = by_state[SMALL, counted], by_state[LARGE, counted]
         seen = f"{'counted' if counted else 'not counted'}: {pages} pages, {looks} looks for {rows} rows"
         assert pages <= PAGES_A_ROW * rows + PAGES_BESIDES, seen
         assert looks <= LOOKS_A_ROW * rows + LOOKS_BESIDES, seen
@@ -47,16 +42,10 @@ async def test_what_a_statement_touches_follows_from_what_it_is_about(
 
 
 async def _touched(url: str, service: str, sql: str, case: Case) -> tuple[int, int]:
-    """Pages and looks; whatever it changed is undone."""
+    """Pages and looks."""
     sql, args = _numbered(sql, {**CASES[service].VALUES, **case.values}) if not case.args else (sql, list(case.args))
-    connection = await asyncpg.connect(with_driver(url), server_settings=_session(service))
-    try:
-        await connection.execute("BEGIN")
-        answer = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}", *args)
-    finally:
-        await connection.close()
-    plan = json.loads(answer)[0]["Plan"]
-    return _pages(plan), _looks(plan)
+    pages, looks, _ = await touched(url, service, sql, args)
+    return pages, looks
 
 
 def _numbered(sql: str, values: dict[str, Any]) -> tuple[str, list[Any]]:
@@ -64,19 +53,3 @@ def _numbered(sql: str, values: dict[str, Any]) -> tuple[str, list[Any]]:
     compiled = text(sql).compile(dialect=PGDialect_asyncpg())
     names = compiled.positiontup or []
     return compiled.string, [values[name] for name in names]
-
-
-def _session(service: str) -> dict[str, str]:
-    """As the service connects: see `shared/postgres.py`."""
-    return {"jit": "off", "statement_timeout": "5000"} | ({"enable_seqscan": "off"} if service == "orders" else {})
-
-
-def _pages(step: dict[str, Any]) -> int:
-    """What changes rows may be told beside its parent and not in it."""
-    own = int(step["Shared Hit Blocks"] + step["Shared Read Blocks"])
-    return max(own, sum(_pages(below) for below in step.get("Plans", [])))
-
-
-def _looks(step: dict[str, Any]) -> int:
-    each = step["Actual Rows"] + sum(step.get(f"Rows Removed by {why}", 0) for why in REMOVED)
-    return int(each * step["Actual Loops"]) + sum(_looks(below) for below in step.get("Plans", []))
