@@ -11,30 +11,31 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from bench import coefficients, load, machine, report, results
-from bench.checkout import checkout
-from bench.clustered import clustered
-from bench.cpu import cpu_s
-from bench.designs import designs
-from bench.endings import endings
-from bench.growth import growth
-from bench.isolation import isolation
-from bench.joins import joins
-from bench.last_tickets import last_tickets
-from bench.load import Load
-from bench.measurement import Effort, Finding, Measurement, Round, Side, summed_up
-from bench.memory import memory
-from bench.orders import orders, orders_rush
-from bench.processes import processes
-from bench.refill import refill
-from bench.reopen import reopen
-from bench.reservations import reservations
-from bench.soak import soak
-from bench.stage import Stage, stage
-from bench.status import status
-from bench.stock import stock
-from bench.streams import streams
-from onsale.loopback import HOST
+from bench.harness import load, machine, report, results
+from bench.harness.cpu import cpu_s
+from bench.harness.load import Load
+from bench.harness.measurement import Effort, Finding, Measurement, Round, Side, summed_up
+from bench.harness.stage import Stage, stage
+from bench.line.designs import designs
+from bench.line.joins import joins
+from bench.line.memory import memory
+from bench.line.refill import refill
+from bench.line.status import status
+from bench.orders.checkout import checkout
+from bench.orders.orders import orders, orders_rush
+from bench.scale import coefficients
+from bench.scale.clustered import clustered
+from bench.scale.growth import growth
+from bench.scale.processes import processes
+from bench.stock.hold_expiry import endings
+from bench.stock.isolation import isolation
+from bench.stock.last_tickets import last_tickets
+from bench.stock.redis_rebuild import reopen
+from bench.stock.reservations import reservations
+from bench.stock.stock_designs import stock
+from bench.streams.soak import soak
+from bench.streams.streams import streams
+from onsale.local.ports import HOST
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "joins": joins, "status": status, "reservations": reservations, "orders": orders, "orders_rush": orders_rush,

@@ -17,43 +17,36 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from onsale import (
-    event_files,
-    hooks,
-    key_file,
-    keys,
-    order_commands,
-    orders_desk,
-    promo,
-    reconcile,
-    stock,
-    tickets,
-)
-from onsale.admin import Refused
-from onsale.api_documents import openapi
-from onsale.asking import DATA_DIR, DataDir, EventId, Url, ask, err, out
-from onsale.audit import print_audit
 from onsale.backup.command import backup, restore, snapshot
-from onsale.child import EngineTrouble
-from onsale.deploy_config import deploy_config
-from onsale.hold_times import hold_times
-from onsale.lanes import codes, lanes_table
-from onsale.lottery import lottery
-from onsale.migrations import migrate
-from onsale.plan.command import plan
-from onsale.problem_catalogue import problems
+from onsale.capacity.command import plan
+from onsale.commands import events as commands_events
+from onsale.commands import promo_codes, tickets, webhooks
+from onsale.commands.audit import print_audit
+from onsale.commands.client import Refused
+from onsale.commands.context import DATA_DIR, DataDir, EventId, Url, ask, err, out
+from onsale.commands.lanes import codes, lanes_table
+from onsale.commands.lottery import lottery
+from onsale.commands.room import add_steering
+from onsale.deploy.command import deploy_config
+from onsale.local import key_file
+from onsale.local.process import EngineTrouble
+from onsale.maintenance import keys
+from onsale.maintenance.api_documents import openapi
+from onsale.maintenance.migrations import migrate
+from onsale.maintenance.problem_catalogue import problems
+from onsale.sales import order_commands, orders, reconcile, stock
+from onsale.sales.hold_times import hold_times
 from onsale.simulate.command import simulate
-from onsale.steering import add_steering
-from shared.descriptors import raise_descriptor_limit
-from shared.engine_url import EngineUnfit
-from shared.event_log.log import LogRefused
-from shared.isolation import WrongLedger
-from shared.logs import write_json_lines
-from shared.routes import SERVICES, Service
-from shared.secret_files import BadSecrets
+from shared.messaging.log import LogRefused
+from shared.postgres.isolation import WrongLedger
+from shared.redis.url import EngineUnfit
+from shared.runtime.descriptors import raise_descriptor_limit
+from shared.runtime.logging import write_json_lines
+from shared.runtime.secrets_dir import BadSecrets
+from shared.web.routes import SERVICES, Service
 
 if TYPE_CHECKING:
-    from onsale.up import Suite
+    from onsale.local.up import Suite
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -71,11 +64,11 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(reconcile.app, name="reconcile")
 app.add_typer(codes, name="codes")
 app.add_typer(stock.app, name="stock")
-app.add_typer(orders_desk.app, name="order")
-orders_desk.app.registered_commands += order_commands.app.registered_commands
-app.add_typer(hooks.app, name="hooks")
+app.add_typer(orders.app, name="order")
+orders.app.registered_commands += order_commands.app.registered_commands
+app.add_typer(webhooks.app, name="hooks")
 app.add_typer(tickets.app, name="tickets")
-app.add_typer(promo.app, name="promo")
+app.add_typer(promo_codes.app, name="promo")
 stock.app.command("hold-times")(hold_times)
 app.command("plan")(plan)
 app.command("simulate")(simulate)
@@ -99,7 +92,7 @@ def main() -> None:
         LogRefused,
         WrongLedger,
         BadSecrets,
-        event_files.BadEventFile,
+        commands_events.BadEventFile,
     ) as trouble:
         err.print(f"[red]onsale:[/] {escape(str(trouble))}", soft_wrap=True)
         sys.exit(2)
@@ -135,11 +128,11 @@ def up(
     Data stays in the data directory; starting again goes on where it stopped. An engine named in ONSALE_POSTGRES_URL
     or ONSALE_REDIS_URL is used as it is; otherwise one on PATH is started, or the one that came with the installation.
     """
-    from onsale.up import Suite, run
+    from onsale.local.up import Suite, run
 
     write_json_lines(logging.INFO if verbose else logging.WARNING)
     raise_descriptor_limit()
-    files = [event_files.read(path) for path in event or []]
+    files = [commands_events.read(path) for path in event or []]
     suite = Suite(
         data_dir=data_dir,
         events=files,
@@ -178,7 +171,7 @@ def serve_one(
 
 
 async def _serve(names: list[Service]) -> None:
-    from onsale import serve
+    from onsale.server import serve
 
     apps = serve.create(names)
     await serve.until_told(apps, serve.public_listeners(apps), serve.internal_listeners(apps))
@@ -198,7 +191,7 @@ def apply_events(
     A file that any part refuses changes nothing anywhere, and applying one again changes nothing. A new room is a
     draft: `onsale room open EVENT_ID` lets fans in.
     """
-    for event in [event_files.read(path) for path in files]:
+    for event in [commands_events.read(path) for path in files]:
         changes = _admin(url, data_dir, lambda admin, event=event: admin.apply(event, dry_run=dry_run))
         changed = ", ".join(service for service, differs in changes.items() if differs) or "nothing"
         state = "" if dry_run else _admin(url, data_dir, lambda admin, event=event: admin.room(event.event_id))["state"]

@@ -3,11 +3,14 @@
 import pytest
 
 pytest_plugins = (
-    "tests.support.engines",
-    "tests.support.suite",
-    "tests.support.engine_groups",
+    "tests.support.engines.engines",
+    "tests.support.running.suite",
+    "tests.support.engines.engine_groups",
     "tests.support.seeds",
 )
+
+
+WHOLE_SUITE_TIMEOUT_S = 300  # for a test that may have to start the suite first, on a busy machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,3 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("postgres")
         if "suite" in asked_for:
             item.add_marker("journey")
+        starts_a_suite = item.get_closest_marker("journey") or item.get_closest_marker("drill")
+        if starts_a_suite and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(WHOLE_SUITE_TIMEOUT_S))

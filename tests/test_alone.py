@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.routes import SERVICES
+from shared.web.routes import SERVICES
 
 ALONE = """
 import sys

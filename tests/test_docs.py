@@ -7,16 +7,25 @@ from pathlib import Path
 import pytest
 
 from tests.drills import recoveries
-from tests.support.suite import RunningSuite
+from tests.support.running.suite import RunningSuite
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [path for path in ROOT.rglob("*.md") if not {".venv", "node_modules"} & set(path.parts)]
+
+LIVING = [path for path in DOCUMENTS if "decisions" not in path.parts and path.name != "CHANGELOG.md"]
+YOURS = {"services/orders/payments/acme.py"}  # which a guide has its reader write
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", path.read_text()):
         assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", LIVING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_are_named_exist(path: Path) -> None:
+    named = set(re.findall(r"`((?:services|shared|onsale|bench|tests|deploy)/[\w./-]+\.\w+)`", path.read_text()))
+    assert [name for name in sorted(named - YOURS) if not (ROOT / name).exists()] == []
 
 
 def test_the_api_by_example_runs_as_it_stands(suite: RunningSuite, tmp_path: Path) -> None:

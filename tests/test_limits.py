@@ -4,9 +4,9 @@ import importlib
 import re
 from pathlib import Path
 
-from shared.ledger_settings import LedgerSettings
-from shared.routes import SERVICES
-from shared.settings import ServiceSettings
+from shared.postgres.settings import LedgerSettings
+from shared.runtime.settings import ServiceSettings
+from shared.web.routes import SERVICES
 
 PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
 ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.M)

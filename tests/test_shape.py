@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from shared.routes import SERVICES
+from shared.web.routes import SERVICES
 
 ROOT = Path(__file__).parents[1]
-SOURCE = sorted(path for folder in ("services", "shared", "onsale") for path in (ROOT / folder).rglob("*.py"))
+TOP = ("services", "shared", "onsale")
+SOURCE = sorted(path for folder in TOP for path in (ROOT / folder).rglob("*.py"))
 OURS = [path for path in SOURCE if "versions" not in path.parts]
+FOLDERS = sorted(
+    {path.parent for top in (*TOP, "bench", "tests") for path in (ROOT / top).rglob("*.py")}
+    - {path.parent for path in SOURCE if {"migrations", "versions"} & set(path.parts) or path.parent.name == "services"}
+)
+MODULES_MIN, MODULES_MAX = 3, 12
 FILE_LINES_MAX, FUNCTION_LINES_MAX, LUA_LINES_MAX = 400, 50, 260
 EMPTY_NAMES = {"utils", "helpers", "common", "base", "core", "misc", "constants", "manager", "types", "models"}
 
@@ -33,6 +39,13 @@ def test_a_room_can_be_taken_in(path: Path) -> None:
     for function in functions(path):
         lines = (function.end_lineno or 0) - function.lineno + 1
         assert lines <= FUNCTION_LINES_MAX, f"{function.name} is two functions"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name)
+def test_a_folder_is_one_domain_of_three_to_twelve_modules(folder: Path) -> None:
+    modules = [path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "__main__")]
+    at_least = 0 if folder.parent == ROOT or (ROOT / "tests") in folder.parents else MODULES_MIN
+    assert at_least <= len(modules) <= MODULES_MAX, modules
 
 
 @pytest.mark.parametrize("path", OURS, ids=name)

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import asyncpg
 
 from bench.baselines.pool import open_pool
-from bench.pipes import Operation, Paced, Pipes, once, packed, run_calls
-from bench.stage import Turn
-from onsale.engines import with_driver
+from bench.harness.pipes import Operation, Paced, Pipes, once, packed, run_calls
+from bench.harness.stage import Turn
+from onsale.local.engines import with_driver
 
 FILL_PER_COMMAND = 1000
 

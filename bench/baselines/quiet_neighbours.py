@@ -2,9 +2,9 @@
 
 from fastapi import FastAPI
 
-from shared.clock import now_ms
 from shared.contracts.frames import LaneHead, LineFrame, SectionCounts, StockFrame
 from shared.contracts.queue import LifeAnswer
+from shared.runtime.clock import now_ms
 
 EVENT = "arena"
 

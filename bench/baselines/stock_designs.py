@@ -11,8 +11,8 @@ from typing import Any, Self
 import redis.asyncio
 
 from bench.baselines.pool import open_pool
-from bench.pipes import Operation, Paced, Pipes, packed, run_calls
-from bench.shop import TICKETS, Show, Sold
+from bench.harness.pipes import Operation, Paced, Pipes, packed, run_calls
+from bench.stock.shop import TICKETS, Show, Sold
 
 HOLD_TTL_S = 600
 

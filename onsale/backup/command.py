@@ -12,17 +12,17 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from onsale import event_files
-from onsale.asking import DATA_DIR, DataDir, out
 from onsale.backup.copying import PLAIN_WORDS
 from onsale.backup.folder import BadBackup, keep_days, keep_newest
 from onsale.backup.ledgers import all_named, running_ledgers
 from onsale.backup.manifest import Manifest
 from onsale.backup.restoring import bring_back, readable, require_room
 from onsale.backup.taking import take_backup, take_snapshot
-from onsale.engines import start_engines
-from onsale.key_file import ADMIN_KEY_FILE, KEY_FILE
-from shared.secret_files import FOLDER_VARIABLE, postgres_urls, with_files
+from onsale.commands import events as commands_events
+from onsale.commands.context import DATA_DIR, DataDir, out
+from onsale.local.engines import start_engines
+from onsale.local.key_file import ADMIN_KEY_FILE, KEY_FILE
+from shared.runtime.secrets_dir import FOLDER_VARIABLE, postgres_urls, with_files
 
 Place = Annotated[Path, typer.Argument(metavar="TO", help="The folder that collects them; each is a folder in it.")]
 Events = Annotated[list[Path] | None, typer.Option("--event", help="An event file to keep with it; may be repeated.")]
@@ -142,7 +142,7 @@ def _files(data_dir: Path, events: list[Path], environ: Mapping[str, str]) -> di
         found = sorted(path for path in Path(secrets).iterdir() if not path.name.startswith(".") and path.is_file())
         files |= {f"secrets/{path.name}": path for path in found}
     for path in events:
-        event_files.read(path)
+        commands_events.read(path)
         if f"events/{path.name}" in files:
             raise BadBackup(f"Two event files are called {path.name}.")
         files[f"events/{path.name}"] = path

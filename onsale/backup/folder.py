@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
-from onsale.child import EngineTrouble
+from onsale.local.process import EngineTrouble
 
 NAME = "%Y%m%dT%H%M%SZ"
 _NAMED = re.compile(r"\d{8}T\d{6}Z")

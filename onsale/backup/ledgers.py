@@ -15,10 +15,10 @@ from typing import Any
 import asyncpg
 
 from onsale.backup.folder import BadBackup
-from onsale.engines import InUse, read_engines_file, start_engines
-from shared.isolation import WrongLedger
-from shared.secret_files import postgres_urls
-from shared.servers import Servers
+from onsale.local.engines import InUse, read_engines_file, start_engines
+from shared.postgres.connect import Servers
+from shared.postgres.isolation import WrongLedger
+from shared.runtime.secrets_dir import postgres_urls
 
 ORDER = ("orders", "inventory", "queue")
 CONNECT_S = 10

@@ -14,9 +14,9 @@ from onsale.backup.folder import BadBackup
 from onsale.backup.ledgers import HAS_SCHEMA, ORDER, connected
 from onsale.backup.manifest import KeptSchema, Manifest
 from onsale.backup.taking import Say
-from shared import migrate
-from shared.redis import ENGINE_AWAY, connect
-from shared.schema_version import revisions
+from shared.postgres import migrations
+from shared.postgres.schema_version import revisions
+from shared.redis.client import ENGINE_AWAY, connect
 
 TOLD_AGAIN = timedelta(hours=1)
 RUNNING = (
@@ -66,7 +66,7 @@ async def require_empty(redis_url: str) -> None:
 async def bring_back(manifest: Manifest, folder: Path, urls: Mapping[str, str], *, say: Say) -> None:
     """Loads every ledger; each database's in one transaction."""
     for schema in manifest.schemas:
-        await migrate.upgrade(urls[schema.service], schema.service, schema.revision)
+        await migrations.upgrade(urls[schema.service], schema.service, schema.revision)
     by_url: dict[str, list[KeptSchema]] = {}
     for schema in manifest.schemas:
         by_url.setdefault(urls[schema.service], []).append(schema)
@@ -75,7 +75,7 @@ async def bring_back(manifest: Manifest, folder: Path, urls: Mapping[str, str], 
             for schema in schemas:
                 await _load(connection, schema, folder, say)
     for schema in manifest.schemas:
-        await migrate.upgrade(urls[schema.service], schema.service)
+        await migrations.upgrade(urls[schema.service], schema.service)
 
 
 async def _load(connection: Any, schema: KeptSchema, folder: Path, say: Say) -> None:

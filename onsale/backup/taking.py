@@ -9,8 +9,8 @@ from onsale.backup.copying import copy_file, copy_out, quoted
 from onsale.backup.folder import NAME, new_folder
 from onsale.backup.ledgers import ORDER, Still, standing_still, tables_of
 from onsale.backup.manifest import KeptSchema, KeptSequence, KeptTable, Manifest
-from shared.schema_version import REACHED
-from shared.service import VERSION
+from shared.postgres.schema_version import REACHED
+from shared.web.app import VERSION
 
 Say = Callable[[str], None]
 SEQUENCES = "SELECT sequencename::text FROM pg_sequences WHERE schemaname = $1 ORDER BY 1"

@@ -17,12 +17,12 @@ from starlette.routing import Route
 
 from onsale.sandbox.books import Books
 from onsale.sandbox.charge import Charge, Refund
+from onsale.sandbox.charges import CHOICES, Till
 from onsale.sandbox.control import Knobs
 from onsale.sandbox.hosted_page import HEADERS, page
 from onsale.sandbox.problems import Refused
 from onsale.sandbox.schemas import ChargeAsked, ControlAsked, RefundAsked, read
 from onsale.sandbox.settings import SandboxSettings
-from onsale.sandbox.till import CHOICES, Till
 from onsale.sandbox.webhooks import Sender, event
 
 BODY_MAX_BYTES = 64 * 1024

@@ -17,15 +17,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from onsale import key_file
-from onsale.admin import Admin, Refused
-from onsale.engines import read_engines_file, suite_url
-from onsale.simulate.books import Books, compare
+from onsale.commands.client import Admin, Refused
+from onsale.local import key_file
+from onsale.local.engines import read_engines_file, suite_url
 from onsale.simulate.fan import Fan
 from onsale.simulate.http import Browser, Calls
-from onsale.simulate.ledger import Seen
-from onsale.simulate.temper import CALM, WILD, Temper
-from shared.wire import Wire
+from onsale.simulate.observations import Seen
+from onsale.simulate.profiles import CALM, WILD, Temper
+from onsale.simulate.reconciliation import Books, compare
+from shared.rpc.http1 import Wire
 
 CONNECTIONS_MAX = 256
 STREAMS_MAX = 500

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from onsale.simulate.http import Browser
-from onsale.simulate.ledger import Seen
-from onsale.simulate.temper import CALM, Temper
+from onsale.simulate.observations import Seen
+from onsale.simulate.profiles import CALM, Temper
 
 SHARE_SEATED, SHARE_BOTH = 0.6, 0.1
 PICKS_MAX = 8

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import orjson
 
-from shared.wire import Wire
+from shared.rpc.http1 import Wire
 
 TRIES_MAX = 6
 PATIENCE_S = 60.0

@@ -8,34 +8,34 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from fastapi import FastAPI
 
-from services.gateway import api, fan_pages, gate, lottery_doors, problem_pages
-from services.gateway.challenge import Challenges, Door
-from services.gateway.handovers import Handovers
-from services.gateway.identity import Identities
-from services.gateway.joins import Joins
-from services.gateway.life import Life
-from services.gateway.limits import Limits
-from services.gateway.line_board import POLL_S, LineBoard
-from services.gateway.lottery import Lotteries
-from services.gateway.openapi import document_hot_paths
-from services.gateway.outages import Outages
-from services.gateway.places import Places
-from services.gateway.pressure import Arrivals
-from services.gateway.revocations import Revocations
-from services.gateway.room import Room
+from services.gateway.api import forward_auth, lottery, pages, problem_pages
+from services.gateway.api import queue as api_queue
+from services.gateway.api.openapi import document_hot_paths
+from services.gateway.forward_auth.fail_open import Outages
+from services.gateway.forward_auth.handover_codes import Handovers
+from services.gateway.forward_auth.revoked_passes import Revocations
+from services.gateway.protection.identity import Identities
+from services.gateway.protection.proof_of_work import Arrivals, Challenges, Door
+from services.gateway.protection.rate_limits import Limits
 from services.gateway.settings import Settings
-from shared import api_document
+from services.gateway.state import Room
+from services.gateway.waiting_line.cache import POLL_S, LineBoard
+from services.gateway.waiting_line.heartbeats import Life
+from services.gateway.waiting_line.join_batcher import Joins
+from services.gateway.waiting_line.lottery_cache import Lotteries
+from services.gateway.waiting_line.place_client import Places
 from shared.contracts.lottery import LotteryClient
 from shared.contracts.queue import QueueClient
-from shared.http import Neighbour, client
-from shared.lifecycle import Loops
-from shared.problems import Problem
-from shared.redis import Redis, connect
-from shared.service import create_service
-from shared.tokens import PassReader
-from shared.user_jwt import Users, signed_in
-from shared.user_places import UserPlaces
-from shared.wrong_codes import WrongCodesOfAddresses
+from shared.redis.client import Redis, connect
+from shared.rpc.client import Neighbour, client
+from shared.rpc.user_places import UserPlaces
+from shared.runtime.background import Loops
+from shared.security.guess_limiter import WrongCodesOfAddresses
+from shared.security.tokens import PassReader
+from shared.security.user_jwt import Users, signed_in
+from shared.web import api_document
+from shared.web.app import create_service
+from shared.web.problems import Problem
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -65,8 +65,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         chosen,
         title="gateway",
         lifespan=lifespan,
-        routers=[gate.router, lottery_doors.router, fan_pages.router, problem_pages.router],
-        hot_routes=[*api.HOT_ROUTES, *fan_pages.MOUNTS],
+        routers=[forward_auth.router, lottery.router, pages.router, problem_pages.router],
+        hot_routes=[*api_queue.HOT_ROUTES, *pages.MOUNTS],
     )
     document_hot_paths(app)
     api_document.complete(app)

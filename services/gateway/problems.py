@@ -1,6 +1,6 @@
 """What can go wrong at the door and nowhere else."""
 
-from shared.problems import Problem
+from shared.web.problems import Problem
 
 
 class LineFull(Problem):

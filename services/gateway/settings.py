@@ -3,7 +3,7 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.settings import Keys, PublicSettings, development_keys
+from shared.runtime.settings import Keys, PublicSettings, development_keys
 
 
 class Settings(PublicSettings):

@@ -7,42 +7,47 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from services.inventory import admin, admin_reconcile, api, findings, internal, reservations, stock_admin, tables
-from services.inventory.address_holds import AddressHolds
-from services.inventory.admission import Admissions
-from services.inventory.allotments import Opener
-from services.inventory.availability import Board
-from services.inventory.gate import Gate
-from services.inventory.layout import Catalogue
-from services.inventory.openapi import document_reserve
-from services.inventory.payment import Payments
-from services.inventory.portions import Portions
-from services.inventory.rebuild import Watcher
-from services.inventory.reconcile import Reconciler
-from services.inventory.refunding import Refunding
-from services.inventory.returns import Returns
-from services.inventory.room import Room
+from services.inventory import internal, tables
+from services.inventory.admin import events, reconcile, stock
+from services.inventory.api import catalogue as api_catalogue
+from services.inventory.api import reservations
+from services.inventory.api.address_limits import AddressHolds
+from services.inventory.api.auth import Admissions, Turns
+from services.inventory.api.openapi import document_reserve
+from services.inventory.catalogue.layout import Catalogue
+from services.inventory.reconcile import reconciler as reconcile_reconciler
+from services.inventory.reconcile.oversell_refunds import Refunding
+from services.inventory.reconcile.reconciler import Reconciler
+from services.inventory.redis_stock.availability import Board
+from services.inventory.redis_stock.client import Gate
+from services.inventory.redis_stock.rebuild import Watcher
+from services.inventory.reservations.expiry_worker import Sweeper
+from services.inventory.reservations.payment import Payments
+from services.inventory.reservations.reserve import Portions
+from services.inventory.reservations.returns import Returns, TicketReturns
 from services.inventory.settings import Settings
-from services.inventory.sweeper import Sweeper
-from services.inventory.ticket_returns import TicketReturns
-from services.inventory.turns import Turns
-from shared import api_document, http, postgres, redis
-from shared.buckets import Buckets
-from shared.clocks import Clocks
+from services.inventory.state import Room
+from services.inventory.stock.allotments import Opener
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
-from shared.event_log.opening import open_log
-from shared.ground import Ground
-from shared.http import Neighbour
-from shared.lifecycle import Loops
-from shared.load import LoadMeter
-from shared.outbox import Relay
-from shared.service import Checks, create_service
-from shared.showing import Showing
-from shared.tokens import PassReader, QueueTokens
-from shared.told_again import ToldAgain
-from shared.user_jwt import Users, signed_in
-from shared.user_places import UserPlaces
+from shared.messaging.open_log import open_log
+from shared.messaging.outbox import Relay
+from shared.messaging.republish import ToldAgain
+from shared.postgres import engine as postgres_engine
+from shared.redis import client as redis_client
+from shared.redis.snapshots import Showing
+from shared.rpc import client as rpc_client
+from shared.rpc.client import Neighbour
+from shared.rpc.user_places import UserPlaces
+from shared.runtime.background import Loops
+from shared.runtime.clock_offsets import Clocks
+from shared.runtime.load_meter import LoadMeter
+from shared.runtime.preconditions import Ground
+from shared.security.token_buckets import Buckets
+from shared.security.tokens import PassReader, QueueTokens
+from shared.security.user_jwt import Users, signed_in
+from shared.web import api_document
+from shared.web.app import Checks, create_service
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -52,7 +57,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     reserve = Route(reservations.Reserve.path, reservations.Reserve, methods=["POST"])
     app = create_service(
         "inventory", settings, title="inventory", lifespan=_lifespan, hot_routes=[reserve],
-        routers=[api.router, reservations.router, admin.router, admin_reconcile.router, stock_admin.router],
+        routers=[api_catalogue.router, reservations.router, events.router, reconcile.router, stock.router],
         internal_routers=[internal.router], internal_hot_routes=internal.HOT_ROUTES, checks=_checks, meter=meter,
     )  # fmt: skip
     app.state.admin_keys, app.state.meter = settings.admin_keys, meter
@@ -64,18 +69,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    engine = postgres.connect(settings, name="inventory")
-    cache = redis.connect(settings.redis_url)
+    engine = postgres_engine.connect(settings, name="inventory")
+    cache = redis_client.connect(settings.redis_url)
     app.state.ground = Ground("inventory", settings, engine, cache)
     try:
         await app.state.ground.refuse_unfit()
-        async with http.client() as client:
+        async with rpc_client.client() as client:
             orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
             async with signed_in(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
                 app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
                 app.state.warnings = room.gate.clocks.warnings
-                with suppress(*postgres.LEDGER_AWAY):
+                with suppress(*postgres_engine.LEDGER_AWAY):
                     await room.catalogue.refresh()  # whoever is asked first knows what is sold
                 again = ToldAgain(engine, event_log, tables.outbox)
                 _start(loops, room, Relay(engine, event_log, tables.outbox, tables.outbox_lease), again)
@@ -102,7 +107,11 @@ def _admissions(settings: Settings, queue: QueueClient, users: Users) -> Admissi
 
 
 def _room(
-    settings: Settings, engine: postgres.AsyncEngine, cache: redis.Redis, orders: OrdersClient, admissions: Admissions
+    settings: Settings,
+    engine: postgres_engine.AsyncEngine,
+    cache: redis_client.Redis,
+    orders: OrdersClient,
+    admissions: Admissions,
 ) -> Room:
     gate = Gate(cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms)
     reading = engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -140,7 +149,7 @@ def _start(loops: Loops, room: Room, relay: Relay, again: ToldAgain) -> None:
     loops.keep(relay.run, name="inventory.relay")
     loops.every(1.0, again.look, name="inventory.log")
     loops.every(3600.0, relay.forget, name="inventory.forget")
-    loops.every(3600.0, lambda: findings.forget(room.engine), name="inventory.forget_findings")
+    loops.every(3600.0, lambda: reconcile_reconciler.forget(room.engine), name="inventory.forget_findings")
 
 
 def _checks(app: FastAPI) -> Checks:

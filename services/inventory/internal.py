@@ -6,11 +6,11 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.routing import Route
 
-from services.inventory.consents import unheard
-from services.inventory.payment import Payments
-from services.inventory.record import read
-from services.inventory.room import InRoom, Room
-from services.inventory.sessions import end_sessions, raise_floor
+from services.inventory.reservations.payment import Payments
+from services.inventory.reservations.reminder_consents import unheard
+from services.inventory.reservations.repository import read
+from services.inventory.reservations.sessions import end_sessions, raise_floor
+from services.inventory.state import InRoom, Room
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import (
     Consents,
@@ -28,7 +28,7 @@ from shared.contracts.inventory import (
     TakeBack,
     TicketsBack,
 )
-from shared.hot_lane import Asked
+from shared.web.fast_routes import Asked
 
 router = APIRouter()
 

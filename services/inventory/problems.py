@@ -1,6 +1,6 @@
 """What only inventory can refuse."""
 
-from shared.problems import Problem
+from shared.web.problems import Problem
 
 
 class SeatsTaken(Problem):

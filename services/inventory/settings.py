@@ -3,9 +3,9 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.auth import AdminKeys, AdminKeysSetting
-from shared.settings import Keys, PublicSettings, development_keys
-from shared.tokens import Keyring
+from shared.runtime.settings import Keys, PublicSettings, development_keys
+from shared.security.auth import AdminKeys, AdminKeysSetting
+from shared.security.tokens import Keyring
 
 
 def _development_pass_keys() -> Keyring:

@@ -2,6 +2,8 @@
 
 No foreign keys on the hot path; what they would guard is checked by reconcile. Deadlines are integer milliseconds of
 the gate's clock, other times are for people.
+
+Tickets that one order gave back, some at a time: the row that makes a repeated call the same return.
 """
 
 from sqlalchemy import (
@@ -23,10 +25,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from shared import postgres
-from shared.outbox import outbox_tables
+from shared.messaging.outbox import outbox_tables
+from shared.postgres import engine
 
-metadata = postgres.metadata("inventory")
+metadata = engine.metadata("inventory")
 LIVE = "status IN ('pending_payment', 'paying')"
 HONOUR = """'{"policy": "honour", "review_percent": 5.0}'"""
 
@@ -288,3 +290,16 @@ oversell_return = Table(
 )
 
 outbox, outbox_lease = outbox_tables(metadata)
+
+ticket_return = Table(
+    "ticket_return",
+    metadata,
+    Column("event_id", Text),
+    Column("return_id", Text),
+    Column("reservation_id", Text, nullable=False),
+    Column("places", JSONB, nullable=False),
+    Column("kept_blocked", Boolean, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("returned_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    PrimaryKeyConstraint("event_id", "return_id"),
+)

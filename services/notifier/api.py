@@ -6,17 +6,17 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from services.notifier.feeds import Only
+from services.notifier.feeds.feed import Only
 from services.notifier.problems import MalformedFilter
-from services.notifier.room import Room
-from services.notifier.stream import Listener, Stream
-from shared.auth import bearer, order_cookie, pass_cookie, queue_cookie, require_credential
-from shared.clock import now_s
-from shared.order_tokens import read_order_token
-from shared.problems import BadCredential, NoCredential, NotAllowed, NotFound, Problem, WrongEvent
-from shared.routes import EVENT_ID, REFERENCE, SECTION_ID
-from shared.tokens import QueueToken
-from shared.user_jwt import User
+from services.notifier.state import Room
+from services.notifier.streams.open_stream import Listener, Stream
+from shared.runtime.clock import now_s
+from shared.security.auth import bearer, order_cookie, pass_cookie, queue_cookie, require_credential
+from shared.security.order_tokens import read_order_token
+from shared.security.tokens import QueueToken
+from shared.security.user_jwt import User
+from shared.web.problems import BadCredential, NoCredential, NotAllowed, NotFound, Problem, WrongEvent
+from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
 
 EVENT_PATH = "/events/{event_id}/sections/updates"
 ORDER_PATH = "/orders/{reference}/updates"

@@ -7,31 +7,31 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import uvicorn
 from fastapi import FastAPI
 
-from services.notifier import detached
 from services.notifier.api import HOT_ROUTES
-from services.notifier.follow import Following
+from services.notifier.broadcast.heartbeat_timer import Pulse, collections_timed
+from services.notifier.broadcast.hub import Hub
+from services.notifier.feeds.registry import Following
 from services.notifier.headroom import Headroom
-from services.notifier.hub import Hub
-from services.notifier.life import Life
+from services.notifier.heartbeats import Life
 from services.notifier.openapi import document_streams
-from services.notifier.pulse import Pulse, collections_timed
-from services.notifier.room import Room
 from services.notifier.settings import Settings
-from services.notifier.turnstile import Turnstile
-from shared import api_document
+from services.notifier.state import Room
+from services.notifier.streams import detached
+from services.notifier.streams.limits import Turnstile
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
-from shared.http import Neighbour, client
-from shared.lifecycle import Loops
-from shared.logs import data
-from shared.problems import Problem
-from shared.redis import Redis, connect
-from shared.service import Checks, create_service
-from shared.showing import Showing
-from shared.tokens import PassReader, QueueTokens
-from shared.user_jwt import Users, signed_in
-from shared.user_places import UserPlaces
+from shared.redis.client import Redis, connect
+from shared.redis.snapshots import Showing
+from shared.rpc.client import Neighbour, client
+from shared.rpc.user_places import UserPlaces
+from shared.runtime.background import Loops
+from shared.runtime.logging import data
+from shared.security.tokens import PassReader, QueueTokens
+from shared.security.user_jwt import Users, signed_in
+from shared.web import api_document
+from shared.web.app import Checks, create_service
+from shared.web.problems import Problem
 
 log = logging.getLogger("onsale.notifier")
 

@@ -1,6 +1,6 @@
 """What may go wrong at the notifier's own doors."""
 
-from shared.problems import Problem
+from shared.web.problems import Problem
 
 
 class MalformedFilter(Problem):

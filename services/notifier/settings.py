@@ -6,7 +6,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.contracts.frames import FRAME_STALE_S
-from shared.settings import Keys, PublicSettings, development_keys
+from shared.runtime.settings import Keys, PublicSettings, development_keys
 
 Transport = Literal["detached", "asgi", "sse_starlette"]
 

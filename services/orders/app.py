@@ -6,70 +6,64 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from services.orders import (
-    admin,
-    admin_commands,
-    admin_desk,
-    api,
-    charges,
-    consents,
-    event_admin,
-    event_refunds,
-    internal,
-    price_admin,
-    reminders,
-    tickets_admin,
-    tickets_api,
-)
-from services.orders.book import Book
-from services.orders.callers import Callers
-from services.orders.cashier import Cashier
-from services.orders.checkout import Checkout
-from services.orders.frames import Repeater
-from services.orders.hooks import admin as hooks_admin
-from services.orders.hooks.addresses import Names
-from services.orders.hooks.couriers import Couriers
-from services.orders.hooks.sender import Sender
-from services.orders.inline import Inline
-from services.orders.jobs import Jobs
-from services.orders.look import LOOK
-from services.orders.mail import Postman
-from services.orders.openapi import document_hot_calls
-from services.orders.ordering import PLACE
+from services.orders import internal
+from services.orders.admin import charges, commands, events, orders, promo_codes, support, tickets
+from services.orders.api import orders as api_orders
+from services.orders.api import tickets as api_tickets
+from services.orders.api.auth import Callers
+from services.orders.api.create_order import PLACE
+from services.orders.api.openapi import document_hot_calls
+from services.orders.api.read_order import LOOK
+from services.orders.checkout.background_share import REFRESH_S, Shares
+from services.orders.checkout.checkout import Checkout
+from services.orders.checkout.create_order import Placing
+from services.orders.checkout.idempotency import Priors
+from services.orders.checkout.inventory_client import Stock
+from services.orders.mail import reminders
+from services.orders.mail import reminders as mail_reminders
+from services.orders.mail.compose import Writer
+from services.orders.mail.dispatcher import Postman
+from services.orders.mail.smtp import server_of, session
+from services.orders.order.repository import Book
+from services.orders.order.view import Repeater
 from services.orders.payments import open_providers
+from services.orders.payments.charge import Failpoint, no_failpoint
 from services.orders.payments.provider import Provider
-from services.orders.placing import Placing
-from services.orders.price_list import PriceList
-from services.orders.printing import Printer
-from services.orders.priors import Priors
-from services.orders.quoting import Quoting
-from services.orders.room import Room
+from services.orders.payments.webhook_inbox import WEBHOOK, Inbox
+from services.orders.pricing.quote import Quoting
+from services.orders.pricing.rules_cache import PriceList
+from services.orders.processing.job_queue import Jobs
+from services.orders.processing.processor import Cashier
+from services.orders.processing.worker_pool import Inline, Workers
+from services.orders.refunds import event_refunds
 from services.orders.settings import Settings
-from services.orders.shares import REFRESH_S, Shares
-from services.orders.smtp import server_of, session
-from services.orders.stock import Stock
+from services.orders.state import Room
 from services.orders.tables import outbox, outbox_lease
-from services.orders.till import Failpoint, no_failpoint
-from services.orders.webhooks import WEBHOOK, Inbox
-from services.orders.workers import Workers
-from services.orders.writing import Writer
-from shared import api_document, http, postgres, redis
-from shared.buckets import Buckets
-from shared.clocks import Clocks
+from services.orders.tickets.pdf import Printer
+from services.orders.webhooks import admin as hooks_admin
+from services.orders.webhooks.address_guard import Names
+from services.orders.webhooks.dispatcher import Couriers
+from services.orders.webhooks.sender import Sender
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
-from shared.event_log.opening import open_log
-from shared.ground import Ground
-from shared.http import Neighbour
-from shared.lifecycle import Loops
-from shared.load import LoadMeter
-from shared.outbox import Relay
-from shared.outgoing import NoNames, outgoing
-from shared.service import Checks, create_service
-from shared.tokens import PassReader
-from shared.told_again import ToldAgain
-from shared.user_jwt import signed_in
-from shared.wrong_codes import WrongCodes, WrongCodesOfAddresses
+from shared.messaging.open_log import open_log
+from shared.messaging.outbox import Relay
+from shared.messaging.republish import ToldAgain
+from shared.postgres import engine as postgres_engine
+from shared.redis import client as redis_client
+from shared.rpc import client as rpc_client
+from shared.rpc.client import Neighbour
+from shared.rpc.outgoing import NoNames, outgoing
+from shared.runtime.background import Loops
+from shared.runtime.clock_offsets import Clocks
+from shared.runtime.load_meter import LoadMeter
+from shared.runtime.preconditions import Ground
+from shared.security.guess_limiter import WrongCodes, WrongCodesOfAddresses
+from shared.security.token_buckets import Buckets
+from shared.security.tokens import PassReader
+from shared.security.user_jwt import signed_in
+from shared.web import api_document
+from shared.web.app import Checks, create_service
 
 MAIL_TURN_S = 1.0
 PRINTS_COUNTED_MAX = 65_536
@@ -108,16 +102,16 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             if settings.smtp_url is not None:
                 postman = _postman(room, settings.smtp_url.get_secret_value())
                 loops.every(MAIL_TURN_S, postman.turn, name="orders.mail")
-                taker = consents.ConsentTaker(room.engine, room.stock, settings)
-                loops.every(consents.TURN_S, taker.turn, name="orders.consents")
+                taker = mail_reminders.ConsentTaker(room.engine, room.stock, settings)
+                loops.every(mail_reminders.TURN_S, taker.turn, name="orders.consents")
                 loops.every(3600, postman.forget, name="orders.mail_forget")
             yield
 
     app = create_service(
         "orders", settings, title="orders", lifespan=lifespan, hot_routes=[PLACE, LOOK, WEBHOOK], checks=_checks,
         routers=[
-            api.router, tickets_api.router, reminders.router, admin.router, admin_commands.router, admin_desk.router,
-            charges.router, event_admin.router, hooks_admin.router, price_admin.router, tickets_admin.router,
+            api_orders.router, api_tickets.router, reminders.router, orders.router, commands.router, support.router,
+            charges.router, events.router, hooks_admin.router, promo_codes.router, tickets.router,
         ],
         internal_routers=[internal.router], meter=meter,
     )  # fmt: skip
@@ -128,11 +122,11 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
 
 
 async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint) -> Room:
-    engine = postgres.connect(settings, name="orders", by_index=True)
+    engine = postgres_engine.connect(settings, name="orders", by_index=True)
     stack.push_async_callback(engine.dispose)
-    cache = redis.connect(settings.redis_url)
+    cache = redis_client.connect(settings.redis_url)
     stack.push_async_callback(cache.aclose)
-    neighbours = await stack.enter_async_context(http.client())
+    neighbours = await stack.enter_async_context(rpc_client.client())
     inventory = InventoryClient(Neighbour(neighbours, settings.inventory_url, settings.service_keys, name="inventory"))
     stock = await stack.enter_async_context(Stock(inventory))
     book = await stack.enter_async_context(Book(engine, cache, Clocks("orders")))

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Request
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders import ledger
-from services.orders.frames import frame
-from services.orders.giving_back import refund_oversold
+from services.orders.order import leases
+from services.orders.order.view import frame
+from services.orders.refunds.request import refund_oversold
 from services.orders.tables import order
 from shared.contracts.orders import (
     OrdersAnswer,
@@ -20,7 +20,7 @@ from shared.contracts.orders import (
     RefundsAnswer,
     RefundsQuestion,
 )
-from shared.postgres import AsyncEngine
+from shared.postgres.engine import AsyncEngine
 
 router = APIRouter()
 Word = Literal["live", "dead", "absent"]
@@ -33,7 +33,7 @@ async def payments(question: PaymentsQuestion, request: Request) -> PaymentsAnsw
 
 @router.post("/orders/read")
 async def read(question: OrdersQuestion, request: Request) -> OrdersAnswer:
-    found = await ledger.read_many(request.app.state.room.book.engine, question.references)
+    found = await leases.read_many(request.app.state.room.book.engine, question.references)
     return OrdersAnswer(orders=[frame(found[r]) if r in found else None for r in question.references])
 
 

@@ -1,6 +1,6 @@
 """What may go wrong with an order, beyond what the whole suite shares."""
 
-from shared.problems import Problem
+from shared.web.problems import Problem
 
 
 class UnknownOrder(Problem):

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from services.orders.smtp import readable_address, server_of
-from shared.auth import AdminKeys, AdminKeysSetting
-from shared.settings import Keys, PublicSettings, development_keys
-from shared.tokens import b64
-from shared.user_settings import Maybe
+from services.orders.mail.smtp import readable_address, server_of
+from shared.runtime.settings import Keys, PublicSettings, development_keys
+from shared.security.auth import AdminKeys, AdminKeysSetting
+from shared.security.tokens import b64
+from shared.security.user_settings import Maybe
 
 
 def _server(url: SecretStr | None) -> SecretStr | None:

@@ -23,8 +23,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
-from shared.outbox import outbox_tables
-from shared.postgres import metadata as service_metadata
+from shared.messaging.outbox import outbox_tables
+from shared.postgres.engine import metadata as service_metadata
 
 metadata = service_metadata("orders")
 _at = DateTime(timezone=True)

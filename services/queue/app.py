@@ -6,42 +6,43 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from services.queue import api, codes_api, desk, internal
-from services.queue.autotune import Autotune
-from services.queue.claims import Claims
-from services.queue.code_book import CodeBook
-from services.queue.floors import Floors
-from services.queue.frames import Frames
-from services.queue.gatekeeper import Gatekeeper
-from services.queue.guard import Guard
-from services.queue.joins import RENEW_S, Joins
-from services.queue.landings import Landings
-from services.queue.life import Life
-from services.queue.line import Line
-from services.queue.lottery import Lottery
-from services.queue.overload import LoadBoard
-from services.queue.purchases import Purchases
-from services.queue.reconciling import Reconciling
+from services.queue import internal
+from services.queue.access.access_code_store import CodeBook
+from services.queue.admin import access_codes, room_actions
+from services.queue.admin import rooms as admin_rooms
+from services.queue.admission.autotune import Autotune, Steering
+from services.queue.admission.gatekeeper import Gatekeeper
+from services.queue.admission.overload import Guard, LoadBoard
+from services.queue.admission.publisher import Frames
+from services.queue.admission.stock import StockBoard
+from services.queue.line.claims import Claims
+from services.queue.line.heartbeats import Life
+from services.queue.line.join import RENEW_S, Joins
+from services.queue.line.pending_landings import Landings
+from services.queue.line.purchases import Purchases
+from services.queue.line.redis_line import Line
+from services.queue.line.sessions import Floors, Revocations, Sessions
+from services.queue.lottery.service import Lottery
+from services.queue.reconcile import Reconciling
 from services.queue.recovery import Recovery
-from services.queue.revocations import Revocations
-from services.queue.rooms import Rooms
-from services.queue.running import Running
-from services.queue.sessions import Sessions
+from services.queue.rooms.store import Rooms
 from services.queue.settings import QueueSettings
-from services.queue.steering import Steering
-from services.queue.stock import StockBoard
+from services.queue.state import Running
 from services.queue.tables import outbox, outbox_lease
-from shared import api_document, http, postgres, redis
 from shared.contracts.inventory import InventoryClient
-from shared.event_log.log import EventLog
-from shared.event_log.opening import open_log
-from shared.ground import Ground
-from shared.http import Neighbour
-from shared.lifecycle import Loops
-from shared.outbox import Relay
-from shared.service import create_service
-from shared.showing import Showing
-from shared.told_again import ToldAgain
+from shared.messaging.log import EventLog
+from shared.messaging.open_log import open_log
+from shared.messaging.outbox import Relay
+from shared.messaging.republish import ToldAgain
+from shared.postgres import engine as postgres_engine
+from shared.redis import client as redis_client
+from shared.redis.snapshots import Showing
+from shared.rpc import client as rpc_client
+from shared.rpc.client import Neighbour
+from shared.runtime.background import Loops
+from shared.runtime.preconditions import Ground
+from shared.web import api_document
+from shared.web.app import create_service
 
 RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 3600.0, 1.0, 2.0
 
@@ -54,7 +55,7 @@ def create_app(settings: QueueSettings | None = None) -> FastAPI:
         settings,
         title="queue",
         lifespan=_lifespan,
-        routers=[desk.router, api.router, codes_api.router],
+        routers=[room_actions.router, admin_rooms.router, access_codes.router],
         internal_routers=[internal.router],
         internal_hot_routes=internal.HOT_ROUTES,
         checks=_checks,
@@ -72,15 +73,15 @@ def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: QueueSettings = app.state.settings
-    engine = postgres.connect(settings, name="queue")
-    client = redis.connect(settings.redis_url)
+    engine = postgres_engine.connect(settings, name="queue")
+    client = redis_client.connect(settings.redis_url)
     app.state.ground = Ground("queue", settings, engine, client)
     try:
         await app.state.ground.refuse_unfit()
-        async with http.client() as pool:
+        async with rpc_client.client() as pool:
             neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))
-            with suppress(*postgres.LEDGER_AWAY):
+            with suppress(*postgres_engine.LEDGER_AWAY):
                 await queue.rooms.refresh()  # whoever is asked first knows in which order each line is called
             async with open_log(settings, client) as event_log, Loops() as loops:
                 _start(loops, settings, engine, event_log, queue)
@@ -92,7 +93,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def build(
-    settings: QueueSettings, engine: postgres.AsyncEngine, client: redis.Redis, inventory: InventoryClient
+    settings: QueueSettings, engine: postgres_engine.AsyncEngine, client: redis_client.Redis, inventory: InventoryClient
 ) -> Running:
     """Ties everything to its handles; starts nothing."""
     rooms = Rooms(engine)
@@ -127,7 +128,7 @@ def build(
 
 
 def _start(
-    loops: Loops, settings: QueueSettings, engine: postgres.AsyncEngine, event_log: EventLog, queue: Running
+    loops: Loops, settings: QueueSettings, engine: postgres_engine.AsyncEngine, event_log: EventLog, queue: Running
 ) -> None:
     gatekeeper = queue.gatekeeper
     relay = Relay(engine, event_log, outbox, outbox_lease)

@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.routing import Route
 
-from services.queue.entrants import prove
-from services.queue.revocations import revoked
-from services.queue.running import Queue, Running
+from services.queue.line.sessions import revoked
+from services.queue.lottery.entrants import prove
+from services.queue.state import Queue, Running
 from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, ProofQuestion, PublishedLottery
 from shared.contracts.queue import (
@@ -24,7 +24,7 @@ from shared.contracts.queue import (
     RoomQuestion,
     StatusAnswer,
 )
-from shared.hot_lane import Asked
+from shared.web.fast_routes import Asked
 
 router = APIRouter()
 

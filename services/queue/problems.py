@@ -1,6 +1,6 @@
 """What only the queue refuses."""
 
-from shared.problems import Problem
+from shared.web.problems import Problem
 
 
 class RoomChanged(Problem):

@@ -13,17 +13,17 @@ from typing import Any
 
 from sqlalchemy import update
 
-from services.queue import keys
-from services.queue.draws import Draw
-from services.queue.ledger import FENCE_ALONE, Of, Tally
-from services.queue.line import Line
+from services.queue import redis_keys
+from services.queue.line.redis_line import Line
+from services.queue.line.repository import FENCE_ALONE, Of, Tally
+from services.queue.lottery.ranking import Draw
 from services.queue.metrics import REBUILDS
-from services.queue.room import Room, read
-from services.queue.rooms import Rooms
+from services.queue.rooms.model import Room, read
+from services.queue.rooms.store import Rooms
 from services.queue.tables import room as room_table
-from shared.logs import data
-from shared.postgres import AsyncConnection, AsyncEngine, statement
-from shared.redis import ENGINE_AWAY, identities, identity
+from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
+from shared.redis.client import ENGINE_AWAY, identities, identity
+from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.queue")
 Pair = str | int
@@ -58,10 +58,10 @@ class Recovery:
     async def watch(self) -> None:
         """Fills every room that another engine process filled."""
         rooms = list(self._rooms.known.values())
-        now = await identities(self._line.redis, (keys.room(room.event_id) for room in rooms))
+        now = await identities(self._line.redis, (redis_keys.room(room.event_id) for room in rooms))
         for room in rooms:
             with suppress(*ENGINE_AWAY):  # lost while it is filled: looked at again in the next turn
-                if now.get(keys.room(room.event_id), room.engine) != room.engine:
+                if now.get(redis_keys.room(room.event_id), room.engine) != room.engine:
                     await self.rebuild(room.event_id)
 
     async def rebuild(self, event_id: str, *, by_hand: bool = False, differs_in: int | None = None) -> bool:
@@ -76,7 +76,7 @@ class Recovery:
 
     @asynccontextmanager
     async def _alone(self, event_id: str) -> AsyncIterator[None]:
-        name = keys.filling(event_id)
+        name = redis_keys.filling(event_id)
         while not await self._line.redis.set(name, 1, nx=True, px=FILLING_MAX_MS):  # noqa: ASYNC110 - others fill too
             await asyncio.sleep(LOOK_AGAIN_S)
         try:
@@ -86,7 +86,7 @@ class Recovery:
                 await self._line.redis.delete(name)
 
     async def _rebuild(self, event_id: str, *, by_hand: bool, differs_in: int | None) -> bool:
-        engine = (await identity(self._line.redis, keys.room(event_id))).text()
+        engine = (await identity(self._line.redis, redis_keys.room(event_id))).text()
         async with self._engine.begin() as connection:
             await connection.execute(FENCE_ALONE, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
@@ -100,8 +100,8 @@ class Recovery:
         return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and bool(before.engine))
 
     async def _holds(self, room: Room) -> bool:
-        parts = keys.parts(room.event_id, room.epoch, room.lanes)
-        fields = await self._line.redis.hmget(keys.room(room.event_id), "ready", "fill", "epoch")
+        parts = redis_keys.parts(room.event_id, room.epoch, room.lanes)
+        fields = await self._line.redis.hmget(redis_keys.room(room.event_id), "ready", "fill", "epoch")
         there = fields == [b"1", str(room.fill).encode(), room.draw.generation.encode()]
         return bool(there and await self._line.redis.exists(*parts) == len(parts))
 

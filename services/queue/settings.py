@@ -3,8 +3,8 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.auth import AdminKeys, AdminKeysSetting
-from shared.settings import Keys, ServiceSettings, development_keys
+from shared.runtime.settings import Keys, ServiceSettings, development_keys
+from shared.security.auth import AdminKeys, AdminKeysSetting
 
 
 class QueueSettings(ServiceSettings):

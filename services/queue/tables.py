@@ -18,8 +18,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from shared.outbox import outbox_tables
-from shared.postgres import metadata as schema_metadata
+from shared.messaging.outbox import outbox_tables
+from shared.postgres.engine import metadata as schema_metadata
 
 metadata = schema_metadata("queue")
 

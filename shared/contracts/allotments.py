@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from shared.inputs import Body, EventId, PlainText, SeatId, SectionId
+from shared.web.fields import Body, EventId, PlainText, SeatId, SectionId
 
 SEATS_NAMED_MAX = 5_000
 RANGES_MAX = 500

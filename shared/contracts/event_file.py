@@ -12,7 +12,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 from shared.contracts.allotments import Allotment
 from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RoomOptions
-from shared.inputs import Body, Currency, EventId, PlainText, SectionId
+from shared.web.fields import Body, Currency, EventId, PlainText, SectionId
 
 SEATS_PER_EVENT_MAX = 1_000_000
 PRICE_MINOR_MAX = 100_000_000

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.clock import now_ms
+from shared.runtime.clock import now_ms
 
 _process, _facts = secrets.token_hex(8), itertools.count(1)
 

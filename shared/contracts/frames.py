@@ -2,7 +2,7 @@
 
 `version` is `max(last + 1, engine time in ms)`: it rises across a loss of the engine. Nothing irreversible is decided
 from a frame alone; what depends on a frame that is stale or not ready pauses. An event's latest frames are also kept in
-a short log per channel (`shared/showing.py`), so that whoever missed one can make it good.
+a short log per channel (`shared/redis/snapshots.py`), so that whoever missed one can make it good.
 """
 
 from typing import Any, Literal
@@ -85,7 +85,7 @@ class Throttled(BaseModel):
 
 
 class LaneDraw(BaseModel):
-    """What the ranks of one lane are computed with (`shared/lottery.py`)."""
+    """What the ranks of one lane are computed with (`shared/rules/lottery_ranking.py`)."""
 
     entrants_n: int
     key: str

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from shared.contracts.frames import StockFrame
-from shared.http import Neighbour
+from shared.rpc.client import Neighbour
 
 BATCH_MAX = 256
 

@@ -4,8 +4,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from shared.contracts.queue import PlaceRef, RoomQuestion
 from shared.contracts.room_options import LotteryRules
-from shared.http import Neighbour
-from shared.lottery import ALGORITHM
+from shared.rpc.client import Neighbour
+from shared.rules.lottery_ranking import ALGORITHM
 
 HEX_32 = r"^[0-9a-f]{64}$"
 

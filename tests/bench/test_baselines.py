@@ -11,12 +11,13 @@ import orjson
 import pytest
 from fastapi import FastAPI
 
-from bench import joins, reservations
 from bench.baselines import textbook_joins, textbook_reservations
-from bench.load import Heard
-from bench.measurement import Wrong
-from bench.stage import Turn
-from onsale.engines import with_driver
+from bench.harness.load import Heard
+from bench.harness.measurement import Wrong
+from bench.harness.stage import Turn
+from bench.line import joins
+from bench.stock import reservations
+from onsale.local.engines import with_driver
 
 STOCK = """
 INSERT INTO textbook.section VALUES ('bench', 'GA0', 5000, 3);

@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench import coefficients
-from bench.coefficients import GUIDE, HERE, figure, guide, renewed, written
-from bench.measurement import Claim
-from bench.results import Result, keep, read
-from onsale.plan.coefficients import PATH, Measured, parsed
-from onsale.plan.counting import SERVICES, cores, planned
-from onsale.plan.sale import Sale, moments
+from bench.harness.measurement import Claim
+from bench.harness.results import Result, keep, read
+from bench.scale import coefficients
+from bench.scale.coefficients import GUIDE, HERE, figure, guide, renewed, written
+from onsale.capacity.coefficients import PATH, Measured, parsed
+from onsale.capacity.counting import SERVICES, cores, planned
+from onsale.capacity.sale import Sale, moments
 from services.gateway.settings import Settings as GatewaySettings
 from services.notifier.settings import Settings as NotifierSettings
 from services.queue.settings import QueueSettings
-from shared import showing
 from shared.contracts.event_file import RoomPart
+from shared.redis import snapshots
 
 KNOWN = parsed(PATH.read_text())
-AGAIN = "measured anew: run `python -m bench.coefficients`"
+AGAIN = "measured anew: run `python -m bench.scale.coefficients`"
 SECTION = """## X: something
 
 |  | processes | per second | gateway µs |
@@ -63,7 +63,7 @@ def test_defaults_are_what_the_settings_say() -> None:
     assert KNOWN["postgres_pool_max"] == gateway.postgres_pool_max == QueueSettings().postgres_pool_max
     assert KNOWN["joins_at_once_max"] == QueueSettings().joins_at_once_max
     assert KNOWN["ticks_per_s"] == 1 / QueueSettings().tick_s
-    assert KNOWN["frames.kept_bytes"] == showing.LOG_BYTES_MAX
+    assert KNOWN["frames.kept_bytes"] == snapshots.LOG_BYTES_MAX
     assert KNOWN["poll_every_s"] == pytest.approx(gateway.poll_max_ms / 1000 * 0.9 * 0.9)
 
 

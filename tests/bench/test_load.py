@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from bench.load import Load, drive, request, run_apart
-from onsale.loopback import HOST
+from bench.harness.load import Load, drive, request, run_apart
+from onsale.local.ports import HOST
 
 HELLO = request("GET", "/hello")
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 11\r\n\r\nhello there"

@@ -10,16 +10,17 @@ import asyncpg
 import pytest
 import redis.asyncio
 
-from bench import ours, spent
-from bench.fleets import loaded
-from bench.listeners import Order
-from bench.load import Load, drive, request
-from bench.measurement import Effort, Wrong
-from bench.processes import HEADINGS, Way, _section_row, claims, halves
-from bench.spent import Cost, Done, Work, cost
-from bench.stage import Stage, Turn
-from onsale.engines import Engines, with_driver
-from onsale.loopback import HOST
+from bench.harness import cost as harness_cost
+from bench.harness import system
+from bench.harness.cost import Cost, Done, Work, cost
+from bench.harness.load import Load, drive, request
+from bench.harness.measurement import Effort, Wrong
+from bench.harness.stage import Stage, Turn
+from bench.scale.fleets import loaded
+from bench.scale.processes import HEADINGS, Way, _section_row, claims, halves
+from bench.streams.listeners import Order
+from onsale.local.engines import Engines, with_driver
+from onsale.local.ports import HOST
 
 WRITE = (
     "INSERT INTO inventory.outbox (event_id, body, published_at) SELECT 'x', '{}', now() FROM generate_series(1, 40)"
@@ -35,7 +36,7 @@ async def turn(engines: Engines, migrated: str, tmp_path: Path) -> AsyncIterator
 
 
 async def test_what_an_answer_cost_is_what_was_written_for_it(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spent, "REST_S", 0.01)
+    monkeypatch.setattr(harness_cost, "REST_S", 0.01)
 
     leaving: list[asyncio.Task[None]] = []
 
@@ -120,7 +121,7 @@ async def test_a_second_process_has_ports_of_its_own_and_all_else_as_the_first(
     monkeypatch.setattr(Turn, "serve", serve)
     first = {"QUEUE_PORT": "1", "QUEUE_INTERNAL_PORT": "2", "ONSALE_QUEUE_URL": "http://one:2", "ONSALE_REDIS_URL": "x"}
     turn.told["queue"] = first
-    port = await ours.another(turn, "queue", {"QUEUE_TICK_S": "0.5"})
+    port = await system.another(turn, "queue", {"QUEUE_TICK_S": "0.5"})
     second = turn.told["queue-2"]
     assert started == [("queue-2", port)]
     assert second["QUEUE_PORT"] == str(port)

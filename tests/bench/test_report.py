@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bench import report, results
 from bench.__main__ import HERE, MEASUREMENTS, parsed
-from bench.joins import joins
-from bench.load import Heard
-from bench.measurement import Claim, Figures, Finding, Measurement, Round, Wrong, summed_up
-from bench.memory import memory
-from bench.reservations import reservations
-from bench.status import status
+from bench.harness import report, results
+from bench.harness.load import Heard
+from bench.harness.measurement import Claim, Figures, Finding, Measurement, Round, Wrong, summed_up
+from bench.line.joins import joins
+from bench.line.memory import memory
+from bench.line.status import status
+from bench.stock.reservations import reservations
 
 
 def played(measurement: Measurement, *, ours: tuple[float, ...], theirs: tuple[float, ...]) -> Measurement:

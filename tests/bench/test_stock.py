@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from bench import ending_ways, endings, isolation, last_tickets, stock
 from bench.baselines import ending_workers
 from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, ReadThenWrite, TtlKey, UnitRows
-from bench.cpu import descendants
-from bench.endings import Plan
-from bench.load import Load, drive
-from bench.measurement import Effort, Wrong
-from bench.our_stock import OurStock
-from bench.shop import Show, Sold, until
-from bench.slow_network import further_away
-from bench.stage import Stage, Turn
-from onsale.child import Child
-from onsale.engines import Engines, with_driver
-from onsale.loopback import HOST
+from bench.harness.cpu import descendants
+from bench.harness.load import Load, drive
+from bench.harness.measurement import Effort, Wrong
+from bench.harness.slow_network import further_away
+from bench.harness.stage import Stage, Turn
+from bench.stock import hold_expiry, hold_expiry_designs, isolation, last_tickets, stock_designs
+from bench.stock.hold_expiry import Plan
+from bench.stock.our_stock import OurStock
+from bench.stock.shop import Show, Sold, until
+from onsale.local.engines import Engines, with_driver
+from onsale.local.ports import HOST
+from onsale.local.process import Child
 from tests.support.wait import wait_until
 
 SMALL = Show("small", 2, 20)
@@ -77,12 +77,12 @@ async def test_a_turn_whose_answers_are_not_in_the_ledger_has_no_figures(stage: 
 
     async with Forgetful.on(with_driver(turn.postgres_url), turn.redis_url) as design:
         with pytest.raises(Exception, match="duplicate key"):
-            await stock.one_turn(stage, design, stock.CASES[0], 0.05)
+            await stock_designs.one_turn(stage, design, stock_designs.CASES[0], 0.05)
     async with TtlKey.on("", turn.redis_url) as empty:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stock, "CAPACITY", 10)
+            patch.setattr(stock_designs, "CAPACITY", 10)
             with pytest.raises(Wrong, match="refused"):
-                await stock.one_turn(stage, empty, stock.CASES[0], 0.05)
+                await stock_designs.one_turn(stage, empty, stock_designs.CASES[0], 0.05)
 
 
 def test_wishes_end_when_the_time_is_over() -> None:
@@ -97,25 +97,28 @@ def test_wishes_end_when_the_time_is_over() -> None:
 async def test_a_database_further_away_answers_later_and_the_same(turn: Turn) -> None:
     url = with_driver(turn.postgres_url)
     async with further_away(url, 20) as slower:
-        assert await stock._ping_ms(slower, "SELECT 1") > 19
+        assert await stock_designs._ping_ms(slower, "SELECT 1") > 19
     with pytest.raises(OSError, match="Connect"):
-        await stock._ping_ms(slower, "SELECT 1")
+        await stock_designs._ping_ms(slower, "SELECT 1")
 
 
 async def test_a_slower_disk_is_one_for_every_new_connection(turn: Turn) -> None:
-    async with stock.ledger_at(turn, stock.DISK) as url, stock.opened(url, turn.redis_url, (HotCounter,)) as designs:
+    async with (
+        stock_designs.ledger_at(turn, stock_designs.DISK) as url,
+        stock_designs.opened(url, turn.redis_url, (HotCounter,)) as designs,
+    ):
         assert await designs[0].pool.fetchval("SHOW commit_delay") == "2000"  # type: ignore[attr-defined]
     assert await turn.count("SELECT current_setting('commit_delay')::int") == 0
 
 
 async def test_the_ways_to_sell_stand_in_one_table(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = [replace(case, contenders=8, sections=2) for case in (stock.CASES[1], stock.CASES[4])]
-    monkeypatch.setattr(stock, "DESIGNS", (OurStock, HotCounter, TtlKey))
+    few = [replace(case, contenders=8, sections=2) for case in (stock_designs.CASES[1], stock_designs.CASES[4])]
+    monkeypatch.setattr(stock_designs, "DESIGNS", (OurStock, HotCounter, TtlKey))
     monkeypatch.setattr("gc.collect", lambda: None)  # of everything the tests before this one have left
-    monkeypatch.setattr(stock, "CASES", few)
-    monkeypatch.setattr(stock, "CLAIMED", few)
-    monkeypatch.setattr(stock, "DATABASES", (stock.AS_IT_IS, stock.DISK))
-    figures = await stock.find(stage, Effort(0.02, 4, 1, quick=True))
+    monkeypatch.setattr(stock_designs, "CASES", few)
+    monkeypatch.setattr(stock_designs, "CLAIMED", few)
+    monkeypatch.setattr(stock_designs, "DATABASES", (stock_designs.AS_IT_IS, stock_designs.DISK))
+    figures = await stock_designs.find(stage, Effort(0.02, 4, 1, quick=True))
     assert len(figures.rows) == len(few) * 3
     assert all(len(row) == len(figures.headings) for row in figures.rows)
     assert [claim.beside.split(",")[1].strip() for claim in figures.claims] == ["counter row"] * 3
@@ -140,32 +143,32 @@ def workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 PLAN = Plan(10, spread_s=0.1, first_in_s=0.2, rest_s=0.02)
 
 
-@pytest.mark.parametrize("kind", [ending_ways.TtlKey, ending_ways.Scan, ending_ways.Job])
+@pytest.mark.parametrize("kind", [hold_expiry_designs.TtlKey, hold_expiry_designs.Scan, hold_expiry_designs.Job])
 async def test_a_worker_ends_all_holds(stage: Stage, workers_at_once: None, kind: Any) -> None:
-    ended = endings.Ended()
-    await endings._turn(stage, PLAN, kind(), ended, with_trouble=False)
+    ended = hold_expiry.Ended()
+    await hold_expiry._turn(stage, PLAN, kind(), ended, with_trouble=False)
     assert len(ended.late_ms) == 10
     assert all(-5 <= late_ms < 4_000 for late_ms in ended.late_ms)
 
 
 async def test_ours_ends_all_holds(stage: Stage) -> None:
-    ended = endings.Ended()
-    await endings._turn(stage, replace(PLAN, first_in_s=0.8), ending_ways.Ours(), ended, with_trouble=False)
+    ended = hold_expiry.Ended()
+    await hold_expiry._turn(stage, replace(PLAN, first_in_s=0.8), hold_expiry_designs.Ours(), ended, with_trouble=False)
     assert len(ended.late_ms) == 10
 
 
 async def test_a_ttl_key_forgets_with_the_engine_what_it_held(
     stage: Stage, workers_at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endings, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(endings, "_kill_the_worker", endings._empty_valkey)
-    ended = endings.Ended()
-    await endings._turn(stage, PLAN, ending_ways.TtlKey(), ended, with_trouble=True)
+    monkeypatch.setattr(hold_expiry, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(hold_expiry, "_kill_the_worker", hold_expiry._empty_valkey)
+    ended = hold_expiry.Ended()
+    await hold_expiry._turn(stage, PLAN, hold_expiry_designs.TtlKey(), ended, with_trouble=True)
     assert all(int(held) > 0 for _, held in ended.trouble)
 
 
 async def test_a_killed_worker_comes_back(stage: Stage) -> None:
-    class Sleeper(ending_ways.Scan):
+    class Sleeper(hold_expiry_designs.Scan):
         async def start(self, turn: Turn) -> None:
             name = "sleeper"
             log, lock = stage.data_dir / "log" / name, stage.data_dir / "engines" / name
@@ -177,10 +180,10 @@ async def test_a_killed_worker_comes_back(stage: Stage) -> None:
 
     async with stage.turn() as turn:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(endings, "DEAD_S", 0)
+            patch.setattr(hold_expiry, "DEAD_S", 0)
             await Sleeper().start(turn)
             first = descendants(set(turn.pids.values()))
-            await endings._kill_the_worker(turn, Sleeper())
+            await hold_expiry._kill_the_worker(turn, Sleeper())
             assert not first & descendants(set(turn.pids.values()))
 
 
@@ -200,7 +203,7 @@ async def test_the_others_are_heard_with_and_without_a_hot_event(stage: Stage, m
     monkeypatch.setattr(isolation, "SIDES", {"textbook": isolation.open_textbook})
     monkeypatch.setattr(isolation, "PAUSE_S", 0.02)
     monkeypatch.setattr(isolation, "WARM_UP_S", 0.05)
-    monkeypatch.setattr("bench.load.run_apart", drive)
+    monkeypatch.setattr("bench.harness.load.run_apart", drive)
     figures = await isolation.find(stage, Effort(0.1, 3, 1, quick=True))
     assert [row[1] for row in figures.rows] == ["idle", "paced", "flat out"]
     assert len(figures.claims) == 2

@@ -4,11 +4,11 @@ import asyncio
 import time
 import xml.etree.ElementTree as ET
 
-from bench.crowd import crowd
-from bench.line_plot import Line, line_plot
-from bench.listeners import Order
-from bench.streams import Listened, claims, plot
-from onsale.loopback import HOST
+from bench.harness.svg_plot import Line, line_plot
+from bench.streams.crowd import crowd
+from bench.streams.listeners import Order
+from bench.streams.streams import Listened, claims, plot
+from onsale.local.ports import HOST
 from tests.support.wait import wait_until
 
 

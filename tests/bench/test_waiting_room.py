@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from bench import designs, growth_room, growth_stock, memory, refill
 from bench.__main__ import MEASUREMENTS, QUICK
 from bench.baselines.line_designs import ListAndHash, PostgresQueue, SortedSet
-from bench.cpu import cpu_s, descendants
-from bench.lines import queue
-from bench.measurement import Effort, Finding, Wrong
-from bench.our_design import Ours, OursDurable
-from bench.stage import Stage, Turn
-from onsale.engines import Engines
+from bench.harness.cpu import cpu_s, descendants
+from bench.harness.measurement import Effort, Finding, Wrong
+from bench.harness.stage import Stage, Turn
+from bench.line import designs, memory, refill
+from bench.line.our_design import Ours, OursDurable
+from bench.line.waiting_rooms import queue
+from bench.scale import growth_room, growth_stock
+from onsale.local.engines import Engines
 from services.queue import recovery
-from services.queue.draws import Draw
+from services.queue.lottery.ranking import Draw
 from shared.contracts.event_file import EventFile
 
 
@@ -110,7 +111,7 @@ def test_the_same_tickets_stand_in_more_or_fewer_sections(sections: int) -> None
 
 async def test_a_finding_that_is_wrong_has_no_figures(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth_room, "RATE_PER_S", 100)
-    monkeypatch.setattr("bench.lines.Queue.tick", _calls_nobody)
+    monkeypatch.setattr("bench.line.waiting_rooms.Queue.tick", _calls_nobody)
     with pytest.raises(Wrong, match="called 0"):
         await growth_room.of_the_tick(stage, Effort(quick=True), 200)
 

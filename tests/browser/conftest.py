@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright import async_api, sync_api
 
-from tests.support.browser import CHROMIUM
+from tests.support.running.browser import CHROMIUM
 
 BARE = ["--no-sandbox"]
 

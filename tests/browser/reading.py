@@ -15,6 +15,7 @@ WITHOUT_TEXT = (
 )
 TEXT, LARGE_TEXT, PART = 4.5, 3.0, 3.0
 LARGE_PX, LARGE_BOLD_PX, BOLD = 24, 18.66, 700
+MOMENTS_MAX = 20
 FEW = 0.05  # of the pixels may be something else: an edge, a rounded corner
 Colour = tuple[float, float, float]
 Box = dict[str, float]
@@ -73,12 +74,20 @@ class Photo:
         return 21.0
 
 
+def _at_one_moment(page: Any) -> tuple[Any, Photo]:
+    """What stands where, and the photo of it: a line that came in between would have moved all below it."""
+    for _ in range(MOMENTS_MAX):
+        seen, photo = page.evaluate("looks.seen()"), Photo(page)
+        if page.evaluate("looks.seen()") == seen:
+            return seen, photo
+    raise AssertionError("the page does not come to rest")
+
+
 def hard_to_read(page: Any) -> list[str]:
     """A sentence for each text, part and focus with too little contrast. The window must be as high as the page."""
     page.evaluate(LOOKS)
     page.evaluate("document.activeElement.blur()")
-    seen = page.evaluate("looks.seen()")
-    photo = Photo(page)
+    seen, photo = _at_one_moment(page)
     wrong = []
     for text in seen["texts"]:
         large = text["size"] >= LARGE_PX or (text["size"] >= LARGE_BOLD_PX and text["weight"] >= BOLD)

@@ -11,7 +11,7 @@ from typing import Any
 from playwright import sync_api
 
 from tests.browser.steps import put_on_sale
-from tests.support.suite import RunningSuite
+from tests.support.running.suite import RunningSuite
 
 ASKED = re.compile(r"//[^/]+/(events|orders|payments)(/|\?|$)")
 REFERENCE = "ABCDEFGH2345"

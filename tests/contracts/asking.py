@@ -6,8 +6,8 @@ import httpx
 import orjson
 from starlette.types import ASGIApp
 
-from shared.auth import sign_service_call
-from shared.settings import development_keys
+from shared.runtime.settings import development_keys
+from shared.security.auth import sign_service_call
 
 Answer = tuple[int, Any]
 OF_ITS_OWN = {"request_id", "detail", "instance", "title"}  # of a problem: what is said of this one case

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.queue.settings import QueueSettings
-from shared.service import internal
+from shared.web.app import internal
 from tests.contracts.asking import Answer, ask, client_of
 from tests.contracts.test_queue_as_the_gateway_asks import Real
 from tests.inventory.conftest import EVENT, event_file, settings_of, start

@@ -12,8 +12,8 @@ from services.queue.app import build, create_app
 from services.queue.settings import QueueSettings
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import InventoryClient
-from shared.http import Neighbour
-from shared.service import internal
+from shared.rpc.client import Neighbour
+from shared.web.app import internal
 from tests.contracts.asking import Answer, ask, client_of
 from tests.gateway.fake_queue import FakeQueue
 from tests.inventory.conftest import EVENT, event_file, settings_of, start

@@ -16,11 +16,11 @@ import asyncpg
 import httpx
 import pytest
 
-from onsale.binaries import find_postgres
-from onsale.engines import Engines, start_engines, with_driver
-from onsale.loopback import free_port
-from tests.support import balancers
-from tests.support.engines import run_apart
+from onsale.local.binaries import find_postgres
+from onsale.local.engines import Engines, start_engines, with_driver
+from onsale.local.ports import free_port
+from tests.support.engines.engines import run_apart
+from tests.support.running import balancers
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parents[2]

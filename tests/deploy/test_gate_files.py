@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from onsale.binaries import find_redis
-from onsale.loopback import free_port
+from onsale.local.binaries import find_redis
+from onsale.local.ports import free_port
 from tests.deploy.manifests import DEPLOY
 from tests.drills.fleet import HOST, Program
-from tests.support.engines import fast_place
+from tests.support.engines.engines import fast_place
 from tests.support.wait import wait_until
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
-from shared.routes import SERVICES
+from shared.web.routes import SERVICES
 from tests.deploy.manifests import BASE, DEPLOY, KUBERNETES, OVERLAYS, documents, kustomization, pods
 
 VERSION = "1.33"
@@ -93,7 +93,7 @@ def test_every_service_is_probed_kept_scaled_and_spread() -> None:
 
 
 def test_autoscalers_look_at_metrics_that_exist() -> None:
-    for module in ("shared.telemetry", *(f"services.{service}.metrics" for service in SERVICES)):
+    for module in ("shared.runtime.metrics", *(f"services.{service}.metrics" for service in SERVICES)):
         importlib.import_module(module)
     there = {sample.name for family in REGISTRY.collect() for sample in family.samples} | {
         f.name for f in REGISTRY.collect()

@@ -11,13 +11,13 @@ import typer
 from sqlalchemy import make_url
 
 from onsale import cli
-from onsale.balancers import ASKED_INSIDE
+from onsale.deploy.balancers import ASKED_INSIDE
 from onsale.sandbox.__main__ import _parser
-from shared.routes import SERVICES
-from shared.service import create_service
-from shared.settings import ServiceSettings
+from shared.runtime.settings import ServiceSettings
+from shared.web.app import create_service
+from shared.web.routes import SERVICES
 from tests.deploy.manifests import OVERLAYS, Ran, compose, in_compose, in_kubernetes
-from tests.support.command_line import Command, command_line
+from tests.support.running.command_line import Command, command_line
 
 NOT_SETTINGS = {"ONSALE_SECRETS_DIR"}
 LISTS = {"compose": list(in_compose()), **{overlay: list(in_kubernetes(overlay)) for overlay in OVERLAYS}}

@@ -9,11 +9,11 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from onsale.engines import Engines, with_driver
+from onsale.local.engines import Engines, with_driver
 from tests.drills import crowd, recoveries
 from tests.drills.fleet import Fleet
 from tests.drills.recoveries import Recovery
-from tests.support.engines import fast_place, in_database, run_apart, sql
+from tests.support.engines.engines import fast_place, in_database, run_apart, sql
 
 FOLDER = Path(__file__).parent
 ROWS: list[Recovery] = []

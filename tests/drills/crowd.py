@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tests.support.suite import Fan, bearer
+from tests.support.running.suite import Fan, bearer
 
 T = TypeVar("T")
+GONE = 410
 PATIENCE_S = 60.0  # a service may take long to start on a busy machine
 _silences_s = [0.0]
 
@@ -61,11 +62,11 @@ class PatientFan(Fan):
         return place
 
     async def reserve(self, **wish: Any) -> httpx.Response:
-        """Under one key until it is answered well: what was held for the fan is no other fan's."""
+        """Under one key until it is answered well, or too late to be written: what the fan holds is no other's."""
         key = f"{self._key}.{self._held}.{uuid.uuid5(uuid.NAMESPACE_OID, repr(sorted(wish.items())))}"
         headers = {**bearer(self.admission), "idempotency-key": key}
         answer = await self.browser.post(f"{self.path}/reservations", json=wish, headers=headers)
-        self._held += answer.is_success
+        self._held += answer.is_success or answer.status_code == GONE
         return answer
 
     async def called(self) -> None:

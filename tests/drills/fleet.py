@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 import redis
 
-from onsale import key_file
-from onsale.binaries import find_redis
-from onsale.keeper import dies_with_this_process
-from onsale.loopback import free_port
-from shared.routes import SERVICES, Service, route
-from tests.support.suite import RunningSuite, no_cookies
+from onsale.local import key_file
+from onsale.local.binaries import find_redis
+from onsale.local.ports import free_port
+from onsale.local.supervisor import dies_with_this_process
+from shared.web.routes import SERVICES, Service, route
+from tests.support.running.suite import RunningSuite, no_cookies
 
 HOST = "127.0.0.1"
 UP_WITHIN_S = 150.0

@@ -10,12 +10,12 @@ from typing import Any
 
 import httpx
 
-from onsale.balancers import ASKED_INSIDE, Plan, Process
-from shared.routes import SERVICES
+from onsale.deploy.balancers import ASKED_INSIDE, Plan, Process
+from shared.web.routes import SERVICES
 from tests.drills.crowd import PatientFan
 from tests.drills.fleet import HOST, Fleet, Program, until
-from tests.support.balancers import KINDS, UNLIMITED, Kind, command, elsewhere, program
-from tests.support.suite import Fan, bearer, no_cookies
+from tests.support.running.balancers import KINDS, UNLIMITED, Kind, command, elsewhere, program
+from tests.support.running.suite import Fan, bearer, no_cookies
 
 DRAIN_DELAY_S = 3
 ASKED_BY: dict[str, Kind] = {"queue": "haproxy", "inventory": "nginx", "orders": "haproxy"}

@@ -11,10 +11,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from onsale.binaries import PostgresBinaries, find_postgres
-from onsale.loopback import free_port
-from onsale.postgres import DATABASE, USER, choose_run_as, initdb_command
-from onsale.secret_file import write_secret
+from onsale.local.binaries import PostgresBinaries, find_postgres
+from onsale.local.ports import free_port
+from onsale.local.postgres import DATABASE, USER, choose_run_as, initdb_command
+from onsale.local.secret_file import write_secret
 from tests.drills.fleet import HOST, Program
 from tests.support.wait import wait_until
 

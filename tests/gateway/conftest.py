@@ -8,11 +8,11 @@ import pytest
 from fastapi import FastAPI
 
 from services.gateway.app import create_app
-from services.gateway.room import Room
 from services.gateway.settings import Settings
+from services.gateway.state import Room
 from shared.contracts.frames import LineFrame, line_channel
 from shared.contracts.queue import LifeReport
-from shared.service import public
+from shared.web.app import public
 from tests.gateway.fake_queue import FakeQueue, listening
 from tests.support.wait import wait_until
 

@@ -13,8 +13,6 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shared.auth import SERVICE_HEADER, check_service_call
-from shared.clock import now_ms
 from shared.contracts.frames import LaneHead, LineFrame, LotteryFrame, Revoked
 from shared.contracts.lottery import PublishedLottery
 from shared.contracts.queue import (
@@ -35,10 +33,12 @@ from shared.contracts.queue import (
     RoomQuestion,
     StatusAnswer,
 )
-from shared.order_tokens import checkout_key
-from shared.problems import NoLottery, Problem, StaleEpoch, Unavailable, UnknownEvent
-from shared.settings import development_keys
-from shared.tokens import Pass, sign_pass
+from shared.runtime.clock import now_ms
+from shared.runtime.settings import development_keys
+from shared.security.auth import SERVICE_HEADER, check_service_call
+from shared.security.order_tokens import checkout_key
+from shared.security.tokens import Pass, sign_pass
+from shared.web.problems import NoLottery, Problem, StaleEpoch, Unavailable, UnknownEvent
 
 SESSION_S = 600
 CLAIM_MS = 60_000

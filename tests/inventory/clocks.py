@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from onsale.engines import with_driver
-from shared import clocks
-from shared.lua import Script
+from onsale.local.engines import with_driver
+from shared.redis.scripts import Script
+from shared.runtime import clock_offsets
 
 HOUR_MS = 3_600_000
 STEPPED = """
@@ -26,7 +26,7 @@ class Steps:
 
     def __init__(self, ledger: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ledger, self._engine_ms, self._process_ms = ledger, 0, 0
-        bind, engine_ms, time_ns = Script.bind, clocks.engine_ms, time.time_ns
+        bind, engine_ms, time_ns = Script.bind, clock_offsets.engine_ms, time.time_ns
 
         def bound(script: Script, named: Any) -> Any:
             if "clock_offset_ms" in named:
@@ -37,7 +37,7 @@ class Steps:
             return await engine_ms(node) + self._engine_ms
 
         monkeypatch.setattr(Script, "bind", bound)
-        monkeypatch.setattr(clocks, "engine_ms", told)
+        monkeypatch.setattr(clock_offsets, "engine_ms", told)
         monkeypatch.setattr(time, "time_ns", lambda: time_ns() + self._process_ms * 1_000_000)
 
     async def set(self, which: str, ms: int) -> None:

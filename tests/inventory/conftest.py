@@ -10,14 +10,14 @@ import pytest
 
 from services.inventory import app as app_room
 from services.inventory.app import create_app
-from services.inventory.room import Room
 from services.inventory.settings import Settings
-from shared.auth import AdminKeys, sign_service_call
-from shared.clock import now_s
+from services.inventory.state import Room
 from shared.contracts.orders import PaymentRef, PaymentsAnswer, RefundsAnswer
-from shared.service import internal, public
-from shared.settings import development_keys
-from shared.tokens import Pass, sign_pass
+from shared.runtime.clock import now_s
+from shared.runtime.settings import development_keys
+from shared.security.auth import AdminKeys, sign_service_call
+from shared.security.tokens import Pass, sign_pass
+from shared.web.app import internal, public
 from tests.support.wait import wait_until
 
 ADMIN = "tester:admin:a-long-enough-admin-secret"

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from services.inventory.reconcile import Reconciler
+from services.inventory.reconcile.reconciler import Reconciler
 from tests.inventory.conftest import EVENT, Inventory
 
 

@@ -13,9 +13,8 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.notifier.app import create_app
-from services.notifier.room import Room
 from services.notifier.settings import Settings
-from shared.clock import now_ms
+from services.notifier.state import Room
 from shared.contracts.frames import (
     LaneHead,
     LineFrame,
@@ -30,12 +29,13 @@ from shared.contracts.frames import (
 from shared.contracts.inventory import StockQuestion
 from shared.contracts.orders import OrdersAnswer, OrdersQuestion
 from shared.contracts.queue import HoldersAnswer, HoldersQuestion, LifeAnswer, LifeReport, PlaceFound, RoomQuestion
-from shared.order_tokens import sign_order_token
-from shared.problems import Unavailable, UnknownEvent
-from shared.service import create_service, drain, internal, public
-from shared.settings import PubSubMode, ServiceSettings, development_keys
-from shared.showing import SHOW, Showing
-from shared.tokens import Pass, QueueToken, QueueTokens, sign_pass
+from shared.redis.snapshots import SHOW, Showing
+from shared.runtime.clock import now_ms
+from shared.runtime.settings import PubSubMode, ServiceSettings, development_keys
+from shared.security.order_tokens import sign_order_token
+from shared.security.tokens import Pass, QueueToken, QueueTokens, sign_pass
+from shared.web.app import create_service, drain, internal, public
+from shared.web.problems import Unavailable, UnknownEvent
 from tests.notifier.ear import Ear
 from tests.support.wait import wait_until
 

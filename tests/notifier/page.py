@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import orjson
 
-from services.notifier.topic import Topic
+from services.notifier.broadcast.topic import Topic
 from tests.notifier.ear import Ear, Heard
 
 

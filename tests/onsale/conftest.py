@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.onsale.sandbox_fan import Fan, sandbox
-from tests.support.command_line import Command, command_line
-from tests.support.suite import RunningSuite
+from tests.support.running.command_line import Command, command_line
+from tests.support.running.suite import RunningSuite
 
 
 @pytest.fixture

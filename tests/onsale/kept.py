@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from onsale.engines import Engines, with_driver
-from tests.support.engines import database_numbers, in_database, sql
+from onsale.local.engines import Engines, with_driver
+from tests.support.engines.engines import database_numbers, in_database, sql
 
 SERVICES = ("orders", "inventory", "queue")
 ROWS = """

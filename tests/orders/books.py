@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from services.orders.frames import frame
+from services.orders.order.view import frame
 from tests.orders.holds import EVENT
 from tests.orders.shop import ADMIN_SECRET, Shop
 

@@ -20,24 +20,25 @@ import uvicorn
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from onsale.engines import Engines
+from onsale.local.engines import Engines
 from onsale.sandbox import SandboxSettings, create_sandbox
 from services.orders.app import create_app
+from services.orders.payments.charge import Failpoint, no_failpoint
 from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
 from services.orders.settings import Settings
 from services.orders.tables import metadata, outbox_lease
-from services.orders.till import Failpoint, no_failpoint
-from shared.auth import AdminKeys
-from shared.service import public
-from shared.settings import development_keys
-from shared.tokens import b64
+from shared.postgres.errors import outlive_deadlocks
+from shared.runtime.settings import development_keys
+from shared.security.auth import AdminKeys
+from shared.security.tokens import b64
+from shared.web.app import public
 from tests.orders.holds import Holds, Street
 from tests.orders.mailbox import Mailbox
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
-from tests.support.engines import database_numbers, in_database, sql
-from tests.support.stripe_doors import SECRET_KEY, StripeDoors
-from tests.support.stripe_double import WEBHOOK_SECRET, StripeDouble
+from tests.support.engines.engines import database_numbers, in_database, sql
+from tests.support.providers.stripe_doors import SECRET_KEY, StripeDoors
+from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.wait import wait_until
 
 SANDBOX_QUICK: dict[str, Any] = {
@@ -212,7 +213,7 @@ async def shop(house: Shop, street: Surroundings) -> AsyncIterator[Shop]:
     async with browser(house.app) as http:
         yield Shop(house.app, http, house.sandbox, holds, house.settings)
     street.hears.clear()
-    await _empty(room.engine)
+    await outlive_deadlocks(lambda: _empty(room.engine))  # who is at work meanwhile may lock in between
     await wait_until(lambda: not room.workers.busy, timeout_s=10)
     await _empty(room.engine)
     await room.redis.flushall()

@@ -7,7 +7,6 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
-from shared.clock import now_ms
 from shared.contracts.inventory import (
     Consent,
     Consents,
@@ -23,6 +22,7 @@ from shared.contracts.inventory import (
     StepsAnswer,
     TicketsBack,
 )
+from shared.runtime.clock import now_ms
 
 EVENT = "flash"
 LIVE = ("pending_payment", "paying")

@@ -13,10 +13,10 @@ from typing import Any
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from sqlalchemy import select
 
-from services.orders.mail import Postman
-from services.orders.paper_tables import mail
-from services.orders.smtp import server_of, session
-from services.orders.writing import Writer
+from services.orders.mail.compose import Writer
+from services.orders.mail.dispatcher import Postman
+from services.orders.mail.smtp import server_of, session
+from services.orders.tickets.tables import mail
 from tests.orders.shop import Shop
 
 Word = str | None

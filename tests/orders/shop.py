@@ -8,15 +8,15 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import select, text
 
-from services.orders import ledger
-from services.orders.callers import principal
-from services.orders.references import order_reference
+from services.orders.api.auth import principal
+from services.orders.order import leases
+from services.orders.order.next_step import Order
+from services.orders.order.references import order_reference
 from services.orders.settings import Settings
-from services.orders.steps import Order
 from services.orders.tables import money_entry
-from shared.clock import now_ms
-from shared.settings import development_keys
-from shared.tokens import Pass, sign_pass
+from shared.runtime.clock import now_ms
+from shared.runtime.settings import development_keys
+from shared.security.tokens import Pass, sign_pass
 from tests.orders.holds import EVENT, Holds
 from tests.support.wait import wait_until
 
@@ -71,7 +71,7 @@ class Shop:
 
     async def row(self, reference: str) -> Order:
         """The order as the ledger has it."""
-        order = await ledger.read(self.app.state.room.engine, reference)
+        order = await leases.read(self.app.state.room.engine, reference)
         assert order is not None
         return order
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.orders.desk import LEASE_S, PAY_TTL_S, Desk, Mood
+from tests.orders.manual_orders import LEASE_S, PAY_TTL_S, Desk, Mood
 from tests.orders.shop import pass_of, reference_of
 
 ASKED_MAX = 6

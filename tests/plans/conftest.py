@@ -7,8 +7,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from onsale.engines import Engines, with_driver
-from tests.support.engines import in_database, run_apart, sql
+from onsale.local.engines import Engines, with_driver
+from tests.support.engines.engines import in_database, run_apart, sql
 
 SMALL, LARGE = 1_000, 50_000
 SERVICES = ("inventory", "queue", "orders")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import Any
 
-from services.orders.audit import CHECKS
+from services.orders.audit.invariants import CHECKS
 from tests.plans.case import Case, every
 
 BATCH = 100
@@ -101,10 +101,10 @@ CASES = {
     "sql/take_mails": Case(BATCH),
     "sql/take_one": Case(1),
     "sql/timeline": Case(BATCH, is_rare=True),
-    "audit.confirmed": Case(every),
-    "charges._CHARGES": Case(BATCH, is_rare=True),
-    "event_refunds._PENDING": Case(1, is_rare=True),
-    "settlement._OURS": Case(
+    "audit.invariants.confirmed": Case(every),
+    "admin.charges._CHARGES": Case(BATCH, is_rare=True),
+    "refunds.event_refunds._PENDING": Case(1, is_rare=True),
+    "admin.settlement._OURS": Case(
         every, provider="sandbox", refs=[f"ch{i}" for i in range(1, BATCH)], start=NOW - timedelta(days=30), stop=NOW
     ),
     **{f"audit {name}": Case(every) for name in CHECKS},

@@ -16,4 +16,6 @@ SELECT 'e', decode(md5(CAST(i AS text)), 'hex'), 0, 5, 1, 0 FROM generate_series
 INSERT INTO queue.code_use
 SELECT 'e', 1, decode(md5(CAST(i AS text)), 'hex'), 'h' || i, 0, i FROM generate_series(1, {size}) AS i;
 INSERT INTO queue.room_change (event_id, actor, action, version, before, after)
-SELECT 'e', 'a', 'rate', i, '{{}}', '{{"epoch": 1, "rollout_percent": 100}}' FROM generate_series(1, {size}) AS i;
+SELECT 'e', 'a', 'rate', i, '{{}}', 
+       '{{"epoch": 1, "rollout_percent": 100, "state": "open", "rate_per_s": 1, "burst": 1, "claim_window_s": 60}}'
+FROM generate_series(1, {size}) AS i;

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from services.orders.audit import CHECKS
-from services.queue.audit import LEDGER
+from services.orders.audit.invariants import CHECKS
+from services.queue.rooms.invariants import LEDGER
 
 SERVICES = Path(__file__).parents[2] / "services"
 TABLES = re.compile(r"(^|_)tables$")
@@ -18,7 +18,7 @@ QUESTIONS = {"queue": LEDGER, "orders": CHECKS}
 
 def statements(service: str) -> dict[str, str]:
     """By name: `sql/<verb>`, `<module>.<CONSTANT>` or `<module>.<function>`, `audit <what is promised>`."""
-    found = {f"sql/{file.stem}": file.read_text() for file in sorted((SERVICES / service / "sql").glob("*.sql"))}
+    found = {f"sql/{file.stem}": file.read_text() for file in sorted((SERVICES / service).rglob("sql/*.sql"))}
     for file in sorted((SERVICES / service).rglob("*.py")):
         if "migrations" not in file.parts and not TABLES.search(file.stem):
             module = ".".join(file.relative_to(SERVICES / service).with_suffix("").parts)

@@ -1,10 +1,10 @@
-"""No statement that orders puts together in the code reads more than it answers, however much there is.
+"""No statement that a service puts together in the code reads more than it answers, however much there is.
 
-Everything that can be read of orders is read once, from tables of fifty thousand rows; each statement that the code put
-together meanwhile is tried again, on tables that were counted and on those that never were.
+Everything that can be read of a service is read once, from tables of fifty thousand rows; each statement that the code
+put together meanwhile is tried again, on tables that were counted and on those that never were.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,24 +13,34 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import Engine, TextClause, event
 
-from onsale.engines import Engines
-from services.orders.app import create_app
-from services.orders.event_refunds import EventRefunds
-from services.orders.settings import Settings
-from shared.auth import AdminKeys
-from shared.lifecycle import Loops
-from shared.service import public
+from onsale.local.engines import Engines
+from services.inventory.app import create_app as inventory
+from services.inventory.settings import Settings as InventorySettings
+from services.orders.app import create_app as orders
+from services.orders.refunds.event_refunds import EventRefunds
+from services.orders.settings import Settings as OrdersSettings
+from services.queue.app import create_app as queue
+from services.queue.settings import QueueSettings
+from shared.runtime.background import Loops
+from shared.security.auth import AdminKeys
+from shared.web.app import public
+from tests.plans.case import ids
 from tests.plans.conftest import LARGE, State
 from tests.plans.touched import LOOKS_A_ROW, LOOKS_BESIDES, PAGES_A_ROW, PAGES_BESIDES, touched
-from tests.support.engines import in_database, sql
+from tests.support.engines.engines import in_database, sql
 
 SECRET = "an admin's secret for tests only"
-NAMED = {
-    "event_id": "e", "hook_id": "1", "code": "code1", "ticket_id": "t6",
+SERVICES: dict[str, tuple[Callable[..., FastAPI], type[Any]]] = {
+    "inventory": (inventory, InventorySettings), "orders": (orders, OrdersSettings), "queue": (queue, QueueSettings),
 }  # fmt: skip
-ABOUT_ALL = {  # what these count is every order of the event, or every use of each code
+NAMED = {
+    "event_id": "e", "hook_id": "1", "code": "code1", "ticket_id": "t6", "section_id": "S1", "what": "seats",
+    "reservation_id": ids(1, 1)[0], "allotment_id": "a1",
+}  # fmt: skip
+ABOUT_ALL = {  # what these count is every order of the event, every use of each code, or every code
     "/admin/orders/events/{event_id}/refund",
     "/admin/orders/events/{event_id}/promo-codes",
+    "/admin/queue/events/{event_id}/codes",
 }
 PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 Statement = tuple[str, tuple[Any, ...]]
@@ -61,13 +71,15 @@ async def crowded(filled: dict[State, str], engines: Engines) -> AsyncIterator[s
     await sql(engines, "drop database plans_reads with (force)")
 
 
-async def test_what_a_read_of_orders_touches_follows_from_what_it_answers(
-    crowded: str, filled: dict[State, str], redis_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("service", SERVICES)
+async def test_what_a_read_touches_follows_from_what_it_answers(
+    service: str, crowded: str, filled: dict[State, str], redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Loops, "every", lambda *_, **__: None)
     monkeypatch.setattr(Loops, "keep", lambda *_, **__: None)
+    create_app, settings = SERVICES[service]
     keys = AdminKeys(f"root:admin:{SECRET}")
-    app = create_app(Settings(postgres_url=crowded, redis_url=redis_url, admin_keys=keys, log_requests=False))
+    app = create_app(settings(postgres_url=crowded, redis_url=redis_url, admin_keys=keys, log_requests=False))
     seen: dict[str, Statement] = {}
     async with app.router.lifespan_context(app):
         for path in paths(app):
@@ -75,10 +87,10 @@ async def test_what_a_read_of_orders_touches_follows_from_what_it_answers(
                 await read(app, path)
             seen |= {f"{path}: {said}": each for said, each in heard.items() if path not in ABOUT_ALL}
         with core_statements() as heard:
-            await turns(app)
+            await TURNS[service](app)
         seen |= {f"a turn: {said}": each for said, each in heard.items()}
     assert seen
-    far = {name: why for name, each in seen.items() if (why := await too_far(filled, each))}
+    far = {name: why for name, each in seen.items() if (why := await too_far(filled, service, each))}
     assert not far
 
 
@@ -96,7 +108,7 @@ async def read(app: FastAPI, path: str) -> None:
     assert answer.status_code < 500, (path, answer.text)
 
 
-async def turns(app: FastAPI) -> None:
+async def orders_turns(app: FastAPI) -> None:
     """What loops read by themselves. What changed lately is found by a BRIN index, which knows of old rows only once
     they were vacuumed: the repeated frames are left out here.
     """
@@ -106,11 +118,26 @@ async def turns(app: FastAPI) -> None:
     await room.couriers.forget()
 
 
-async def too_far(filled: dict[State, str], statement: Statement) -> str | None:
+async def inventory_turns(app: FastAPI) -> None:
+    """As `orders_turns`."""
+    room = app.state.room
+    await room.catalogue.refresh()
+    await room.sweeper.scan()
+
+
+async def queue_turns(app: FastAPI) -> None:
+    """As `orders_turns`."""
+    await app.state.queue.rooms.refresh()
+
+
+TURNS = {"inventory": inventory_turns, "orders": orders_turns, "queue": queue_turns}
+
+
+async def too_far(filled: dict[State, str], service: str, statement: Statement) -> str | None:
     """How much it touched, if that is more than what it answers is worth."""
     said, values = statement
     for counted in (False, True):
-        pages, looks, answered = await touched(filled[LARGE, counted], "orders", said, values)
+        pages, looks, answered = await touched(filled[LARGE, counted], service, said, values)
         rows = max(1, answered)
         if pages > PAGES_A_ROW * rows + PAGES_BESIDES or looks > LOOKS_A_ROW * rows + LOOKS_BESIDES:
             return f"{'counted' if counted else 'not counted'}: {pages} pages, {looks} looks for {rows} rows"

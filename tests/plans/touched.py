@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 
-from onsale.engines import with_driver
+from onsale.local.engines import with_driver
 
 PAGES_A_ROW, PAGES_BESIDES = 100, 200
 REMOVED = ("Filter", "Join Filter", "Index Recheck")
@@ -26,7 +26,7 @@ async def touched(url: str, service: str, sql: str, args: Sequence[Any]) -> tupl
 
 
 def _session(service: str) -> dict[str, str]:
-    """As the service connects: see `shared/postgres.py`."""
+    """As the service connects: see `shared/postgres/engine.py`."""
     return {"jit": "off", "statement_timeout": "5000"} | ({"enable_seqscan": "off"} if service == "orders" else {})
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.gate import Gate, Gated, Refusal
-from services.inventory.holds import Answer, Ask, Reserver
+from services.inventory.redis_stock.client import Gate, Gated, Refusal
+from services.inventory.reservations.reserve import Answer, Ask, Reserver
 
 
 class SleepyGate(Gate):

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from onsale.sandbox.behaviours import Method
-from services.orders.jobs import JobNotAccepted
-from services.orders.states import ORDER_STEPS
-from services.orders.steps import Order, Step
-from tests.orders.desk import LEASE_S, PAY_TTL_S, Desk, no_mood, open_desk
+from services.orders.order.next_step import Order, Step
+from services.orders.order.states import ORDER_STEPS
+from services.orders.processing.job_queue import JobNotAccepted
+from tests.orders.manual_orders import LEASE_S, PAY_TTL_S, Desk, no_mood, open_desk
 from tests.orders.shop import pass_of, reference_of
 from tests.properties.examples import bounded, run_machine
 

@@ -14,18 +14,18 @@ from redis.exceptions import ConnectionError as EngineAway
 from sqlalchemy import text
 
 from services.inventory import app as app_room
-from services.inventory.comparison import differences, read_gate
-from services.inventory.holds import Held
-from services.inventory.keeping import keep
-from services.inventory.record import Record
-from services.inventory.reservations import make_ask
-from services.inventory.schemas import ReservationAsk
-from services.inventory.stocktake import take_stock
+from services.inventory.api.reservations import make_ask
+from services.inventory.api.schemas import ReservationAsk
+from services.inventory.reconcile.redis_diff import differences, read_gate
+from services.inventory.reservations.keep import keep
+from services.inventory.reservations.repository import Record
+from services.inventory.reservations.reserve import Held
+from services.inventory.stock.snapshot import take_stock
 from services.inventory.tables import metadata
-from shared.clock import now_ms
 from shared.contracts.inventory import PaymentStep
-from shared.problems import Problem
-from shared.tokens import Pass
+from shared.runtime.clock import now_ms
+from shared.security.tokens import Pass
+from shared.web.problems import Problem
 from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, start
 from tests.properties.examples import bounded, run_machine
 from tests.properties.sleeper import Sleeper

@@ -10,19 +10,19 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.queue import line as line_room
 from services.queue.app import build
-from services.queue.running import Running
+from services.queue.line import redis_line as line_room
 from services.queue.settings import QueueSettings
-from shared.clock import now_ms
+from services.queue.state import Running
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import EndSessions, InventoryClient, PassFloor, SessionEnd, SessionsAnswer
 from shared.contracts.queue import Join, JoinBatch, Joined, PlaceRef, PlacesQuestion, PlaceState
-from shared.http import Neighbour
-from shared.lua import Script
-from shared.redis import connect
-from shared.settings import development_keys
+from shared.redis.client import connect
+from shared.redis.scripts import Script
+from shared.rpc.client import Neighbour
+from shared.runtime.clock import now_ms
+from shared.runtime.settings import development_keys
 
 EVENT = "show"
 batch_ids = itertools.count(1)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shared.contracts.lottery import EntryProof, PublishedLottery
-from shared.lottery import commitment, leaf, path, receipt, root
+from shared.rules.lottery_ranking import commitment, leaf, path, receipt, root
 
 SEED, BLIND, VALUE = b"s" * 32, b"b" * 32, "24,331.09"
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)

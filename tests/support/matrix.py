@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from onsale import binaries
+from onsale.local import binaries
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ROOT / ".venv" / "matrix"
@@ -25,9 +25,9 @@ POSTGRES_MAJORS = (15, 16, 17, 18)
 REDIS_KINDS = ("Valkey", "Redis")
 FAST = ("-m", "not redis and not postgres and not journey and not browser")
 ENGINE_TESTS = (
-    "tests/journeys/test_one_fan.py", "tests/onsale/test_migrations.py", "tests/shared/test_migrations.py",
-    "tests/queue/test_migrations.py", "tests/plans", "tests/queue/test_recovery.py",
-    "tests/inventory/test_recovery.py",
+    "tests/journeys/buying/test_one_fan.py", "tests/onsale/commands/test_migrations.py",
+    "tests/shared/postgres/test_migrations.py", "tests/queue/admin/test_migrations.py", "tests/plans",
+    "tests/queue/recovery/test_recovery.py", "tests/inventory/redis_stock/test_rebuild.py",
 )  # fmt: skip
 
 

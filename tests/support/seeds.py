@@ -7,7 +7,10 @@ import os
 import random
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("no timed tests", deadline=None)
+settings.load_profile("no timed tests")
 VARIABLE, KEPT = "ONSALE_HYPOTHESIS_SEED", "onsale/hypothesis_seed"
 
 

@@ -1,9 +1,13 @@
 """Alembic's door into the schema `orders`."""
 
-from services.orders import desk_tables, hook_tables, operator_tables, paper_tables, price_tables
+from services.orders.audit import tables as audit_tables
+from services.orders.pricing import tables as pricing_tables
+from services.orders.refunds import tables
 from services.orders.tables import metadata
-from shared.migrate import run_environment
+from services.orders.tickets import tables as tickets_tables
+from services.orders.webhooks import tables as webhooks_tables
+from shared.postgres.migrations import run_environment
 
-parts = (desk_tables, hook_tables, operator_tables, paper_tables, price_tables)
+parts = (tables, webhooks_tables, audit_tables, tickets_tables, pricing_tables)
 assert {part.metadata for part in parts} == {metadata}, "all of one schema"
 run_environment(metadata)

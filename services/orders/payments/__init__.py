@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from services.orders.payments.provider import Provider
 from services.orders.settings import Settings
-from shared.outgoing import Client
+from shared.rpc.outgoing import Client
 
 
 def open_providers(client: Client, settings: Settings) -> dict[str, Provider]:

@@ -22,8 +22,8 @@ from services.orders.payments.provider import (
 )
 from services.orders.payments.signature import verify
 from services.orders.settings import Settings
-from shared.clock import from_datetime, rfc3339
-from shared.outgoing import Answer, AnswerLost, Client, NotReached
+from shared.rpc.outgoing import Answer, AnswerLost, Client, NotReached
+from shared.runtime.clock import from_datetime, rfc3339
 
 SIGNATURE_HEADER = "sandbox-signature"
 SUCCEEDED = "charge.succeeded"

@@ -23,7 +23,7 @@ from services.orders.payments.provider import (
     WebhookNote,
 )
 from services.orders.payments.signature import verify
-from services.orders.payments.stripe_answers import (
+from services.orders.payments.stripe_mapping import (
     Answer,
     Declined,
     charge_of,
@@ -33,7 +33,7 @@ from services.orders.payments.stripe_answers import (
     word_of,
 )
 from services.orders.settings import Settings
-from shared.outgoing import AnswerLost, Client, NotReached
+from shared.rpc.outgoing import AnswerLost, Client, NotReached
 
 logging.getLogger("stripe").setLevel(logging.WARNING)  # it has a line for every call
 SIGNATURE_HEADER = "stripe-signature"

@@ -1,6 +1,6 @@
 """Alembic's environment of the queue's schema."""
 
 from services.queue.tables import metadata
-from shared.migrate import run_environment
+from shared.postgres.migrations import run_environment
 
 run_environment(metadata)

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-from services.orders.jobs import install_sql, uninstall_sql
+from services.orders.processing.job_queue import install_sql, uninstall_sql
 
 revision = "2026_11_21_0900"
 down_revision = None

@@ -1,0 +1,1 @@
+"""Both sides on one stage: engines, servers, load, and what was measured."""

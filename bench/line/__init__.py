@@ -1,0 +1,1 @@
+"""The line: joins, status, memory, refill, and other designs of it."""

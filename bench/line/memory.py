@@ -1,0 +1,87 @@
+"""P8: what a waiting fan costs in the engine's memory, beside the sorted set's member."""
+
+import redis.asyncio
+
+from bench.baselines.line_designs import SortedSet
+from bench.harness.measurement import Claim, Effort, Figures, Finding
+from bench.harness.stage import Stage, Turn
+from bench.line.waiting_rooms import Queue, queue
+
+SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000, 2_000_000), (1_000, 5_000)
+AT_LEAST_BYTES, AIM_BYTES, WINDOWS = 2, 0.7, 3
+HEADINGS = ("waiting fans", "ours: bytes by keys", "by data set", "sorted set: bytes by keys", "by data set",
+            "ratio")  # fmt: skip
+
+
+def memory() -> Finding:
+    """The finding, not yet made."""
+    return Finding(
+        key="P8",
+        title="memory of the engine per waiting fan",
+        settings=[
+            "Ours: numbers given and landed by the real scripts, then a sign of life of every fan in all "
+            f"{WINDOWS} windows, the most a line can hold; a tenth called before, so that every bitmap stands.",
+            "By keys: `MEMORY USAGE` over all keys, the room included. By data set: growth of `used_memory_dataset` "
+            "from the empty engine's; with few fans the engine's own ups and downs show in it.",
+            "Sorted set: one member of 22 characters per fan.",
+        ],
+        find=find,
+    )
+
+
+async def find(stage: Stage, effort: Effort) -> Figures:
+    """A fresh engine for each size and side, taking turns."""
+    rows: list[tuple[str, ...]] = []
+    largest = (0.0, 0.0)
+    for size in QUICK_SIZES if effort.quick else SIZES:
+        async with stage.turn() as turn, queue(turn, rate_per_s=100_000, liveness_window_s=600) as line:
+            ours = await ours_bytes(line, size)
+        async with stage.turn() as turn:
+            theirs = await sorted_set_bytes(turn, size)
+        mine, other = ours[0] / size, theirs[0] / size
+        largest = (mine, other)
+        rows.append((
+            f"{size:,}", f"{mine:.3f}", f"{ours[1] / size:.3f}", f"{other:.1f}", f"{theirs[1] / size:.1f}",
+            f"{other / mine:,.0f} ×",
+        ))  # fmt: skip
+    claim = Claim(
+        f"P8 bytes per waiting fan, {size:,} waiting", f"{largest[0]:.2f}", f"sorted set {largest[1]:.0f}",
+        f"{largest[1] / largest[0]:,.0f} × less", f"at most {AT_LEAST_BYTES}, aim {AIM_BYTES}",
+    )  # fmt: skip
+    return Figures(HEADINGS, rows, [claim])
+
+
+async def ours_bytes(line: Queue, size: int) -> tuple[int, int]:
+    """Bytes by keys and by data set of a line of `size` waiting, with everything set that can be."""
+    before = await used(line.redis)
+    await line.crowd(size + size // 10)
+    line.later(1000)
+    called = 0
+    while called < size // 10:
+        line.later(20)
+        called += await line.tick()
+    for _ in range(WINDOWS - 1):  # landing was the sign of life in the first
+        line.later(line.room.liveness_window_s * 1000)
+        await line.all_heard(size + size // 10)
+    for of_the_called in ("*:called", "*:unwritten"):
+        await line.redis.delete(*[key async for key in line.redis.scan_iter(of_the_called)])
+    return await by_keys(line.redis), await used(line.redis) - before
+
+
+async def sorted_set_bytes(turn: Turn, size: int) -> tuple[int, int]:
+    """The same of the textbook's line."""
+    async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+        before = await used(client)
+        async with SortedSet.on(turn, connections=1) as design:
+            await design.fill(size)
+        return await by_keys(client), await used(client) - before
+
+
+async def by_keys(client: redis.asyncio.Redis) -> int:
+    """What the engine says its keys take, every element counted."""
+    keys = [key async for key in client.scan_iter(count=1000)]
+    return sum([await client.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0) for key in keys])
+
+
+async def used(client: redis.asyncio.Redis) -> int:
+    return int((await client.info("memory"))["used_memory_dataset"])

@@ -1,0 +1,183 @@
+"""Our line as a design among others: the engine's part by the real scripts, and joins with the ledger they wait for."""
+
+import functools
+import random
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Self
+
+from bench.baselines.line_designs import fan, portions
+from bench.harness.pipes import Operation, Paced, Pipes, packed, run_calls
+from bench.harness.stage import Turn
+from bench.line.waiting_rooms import PLACES, Queue, queue
+from services.gateway.waiting_line.snapshot import Line as Seen
+from services.gateway.waiting_line.wait_estimate import Promise
+from services.queue import redis_keys
+from services.queue.line.redis_line import ACKNOWLEDGE, ALLOCATE, LAND, TICK
+from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.queue import Join, JoinBatch
+from shared.redis.scripts import Argument, Script
+from shared.runtime.clock import now_ms
+
+RATE_PER_S = 20  # of simulated time: real time adds little to it
+ROOM = {"rate_per_s": RATE_PER_S, "burst": 100, "liveness_window_s": 600, "claim_window_s": 3600}
+
+
+class Ours:
+    """Numbers and bits by `allocate` and `land`, calls by `tick` and its acknowledgement; a position asks nobody."""
+
+    name = "ours, the engine's part"
+
+    event_id = "engine"
+
+    def __init__(self, turn: Turn, line: Queue, pipes: Pipes, connections: int) -> None:
+        self._turn, self._line, self._pipes, self._connections = turn, line, pipes, connections
+        self._joined = self._gone = self._batches = 0
+        self._offset_ms = 0
+        room = line.room
+        self._event, self._epoch = room.event_id, room.epoch
+        self._seen = dict(
+            zip(("seen_0", "seen_1", "seen_2"), redis_keys.seen(self._event, self._epoch, 0), strict=True)
+        )
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, turn: Turn, *, connections: int) -> AsyncIterator[Self]:
+        pipes = await Pipes.open(turn.redis_url, connections)
+        try:
+            async with queue(turn, cls.event_id, **ROOM) as line:
+                for script in (ALLOCATE, LAND, TICK, ACKNOWLEDGE):
+                    await line.redis.script_load(script.source)
+                yield cls(turn, line, pipes, connections)
+        finally:
+            pipes.close()
+
+    async def fill(self, count: int) -> None:
+        await self._line.crowd(count)
+        await self._line.tick()
+        self._joined = count
+
+    async def bytes_kept(self) -> int:
+        """Bytes by all keys of the event."""
+        found = [key async for key in self._line.redis.scan_iter(f"queue:{{{self._event}}}:*")]
+        return sum([await self._line.redis.memory_usage(key, samples=0) for key in found])
+
+    async def join(self, count: int, *, each: int) -> Paced:
+        operations = [self._join(len(fans)) for fans in portions(0, count, each)]
+        self._joined += count
+        return await self._pipes.run(operations, fans=count)
+
+    def _join(self, count: int) -> Operation:
+        self._batches += 1
+        batch, inflight = f"batch-{self._batches}", redis_keys.inflight(self._event, self._epoch, 0)
+        own: dict[str, Argument] = {
+            "epoch": self._epoch,
+            "lane": 0,
+            "inflight": inflight,
+            "clock_offset_ms": self._offset_ms,
+        }
+        [[_, first, granted, _]] = yield self._packed(ALLOCATE, {**own, "batch_id": batch, "count": count})
+        member, runs = f"{first}:{granted}:{batch}", [first, first + granted - 1]
+        of_lane: dict[str, Argument] = {**self._seen, **self._lane("taken", "done")}
+        yield self._packed(LAND, {**own, **self._of("called", "active"), **of_lane, "member": member, "runs": runs})
+
+    async def position(self, count: int) -> Paced:
+        """What the gateway does with a frame; nothing is sent anywhere."""
+        seen = self._frame()
+        waiting = random.Random(count).choices(range(self._gone + 1, self._joined + 1), k=count)
+        paced, started_s = Paced(count), time.perf_counter()
+        for n in waiting:
+            at_s = time.perf_counter()
+            seen.position(0, n)
+            paced.latencies_ms.append((time.perf_counter() - at_s) * 1000)
+        paced.seconds = time.perf_counter() - started_s
+        return paced
+
+    def _frame(self) -> Seen:
+        lanes = {0: LaneHead(head_seq=self._gone, tail_seq=self._joined)}
+        frame = LineFrame(
+            event_id=self._event, epoch=1, version=1, ready=True, at_ms=0, state="open", lanes=lanes, rate_per_s=50
+        )
+        return Seen(frame, promise=Promise(per_place_s=0.02), heard_s=0, poll_ms=(1000, 30_000))
+
+    async def admit(self, count: int, *, each: int) -> Paced:
+        before = await self._calls()
+        operations = [self._admit(len(part)) for part in portions(0, count, each)]
+        paced = await self._pipes.run(operations, fans=count)
+        paced.fans = await self._calls() - before  # real time calls a few more
+        self._gone += paced.fans
+        return paced
+
+    def _admit(self, count: int) -> Operation:
+        self._offset_ms += count * 1000 // RATE_PER_S
+        unwritten = redis_keys.unwritten(self._event, self._epoch)
+        stock: dict[str, Argument] = {"stock_available": -1, "holders_holding": 0, "stock": "unknown"}
+        stock |= {"holds_begun": 0, "holds_let_go": 0, "stock_version": 0}
+        lanes: dict[str, Argument] = {"lane_keys": redis_keys.of_lanes(self._event, self._epoch, [0]), "lanes": [0]}
+        own: dict[str, Argument] = {
+            "epoch": self._epoch,
+            "unwritten": unwritten,
+            "deaf": 0,
+            "clock_offset_ms": self._offset_ms,
+            "others_ms": now_ms() + self._offset_ms,
+        }
+        [[_, _, changes, _]] = yield self._packed(
+            TICK, {**own, **self._of("called", "active", "misses"), **stock, **lanes}
+        )
+        if changes:
+            number = changes[-1].partition(b":")[0]
+            fill = self._line.room.fill
+            yield self._packed(ACKNOWLEDGE, {"unwritten": unwritten, "fill": fill, "up_to": number})
+
+    async def _calls(self) -> int:
+        return int(await self._line.redis.hget(redis_keys.room(self._event), "calls") or 0)
+
+    def _packed(self, script: Script, named: Mapping[str, Argument]) -> tuple[bytes, int]:
+        names, arguments = script.bind({"room": redis_keys.room(self._event), **named})
+        return packed(("EVALSHA", script.sha, len(names), *names, *arguments))
+
+    def _of(self, *names: str) -> dict[str, Argument]:
+        return {name: getattr(redis_keys, name)(self._event, self._epoch) for name in names}
+
+    def _lane(self, *names: str) -> dict[str, Argument]:
+        return {name: getattr(redis_keys, name)(self._event, self._epoch, 0) for name in names}
+
+
+class OursDurable(Ours):
+    """The same with the ledger: a join is answered when it is on disk, a call is written before it is shown."""
+
+    name = "ours, on disk"
+    event_id = "ledger"
+
+    async def fill(self, count: int) -> None:
+        await self._turn.sql(PLACES.format(event_id=self._event, count=count), "VACUUM ANALYZE queue.place")
+        await self._line.line.raise_counter(self._event, self._epoch, 0, count)
+        await self._line.tick()
+        self._joined = count
+
+    async def bytes_kept(self) -> int:
+        """Bytes on disk, indexes included."""
+        return await self._turn.count("SELECT pg_total_relation_size('queue.place')")
+
+    async def join(self, count: int, *, each: int) -> Paced:
+        batches = [JoinBatch(
+            event_id=self._event, batch_id=f"durable-{self._joined + fans[0]}",
+            joins=[Join(holder=fan(self._joined + n)) for n in fans],
+        ) for fans in portions(1, count, each)]  # fmt: skip
+        self._joined += count
+        joins = self._line.running.joins
+        calls = (functools.partial(joins.join, batch) for batch in batches)
+        return await run_calls(calls, connections=self._connections, fans=count)
+
+    async def admit(self, count: int, *, each: int) -> Paced:
+        before = await self._calls()
+        turns = (functools.partial(self._turn_once, len(part)) for part in portions(0, count, each))
+        paced = await run_calls(turns, connections=1, fans=count)
+        paced.fans = await self._calls() - before
+        self._gone += paced.fans
+        return paced
+
+    async def _turn_once(self, count: int) -> None:
+        self._line.later(count * 1000 // RATE_PER_S)
+        await self._line.running.gatekeeper.turn(self._event)

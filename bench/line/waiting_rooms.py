@@ -1,0 +1,93 @@
+"""Our line without a server around it: the real scripts, rooms and joins in this process, turned by hand.
+
+For what a request would hide: what the engines alone do for one verb. Simulated time goes through the offset that the
+scripts take; nothing here waits.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from bench.harness.stage import Turn
+from bench.line.joins import EVENT
+from services.queue.app import build
+from services.queue.line.redis_line import Line
+from services.queue.line.replies import Stock
+from services.queue.rooms.model import Room
+from services.queue.settings import QueueSettings
+from services.queue.state import Running
+from shared.contracts.inventory import InventoryClient
+from shared.postgres import engine as postgres_engine
+from shared.postgres import migrations
+from shared.postgres.settings import LedgerSettings
+from shared.redis import client as redis_client
+from shared.rpc.client import Neighbour
+from shared.runtime.settings import development_keys
+
+PER_BATCH = 1000
+PLACES = """
+INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
+SELECT '{event_id}', 1, 0, n, 'fan-' || n FROM generate_series(1, {count}) n
+"""
+
+
+@dataclass
+class Queue:
+    """One queue process without its loops."""
+
+    running: Running
+    redis: redis_client.Redis
+    room: Room
+
+    @property
+    def line(self) -> Line:
+        return self.running.line
+
+    def later(self, milliseconds: int) -> None:
+        """Moves the engine's clock on, as the scripts see it."""
+        self.line.clock_offset_ms += milliseconds
+
+    async def crowd(self, count: int) -> None:
+        """So many fans in the engine's line, each with a sign of life; the ledger is not asked."""
+        for n in range(0, count, PER_BATCH):
+            numbers = await self.line.allocate(self.room, 0, f"crowd-{n}", count=min(PER_BATCH, count - n))
+            assert not isinstance(numbers, str), numbers
+            given = range(numbers.first, numbers.first + numbers.granted)
+            await self.line.land(self.room, 0, numbers.member, given)
+
+    async def all_heard(self, count: int) -> None:
+        """A sign of life of every place in the present window."""
+        for n in range(1, count + 1, 4096):
+            await self.line.hear(self.room.event_id, self.room.epoch, 0, range(n, min(n + 4096, count + 1)))
+
+    async def tick(self) -> int:
+        """One tick with its acknowledgement; how many it called."""
+        ticked = await self.line.tick(self.room, deaf=False, stock=Stock())
+        if ticked.changes:
+            await self.line.acknowledge(self.room, fill=ticked.state["fill"], up_to=ticked.changes[-1].number)
+        return len(ticked.changes)
+
+
+@asynccontextmanager
+async def queue(turn: Turn, event_id: str = EVENT.event_id, **room: float) -> AsyncIterator[Queue]:
+    """An open room, filled into the engine; its bucket is empty and nobody is in the line."""
+    await migrations.upgrade(turn.postgres_url, "queue")
+    engine = postgres_engine.connect(LedgerSettings(postgres_url=turn.postgres_url, postgres_pool_max=32), name="bench")
+    client = redis_client.connect(turn.redis_url, timeout_s=60)
+    try:
+        async with httpx.AsyncClient(trust_env=False) as pool:
+            neighbour = Neighbour(pool, "http://inventory", development_keys("service"), name="inventory")
+            running = build(QueueSettings(ramp_after_loss=False), engine, client, InventoryClient(neighbour))
+            event = EVENT.model_copy(
+                update={"event_id": event_id, "room": EVENT.room.model_copy(update={"max_active": 1_000_000, **room})}
+            )
+            await running.rooms.apply(event, actor="bench")
+            await running.rooms.change(event_id, {"stock_coupling": False}, actor="bench", action="change", reason=None)
+            await running.rooms.move(event_id, "open", actor="bench", reason=None)
+            await running.recovery.rebuild(event_id)
+            yield Queue(running, client, await running.rooms.get(event_id))
+    finally:
+        await client.aclose()
+        await engine.dispose()

@@ -1,0 +1,166 @@
+"""Orders end to end with a provider that takes 50 ms: ours in the background, beside charging within the request."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from bench.harness import load
+from bench.harness.cost import processor_s
+from bench.harness.load import Heard, Load
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
+from bench.harness.stage import Stage, Turn
+from bench.orders.orders import PASS_PUBLIC_KEY
+from bench.orders.purchases import purchases, serve_ours, serve_textbook
+from onsale.local.ports import HOST, free_port
+from shared.runtime.settings import development_keys
+from shared.security.tokens import b64
+
+PROVIDER_S, ORDERS, QUICK_ORDERS, POLL_S, PATIENCE_S = 0.05, 6_000, 60, 0.2, 120.0
+PACED_SHARE = 0.8
+HEADINGS = (
+    "design", "server processes", "orders/s, POST to confirmed", "POST p50 ms", "POST p95 ms", "confirmed after p50 s",
+    "p95 s", "processor ms an order",
+)  # fmt: skip
+TOOK = """
+SELECT extract(epoch FROM max(confirmed_at) - min(created_at)) AS all_s,
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM confirmed_at - created_at)) AS p50_s,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM confirmed_at - created_at)) AS p95_s
+FROM {table}
+"""
+
+
+@dataclass
+class Design:
+    """One way to take orders; `serve` answers the port, `table` is where its orders are."""
+
+    name: str
+    serve: Callable[[Turn, int], Awaitable[int]]
+    table: str
+    processes: int
+    rounds: list[tuple[float, ...]] = field(default_factory=list)
+
+    def median(self) -> tuple[float, ...]:
+        return tuple(map(statistics.median, zip(*self.rounds, strict=True)))
+
+    def row(self) -> tuple[str, ...]:
+        rate, *waits, p50_s, p95_s, cpu_ms = self.median()
+        waited = [f"{wait:,.0f}" for wait in waits]
+        return self.name, str(self.processes), f"{rate:,.0f}", *waited, f"{p50_s:.2f}", f"{p95_s:.2f}", f"{cpu_ms:.1f}"
+
+
+def checkout() -> Finding:
+    """The finding, not yet made."""
+    return Finding(
+        key="Checkout",
+        title="orders end to end with the sandbox at 50 ms",
+        settings=[
+            f"{ORDERS:,} fans with a reservation each order as fast as they are answered; from the first order's row "
+            "to the last confirmation, by the ledger. The sandbox provider is a process of its own and takes "
+            f"{PROVIDER_S * 1000:.0f} ms for a charge.",
+            "Ours: the orders process and the inventory process, default settings; charged in the background, sold at "
+            "inventory, confirmed; the provider's webhooks are verified, stored and applied meanwhile.",
+            "Textbook: the request writes the order in one transaction, charges, and confirms in a second one before "
+            "it answers; no webhooks, no second service, nothing that would find a payment after a crash. Two "
+            "processes, as ours has; once it asks the provider over httpx, as most would write it, and once over "
+            "aiohttp, as ours does.",
+            f"The last row is ours with fans who come at {PACED_SHARE:.0%} of the rate it had when all came at once.",
+            "Processor time is that of servers and engines, the provider's left out.",
+        ],
+        find=find,
+    )
+
+
+async def find(stage: Stage, effort: Effort) -> Figures:
+    """Both designs, taking turns."""
+    designs = [
+        Design("ours", _serve_ours, 'orders."order"', 2),
+        Design("textbook, in the request, httpx", partial(_serve_textbook, client="httpx"), "textbook.orders", 2),
+        Design("textbook, in the request, aiohttp", partial(_serve_textbook, client="aiohttp"), "textbook.orders", 2),
+    ]
+    count = QUICK_ORDERS if effort.quick else ORDERS
+    for _ in range(effort.rounds):
+        for design in designs:
+            async with stage.turn() as turn:
+                design.rounds.append(await _round(turn, design, count, effort.connections))
+    mine, usual, tuned = (design.median() for design in designs)
+    paced = Design(f"ours, fans at {PACED_SHARE:.0%} of that", _serve_ours, 'orders."order"', 2)
+    async with stage.turn() as turn:
+        pause_s = effort.connections / (PACED_SHARE * mine[0])
+        paced.rounds.append(await _round(turn, paced, count, effort.connections, pause_s=pause_s))
+    return Figures(HEADINGS, [design.row() for design in (*designs, paced)], [
+        Claim("orders end to end, provider at 50 ms, two processes each", f"{mine[0]:,.0f}/s",
+              f"in the request, httpx {usual[0]:,.0f}/s", f"{mine[0] / usual[0]:.2f} ×", "at least 2"),
+        Claim("the same, the textbook with the HTTP client that ours uses", f"{mine[0]:,.0f}/s",
+              f"in the request, aiohttp {tuned[0]:,.0f}/s", f"{mine[0] / tuned[0]:.2f} ×", "aim 2"),
+        Claim("processor time of an order end to end", f"{mine[5]:.1f} ms",
+              f"in the request, aiohttp {tuned[5]:.1f} ms", f"{mine[5] / tuned[5]:.2f} ×", "at most 6 ms"),
+        Claim("until a fan is answered, p95", f"{mine[2]:,.0f} ms", f"in the request, aiohttp {tuned[2]:,.0f} ms",
+              f"{tuned[2] / mine[2]:.1f} × sooner"),
+        Claim(f"confirmed, p95, at {PACED_SHARE:.0%} of the rate", f"{paced.median()[4]:.2f} s",
+              f"all at once {mine[4]:.2f} s", "", "at most 3 s"),
+    ], [f"{count:,} orders answered 202 = confirmed = charged once, in every round"])  # fmt: skip
+
+
+async def _round(
+    turn: Turn, design: Design, count: int, connections: int, *, pause_s: float = 0.0
+) -> tuple[float, ...]:
+    """Rate, waits for the answer, waits for the confirmation, processor time an order."""
+    port = await design.serve(turn, count)
+    before = processor_s(turn)
+    sent = Load(HOST, port, purchases(count), connections, PATIENCE_S, warm_up_s=0, wanted=202, pause_s=pause_s)
+    heard = await load.run_apart(sent)
+    await until_confirmed(turn, design.name, design.table, heard, count)
+    spent_s = sum(s - before[name] for name, s in processor_s(turn).items() if name != "sandbox")
+    took = await turn.row(TOOK.format(table=design.table))
+    waits_ms = sorted(heard.latencies_ms)
+    return (
+        count / float(took["all_s"]), waits_ms[count // 2], waits_ms[int(count * 0.95)], float(took["p50_s"]),
+        float(took["p95_s"]), spent_s / count * 1000,
+    )  # fmt: skip
+
+
+async def until_confirmed(turn: Turn, name: str, table: str, heard: Heard, count: int) -> None:
+    """Waits until all that was answered is confirmed, each charged once. Raises `Wrong`."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    if heard.statuses != {202: count} or heard.broken:
+        raise Wrong(f"{name}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}")
+    while await turn.count(f"SELECT count(*) FROM {table} WHERE status = 'confirmed'") < count:
+        if time.monotonic() > deadline_s:
+            raise Wrong(f"{name}: not all of {count} orders are confirmed")
+        await asyncio.sleep(POLL_S)
+    schema = table.partition(".")[0]
+    charges = await turn.count(f"SELECT count(DISTINCT provider_ref) FROM {schema}.money_entry")
+    if charges != count:
+        raise Wrong(f"{name}: {charges} charges for {count} orders")
+
+
+async def sandbox(turn: Turn, hook: str | None) -> str:
+    """The payment provider, which tells `hook`; its address."""
+    port = free_port()
+    told = ["--webhook-url", hook] if hook else []
+    environment = {
+        "ONSALE_SANDBOX_LATENCY_S": str(PROVIDER_S),
+        "ONSALE_SANDBOX_WEBHOOK_SECRET": b64(next(iter(development_keys("sandbox-webhook").keys.values()))),
+    }
+    command = ["onsale.sandbox", "--port", str(port), *told]
+    await turn.serve("sandbox", command, port, environment, ready="/healthz")
+    return f"http://{HOST}:{port}"
+
+
+async def _serve_ours(turn: Turn, count: int) -> int:
+    orders_port = free_port()
+    sandbox_url = await sandbox(turn, f"http://{HOST}:{orders_port}/webhooks/sandbox")
+    settings = {"ONSALE_SANDBOX_URL": sandbox_url}
+    ports = await serve_ours(turn, held=count, settings=settings, fixed={"orders": orders_port})
+    return ports["orders"]
+
+
+async def _serve_textbook(turn: Turn, count: int, *, client: str) -> int:
+    more = {
+        "BENCH_SANDBOX_URL": await sandbox(turn, None), "BENCH_PASS_PUBLIC_KEY": PASS_PUBLIC_KEY,
+        "BENCH_PROVIDER_CLIENT": client,
+    }  # fmt: skip
+    return await serve_textbook(turn, held=count, processes=2, **more)

@@ -1,0 +1,93 @@
+"""P5: orders accepted over HTTP, durable and once per key, against one transaction per request."""
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import orjson
+
+from bench.harness.load import Heard
+from bench.harness.measurement import Measurement, Side, Target, Wrong
+from bench.harness.stage import Turn
+from bench.orders.purchases import HELD_MAX, purchases, serve_ours, serve_textbook
+from bench.stock.reservations import PASS_KEYS
+from onsale.local.ports import HOST, free_port
+
+RUSH = 512
+PASS_PUBLIC_KEY = base64.b64encode(next(iter(PASS_KEYS.public().keys.values()))).decode()
+ROWS = {
+    "orders": "SELECT count(*) FROM {schema}.{order}",
+    "keys": "SELECT count(*) FROM {schema}.idempotency",
+    "lines": "SELECT count(*) FROM {schema}.order_line",
+    "attempts": "SELECT count(*) FROM {schema}.{attempt}",
+    "begun": "SELECT count(*) FROM {stock}.reservation WHERE status = 'paying'",
+}
+
+
+def orders() -> Measurement:
+    """The measurement, not yet run."""
+    return _orders("idempotent orders accepted, durable")
+
+
+def orders_rush() -> Measurement:
+    """The same when many more ask at once, as they do when a sale opens."""
+    return _orders(f"idempotent orders accepted, durable, {RUSH} asking at once", connections=RUSH)
+
+
+def _orders(title: str, *, connections: int | None = None) -> Measurement:
+    return Measurement(
+        key="P5",
+        title=title,
+        connections=connections,
+        unit="orders answered 202 per second",
+        at_least=2,
+        aim=4,
+        settings=[
+            "Every request is another fan with a pass of their own (EdDSA), an `Idempotency-Key` and a reservation of "
+            "two tickets made beforehand; the same requests, in the same order, on both sides. Nobody is charged.",
+            "Ours: the orders process and the inventory process, default settings but one payment worker, as the "
+            "provider is away and there is nothing for workers to do. The load begins once inventory has compared its "
+            "new gate with the ledger, which it does again once a minute. A request looks its key up, reads the "
+            "reservation at inventory, begins its payment there, and writes key, order, line, attempt, command, event "
+            "and job; answers carry a signed order token.",
+            "Textbook: one uvicorn process, FastAPI function endpoint, all in one database; the pass verified by "
+            "PyJWT; one transaction with key, reservation (locked and taken in one statement), order, line, attempt "
+            "and event; asyncpg without an ORM, 32 connections. No second service, no limits per customer, no job.",
+        ],
+        sides=(Side("ours", open_ours), Side("textbook", open_textbook)),
+    )
+
+
+@asynccontextmanager
+async def open_ours(turn: Turn) -> AsyncIterator[Target]:
+    away = f"http://{HOST}:{free_port()}"
+    ports = await serve_ours(turn, held=HELD_MAX, settings={"ONSALE_SANDBOX_URL": away, "ORDERS_WORKERS": "1"})
+
+    async def check(heard: Heard) -> list[str]:
+        return await compare(
+            turn, heard, schema="orders", order='"order"', attempt="payment_attempt", stock="inventory"
+        )
+
+    yield Target(ports["orders"], purchases(HELD_MAX), False, check, wanted=202)
+
+
+@asynccontextmanager
+async def open_textbook(turn: Turn) -> AsyncIterator[Target]:
+    port = await serve_textbook(turn, held=HELD_MAX, BENCH_PASS_PUBLIC_KEY=PASS_PUBLIC_KEY)
+
+    async def check(heard: Heard) -> list[str]:
+        return await compare(turn, heard, schema="textbook", order="orders", attempt="attempt", stock="textbook")
+
+    yield Target(port, purchases(HELD_MAX), False, check, wanted=202)
+
+
+async def compare(turn: Turn, heard: Heard, **names: str) -> list[str]:
+    """Every order that was answered is on disk with all that belongs to it, and no other. Raises `Wrong`."""
+    answered = [orjson.loads(body)["reference"] for body in heard.created]
+    rows = {what: await turn.count(query.format(**names)) for what, query in ROWS.items()}
+    known = await turn.count(
+        "SELECT count(DISTINCT reference) FROM {schema}.{order} WHERE reference = ANY($1)".format(**names), answered
+    )
+    if {len(answered), known, *rows.values()} != {len(answered)}:
+        raise Wrong(f"{len(answered)} orders answered, {known} of them on disk; rows: {rows}")
+    return [f"{len(answered):,} answers = orders, keys, lines, attempts and begun payments on disk", "no order twice"]

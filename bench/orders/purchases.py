@@ -1,0 +1,124 @@
+"""Fans who have held tickets and now order: their reservations in either side's ledger, and their requests."""
+
+import asyncio
+import functools
+import hashlib
+import time
+from collections.abc import Mapping
+
+import httpx
+import orjson
+
+from bench.harness import system
+from bench.harness.load import request
+from bench.harness.stage import Turn
+from bench.stock.reservations import PASS_KEYS, SEAL_KEYS
+from onsale.local.ports import HOST
+from shared.contracts.event_file import EventFile
+from shared.security.tokens import Pass, sign_pass
+from shared.web.routes import Service
+
+PRICE_MINOR, TICKETS, SECTIONS = 5000, 2, 4
+TOTAL_MINOR = PRICE_MINOR * TICKETS
+HELD_MAX, FILL_S, POLL_S = 16_000, 30.0, 0.1
+COMPARED_AFTER_S = 7.0  # five after its gate has opened inventory compares it with the ledger, then once a minute
+EVENT = EventFile.model_validate({
+    "event_id": "bench", "name": "Measured", "venue": "Here", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
+    "sections": [
+        {"section_id": f"GA{n}", "name": f"Floor {n}", "kind": "ga", "capacity": 100_000, "price_minor": PRICE_MINOR}
+        for n in range(SECTIONS)
+    ],
+})  # fmt: skip
+HOLD = f"""
+WITH held AS (
+    SELECT md5('bench' || n) AS reservation_id, 'fan-' || n AS holder, 'GA' || n % {SECTIONS} AS section_id
+    FROM generate_series(1, {{count}}) n
+), reservations AS (
+    INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status,
+        reserved_until_ms, fingerprint)
+    SELECT 'bench', reservation_id, holder, {TOTAL_MINOR}, 'EUR', 'pending_payment',
+        extract(epoch FROM now()) * 1000 + 3600000, 'stock.body'
+    FROM held
+), places AS (
+    INSERT INTO inventory.reservation_ga (event_id, reservation_id, section_id, quantity, unit_price_minor)
+    SELECT 'bench', reservation_id, section_id, {TICKETS}, {PRICE_MINOR} FROM held
+)
+UPDATE inventory.section s SET seats_remaining = seats_remaining - gone.n * {TICKETS}
+FROM (SELECT section_id, count(*) AS n FROM held GROUP BY section_id) gone
+WHERE s.event_id = 'bench' AND s.section_id = gone.section_id
+"""
+HOLD_IN_THE_TEXTBOOK = f"""
+INSERT INTO textbook.reservation (reservation_id, event_id, holder, section_id, quantity, unit_price_minor, status,
+    reserved_until)
+SELECT md5('bench' || n), 'bench', 'fan-' || n, 'GA' || n % {SECTIONS}, {TICKETS}, {PRICE_MINOR}, 'pending_payment',
+    now() + interval '1 hour'
+FROM generate_series(1, {{count}}) n
+"""
+
+
+@functools.cache
+def purchases(count: int) -> list[bytes]:
+    """One order of each fan, signed beforehand and once for all rounds."""
+    return [purchase(number) for number in range(1, count + 1)]
+
+
+def purchase(number: int) -> bytes:
+    """The request of one fan with a pass and a key of their own."""
+    now_s, holder = int(time.time()), f"fan-{number}"
+    admission = Pass(EVENT.event_id, holder, f"1-0-{number}-1", 1, 0, number, 6, now_s, now_s + 3600)
+    body = {
+        "reservation_id": _reservation_id(number), "expected_total_minor": TOTAL_MINOR, "currency": "EUR",
+        "customer": {"name": f"Fan {number}", "email": f"{holder}@example.org"},
+        "payment": {"provider": "sandbox", "method": "ok"},
+    }  # fmt: skip
+    proof = f"Bearer {sign_pass(PASS_KEYS, admission, seal=SEAL_KEYS)}"
+    return request("POST", "/orders", orjson.dumps(body), authorization=proof, idempotency_key=f"key.{number:020}")
+
+
+def _reservation_id(number: int) -> str:
+    """As the statements above name it."""
+    return hashlib.md5(f"bench{number}".encode(), usedforsecurity=False).hexdigest()
+
+
+async def serve_ours(
+    turn: Turn, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
+) -> dict[Service, int]:
+    """Inventory and orders, a process each, with so many reservations waiting to be paid."""
+    await hold_beforehand(turn, held)
+    return await serve_held(turn, held=held, settings=settings, fixed=fixed)
+
+
+async def hold_beforehand(turn: Turn, held: int) -> None:
+    """So many reservations in the ledger, and no process left that made them."""
+    async with turn.some() as before:
+        ports = await system.serve(before, ("inventory",))
+        await system.apply_to_inventory(EVENT, ports["inventory"])
+    await turn.sql(HOLD.format(count=held), "ANALYZE")
+    await turn.forget_engine()
+
+
+async def serve_held(
+    turn: Turn, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
+) -> dict[Service, int]:
+    """Inventory and orders, once the gate is filled with what is held."""
+    ports = await system.serve(turn, ("inventory", "orders"), settings, fixed)
+    await _until_held(ports["inventory"], held * TICKETS)
+    await asyncio.sleep(COMPARED_AFTER_S)
+    return ports
+
+
+async def _until_held(port: int, tickets: int) -> None:
+    """Waits until the gate is filled from the ledger. Raises `TimeoutError`."""
+    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(FILL_S):
+        while True:
+            said = await client.get(f"http://{HOST}:{port}/events/{EVENT.event_id}/sections")
+            if said.is_success and sum(section["held_seats"] for section in said.json()["sections"]) == tickets:
+                return
+            await asyncio.sleep(POLL_S)
+
+
+async def serve_textbook(turn: Turn, *, held: int, processes: int = 1, **environment: str) -> int:
+    """The textbook's shop, with the same reservations."""
+    port = await turn.serve_textbook("textbook_orders", processes=processes, **environment)
+    await turn.sql(HOLD_IN_THE_TEXTBOOK.format(count=held), "ANALYZE")
+    return port

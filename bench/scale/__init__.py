@@ -1,0 +1,1 @@
+"""What one operation costs as things grow, and as processes are added."""

@@ -1,0 +1,98 @@
+"""`python -m bench.scale.coefficients`: gives `onsale plan` the figures that were kept, and docs/capacity.md its
+answers.
+
+Every measurement that is written down does it too, so the plan never counts with other figures than `RESULTS.md` shows.
+"""
+
+import dataclasses
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from bench.harness.results import Result, read
+from onsale.capacity.coefficients import PATH, Coefficient, Coefficients, Measured, parsed
+from onsale.capacity.command import answer
+
+HERE = Path(__file__).parents[1]
+GUIDE = HERE.parent / "docs" / "capacity.md"
+ASKED = re.compile(r"```\n\$ onsale plan ([^\n]*)\n.*?```", re.DOTALL)
+
+
+def figure(section: str, row: str, column: str) -> float:
+    """A figure of a measurement's table; `row` is how the row begins. Raises `LookupError`."""
+    tables = (line[1:].rstrip("|").split("|") for line in section.splitlines() if line.startswith("| "))
+    lines = [[cell.strip() for cell in cells] for cells in tables]
+    headings = next((cells for cells in lines if column in cells), None)
+    wanted = row.split(" | ")
+    found = next((cells for cells in lines if cells[: len(wanted)] == wanted), None)
+    if headings is None or found is None:
+        raise LookupError(f"no figure {column} of {row}")
+    at = headings.index(column)
+    return float(found[at].replace(",", "") or 0) if at < len(found) else 0.0
+
+
+def renewed(known: Coefficients, results: Mapping[str, Result]) -> Coefficients:
+    """The same with the figures of these results. Raises `LookupError` when one is not there."""
+
+    def taken(one: Coefficient) -> Coefficient:
+        if isinstance(one.source, str) or one.source[0] not in results:
+            return one
+        measurement, row, column = one.source
+        return dataclasses.replace(one, value=figure(results[measurement].section, row, column))
+
+    measured = {
+        name: Measured(date=result.date, machine=result.machine["Processor"])
+        for name, result in results.items()
+        if name in known.measurements
+    }
+    return Coefficients({one.name: taken(one) for one in known}, known.measurements | measured)
+
+
+def written(text: str, known: Coefficients) -> str:
+    """The file with these figures; its comments stay."""
+    comments = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
+    measured = [_line(name, dataclasses.asdict(one)) for name, one in known.measurements.items()]
+    each = [_line(one.name, _fields(one)) for one in known]
+    return comments + "\n".join(["measurements:", *measured, "coefficients:", *each]) + "\n"
+
+
+def _fields(one: Coefficient) -> dict[str, object]:
+    source = list(one.source) if isinstance(one.source, tuple) else one.source
+    value = int(one.value) if one.value == int(one.value) else one.value
+    return {"value": value, "unit": one.unit, "kind": one.kind, "source": source}
+
+
+def _line(name: str, fields: Mapping[str, object]) -> str:
+    said = yaml.safe_dump(dict(fields), default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True)
+    return f"  {name}: {said.strip()}"
+
+
+def guide(text: str, known: Coefficients) -> str:
+    """The page with the answers these figures give."""
+
+    def said(asked: re.Match[str]) -> str:
+        screen = Console(file=io.StringIO(), width=200, highlight=False)
+        answer(screen, asked[1].split(), known)
+        assert isinstance(screen.file, io.StringIO)
+        lines = (line.rstrip() for line in screen.file.getvalue().strip().splitlines())
+        return f"```\n$ onsale plan {asked[1]}\n" + "\n".join(lines) + "\n```"
+
+    return ASKED.sub(said, text)
+
+
+def renew(results: Path = HERE / "results") -> None:
+    """Writes both anew."""
+    text = PATH.read_text()
+    known = parsed(text)
+    kept = {name: read(results / f"{name}.json") for name in known.measurements if (results / f"{name}.json").exists()}
+    known = renewed(known, kept)
+    PATH.write_text(written(text, known))
+    GUIDE.write_text(guide(GUIDE.read_text(), known))
+
+
+if __name__ == "__main__":
+    renew()

@@ -1,0 +1,1 @@
+"""The stock: reservations, hold expiry, rebuild, and other ways to sell it."""

@@ -1,0 +1,160 @@
+"""One hot event among fifty: what the fans of the forty-nine others notice of it, ours and the textbook's."""
+
+import asyncio
+import base64
+import functools
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+
+import asyncpg
+
+from bench.harness import load, system
+from bench.harness.load import Heard, Load
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
+from bench.harness.stage import Stage, Turn
+from bench.stock.reservations import EVENT, PASS_KEYS, PRICE_MINOR, TICKETS, wish
+from onsale.local.engines import with_driver
+from onsale.local.ports import HOST
+from shared.contracts.event_file import GaSection
+
+EVENTS, QUICK_EVENTS, CAPACITY = 50, 3, 100_000
+FANS, PAUSE_S, HOT_FANS, SECONDS_MAX, WARM_UP_S, ROUNDS_MAX = 49, 0.25, 128, 5.0, 1.0, 2
+HOT_WISHES, QUICK_WISHES, AT_MOST = (0, 4_000, 24_000), 2_000, 1.5
+HEADINGS = ("side", "the hot event", "hot: reservations/s", "others: p50 ms", "others: p99 ms", "p99 to idle")
+IDLE, PACED, FLAT_OUT = "idle", "paced", "flat out"
+
+
+def isolation() -> Finding:
+    """The finding, not yet made."""
+    return Finding(
+        key="Isolation",
+        title="fifty events on sale, one of them hot",
+        settings=[
+            f"{EVENTS} events in one process and one ledger. {FANS} fans make reservations of {TICKETS} tickets in the "
+            f"{EVENTS - 1} others, one event after another, each about {PAUSE_S:g} s after their last answer.",
+            f"Meanwhile the hot event is idle, or {HOT_FANS} fans reserve in it: paced, about {PAUSE_S:g} s after "
+            "their last answer (ten times what a waiting room lets in by default); or flat out, at once after it.",
+            "Ours: the inventory process over HTTP with pass check. Textbook: one uvicorn process, `SELECT … FOR "
+            "UPDATE`, 32 connections, as in P4. The three conditions follow each other within a round.",
+            "Flat out both cores are full, with the load generators among what fills them: a process more per service "
+            "and a core each is what an operator would add.",
+        ],
+        find=find,
+    )
+
+
+@dataclass
+class Heeded:
+    """What the others heard under one condition, and how many reservations the hot event made a second."""
+
+    late_ms: list[float] = field(default_factory=list)
+    hot_per_s: list[float] = field(default_factory=list)
+
+    def quantile_ms(self, share: float) -> float:
+        return sorted(self.late_ms)[int(len(self.late_ms) * share)]
+
+
+async def find(stage: Stage, effort: Effort) -> Figures:
+    """Sides take turns; within a turn, the conditions."""
+    found = {(side, condition): Heeded() for side in SIDES for condition in (IDLE, PACED, FLAT_OUT)}
+    for _ in range(min(effort.rounds, ROUNDS_MAX)):
+        for side, opened in SIDES.items():
+            async with stage.turn() as turn, opened(turn, QUICK_EVENTS if effort.quick else EVENTS) as port:
+                for number, condition in enumerate((IDLE, PACED, FLAT_OUT)):
+                    await _listen(port, effort, number, found[side, condition])
+    return Figures(HEADINGS, [_row(found, *at) for at in found], _claims(found))
+
+
+def _row(found: dict[tuple[str, str], Heeded], side: str, condition: str) -> tuple[str, ...]:
+    heeded, idle = found[side, condition], found[side, IDLE]
+    hot = sum(heeded.hot_per_s) / len(heeded.hot_per_s)
+    return (side, condition, f"{hot:,.0f}", f"{heeded.quantile_ms(0.5):.1f}", f"{heeded.quantile_ms(0.99):.1f}",
+            f"{heeded.quantile_ms(0.99) / idle.quantile_ms(0.99):.2f} ×")  # fmt: skip
+
+
+def _claims(found: dict[tuple[str, str], Heeded]) -> list[Claim]:
+    def words(side: str, condition: str) -> str:
+        late, idle = (found[side, c].quantile_ms(0.99) for c in (condition, IDLE))
+        return f"{late / idle:.2f} × its idle {idle:.1f} ms"
+
+    mine, theirs = next(iter(SIDES)), list(SIDES)[-1]
+    claims = []
+    for condition in (PACED, FLAT_OUT):
+        late = found[mine, condition].quantile_ms(0.99)
+        ratio = late / found[mine, IDLE].quantile_ms(0.99)
+        claims.append(Claim(
+            f"others' p99 while one event of fifty is hot, {condition}", f"{late:.1f} ms",
+            f"{theirs} {words(theirs, condition)}", f"{ratio:.2f} × idle", f"at most {AT_MOST} × idle",
+        ))  # fmt: skip
+    return claims
+
+
+async def _listen(port: int, effort: Effort, number: int, heeded: Heeded) -> None:
+    """One condition: the others alone, or with the hot event beside them."""
+    seconds, most = min(effort.seconds, SECONDS_MAX), QUICK_WISHES if effort.quick else HOT_WISHES[number]
+    events = QUICK_EVENTS if effort.quick else EVENTS
+    fans = Load(HOST, port, others(events, number), min(FANS, effort.connections), seconds, WARM_UP_S, pause_s=PAUSE_S)
+    loads = [fans]
+    if number:
+        pause_s = PAUSE_S if number == 1 else 0.0
+        connections = min(HOT_FANS, effort.connections)
+        loads.append(Load(HOST, port, hot(number, most), connections, seconds, WARM_UP_S, pause_s=pause_s))
+    heard = await asyncio.gather(*map(load.run_apart, loads))
+    for one in heard:
+        _require_all(one)
+    heeded.late_ms += heard[0].latencies_ms
+    heeded.hot_per_s.append(heard[1].per_second if number else 0.0)
+
+
+def _require_all(heard: Heard) -> None:
+    if heard.broken or heard.ran_out or set(heard.statuses) != {201}:
+        raise Wrong(f"answers {dict(heard.statuses)}, {heard.broken} broken, ran out: {heard.ran_out}")
+
+
+def name(number: int) -> str:
+    """The event's id; number 0 is the hot one."""
+    return f"{EVENT.event_id}-{number}"
+
+
+BODY = {"ga": [{"section_id": "GA0", "quantity": TICKETS}]}
+
+
+@functools.cache
+def others(events: int, number: int, count: int = 1500) -> list[bytes]:
+    """Reservations in all but the hot event, one after another, of fans nobody has seen before."""
+    turns = itertools.cycle(range(1, events))
+    return [wish(number * count + n, BODY, name(next(turns))) for n in range(count)]
+
+
+@functools.cache
+def hot(number: int, count: int) -> list[bytes]:
+    """Reservations in the hot event."""
+    return [wish(number * count + n, BODY, name(0)) for n in range(count)]
+
+
+@asynccontextmanager
+async def open_ours(turn: Turn, events: int) -> AsyncIterator[int]:
+    ports = await system.serve(turn, ("inventory",))
+    section = GaSection(section_id="GA0", name="Floor", kind="ga", capacity=CAPACITY, price_minor=PRICE_MINOR)
+    for number in range(events):
+        event = EVENT.model_copy(update={"event_id": name(number), "sections": [section]})
+        await system.apply_to_inventory(event, ports["inventory"])
+    yield ports["inventory"]
+
+
+@asynccontextmanager
+async def open_textbook(turn: Turn, events: int) -> AsyncIterator[int]:
+    public = next(iter(PASS_KEYS.public().keys.values()))
+    port = await turn.serve_textbook("textbook_reservations", BENCH_PASS_PUBLIC_KEY=base64.b64encode(public).decode())
+    connection = await asyncpg.connect(with_driver(turn.postgres_url))
+    sections = [(name(number), "GA0", PRICE_MINOR, CAPACITY) for number in range(events)]
+    await connection.copy_records_to_table("section", schema_name="textbook", records=sections)
+    await connection.close()
+    yield port
+
+
+SIDES: dict[str, Callable[[Turn, int], AbstractAsyncContextManager[int]]] = {
+    "ours": open_ours, "textbook": open_textbook,
+}  # fmt: skip

@@ -1,0 +1,82 @@
+"""Many fans, few tickets: how many are sold, how many too many, and how many are back once all holds have ended."""
+
+import itertools
+from dataclasses import dataclass
+
+from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, ReadThenWrite, TtlKey, UnitRows
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
+from bench.harness.stage import Stage
+from bench.stock.our_stock import OurStock
+from bench.stock.shop import TICKETS, Design, Show
+from bench.stock.stock_designs import AS_IT_IS, ledger_at, opened
+from shared.postgres import migrations
+
+DESIGNS = (OurStock, ForUpdate, HotCounter, UnitRows, AdvisorySum, TtlKey, ReadThenWrite)
+LEFT, FANS, QUICK_FANS = 100, 1000, 100
+HEADINGS = ("design", "all answered in ms", "sold", "oversold", "left over", "lost after the holds ended")
+
+
+def last_tickets() -> Finding:
+    """The finding, not yet made."""
+    return Finding(
+        key="Last tickets",
+        title=f"{FANS:,} fans at once for the last {LEFT} tickets",
+        settings=[
+            f"Each fan wants {TICKETS} and asks once, all at the same time. Sold, oversold and left over by what a "
+            "design keeps, not by what it answered; the sum of all rounds.",
+            "Then all holds end as the design ends them: by a scan of the ledger; the TTL keys expire; ours by the "
+            "deadlines, with the scripts' clock moved on. Lost: tickets that nobody holds and nobody can buy.",
+            "The design without a guard shows that the count notices.",
+        ],
+        find=find,
+    )
+
+
+@dataclass
+class Rush:
+    """What one design's rounds came to, in tickets."""
+
+    milliseconds: float = 0.0
+    rounds: int = 0
+    sold: int = 0
+    oversold: int = 0
+    left_over: int = 0
+    lost: int = 0
+
+    def row(self, name: str) -> tuple[str, ...]:
+        counted = (self.sold, self.oversold, self.left_over, self.lost)
+        return name, f"{self.milliseconds / self.rounds:.0f}", *(f"{n:,}" for n in counted)
+
+
+async def find(stage: Stage, effort: Effort) -> Figures:
+    """All designs take turns; ours must neither oversell nor leave or lose anything."""
+    fans = QUICK_FANS if effort.quick else FANS
+    rushes = {kind.name: Rush() for kind in DESIGNS}
+    async with stage.turn() as turn:
+        await migrations.upgrade(turn.postgres_url, "inventory")
+        async with ledger_at(turn, AS_IT_IS) as url, opened(url, turn.redis_url, DESIGNS) as designs:
+            for number in range(effort.rounds):
+                for design in designs:
+                    await _rush(design, Show(f"last{number}", 1, LEFT), fans, rushes[design.name])
+    ours, unguarded = rushes[OurStock.name], rushes[ReadThenWrite.name]
+    if ours.oversold or ours.left_over or ours.lost:
+        raise Wrong(f"ours: {ours}")
+    claim = Claim(
+        f"the last {LEFT} tickets, {fans:,} fans at once", f"{ours.oversold} oversold, {ours.lost} lost",
+        f"TTL key {rushes[TtlKey.name].lost} lost; no guard {unguarded.oversold} oversold", "–", "0 and 0",
+    )  # fmt: skip
+    return Figures(HEADINGS, [rush.row(name) for name, rush in rushes.items()], [claim])
+
+
+async def _rush(design: Design, show: Show, fans: int, rush: Rush) -> None:
+    """One rush, and the end of its holds."""
+    await design.put_up(show)
+    sold = await design.sell(show, itertools.repeat(0, fans), fans)
+    kept = await design.kept(show)
+    await design.end_all(show)
+    rush.milliseconds += sold.paced.seconds * 1000
+    rush.rounds += 1
+    rush.sold += kept
+    rush.oversold += max(0, kept - show.capacity)
+    rush.left_over += max(0, show.capacity - kept)
+    rush.lost += max(0, show.capacity - await design.left(show))

@@ -1,0 +1,117 @@
+"""Our stock as a way among others: the real gate, group commit and ledger in this process, without HTTP around them."""
+
+import functools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from bench.harness.pipes import run_calls
+from bench.stock.reservations import EVENT
+from bench.stock.shop import TICKETS, Show, Sold
+from services.inventory.api.reservations import make_ask
+from services.inventory.api.schemas import ReservationAsk
+from services.inventory.catalogue.apply_event_file import apply
+from services.inventory.catalogue.layout import Catalogue
+from services.inventory.redis_stock.client import Gate
+from services.inventory.redis_stock.rebuild import Watcher
+from services.inventory.reservations.expiry_worker import Sweeper
+from services.inventory.reservations.payment import Payments
+from services.inventory.reservations.reserve import Held, Reserver
+from services.inventory.settings import Settings
+from shared.contracts.event_file import GaSection
+from shared.contracts.orders import OrdersClient
+from shared.postgres import engine as postgres_engine
+from shared.postgres.settings import LedgerSettings
+from shared.redis import client
+from shared.rpc.client import Neighbour
+from shared.runtime.settings import development_keys
+from shared.security.tokens import Pass
+from shared.web.problems import SoldOut
+
+PASS_S = 3600
+
+
+class OurStock:
+    """A show is an event of its own. Batches and waiting room as the service has them by default."""
+
+    name = "ours, gate + group commit"
+
+    def __init__(self, engine: postgres_engine.AsyncEngine, cache: client.Redis, orders: OrdersClient) -> None:
+        self._engine, self._gate = engine, Gate(cache)
+        reading = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._catalogue = Catalogue(reading)
+        self._watcher = Watcher(engine, self._gate, self._catalogue)
+        payments = Payments(engine, self._gate, self._catalogue)
+        self._sweeper = Sweeper(engine, self._gate, self._catalogue, payments, orders)
+        self._settings, self._fans = Settings(), 0
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, postgres_url: str, redis_url: str) -> AsyncIterator["OurStock"]:
+        """The ledger's tables must be there."""
+        engine = postgres_engine.connect(LedgerSettings(postgres_url=postgres_url, postgres_pool_max=32), name="bench")
+        cache = client.connect(redis_url, timeout_s=60)
+        try:
+            async with httpx.AsyncClient(trust_env=False) as pool:
+                orders = OrdersClient(Neighbour(pool, "http://orders", development_keys("service"), name="orders"))
+                yield cls(engine, cache, orders)
+        finally:
+            await cache.aclose()
+            await engine.dispose()
+
+    async def put_up(self, show: Show) -> None:
+        sections = [
+            GaSection(section_id=f"GA{n}", name=f"Floor {n}", kind="ga", capacity=show.each, price_minor=5000)
+            for n in range(show.sections)
+        ]
+        await apply(self._engine, EVENT.model_copy(update={"event_id": show.name, "sections": sections}))
+        await self._watcher.look()
+
+    async def sell(self, show: Show, wishes: Iterator[int], contenders: int) -> Sold:
+        layout, heard = self._catalogue.layout(show.name), {True: 0, False: 0}
+        reserver = Reserver(
+            self._engine, self._gate, show.name, batch_max=self._settings.hold_batch_max,
+            waiting_max=self._settings.hold_waiting_max,
+        )  # fmt: skip
+
+        async def one(section: int) -> None:
+            self._fans += 1
+            admission = Pass(show.name, f"fan-{self._fans}", f"jti-{self._fans}", 1, 0, self._fans, 6, 0, PASS_S)
+            body = ReservationAsk(ga_section=f"GA{section}", ga_quantity=TICKETS)
+            try:
+                heard[isinstance(await reserver.reserve(make_ask(layout, admission, body, None)), Held)] += 1
+            except SoldOut:
+                heard[False] += 1
+
+        calls = (functools.partial(one, section) for section in wishes)
+        paced = await run_calls(calls, connections=contenders, fans=0)
+        await reserver.close()
+        return Sold(paced, heard[True], heard[False])
+
+    async def kept(self, show: Show) -> int:
+        return await self._number(
+            "SELECT coalesce(sum(quantity), 0) FROM inventory.reservation_ga JOIN inventory.reservation "
+            "USING (event_id, reservation_id) WHERE event_id = $1 AND status = 'pending_payment'",
+            show.name,
+        )
+
+    async def end_all(self, show: Show) -> None:
+        """The clock of the scripts is moved past every deadline; then the sweeper has its turn."""
+        layout = self._catalogue.layout(show.name)
+        self._gate.clock_offset_ms += (layout.hold_ttl_s + layout.grace_s + 1) * 1000
+        await self._sweeper.sweep()
+
+    async def left(self, show: Show) -> int:
+        """What gate and ledger both say; they must agree."""
+        ledger = await self._number("SELECT sum(seats_remaining) FROM inventory.section WHERE event_id = $1", show.name)
+        keys = [f"GA{n}:available" for n in range(show.sections)]
+        gate = sum(map(int, await self._gate.redis.hmget(f"inventory:{{{show.name}}}:counts", keys)))
+        assert gate == ledger, f"{show.name}: the gate has {gate} left, the ledger {ledger}"
+        return ledger
+
+    async def _number(self, query: str, *arguments: str) -> int:
+        async with self._engine.connect() as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert driver is not None
+            return int(await driver.fetchval(query, *arguments))

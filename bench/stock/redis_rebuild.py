@@ -1,0 +1,206 @@
+"""How long nobody can buy after the engine lost everything, for 100,000 seats and for a million.
+
+One inventory process on engines that force everything to disk; a tenth of the seats sold, a twentieth held, all tables
+counted; then `FLUSHALL`, and a fan asks for a free seat again and again until it is theirs. Reading the ledger is timed
+apart, and so is the audit afterwards.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import asyncpg
+import httpx
+
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
+from bench.harness.stage import Stage, Turn
+from bench.stock.reservations import wish
+from onsale.local.engines import with_driver
+from onsale.local.ports import HOST
+from onsale.server.gc_tuning import short_pauses
+from services.inventory.app import create_app
+from services.inventory.reconcile.invariants import audit
+from services.inventory.redis_stock import rebuild
+from services.inventory.settings import Settings
+from services.inventory.state import Room
+from services.inventory.stock.snapshot import take_stock
+from shared.contracts.event_file import EventFile, SeatedSection
+from shared.postgres.migrations import upgrade
+from shared.security.auth import AdminKeys
+from shared.web.app import public
+
+SEATS, QUICK_SEATS = {100_000: "under 1.5 s", 1_000_000: "under 10 s, aim 5 s"}, {4_000: "under 1.5 s"}
+HEADINGS = ("seats", "round", "sells again, s", "ledger read, s", "gate filled and sold, s", "answered 503", "audit, s")
+LOADING_MAX_S = 300
+ROWS, SEATS_PER_ROW = 40, 50
+ADMIN_SECRET = "only-for-this-measurement"
+SOLD, HELD = 0.10, 0.05
+SELL = """
+WITH taken AS (
+    SELECT section_id, position, row_number() OVER (ORDER BY section_id, position) AS n
+    FROM inventory.seat WHERE event_id = $1::text ORDER BY section_id, position LIMIT $2::int + $3::int
+), made AS (
+    SELECT *, md5('bench' || n) AS reservation_id,
+           CASE WHEN n <= $2 THEN 'confirmed' ELSE 'pending_payment' END AS status
+    FROM taken
+), reservations AS (
+    INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status, order_reference,
+        reserved_until_ms, fingerprint, confirmed_at)
+    SELECT $1, reservation_id, 'holder-' || n, 5000, 'EUR', status,
+           CASE status WHEN 'confirmed' THEN 'order-' || n END, extract(epoch FROM now()) * 1000 + 3600000,
+           'stock.body', CASE status WHEN 'confirmed' THEN now() END
+    FROM made
+), seats AS (
+    INSERT INTO inventory.reservation_seat (event_id, reservation_id, section_id, position, unit_price_minor)
+    SELECT $1, reservation_id, section_id, position, 5000 FROM made
+), sections AS (
+    UPDATE inventory.section s SET seats_remaining = seats_remaining - gone.n
+    FROM (SELECT section_id, count(*) AS n FROM made GROUP BY section_id) AS gone
+    WHERE s.event_id = $1 AND s.section_id = gone.section_id
+)
+UPDATE inventory.seat s
+SET status = CASE made.status WHEN 'confirmed' THEN 'sold' ELSE 'held' END, reservation_id = made.reservation_id
+FROM made WHERE s.event_id = $1 AND s.section_id = made.section_id AND s.position = made.position
+"""
+
+
+class Reopened(NamedTuple):
+    """Seconds: until a fan has a seat again, of these reading the ledger and filling the gate; and how many were told
+    503 meanwhile.
+    """
+
+    back_s: float
+    read_s: float
+    fill_s: float
+    refused: int
+
+
+def reopen() -> Finding:
+    """The finding, not yet made."""
+    return Finding(
+        key="Reopen",
+        title="after the engine lost everything",
+        settings=[
+            f"One inventory process; {' or '.join(f'{n:,}' for n in SEATS)} seats in blocks of "
+            f"{ROWS * SEATS_PER_ROW:,}, {SOLD:.0%} sold and {HELD:.0%} held; `VACUUM ANALYZE` before the first loss.",
+            "From `FLUSHALL` until the next fan's request for one free seat, repeated every 10 ms, is answered 201. "
+            "Reading the ledger and filling the gate are parts of it; the rest is noticing and raising the epoch. The "
+            "audit compares gate and ledger once the gate is open again.",
+        ],
+        find=find,
+    )
+
+
+def event(seats: int) -> EventFile:
+    """So many seats in blocks of two thousand."""
+    blocks = [
+        SeatedSection(section_id=f"S{n}", name=f"Block {n}", kind="seated", rows=ROWS, seats_per_row=SEATS_PER_ROW,
+                      price_minor=5000)
+        for n in range(max(1, seats // (ROWS * SEATS_PER_ROW)))
+    ]  # fmt: skip
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    return EventFile(event_id="bench", name="Lost", venue="Here", currency="EUR", starts_at=start, sections=blocks)
+
+
+@asynccontextmanager
+async def selling(turn: Turn, file: EventFile) -> AsyncIterator[tuple[Room, httpx.AsyncClient]]:
+    """Inventory with the event on sale, part of it gone."""
+    await upgrade(turn.postgres_url, "inventory")
+    settings = Settings(
+        postgres_url=turn.postgres_url, redis_url=turn.redis_url, admin_keys=AdminKeys(f"bench:admin:{ADMIN_SECRET}"),
+        log_requests=False,
+    )  # fmt: skip
+    app = create_app(settings)
+    async with (
+        short_pauses(),  # as every process of the suite
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url=f"http://{HOST}") as fans,
+    ):
+        path, head = f"/admin/inventory/events/{file.event_id}", {"authorization": f"Bearer {ADMIN_SECRET}"}
+        (
+            await fans.put(path, json=file.model_dump(mode="json"), headers=head, timeout=LOADING_MAX_S)
+        ).raise_for_status()
+        seats = sum(section.capacity for section in file.sections)
+        connection = await asyncpg.connect(with_driver(turn.postgres_url))
+        await connection.execute(SELL, file.event_id, int(seats * SOLD), int(seats * HELD), timeout=LOADING_MAX_S)
+        await connection.execute("VACUUM ANALYZE")
+        await connection.close()
+        yield app.state.room, fans
+
+
+async def reopened(room: Room, fans: httpx.AsyncClient, event_id: str, fan: int) -> Reopened:
+    """One loss: everything in the engine goes, and one fan after the other asks until a seat is theirs."""
+    stages: dict[str, float] = {}
+
+    async def timed(*args: object, **named: object) -> object:
+        began_s = time.perf_counter()
+        stock = await take_stock(*args, **named)  # type: ignore[arg-type]
+        stages["read"] = time.perf_counter() - began_s
+        stages["filled_from"] = time.perf_counter()
+        return stock
+
+    rebuild.take_stock = timed  # type: ignore[assignment,attr-defined]
+    await room.gate.redis.flushall()
+    began_s, refused = time.perf_counter(), 0
+    while True:
+        status = await ask(fans, event_id, fan)
+        if status == 201:
+            break
+        assert status == 503, status
+        refused += 1
+        await asyncio.sleep(0.01)
+    back_s = time.perf_counter()
+    rebuild.take_stock = take_stock  # type: ignore[attr-defined]
+    return Reopened(back_s - began_s, stages["read"], back_s - stages["filled_from"], refused)
+
+
+async def ask(fans: httpx.AsyncClient, event_id: str, fan: int) -> int:
+    """One fan asks for the best seat there is."""
+    head, _, body = wish(fan, {"best_available": {"quantity": 1}}).partition(b"\r\n\r\n")
+    lines = [line.decode().partition(": ") for line in head.split(b"\r\n")[1:]]
+    headers = {name: value for name, _, value in lines if name.lower() in ("authorization", "content-type")}
+    answer = await fans.post(f"/events/{event_id}/reservations", content=body, headers=headers)
+    return answer.status_code
+
+
+async def find(stage: Stage, effort: Effort) -> Figures:
+    """Loss after loss on one inventory of each size; the audit is clean after each."""
+    rows, claims = list[tuple[str, ...]](), list[Claim]()
+    for seats, aim in (QUICK_SEATS if effort.quick else SEATS).items():
+        rounds, audits_s = await lost(stage, effort, event(seats))
+        rows += [
+            (f"{seats:,}", str(number), f"{done.back_s:.2f}", f"{done.read_s:.2f}", f"{done.fill_s:.2f}",
+             str(done.refused), f"{audit_s:.2f}")
+            for number, (done, audit_s) in enumerate(zip(rounds, audits_s, strict=True), 1)
+        ]  # fmt: skip
+        back_s = statistics.median(done.back_s for done in rounds)
+        read_s = statistics.median(done.read_s for done in rounds)
+        claim = Claim(f"sells again after FLUSHALL, {seats:,} seats", f"{back_s:.2f} s",
+                      f"reading the ledger alone {read_s:.2f} s", f"{back_s / read_s:.1f} ×", aim)  # fmt: skip
+        claims.append(claim)
+    return Figures(HEADINGS, rows, claims, ["the audit is clean after each loss"])
+
+
+async def lost(stage: Stage, effort: Effort, file: EventFile) -> tuple[list[Reopened], list[float]]:
+    """How long each loss took, and the audit after it."""
+    rounds, audits_s = list[Reopened](), list[float]()
+    async with stage.turn() as turn, selling(turn, file) as (room, fans):
+        for number in range(effort.rounds):
+            await ready(room, file.event_id)
+            rounds.append(await reopened(room, fans, file.event_id, number + 1))
+            began_s = time.perf_counter()
+            findings = await audit(room.engine, room.gate, room.catalogue.layout(file.event_id))
+            audits_s.append(time.perf_counter() - began_s)
+            if broken := [finding for finding in findings if not finding["holds"]]:
+                raise Wrong(f"the audit: {broken}")
+    return rounds, audits_s
+
+
+async def ready(room: Room, event_id: str) -> None:
+    """Returns when the gate is open."""
+    while event_id not in room.watcher.ready_since_s:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.05)

@@ -1,0 +1,209 @@
+"""Ways to sell stock, beside each other: one hot section and fifty, few contenders and many, and a slower database."""
+
+import gc
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import asyncpg
+
+from bench.baselines.pool import CONNECTIONS
+from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, TtlKey, UnitRows
+from bench.harness.cpu import cpu_s
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
+from bench.harness.slow_network import further_away
+from bench.harness.stage import Stage, Turn
+from bench.stock.our_stock import OurStock
+from bench.stock.shop import TICKETS, Design, Show, Sold, until
+from onsale.local.engines import with_driver
+from shared.postgres import migrations
+
+DESIGNS = (OurStock, ForUpdate, HotCounter, UnitRows, AdvisorySum, TtlKey)
+CAPACITY, SECONDS_MAX, WARM_UP_S, SLOWER_MS, PINGS = 80_000, 0.4, 0.1, 2, 50
+AS_IT_IS, DISK, NETWORK = "as it is", f"disk {SLOWER_MS} ms slower", f"{SLOWER_MS} ms further away"
+DATABASES = (AS_IT_IS, DISK, NETWORK)
+HEADINGS = (
+    "database",
+    "sections",
+    "contenders",
+    "design",
+    "holds/s",
+    "p50 ms",
+    "p99 ms",
+    "engines µs a hold",
+    "ours to it",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Under what all designs sell."""
+
+    database: str
+    sections: int
+    contenders: int
+
+
+CASES = (
+    Case(AS_IT_IS, 1, 1), Case(AS_IT_IS, 1, 100), Case(AS_IT_IS, 1, 1000), Case(AS_IT_IS, 50, 100),
+    Case(DISK, 1, 100), Case(DISK, 50, 100), Case(NETWORK, 1, 100), Case(NETWORK, 50, 100),
+)  # fmt: skip
+CLAIMED = (CASES[2], CASES[3], CASES[4], CASES[6])
+
+
+def stock() -> Finding:
+    """The finding, not yet made."""
+    return Finding(
+        key="Stock",
+        title="ways to sell stock",
+        settings=[
+            f"A hold is {TICKETS} tickets of general admission for a new fan, in a section picked at random; "
+            f"{CAPACITY:,} tickets in all, put up anew for every turn. Contenders: so many fans at once, each asks "
+            "again when answered. One process and no HTTP; the designs take turns within a case.",
+            "FOR UPDATE, counter row, SKIP LOCKED and advisory lock: asyncpg without an ORM, 32 connections, as few "
+            "round trips as the design allows (4, 1, 1 and 3), the hold written in the same transaction.",
+            "Ours: the service's own gate, group commit and ledger with limits per holder, fingerprint, fence and "
+            "outbox, none of which the others have; 3 round trips to the ledger for a batch of up to 256.",
+            "The Valkey script keeps a counter and a key that expires. It writes no ledger and loses what it holds; "
+            "it shows what giving up durability would buy, and what happens to its stock stands under `Last tickets`.",
+            f"Disk {SLOWER_MS} ms slower: PostgreSQL's own `commit_delay`, which waits before every flush of its log, "
+            f"locks held. {SLOWER_MS} ms further away: a TCP proxy that keeps what goes to PostgreSQL for so long. "
+            "Both are the same for all; Valkey is never slowed.",
+            "Engines: processor time of PostgreSQL and Valkey together; this process, which asks, is not in it.",
+        ],
+        find=find,
+    )
+
+
+@dataclass
+class Standing:
+    """One design and what its turns came to, case by case."""
+
+    design: Design
+    sold: dict[Case, Sold] = field(default_factory=dict)
+
+
+async def find(stage: Stage, effort: Effort) -> Figures:
+    """Case by case, all designs."""
+    results: dict[Case, dict[str, Sold]] = {}
+    checked = ["tickets answered = tickets kept, never more than there are"]
+    async with stage.turn() as turn:
+        await migrations.upgrade(turn.postgres_url, "inventory")
+        for database in DATABASES:
+            async with ledger_at(turn, database) as url, opened(url, turn.redis_url, DESIGNS) as designs:
+                checked.append(f"{database}: a question to PostgreSQL {await _ping_ms(url, 'SELECT 1'):.2f} ms, "
+                               f"a commit {await _ping_ms(url, COMMIT):.2f} ms (median)")  # fmt: skip
+                for case in CASES:
+                    if case.database == database:
+                        results[case] = await _measured(stage, designs, case, effort)
+    rows = [row for case, by_name in results.items() for row in _rows(case, by_name)]
+    return Figures(HEADINGS, rows, _claims(results), checked)
+
+
+@asynccontextmanager
+async def ledger_at(turn: Turn, database: str) -> AsyncIterator[str]:
+    """The ledger's plain address, with the database slowed as asked."""
+    url, name = with_driver(turn.postgres_url), turn.postgres_url.rsplit("/", 1)[1]
+    if database == NETWORK:
+        async with further_away(url, SLOWER_MS) as slower:
+            yield slower
+        return
+    if database == DISK:
+        await turn.sql(f"ALTER DATABASE {name} SET commit_delay = {SLOWER_MS * 1000}",
+                       f"ALTER DATABASE {name} SET commit_siblings = 0")  # fmt: skip
+    yield url
+    await turn.sql(f"ALTER DATABASE {name} RESET commit_delay", f"ALTER DATABASE {name} RESET commit_siblings")
+
+
+@asynccontextmanager
+async def opened(postgres_url: str, redis_url: str, kinds: tuple[Any, ...]) -> AsyncIterator[list[Design]]:
+    """All designs, standing beside each other."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(kind.on(postgres_url, redis_url)) for kind in kinds]
+
+
+COMMIT = "SELECT pg_logical_emit_message(true, 'bench', '')"
+_shows = itertools.count(1)
+
+
+async def _ping_ms(url: str, statement: str) -> float:
+    """How long a round trip takes here."""
+    connection, took = await asyncpg.connect(url), []
+    for _ in range(PINGS):
+        started_s = time.perf_counter()
+        await connection.execute(statement)
+        took.append((time.perf_counter() - started_s) * 1000)
+    await connection.close()
+    return sorted(took)[PINGS // 2]
+
+
+async def _measured(stage: Stage, designs: list[Design], case: Case, effort: Effort) -> dict[str, Sold]:
+    """Turn by turn; the first of each only warms connections up."""
+    sold = {design.name: Sold() for design in designs}
+    for design in designs:
+        await one_turn(stage, design, replace(case, contenders=CONNECTIONS), WARM_UP_S)
+    for _ in range(effort.rounds):
+        for design in designs:
+            sold[design.name].more(await one_turn(stage, design, case, min(effort.seconds, SECONDS_MAX)))
+    return sold
+
+
+async def one_turn(stage: Stage, design: Design, case: Case, seconds: float) -> Sold:
+    """A new show, sold for so long. Raises `Wrong` if what it keeps is not what it answered, or it ran out."""
+    show = Show(f"show{next(_shows)}", case.sections, CAPACITY // case.sections)
+    await design.put_up(show)
+    gc.collect()
+    before_s = cpu_s(*stage.pids.values())
+    sold = await design.sell(show, until(_anywhere(show), seconds), case.contenders)
+    sold.engines_s = cpu_s(*stage.pids.values()) - before_s
+    kept = await design.kept(show)
+    if sold.refused or kept != sold.held * TICKETS:
+        raise Wrong(f"{design.name}: {sold.held} holds answered, {sold.refused} refused, {kept} tickets kept")
+    return sold
+
+
+def _anywhere(show: Show) -> Iterator[int]:
+    dice = random.Random(show.name)
+    while True:
+        yield dice.randrange(show.sections)
+
+
+def _rows(case: Case, by_name: dict[str, Sold]) -> list[tuple[str, ...]]:
+    ours = by_name[OurStock.name].per_second
+    return [
+        (case.database, str(case.sections), f"{case.contenders:,}", name, f"{sold.per_second:,.0f}",
+         f"{sold.paced.quantile_ms(0.5):.1f}", f"{sold.paced.quantile_ms(0.99):.1f}",
+         f"{sold.engines_us:.0f}",
+         "" if name == OurStock.name else f"{ours / sold.per_second:.1f} ×")
+        for name, sold in by_name.items()
+    ]  # fmt: skip
+
+
+def _claims(results: dict[Case, dict[str, Sold]]) -> list[Claim]:
+    """Ours beside the best that writes a ledger, where many want the same."""
+    claims = []
+    for case in CLAIMED:
+        by_name = results[case]
+        durable = {name: sold for name, sold in by_name.items() if name not in (OurStock.name, TtlKey.name)}
+        best = max(durable, key=lambda name: durable[name].per_second)
+        ours = by_name[OurStock.name].per_second
+        sections = "one section" if case.sections == 1 else f"{case.sections} sections"
+        claims.append(Claim(
+            f"holds, {case.contenders:,} contenders for {sections}, database {case.database}", f"{ours:,.0f}/s",
+            f"best of four, {best}, {durable[best].per_second:,.0f}/s", f"{ours / durable[best].per_second:.1f} ×",
+        ))  # fmt: skip
+    return [*claims, _load_claim(results[CASES[1]])]
+
+
+def _load_claim(by_name: dict[str, Sold]) -> Claim:
+    """What a hold costs the engines, whoever else uses the machine."""
+    others = {name: sold.engines_us for name, sold in by_name.items() if name not in (OurStock.name, TtlKey.name)}
+    least, ours_us = min(others, key=lambda name: others[name]), by_name[OurStock.name].engines_us
+    return Claim(
+        f"engines' processor time a hold, {CASES[1].contenders} contenders for one section", f"{ours_us:.0f} µs",
+        f"least of four, {least}, {others[least]:.0f} µs", f"{others[least] / ours_us:.1f} × less",
+    )  # fmt: skip

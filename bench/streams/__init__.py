@@ -1,0 +1,1 @@
+"""Live updates: what a listener costs."""

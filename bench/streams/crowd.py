@@ -1,0 +1,76 @@
+"""A crowd of listeners as the measurement sees it: processes of `bench.streams.listeners`, and what they say they
+heard.
+"""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.streams.listeners import Order
+
+LINE_S, GOODBYE_S = 150.0, 30.0
+
+
+class NotAllCame(Exception):
+    """Not everyone was let in within the time there is."""
+
+
+@dataclass
+class Crowd:
+    """Connected listeners; `connect_s` is how long connecting took the slowest process."""
+
+    processes: list[Process]
+    connect_s: float
+    lost: int
+
+    async def heard(self) -> list[dict[str, Any]]:
+        """What each process heard since the last call."""
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(b"?\n")
+        return [await _line(process) for process in self.processes]
+
+
+@asynccontextmanager
+async def crowd(orders: Sequence[Order]) -> AsyncIterator[Crowd]:
+    """A process an order, all connected inside this context."""
+    async with AsyncExitStack() as stack:
+        processes = [await stack.enter_async_context(_process(order)) for order in orders]
+        said = await asyncio.gather(*map(_line, processes))
+        yield Crowd(processes, max(one["seconds"] for one in said), sum(one["lost"] for one in said))
+
+
+@asynccontextmanager
+async def _process(order: Order) -> AsyncIterator[Process]:
+    command = [sys.executable, "-P", "-m", "bench.streams.listeners"]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env=environment)
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
+    try:
+        yield process
+    finally:
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await process.wait()
+        except TimeoutError:  # it is still connecting
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _line(process: Process) -> dict[str, Any]:
+    assert process.stdout is not None
+    async with asyncio.timeout(LINE_S):
+        line = await process.stdout.readline()
+    if not line:
+        raise NotAllCame
+    said: dict[str, Any] = json.loads(line)
+    return said

@@ -1,0 +1,133 @@
+"""Who carries the listeners: ours, held in two ways, what people use instead, and the C module everybody recommends."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import orjson
+import redis.asyncio
+
+from bench.baselines.quiet_neighbours import EVENT, line_frame
+from bench.harness.stage import Turn
+from bench.streams.listeners import Order
+from onsale.local.ports import HOST, free_port
+from services.notifier.broadcast.frames import line_fact
+from shared.contracts.frames import line_channel
+
+NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
+MODULES = [Path(f"/usr/{part}/nginx/modules/ngx_nchan_module.so") for part in ("lib", "share")]
+NCHAN = """\
+load_module {module};
+user root; worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 19000; }}
+http {{
+    nchan_shared_memory_size 128M; access_log off;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    server {{
+        listen {host}:{port} backlog=4096;
+        location = /sub {{ nchan_subscriber eventsource; nchan_channel_id arena; nchan_message_buffer_length 20; }}
+        location = /publish {{ nchan_publisher; nchan_channel_id arena; nchan_message_buffer_length 20; }}
+        location = /readyz {{ return 200; }}
+    }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A server, up: its processes, who listens there and how, and how everyone is told a message."""
+
+    pids: list[int]
+    orders: Callable[[int], list[Order]]
+    tell: Callable[[str], Awaitable[object]]
+
+
+def nchan_module() -> Path | None:
+    """Where the module is, if it is installed."""
+    return next((path for path in MODULES if path.exists() and Path(NGINX).exists()), None)
+
+
+@asynccontextmanager
+async def ours_held(turn: Turn, transport: str, *, processes: int = 1) -> AsyncIterator[Carrier]:
+    """Real notifiers, told by Pub/Sub as in a sale; their neighbours have nothing to add."""
+    neighbours = f"http://{HOST}:{await turn.serve_textbook('quiet_neighbours')}"
+    settings = {
+        "ONSALE_REDIS_URL": turn.redis_url, "ONSALE_QUEUE_URL": neighbours, "ONSALE_INVENTORY_URL": neighbours,
+        "NOTIFIER_TRANSPORT": transport, "NOTIFIER_STREAMS_NEW_PER_S": "1000000", "NOTIFIER_STALE_S": "3600",
+        "ONSALE_LOG_REQUESTS": "false",
+    }  # fmt: skip
+    ports = []
+    for n in range(processes):
+        ports.append(free_port())
+        name = f"notifier-{n}"
+        await turn.serve(name, ["onsale", "serve", "notifier"], ports[n], {**settings, "NOTIFIER_PORT": str(ports[n])})
+    pids = [turn.pids[f"notifier-{n}"] for n in range(processes)]
+    version = iter(range(2, 1_000_000))
+    async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+
+        async def tell(message: str) -> None:
+            await client.publish(line_channel(EVENT), line_frame(next(version), message).model_dump_json())
+
+        def orders(count: int) -> list[Order]:
+            share, path = count // processes, f"/events/{EVENT}/sections/updates"
+            return [Order("ours", port, path, share, n * share) for n, port in enumerate(ports)]
+
+        yield Carrier(pids, orders, tell)
+
+
+@asynccontextmanager
+async def plain(turn: Turn, kind: str) -> AsyncIterator[Carrier]:
+    """sse-starlette (`sse`) or WebSockets (`websocket`) on uvicorn, one process."""
+    port = await turn.serve_textbook("plain_streams", UVICORN_WS_PING_INTERVAL="600")
+    async with _told_by_post(port) as tell:
+        yield Carrier([turn.pids["plain_streams"]], lambda count: [Order(kind, port, f"/{kind}", count)], tell)
+
+
+@asynccontextmanager
+async def nchan(turn: Turn) -> AsyncIterator[Carrier]:
+    """nginx with nchan, one worker."""
+    port, folder = free_port(), turn.stage.data_dir / f"nchan-{os.urandom(4).hex()}"
+    folder.mkdir()
+    conf = folder / "nginx.conf"
+    conf.write_text(NCHAN.format(module=nchan_module(), folder=folder, host=HOST, port=port))
+    process = await asyncio.create_subprocess_exec(NGINX, "-e", f"{folder}/error.log", "-c", str(conf))
+    try:
+        async with _told_by_post(port) as tell:
+            yield Carrier([process.pid], lambda count: [Order("sse", port, "/sub", count)], tell)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@asynccontextmanager
+async def _told_by_post(port: int) -> AsyncIterator[Callable[[str], Awaitable[object]]]:
+    """The same bytes of data as ours, published over HTTP."""
+    versions = iter(range(2, 1_000_000))
+    async with httpx.AsyncClient(base_url=f"http://{HOST}:{port}", trust_env=False, timeout=30) as client:
+        while True:
+            try:
+                if (await client.get("/readyz")).status_code == 200:
+                    break
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+
+        async def tell(message: str) -> None:
+            fact = line_fact(line_frame(next(versions), message), degraded=False)
+            (await client.post("/publish", content=orjson.dumps(fact))).raise_for_status()
+
+        yield tell
+
+
+SIDES: dict[str, Callable[[Turn], AbstractAsyncContextManager[Carrier]]] = {
+    "ours, detached": lambda turn: ours_held(turn, "detached"),
+    "ours, asgi": lambda turn: ours_held(turn, "asgi"),
+    "nchan": nchan,
+    "sse-starlette": lambda turn: plain(turn, "sse"),
+    "WebSockets": lambda turn: plain(turn, "websocket"),
+}

@@ -1,0 +1,200 @@
+"""P3: what a listener costs, in memory and in processor time, and how old the news is when the last one hears it.
+
+Ours held in two ways beside nchan, sse-starlette and WebSockets, one process each; then 50,000 of ours that only wait.
+"""
+
+import asyncio
+import statistics
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.harness.cpu import cpu_s, descendants
+from bench.harness.measurement import Claim, Effort, Figures, Finding
+from bench.harness.stage import Stage, Turn
+from bench.harness.svg_plot import Line, line_plot
+from bench.streams.crowd import Crowd, NotAllCame, crowd
+from bench.streams.listeners import CONNECT_S
+from bench.streams.sides import SIDES, Carrier, nchan_module, ours_held
+
+SIZES, QUICK_SIZES = (1_000, 5_000, 15_000), (50, 100)
+FRAMES, QUICK_FRAMES = 6, 2
+IDLE, QUICK_IDLE, IDLE_PROCESSES = 50_000, 60, 3
+SETTLE_S, IDLE_CPU_S = 1.0, 3.0
+HEADINGS = ("listeners", "held by", "KiB a listener", "µs of processor a frame", "age p50 ms", "p99 ms", "p99.9 ms",
+            "connects/s")  # fmt: skip
+OURS, PLOT = "ours, detached", Path(__file__).parents[2] / "docs" / "streams.svg"
+
+
+@dataclass(frozen=True)
+class Listened:
+    """One side's figures at one size."""
+
+    size: int
+    side: str
+    kib: float
+    frame_us: float
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    connects_per_s: float
+    missed: int
+
+    def row(self) -> tuple[str, ...]:
+        ages = (f"{age:.0f}" for age in (self.p50_ms, self.p99_ms, self.p999_ms))
+        return (
+            f"{self.size:,}",
+            self.side,
+            f"{self.kib:.1f}",
+            f"{self.frame_us:.1f}",
+            *ages,
+            f"{self.connects_per_s:,.0f}",
+        )
+
+
+def streams() -> Finding:
+    """The finding, not yet made."""
+    return Finding(
+        key="P3",
+        title="what a listener costs",
+        settings=[
+            "One server process each; nchan one worker. Listeners are sockets on one epoll in a process of its own, "
+            "connecting from 16 loopback addresses; medians of the rounds. "
+            f"{FRAMES} frames of about 200 bytes a size, each told to all.",
+            "Memory: growth of the server's PSS since its first listener had been there, by listeners. The "
+            "kernel's part (about 4 KiB a socket, the same for all) is not in it.",
+            "Processor: the server's time over all frames, publishing included, by frames delivered. Age: from "
+            "publishing to the listener's read, which shares the machine's cores with the server.",
+            "Ours carries a signed token, a limit and a sign of life for every listener; the others know nobody.",
+        ],
+        find=find,
+    )
+
+
+async def find(stage: Stage, effort: Effort) -> Figures:
+    """The sides take turns, round by round; a plot goes into docs/ unless it was only a try."""
+    sizes = QUICK_SIZES if effort.quick else SIZES
+    sides = {name: start for name, start in SIDES.items() if name != "nchan" or nchan_module()}
+    frames = QUICK_FRAMES if effort.quick else FRAMES
+    rounds: dict[tuple[str, int], list[Listened]] = {}
+    checked: list[str] = []
+    for side, start in [each for _ in range(effort.rounds) for each in sides.items()]:
+        async with stage.turn() as turn, start(turn) as carrier:
+            fresh = await warmed_up(carrier)
+            for size in sizes:
+                try:
+                    one = await listened(side, carrier, size, frames, fresh=fresh)
+                except NotAllCame:
+                    checked.append(f"{side}: {size:,} listeners did not get in within {CONNECT_S:.0f} s")
+                    break
+                rounds.setdefault((side, size), []).append(one)
+    found = [middle(heard) for heard in rounds.values()]
+    async with stage.turn() as turn:
+        idle_rows, idle_claim = await waiting(turn, QUICK_IDLE if effort.quick else IDLE)
+    if not effort.quick:
+        PLOT.write_text(plot(found))
+    checked.append(f"{sum(one.missed for one in found):,} frames were missed by a listener, or conflated for one")
+    if "nchan" not in sides:
+        checked.append("nchan is not installed here (Debian: libnginx-mod-nchan), so it is not compared with")
+    return Figures(HEADINGS, [*(one.row() for one in found), *idle_rows], [*claims(found), idle_claim], checked)
+
+
+def middle(rounds: list[Listened]) -> Listened:
+    """The median of each figure; what was missed in any round was missed."""
+    names = ("kib", "frame_us", "p50_ms", "p99_ms", "p999_ms", "connects_per_s")
+    figures = {name: statistics.median(getattr(one, name) for one in rounds) for name in names}
+    return replace(rounds[0], **figures, missed=sum(one.missed for one in rounds))
+
+
+async def warmed_up(carrier: Carrier) -> int:
+    """Bytes of memory once what is made for the first listener is there: that is not counted."""
+    async with crowd(carrier.orders(1)) as first:
+        await carrier.tell("first")
+        await first.heard()
+    return pss_bytes(carrier.pids)
+
+
+async def listened(side: str, carrier: Carrier, size: int, frames: int, *, fresh: int) -> Listened:
+    """Connects them all, tells them all, and asks what they heard. Memory is what it is more than `fresh`, so that what
+    a smaller crowd left behind does not make a larger one look cheap.
+    """
+    async with crowd(carrier.orders(size)) as listeners:
+        await asyncio.sleep(SETTLE_S)
+        kib = (pss_bytes(carrier.pids) - fresh) / size / 1024
+        await listeners.heard()
+        began_s = cpu_s(*carrier.pids)
+        heard = await tell_all(carrier, listeners, size, frames)
+        spent_s = cpu_s(*carrier.pids) - began_s
+    delivered = sum(one["heard"] for one in heard)
+    ages = heard[0]["ages_ms"]
+    return Listened(size, side, kib, spent_s / max(1, delivered) * 1e6, ages["0.5"], ages["0.99"], ages["0.999"],
+                    size / listeners.connect_s, size * frames - delivered)  # fmt: skip
+
+
+async def tell_all(carrier: Carrier, listeners: Crowd, size: int, frames: int) -> list[dict[str, Any]]:
+    """So many frames, further apart the more listen. What is conflated because a side was late counts as missed."""
+    for _ in range(frames):
+        began_s = time.perf_counter()
+        await carrier.tell(f"@{time.time_ns()}@")
+        await asyncio.sleep(max(0.3, size * 80e-6 - (time.perf_counter() - began_s)))
+    await asyncio.sleep(SETTLE_S)
+    return await listeners.heard()
+
+
+async def waiting(turn: Turn, size: int) -> tuple[list[tuple[str, ...]], Claim]:
+    """So many who only wait, over several processes, and what they cost while nothing happens."""
+    async with ours_held(turn, "detached", processes=IDLE_PROCESSES) as carrier:
+        before = pss_bytes(carrier.pids)
+        async with crowd(carrier.orders(size)) as listeners:
+            await asyncio.sleep(SETTLE_S)
+            kib = (pss_bytes(carrier.pids) - before) / size / 1024
+            began_s, busy_s = time.perf_counter(), cpu_s(*carrier.pids)
+            await asyncio.sleep(IDLE_CPU_S)
+            share = (cpu_s(*carrier.pids) - busy_s) / (time.perf_counter() - began_s)
+            said = f"{share:.0%} of a core"
+            speed = f"{size / listeners.connect_s:,.0f}"
+            row = (f"{size:,}", f"{OURS}, {IDLE_PROCESSES} processes, idle", f"{kib:.1f}", said, "", "", "", speed)
+            what, ours = f"P3 {size:,} idle listeners on this machine", f"{kib:.1f} KiB each, {said} in all"
+            return [row], Claim(what, ours, f"{listeners.lost} lost", "-", "at least: they fit")
+
+
+def claims(found: list[Listened]) -> list[Claim]:
+    """What the largest size says."""
+    most = max(one.size for one in found if one.side == OURS)
+    largest = {one.side: one for one in found if one.size == most}
+    mine, made = largest.pop(OURS), []
+    with_all = f"{mine.size:,} listen"
+    for other in (largest[name] for name in ("nchan", "sse-starlette") if name in largest):
+        less, times = other.kib / mine.kib, mine.frame_us / other.frame_us
+        memory = f"P3 KiB a listener, {with_all}", f"{mine.kib:.1f}", f"{other.side} {other.kib:.1f}"
+        made.append(Claim(*memory, f"{less:.1f} × less", "at most 4 KiB, aim 2"))
+        processor = (
+            f"P3 µs of processor a frame, {with_all}",
+            f"{mine.frame_us:.1f}",
+            f"{other.side} {other.frame_us:.1f}",
+        )
+        made.append(Claim(*processor, f"{times:.2f} ×", "at most 1.0, aim 0.7"))
+    beside = statistics.median(one.p99_ms for one in largest.values())
+    age = f"P3 age of the news p99, {with_all}", f"{mine.p99_ms:.0f} ms", f"median of the others {beside:.0f} ms"
+    return [*made, Claim(*age, f"{mine.p99_ms / beside:.2f} ×", "at most 1,000 ms, aim 500")]
+
+
+def pss_bytes(pids: list[int]) -> int:
+    """Memory of these processes and all below them; what is shared counts in part."""
+    return sum(psutil.Process(pid).memory_full_info().pss for pid in descendants(set(pids)))
+
+
+def plot(found: list[Listened]) -> str:
+    """Memory and processor time by listeners, a line a side."""
+    sides = list(dict.fromkeys(one.side for one in found))
+
+    def panel(title: str, figure: str) -> tuple[str, list[Line]]:
+        return title, [
+            Line(side, [(one.size, getattr(one, figure)) for one in found if one.side == side]) for side in sides
+        ]
+
+    memory, processor = panel("KiB a listener", "kib"), panel("µs of processor a frame", "frame_us")
+    return line_plot([memory, processor, panel("age of the news, p99 ms", "p99_ms")])

@@ -1,0 +1,1 @@
+"""Configuration of load balancers from the table of routes."""

@@ -1,0 +1,1 @@
+"""The whole suite on one machine: engines, processes, and one port in front."""

@@ -1,0 +1,188 @@
+"""The one port of a laptop: sends each request where a load balancer would, by the same table.
+
+Each service's probes, metrics and docs stand under `/{service}/…`; plain `/readyz` is the conjunction of all. Metrics
+and readiness are for operators, as they cost and tell something: for who asks from this machine, or with an admin key.
+
+Passes a request on to a service in another process, and its answer back as it comes: streams stay streams.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from ipaddress import ip_address
+
+import httpx
+import orjson
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shared.security.auth import AdminKeys, bearer
+from shared.web import problem_page, problems
+from shared.web.problems import Problem
+from shared.web.routes import SERVICES, Service, route
+
+HOP_BY_HOP = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+
+SAFE = frozenset({"GET", "HEAD"})
+
+
+class Proxy:
+    """An ASGI app that is another one, elsewhere."""
+
+    def __init__(self, client: httpx.AsyncClient, base_url: str) -> None:
+        self._client, self._base_url = client, base_url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        query = scope["query_string"].decode("latin-1")
+        url = f"{self._base_url}{path}" + (f"?{query}" if query else "")
+        headers = [(name, value) for name, value in scope["headers"] if name not in HOP_BY_HOP]
+        if peer := scope.get("client"):
+            headers.append((b"x-forwarded-for", peer[0].encode()))
+        request = self._client.build_request(scope["method"], url, headers=headers, content=_body(receive))
+        response = await self._sent(request)
+        if response is None and scope["method"] in SAFE:  # one of several behind this port may just have ended
+            response = await self._sent(self._client.build_request(scope["method"], url, headers=headers))
+        if response is None:
+            await self._away(send)
+            return
+        try:
+            await self._pass_back(response, receive, send)
+        finally:
+            await response.aclose()
+
+    async def _sent(self, request: httpx.Request) -> httpx.Response | None:
+        try:
+            return await self._client.send(request, stream=True)
+        except httpx.TransportError:
+            return None
+
+    @staticmethod
+    async def _pass_back(response: httpx.Response, receive: Receive, send: Send) -> None:
+        """Copies the answer until it ends or the browser leaves."""
+        headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in HOP_BY_HOP]
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+
+        async def copy() -> None:
+            async for chunk in response.aiter_raw():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+        async def left() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        tasks = {asyncio.create_task(copy()), asyncio.create_task(left())}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @staticmethod
+    async def _away(send: Send) -> None:
+        problem = problems.Unavailable()
+        head = {"content-type": problems.MEDIA_TYPE, **problem.headers()}
+        headers = [(name.encode(), value.encode()) for name, value in head.items()]
+        await send({"type": "http.response.start", "status": problem.code, "headers": headers})
+        await send({"type": "http.response.body", "body": problem.body()})
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        more = message.get("more_body", False)
+        yield message.get("body", b"")
+
+
+OPERATIONS = frozenset({"/livez", "/version", "/docs", "/docs/oauth2-redirect", "/openapi.json"})
+GUARDED = frozenset({"/readyz", "/metrics"})
+FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
+READY_KEPT_S = 0.5
+
+
+class Front:
+    """An ASGI app in front of five others and their internal faces. `ready` says which parts are not ready: an empty
+    list when all are.
+    """
+
+    def __init__(
+        self, services: Mapping[Service, ASGIApp], inside: Mapping[Service, ASGIApp],
+        ready: Callable[[], Awaitable[list[str]]], admin_keys: AdminKeys,
+    ) -> None:  # fmt: skip
+        self._services, self._inside = services, inside
+        self._ready, self._admin_keys = ready, admin_keys
+        self._waiting_for: list[str] = []
+        self._known_until_s = float("-inf")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        first, _, rest = path[1:].partition("/")
+        asked = f"/{rest}" if first in SERVICES else path
+        if asked in GUARDED and not self._is_operator(scope):
+            await _problem(send, problems.NotFound())
+        elif first in SERVICES and asked == "/metrics":
+            await self._metrics(first, scope, receive, send)
+        elif first in SERVICES and asked in OPERATIONS | GUARDED:
+            scope = {**scope, "root_path": f"/{first}"}  # the framework strips it from the path
+            await self._services[first](scope, receive, send)
+        elif (row := route(path)) is not None:
+            await self._services[row.service](scope, receive, send)
+        elif path == "/readyz":
+            await self._conjunction(send)
+        elif path == "/livez":
+            await _answer(send, 200, orjson.dumps({"live": True}), "application/json")
+        else:
+            await _refuse(scope, send, problems.NotFound())
+
+    def _is_operator(self, scope: Scope) -> bool:
+        """From this machine and through nobody, or with a key."""
+        peer, passed_on = scope.get("client"), {name for name, _ in scope["headers"]} & FORWARDED
+        if peer and ip_address(peer[0]).is_loopback and not passed_on:
+            return True
+        try:
+            return bool(self._admin_keys.operator(bearer(HTTPConnection(scope)) or ""))
+        except Problem:
+            return False
+
+    async def _metrics(self, part: Service, scope: Scope, receive: Receive, send: Send) -> None:
+        if part in self._inside:
+            await self._inside[part]({**scope, "path": "/metrics", "raw_path": b"/metrics"}, receive, send)
+        else:
+            await _problem(send, problems.NotFound("Several processes: each has metrics of its own."))
+
+    async def _conjunction(self, send: Send) -> None:
+        if time.monotonic() > self._known_until_s:
+            self._waiting_for, self._known_until_s = await self._ready(), time.monotonic() + READY_KEPT_S
+        if waiting_for := self._waiting_for:
+            await _problem(send, problems.Unavailable(f"Not ready: {', '.join(waiting_for)}.", failing=waiting_for))
+        else:
+            await _answer(send, 200, orjson.dumps({"ready": True, "services": list(SERVICES)}), "application/json")
+
+
+async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
+    """As a page for who came by a link."""
+    if problem_page.wanted(scope["method"], (v for k, v in scope["headers"] if k == b"accept")):
+        page, fields = problem_page.page(problem).encode(), problem_page.headers(problem)
+        await _answer(send, problem.code, page, problem_page.MEDIA_TYPE, fields)
+    else:
+        await _problem(send, problem)
+
+
+async def _problem(send: Send, problem: Problem) -> None:
+    await _answer(send, problem.code, problem.body(), problems.MEDIA_TYPE, problem.headers())
+
+
+async def _answer(send: Send, status: int, body: bytes, media_type: str, headers: dict[str, str] | None = None) -> None:
+    fields = {"content-type": media_type, "content-length": str(len(body)), **(headers or {})}
+    head = [(name.encode(), value.encode()) for name, value in fields.items()]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,84 @@
+"""The secrets of one data directory: generated once, readable by their owner only, handed to services as settings.
+
+Purposes that rotate are kept with their stages; services read those from the file itself and watch it.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from onsale.local.process import EngineTrouble
+from onsale.local.secret_file import write_secret
+from shared.security.key_rotation import OVERLAPS, BadKeys, Key, RotatingKeys
+from shared.security.tokens import Keyring, b64
+
+KEY_FILE, LOCK_FILE, ADMIN_KEY_FILE = "keys.json", "keys.lock", "admin.key"
+PURPOSES = ("holder", "order_token", "checkout", "customer", "sandbox_webhook")
+ROTATING = "rotating"
+
+
+def service_secrets(data_dir: Path) -> dict[str, str]:
+    """`ONSALE_…_KEYS` for every purpose that stays, and `ONSALE_KEYS_FILE` for those that rotate."""
+    path = data_dir / KEY_FILE
+    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    missing = [purpose for purpose in PURPOSES if purpose not in known]
+    rings = known.setdefault(ROTATING, {"rings": {}})["rings"]
+    unringed = [purpose for purpose in OVERLAPS if purpose not in rings]
+    if missing or unringed:
+        known |= {purpose: Keyring({"k1": secrets.token_bytes(32)}).text() for purpose in missing}
+        rings |= {purpose: _first_ring(known.pop(purpose, None)) for purpose in unringed}
+        write_secret(path, json.dumps(known, indent=2) + "\n")
+    settings = {f"ONSALE_{purpose.upper()}_KEYS": known[purpose] for purpose in PURPOSES}
+    return settings | {"ONSALE_KEYS_FILE": str(path.absolute())}
+
+
+def _first_ring(before: str | None) -> list[dict[str, Any]]:
+    """A ring of one new key, or of the keys that an older version of this file had, newest first."""
+    keyring = Keyring.parse(before) if before else Keyring({"k1": secrets.token_bytes(32)})
+    oldest_first = reversed(list(keyring.keys.items()))
+    return [
+        Key(kid=kid, secret=b64(raw), signs_from_s=at_s).model_dump() for at_s, (kid, raw) in enumerate(oldest_first)
+    ]
+
+
+def rotating_keys(data_dir: Path) -> RotatingKeys:
+    """The keys that rotate. Raises `EngineTrouble` when there are none, or none that could be used."""
+    path = data_dir / KEY_FILE
+    try:
+        return RotatingKeys.read(path)
+    except BadKeys as bad:
+        raise EngineTrouble(f"{path}: {bad}.") from bad
+
+
+@contextmanager
+def changing(data_dir: Path) -> Iterator[RotatingKeys]:
+    """The keys, to be changed by one command at a time; written whole at the end, without those that are gone."""
+    rotating_keys(data_dir)
+    descriptor = os.open(data_dir / LOCK_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        keys = rotating_keys(data_dir)
+        keys.forget(time.time())
+        yield keys
+        path = data_dir / KEY_FILE
+        known = json.loads(path.read_text()) | {ROTATING: keys.model_dump()}
+        write_secret(path, json.dumps(known, indent=2) + "\n")
+    finally:
+        os.close(descriptor)
+
+
+def admin_key(data_dir: Path, environ: Mapping[str, str] = os.environ) -> str:
+    """The operator's key: from `ONSALE_ADMIN_KEY`, else from the data directory, made on first use."""
+    if key := environ.get("ONSALE_ADMIN_KEY"):
+        return key
+    path = data_dir / ADMIN_KEY_FILE
+    if not path.exists():
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_secret(path, secrets.token_urlsafe(32) + "\n")
+    return path.read_text().strip()

@@ -1,0 +1,293 @@
+"""The whole suite on one machine: engines, migrations, payment sandbox, five services, one port, open rooms.
+
+Everything started here ends with it, in order; a keeper sees to that even when this process is killed.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from pathlib import Path
+
+import httpx
+from starlette.types import ASGIApp
+
+from onsale.commands.client import Admin
+from onsale.local import key_file
+from onsale.local.dev_proxy import Front, Proxy
+from onsale.local.engines import Engines, RunningEngines, start_engines, write_engines_file
+from onsale.local.notifiers import Notifiers
+from onsale.local.ports import HOST as LOOPBACK
+from onsale.local.ports import Patience, free_port, start_on_free_port
+from onsale.local.process import Child, EngineTrouble
+from onsale.server import serve
+from onsale.server.serve import Listener
+from shared.contracts.event_file import EventFile
+from shared.postgres import migrations
+from shared.runtime.secrets_dir import postgres_urls
+from shared.security.auth import AdminKeys
+from shared.web.app import internal, public
+from shared.web.routes import SERVICES, Service
+
+WATCH_S = 0.25
+ASK_WITHIN_S = 5.0
+Say = Callable[[str], None]
+Faces = dict[Service, ASGIApp]
+
+
+@dataclass
+class Suite:
+    """What to run, and where it came to run."""
+
+    data_dir: Path
+    events: Sequence[EventFile]
+    host: str = LOOPBACK
+    port: int = 8000
+    processes: bool = False
+    notifiers: int = 0
+    say: Say = print
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    children: list[Child] = field(default_factory=list)
+    applied: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"http://{'localhost' if self.host in {LOOPBACK, '0.0.0.0'} else self.host}:{self.port}"  # noqa: S104
+
+
+async def run(suite: Suite, *, started: Callable[[], None]) -> None:
+    """Runs until a signal; an engine of our own that ends is started again.
+
+    Raises `EngineTrouble` when a person must put something right.
+    """
+    Listener(_nothing, suite.host, suite.port).bind().close()  # better said before the engines have started
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        ready = asyncio.create_task(stack.enter_async_context(up(suite)))
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({ready, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            ready.cancel()
+            await asyncio.gather(ready, return_exceptions=True)
+            return
+        engines = ready.result()
+        started()
+        keeping = asyncio.create_task(engines.keep(suite.say))
+        try:
+            while not stop.is_set():
+                if ended := _ended(suite.children):
+                    raise EngineTrouble(ended)
+                if keeping.done():
+                    keeping.result()
+                await asyncio.wait({stopped, keeping}, timeout=WATCH_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        suite.say("Stopping …")
+
+
+@asynccontextmanager
+async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
+    """The suite answers inside this context: ready, event files applied, rooms open."""
+    async with AsyncExitStack() as stack:
+        suite.say("Starting PostgreSQL and Valkey …")
+        engines = await start_engines(suite.data_dir, environ=suite.environ)
+        stack.push_async_callback(engines.stop)
+        suite.say("Migrating …")
+        for service, ledger in postgres_urls(suite.environ, engines.engines.postgres_url).items():
+            await migrations.upgrade(ledger, service)
+        secrets = key_file.service_secrets(suite.data_dir)
+        sandbox_url = await _sandbox(suite, stack, secrets)
+        write_engines_file(suite.data_dir, engines.engines, sandbox_url, url=suite.url)
+        environment = _environment(suite, engines.engines, secrets, sandbox_url)
+        suite.say("Starting the services …")
+        services, inside = await _services(suite, stack, environment)
+        keys = AdminKeys(environment["ONSALE_ADMIN_KEYS"])
+        front = Front(services, inside, lambda: _not_ready(suite, services), keys)
+        listener = Listener(front, suite.host, suite.port)
+        await stack.enter_async_context(serve.running({}, [listener], {}))
+        suite.say("Applying event files …")
+        await _apply(suite)
+        suite.applied = True
+        yield engines
+
+
+async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, str]) -> str:
+    """The payment provider, a server of its own, as other people's would be."""
+    engine_dir, log_dir = suite.data_dir / "engines", suite.data_dir / "log"
+
+    def launch(port: int) -> Child:
+        books, hook = suite.data_dir / "sandbox.jsonl", f"http://{LOOPBACK}:{suite.port}/webhooks/sandbox"
+        options = ["--port", str(port), "--books", str(books), "--webhook-url", hook]
+        env = {
+            **suite.environ,
+            "ONSALE_SANDBOX_WEBHOOK_SECRET": secrets["ONSALE_SANDBOX_WEBHOOK_KEYS"].partition(":")[2],
+        }
+        return Child.start(
+            [sys.executable, "-m", "onsale.sandbox", *options],
+            name="The payment sandbox",
+            lock_path=engine_dir / "sandbox.lock",
+            log_path=log_dir / "sandbox.log",
+            stop_signal="TERM",
+            env=env,
+        )
+
+    async with httpx.AsyncClient(trust_env=False) as client:
+        child, port = await start_on_free_port(launch, lambda port: _healthy(client, port), say=suite.say)
+    suite.children.append(child)
+    stack.push_async_callback(child.stop)
+    return f"http://{LOOPBACK}:{port}"
+
+
+async def _healthy(client: httpx.AsyncClient, port: int) -> bool:
+    try:
+        return (await client.get(f"http://{LOOPBACK}:{port}/healthz", timeout=ASK_WITHIN_S)).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], sandbox_url: str) -> dict[str, str]:
+    """Settings of all five services; what the person set in the environment wins, but for addresses that the suite has
+    just chosen for its parts.
+    """
+    settings = {
+        **secrets,
+        "ONSALE_POSTGRES_URL": engines.postgres_url,
+        "ONSALE_REDIS_URL": engines.redis_url,
+        "ONSALE_SANDBOX_URL": sandbox_url,
+        "ONSALE_ADMIN_KEYS": f"operator:admin:{key_file.admin_key(suite.data_dir, suite.environ)}",
+        "ONSALE_PUBLIC_URL": suite.url,
+    }
+    for service in SERVICES:
+        port, internal_port = free_port(), free_port()
+        settings |= {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal_port)}
+        settings[f"ONSALE_{service.upper()}_URL"] = f"http://{LOOPBACK}:{internal_port}"
+    chosen = {f"ONSALE_{part}_URL" for part in (*map(str.upper, SERVICES), "POSTGRES", "REDIS", "SANDBOX")}
+    mine = {name: value for name, value in suite.environ.items() if name in settings.keys() - chosen}
+    return settings | mine
+
+
+async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> tuple[Faces, Faces]:
+    """Their public faces and their internal ones."""
+    here = [name for name in serve.START_ORDER if name != "notifier" or not suite.notifiers]
+    services, inside = await (_processes if suite.processes else _one_process)(suite, stack, environment, here)
+    if suite.notifiers:
+        several = Notifiers(
+            suite.data_dir, {**suite.environ, **environment}, count=suite.notifiers, say=suite.say
+        )  # fmt: skip
+        stack.push_async_callback(several.stop)
+        services["notifier"] = Proxy(_client(stack), f"http://{LOOPBACK}:{environment['NOTIFIER_PORT']}")
+        await _wait_for_processes(suite, [*suite.children, *several.children], services)
+        await stack.enter_async_context(several.running())
+    return services, inside
+
+
+async def _one_process(
+    suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
+) -> tuple[Faces, Faces]:
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        apps = serve.create(names)
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    await stack.enter_async_context(serve.running(apps, [], serve.internal_listeners(apps)))
+    return {name: public(app) for name, app in apps.items()}, {name: internal(app) for name, app in apps.items()}
+
+
+def _client(stack: AsyncExitStack) -> httpx.AsyncClient:
+    """Asks services in other processes, for as long as the suite runs."""
+    limits, jar = httpx.Limits(max_connections=None), CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+    client = httpx.AsyncClient(
+        trust_env=False,
+        timeout=None,  # noqa: S113 - streams
+        limits=limits,
+        cookies=jar,  # takes none: one fan's cookie must never travel with another's request
+    )
+    stack.push_async_callback(client.aclose)
+    return client
+
+
+async def _processes(
+    suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
+) -> tuple[Faces, Faces]:
+    client = _client(stack)
+    proxies: Faces = {}
+    inside: Faces = {}
+    for service in names:
+        child = Child.start(
+            [sys.executable, "-P", "-m", "onsale", "serve", service],
+            name=f"The {service} process",
+            lock_path=suite.data_dir / "engines" / f"{service}.lock",
+            log_path=suite.data_dir / "log" / f"{service}.log",
+            stop_signal="TERM",
+            env={**suite.environ, **environment},
+        )
+        suite.children.append(child)
+        stack.push_async_callback(child.stop)
+        proxies[service] = Proxy(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
+        inside[service] = Proxy(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_INTERNAL_PORT']}")
+    await _wait_for_processes(suite, suite.children, proxies)
+    return proxies, inside
+
+
+async def _wait_for_processes(suite: Suite, children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:
+    """As long as all of them live."""
+    patience = Patience(suite.say)
+    while waiting_for := await _failing(proxies):
+        for child in children:
+            if child.returncode is not None:
+                raise EngineTrouble(f"{child.name} has ended: {child.last_words()} (more in {child.log_path})")
+        patience.keep(f"The readiness of {', '.join(waiting_for)}", told=f"more in {suite.data_dir / 'log'}")
+        await asyncio.sleep(0.1)
+
+
+async def _not_ready(suite: Suite, services: Mapping[Service, ASGIApp]) -> list[str]:
+    return await _failing(services) + ([] if suite.applied else ["event files"])
+
+
+async def _failing(services: Mapping[Service, ASGIApp]) -> list[str]:
+    """The services whose `/readyz` is not 200, asked as a balancer would."""
+
+    async def ask(name: Service) -> bool:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=services[name]), base_url="http://front"
+        ) as client:
+            try:
+                async with asyncio.timeout(ASK_WITHIN_S):  # a process that is still loading takes connections already
+                    return (await client.get("/readyz")).status_code == 200
+            except TimeoutError:
+                return False
+
+    answers = await asyncio.gather(*map(ask, services))
+    return [name for name, ready in zip(services, answers, strict=True) if not ready]
+
+
+async def _apply(suite: Suite) -> None:
+    """Event files are idempotent; a room that was ever opened keeps the state its operator left it in."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+        admin = Admin(client, f"http://{LOOPBACK}:{suite.port}", key_file.admin_key(suite.data_dir, suite.environ))
+        for event in suite.events:
+            await admin.apply(event)
+            if (await admin.room(event.event_id))["state"] == "draft":
+                await admin.act(event.event_id, "open", reason="onsale up")
+
+
+def _ended(children: Sequence[Child]) -> str | None:
+    """One line about a process that has ended by itself, if one has."""
+    for child in children:
+        if child.returncode is not None:
+            return f"{child.name} has ended: {child.last_words()} (more in {child.log_path})"
+    return None
+
+
+async def _nothing(scope: object, receive: object, send: object) -> None:
+    """Stands in for an app where only the port is in question."""

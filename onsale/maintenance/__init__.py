@@ -1,0 +1,1 @@
+"""Keys, secrets, migrations, and the documents made from the code."""

@@ -1,0 +1,79 @@
+"""Two OpenAPI documents out of five services' own: one for fans and shops, one for operators.
+
+`make api-documents` writes them to where the gateway serves them; a test fails when they are not what the code says.
+"""
+
+import importlib
+import json
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from shared.web.api_document import PROBLEM, SECURITY_SCHEMES
+from shared.web.app import VERSION
+from shared.web.routes import SERVICES
+
+Readers = Literal["fans", "operators"]
+REF = "#/components/schemas/"
+PROBES = frozenset({"/livez", "/readyz", "/metrics", "/version"})
+TITLES: dict[Readers, str] = {
+    "fans": "Onsale: the line, tickets and orders, for fans' browsers and for shops",
+    "operators": "Onsale: rooms, stock and orders, for operators",
+}
+
+
+def documents() -> dict[Readers, dict[str, Any]]:
+    """By the name of their readers."""
+    made = {readers: _empty(title) for readers, title in TITLES.items()}
+    for service in SERVICES:
+        document = importlib.import_module(f"services.{service}.app").create_app().openapi()
+        for path, item in document["paths"].items():
+            if path not in PROBES:
+                readers: Readers = "operators" if path.startswith("/admin") else "fans"
+                _add(made[readers], service, document["components"]["schemas"], path, item)
+    return made
+
+
+def _empty(title: str) -> dict[str, Any]:
+    return {
+        "openapi": "3.1.0", "info": {"title": title, "version": VERSION}, "servers": [{"url": "/"}], "paths": {},
+        "components": {"schemas": {"Problem": PROBLEM}, "securitySchemes": SECURITY_SCHEMES},
+    }  # fmt: skip
+
+
+def _add(into: dict[str, Any], service: str, schemas: dict[str, Any], path: str, item: dict[str, Any]) -> None:
+    """A path with all the schemas it leads to; two services' schemas of one name that differ bear the service's too."""
+    kept: dict[str, Any] = into["components"]["schemas"]
+    names = {name: name if kept.get(name, titled := {**schema, "title": name}) == titled else f"{service.title()}{name}"
+             for name, schema in schemas.items()}  # fmt: skip
+    needed, found = set[str](), _referred(item)
+    while found - needed:
+        needed |= found
+        found = set().union(*(_referred(schemas[name]) for name in needed))
+    for name in sorted(needed):
+        kept[names[name]] = {**_renamed(schemas[name], names), "title": names[name]}
+    into["paths"].setdefault(path, {}).update(_renamed(item, names))
+
+
+def _referred(part: Any) -> set[str]:
+    if isinstance(part, dict):
+        here = {part["$ref"].removeprefix(REF)} if isinstance(part.get("$ref"), str) else set()
+        return here.union(*map(_referred, part.values()))
+    return set().union(*map(_referred, part)) if isinstance(part, list) else set()
+
+
+def _renamed(part: Any, names: dict[str, str]) -> Any:
+    if isinstance(part, dict):
+        return {
+            key: REF + names[value.removeprefix(REF)] if key == "$ref" else _renamed(value, names)
+            for key, value in part.items()
+        }
+    return [_renamed(each, names) for each in part] if isinstance(part, list) else part
+
+
+def openapi(
+    readers: Annotated[Readers, typer.Argument(help="fans or operators")],
+) -> None:
+    """Print the OpenAPI document for fans and shops, or for operators; generators make clients from it."""
+    sys.stdout.write(json.dumps(documents()[readers], ensure_ascii=False, separators=(",", ":")) + "\n")

@@ -1,0 +1,51 @@
+"""`onsale problems`: every problem the API answers with, as a table, or as the file from which the gateway shows a page
+each.
+
+`make api-documents` writes that file; a test fails when it is not what the code says.
+"""
+
+import importlib
+import inspect
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from onsale.commands.context import out
+from shared.web.problems import Problem, known
+from shared.web.routes import SERVICES
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """Each problem by name: slug, title, status, what its class says beyond the title, and which service has it (none
+    for those of all).
+    """
+    for service in SERVICES:
+        importlib.import_module(f"services.{service}.app")
+    ours = [problem for problem in known() if problem.__module__.startswith(("services.", "shared."))]
+    return [_entry(problem) for problem in sorted(ours, key=lambda problem: problem.slug)]
+
+
+def _entry(problem: type[Problem]) -> dict[str, Any]:
+    _, _, more = inspect.cleandoc(problem.__doc__ or "").partition("\n")
+    package = problem.__module__.split(".")
+    return {
+        "slug": problem.slug, "title": problem.title(), "status": problem.status, "more": " ".join(more.split()),
+        "retry_after_s": problem.retry_after_default_s, "service": package[1] if package[0] == "services" else None,
+    }  # fmt: skip
+
+
+def problems(
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write them there instead.")] = None,
+) -> None:
+    """List every problem that the API may answer with: its name, its status, what it says."""
+    found = catalogue()
+    if json_file:
+        json_file.write_text(json.dumps(found, ensure_ascii=False) + "\n", encoding="utf-8")
+        return
+    table = Table("problem", "status", "says", "of")
+    for entry in found:
+        table.add_row(entry["slug"], str(entry["status"]), entry["title"], entry["service"] or "all")
+    out.print(table)

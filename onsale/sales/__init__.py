@@ -1,0 +1,1 @@
+"""What an operator can say to `onsale` about stock and orders."""

@@ -1,0 +1,1 @@
+"""How a service is served: uvicorn, its protocol, garbage collection, limits."""

@@ -1,0 +1,119 @@
+"""After a chaos run: the provider's books beside ours, charge by charge and to the cent."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import httpx
+from rich.table import Table
+
+from onsale.commands.client import Admin, Refused
+
+PAGE = 1000
+SETTLE_S, QUIET_S, LOOK_S = 150.0, 4.0, 1.0
+Sums = dict[str, tuple[int, int]]
+"""What was charged and what went back, in minor units, by the provider's id of the charge."""
+
+
+@dataclass
+class Books:
+    """Both lists of one event's charges; `broken` are promises that the audit found broken."""
+
+    ours: Sums = field(default_factory=dict)
+    theirs: Sums = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    orders_confirmed: int = 0
+
+    @property
+    def differing(self) -> list[str]:
+        both = self.ours.keys() | self.theirs.keys()
+        return sorted(each for each in both if self.ours.get(each) != self.theirs.get(each))
+
+    @property
+    def agree(self) -> bool:
+        return not self.differing and not self.broken
+
+    def result(self) -> dict[str, Any]:
+        return {
+            "orders_confirmed": self.orders_confirmed, "ours": _summed(self.ours), "theirs": _summed(self.theirs),
+            "differing": self.differing, "broken": self.broken,
+        }  # fmt: skip
+
+    def table(self) -> Table:
+        table = Table("the books", "ours", "the provider's", title=f"{self.orders_confirmed} orders confirmed")
+        ours, theirs = _summed(self.ours), _summed(self.theirs)
+        for name in ours:
+            table.add_row(name.replace("_", " "), f"{ours[name]:,}", f"{theirs[name]:,}")
+        for what, found in (("charges that differ", self.differing), ("promises broken", self.broken)):
+            colour = "red" if found else "green"
+            table.add_row(what, f"[{colour}]{len(found)}[/] (must be 0)", ", ".join(found[:3]))
+        return table
+
+
+def _summed(sums: Sums) -> dict[str, int]:
+    charged, refunded = (sum(each[side] for each in sums.values()) for side in (0, 1))
+    return {
+        "charges": len(sums), "charged_minor": charged, "refunded_minor": refunded, "kept_minor": charged - refunded,
+    }  # fmt: skip
+
+
+async def compare(admin: Admin, client: httpx.AsyncClient, sandbox_url: str, event_id: str, since: datetime) -> Books:
+    """Both lists once they have agreed for a while, or as they are when time is up. A charge that no order knows of
+    counts if it was made after `since`.
+    """
+    deadline_s, agreed_s = time.monotonic() + SETTLE_S, 0.0
+    while True:
+        books = await _look(admin, client, sandbox_url, event_id, since)
+        now_s = time.monotonic()
+        agreed_s = (agreed_s or now_s) if books.agree else 0.0
+        if now_s > deadline_s or (agreed_s and now_s - agreed_s > QUIET_S):
+            return books
+        await asyncio.sleep(LOOK_S)
+
+
+async def _look(admin: Admin, client: httpx.AsyncClient, sandbox_url: str, event_id: str, since: datetime) -> Books:
+    theirs, late = await _theirs(client, sandbox_url, since)
+    ours = await _ours(admin, event_id)
+    for stray in theirs.keys() - ours.keys():
+        if stray not in late or await _of_another_event(admin, late[stray], event_id):
+            del theirs[stray]
+    audit = await admin.audit(event_id)
+    confirmed = (await admin.call("GET", f"/admin/orders/events/{event_id}/audit"))["confirmed"]
+    return Books(ours, theirs, [row["invariant"] for row in audit if not row["holds"]], confirmed)
+
+
+async def _ours(admin: Admin, event_id: str) -> Sums:
+    ours, page = Sums(), 1
+    while True:
+        path = f"/admin/orders/events/{event_id}/charges?page={page}&page_size={PAGE}"
+        charges = (await admin.call("GET", path))["charges"]
+        ours |= {charge["charge_ref"]: (charge["charged_minor"], charge["refunded_minor"]) for charge in charges}
+        if len(charges) < PAGE:
+            return ours
+        page += 1
+
+
+async def _theirs(client: httpx.AsyncClient, sandbox_url: str, since: datetime) -> tuple[Sums, dict[str, str]]:
+    """All money that moved; and of what came after `since`, whose order it is about."""
+    theirs, late, asked, more = Sums(), dict[str, str](), "1970-01-01T00:00:00Z", True
+    while more:
+        try:
+            answer = await client.get(f"{sandbox_url}/charges", params={"since": asked, "limit": PAGE}, timeout=20)
+        except httpx.HTTPError as away:
+            raise Refused(f"No payment sandbox answers at {sandbox_url}.") from away
+        page = answer.json()
+        for charge in page["charges"]:
+            asked = charge["id"]
+            if charge["captured_minor"]:
+                theirs[asked] = charge["captured_minor"], charge["refunded_minor"]
+            if datetime.fromisoformat(charge["created_at"]) >= since:
+                late[asked] = charge["reference"]
+        more = page["has_more"] and page["charges"]
+    return theirs, late
+
+
+async def _of_another_event(admin: Admin, reference: str, event_id: str) -> bool:
+    found = (await admin.call("GET", f"/admin/orders?q={reference}"))["orders"]
+    return any(order["reference"] == reference and order["event_id"] != event_id for order in found)

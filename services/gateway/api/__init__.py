@@ -1,0 +1,1 @@
+"""What the gateway answers: the line, forward-auth, lotteries and the fans' pages."""

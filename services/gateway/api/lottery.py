@@ -1,0 +1,30 @@
+"""The lottery as anyone may check it: what is published, and a fan's own proof of having entered."""
+
+from fastapi import APIRouter, Request, Response
+
+from services.gateway.state import Room
+from shared.contracts.lottery import EntryProof, PublishedLottery
+from shared.web.fields import EventIdPath
+
+router = APIRouter(tags=["line"])
+
+
+@router.get("/events/{event_id}/queue/lottery", summary="The lottery of the pre-queue, for anyone to check")
+async def published(event_id: EventIdPath, request: Request, response: Response) -> PublishedLottery:
+    """The commitment and the rules from the beginning; the entrants' number and hash once entry has closed; public
+    value and seed once it is drawn.
+    """
+    room: Room = request.app.state.room
+    told = await room.lotteries.published(event_id)
+    response.headers["cache-control"] = "public, max-age=1"
+    return told
+
+
+@router.get("/events/{event_id}/queue/lottery/proof", summary="My proof of having entered")
+async def proof(event_id: EventIdPath, request: Request, response: Response) -> EntryProof:
+    """For the holder of a queue token whose place was entered when entry closed."""
+    room: Room = request.app.state.room
+    token = await room.place(request.scope, event_id)
+    proved = await room.lotteries.prove(token)
+    response.headers["cache-control"] = "no-store"
+    return proved

@@ -1,0 +1,88 @@
+"""The pages fans see: three documents and what they load, all from this origin and nowhere else."""
+
+import re
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from services.gateway.state import Room
+from shared.web.fast_routes import QUIET_KEY
+from shared.web.problems import NoAnswer, NotFound, Overloaded, Unavailable, UnknownEvent, UpstreamFailed
+from shared.web.routes import EVENT_ID, REFERENCE
+
+PAGES = Path(__file__).parents[1] / "pages"
+SECURITY = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+}
+router = APIRouter(include_in_schema=False)
+PAGE = partial(router.api_route, methods=["GET", "HEAD"])
+_event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
+
+
+class Files(StaticFiles):
+    """Files with ETag and the policy that nothing foreign runs on our pages."""
+
+    def __init__(self, directory: Path, *, cache_control: str) -> None:
+        super().__init__(directory=directory, check_dir=False)
+        self._headers = {**SECURITY, "cache-control": cache_control}
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(self._headers)
+        return response
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[QUIET_KEY] = True
+        await super().__call__(scope, receive, send)
+
+
+DOCUMENTS = Files(PAGES, cache_control="no-cache")
+ASSETS = Files(PAGES / "static", cache_control="public, no-cache")
+API_DOCUMENTS = Files(PAGES / "openapi", cache_control="no-cache")
+MOUNTS: list[BaseRoute] = [
+    Mount("/static", ASSETS, name="static"),
+    Mount("/openapi", API_DOCUMENTS, name="openapi"),
+]
+
+
+@PAGE("/")
+async def index(request: Request) -> Response:
+    return await DOCUMENTS.get_response("index.html", request.scope)
+
+
+@PAGE("/e/{event_id}")
+async def event(event_id: str, request: Request) -> Response:
+    """The page of one on-sale; with it the browser gets a secret, which its join is bound to. A line that cannot be
+    asked about now hides no event: the page asks by itself.
+    """
+    if not _event_id.fullmatch(event_id):
+        raise UnknownEvent
+    room: Room = request.app.state.room
+    with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
+        await room.board.line(event_id)
+    response = await DOCUMENTS.get_response("event.html", request.scope)
+    secret = room.identities.secret_for(request.scope)
+    if secret is not None:
+        response.headers["set-cookie"], response.headers["cache-control"] = secret, "private, no-cache"
+    return response
+
+
+@PAGE("/o/{reference}")
+async def order(reference: str, request: Request) -> Response:
+    if not _reference.fullmatch(reference):
+        raise NotFound("No order has this address. Take the whole link, as it stands in the mail.")
+    return await DOCUMENTS.get_response("order.html", request.scope)
+
+
+@PAGE("/favicon.ico")
+async def favicon(request: Request) -> Response:
+    return await ASSETS.get_response("icon.svg", request.scope)

@@ -1,0 +1,208 @@
+"""One event's line as this process last heard of it: everything a waiting fan is told is arithmetic on this.
+
+Heads never go back within an epoch, so a position never rises.
+
+What part of all calls each lane gets: its weight among those that have somebody waiting, or had a moment ago.
+
+A share that shrinks makes estimates grow, so when it last did is remembered, to be told as the reason.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from services.gateway.waiting_line.wait_estimate import BEFORE_SALE, Promise
+from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.lanes import Lane
+from shared.rules.lottery_ranking import order
+from shared.runtime.clock import now_ms, rfc3339
+
+REMEMBERED_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Per lane: its share (absent before the lane's start), when somebody last waited there, when the share shrank."""
+
+    of: dict[int, float] = field(default_factory=dict)
+    waited_ms: dict[int, int] = field(default_factory=dict)
+    shrank_ms: dict[int, int] = field(default_factory=dict)
+
+    def after(self, frame: LineFrame, closed_lanes: frozenset[int]) -> "Shares":
+        """The shares after this frame of the same line."""
+        now_ms = frame.at_ms
+        waits = {lane: now_ms for lane, at in frame.lanes.items() if at.tail_seq > at.head_seq}
+        waited = {lane: ms for lane, ms in {**self.waited_ms, **waits}.items() if now_ms - ms <= REMEMBERED_MS}
+        weights = {lane.lane: lane.weight for lane in frame.options.lanes if lane.lane not in closed_lanes}
+        wanting = {lane: weights[lane] for lane in waited if lane in weights}
+        of = {lane: weight / sum({**wanting, lane: weight}.values()) for lane, weight in weights.items()}
+        shrank = {lane: now_ms for lane, share in of.items() if share < self.of.get(lane, 0.0)}
+        return Shares(of, waited, {**self.shrank_ms, **shrank})
+
+
+BODY_FRESH_MS = 1_000
+JITTER_STEPS = 64
+LONGEST_S = 86_400  # a longer wait is told as more than that
+TURN_S = 2  # a tick, a frame and its way
+
+
+class Line:
+    """A frame and what follows from it; `promise` is what estimates rest on."""
+
+    __slots__ = ("_body", "_body_at_ms", "_orders", "_poll_max_ms", "_poll_min_ms", "before_sale", "closed_lanes",
+                 "epoch", "etag", "frame", "heads", "heard_s", "lottery", "message", "promise", "rollout_percent",
+                 "shares")  # fmt: skip
+
+    epoch: int
+    heads: dict[int, int]
+    shares: Shares
+
+    def __init__(
+        self,
+        frame: LineFrame,
+        previous: "Line | None" = None,
+        *,
+        promise: Promise,
+        heard_s: float,
+        poll_ms: tuple[int, int],
+    ) -> None:
+        kept = previous.heads if previous is not None and previous.epoch == frame.epoch else {}
+        self.frame = frame
+        self.epoch = frame.epoch
+        self.heads = {**kept, **{lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()}}
+        self.closed_lanes = frozenset(lane.lane for lane in frame.options.lanes if lane.opens_ms > frame.at_ms)
+        before = previous.shares if previous is not None and previous.epoch == frame.epoch else Shares()
+        self.shares = before.after(frame, self.closed_lanes)
+        self.before_sale = frame.state in BEFORE_SALE
+        self.message = frame.message
+        self.lottery = frame.lottery
+        drawn = frame.lottery.lanes if frame.lottery else {}
+        self._orders = {lane: order(draw.entrants_n, bytes.fromhex(draw.key)) for lane, draw in drawn.items()}
+        self.rollout_percent = frame.options.rollout_percent
+        self.heard_s = heard_s
+        self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
+        self.promise = promise
+        self._poll_max_ms = min(poll_ms[1], frame.liveness_window_s * 1000)
+        self._poll_min_ms = min(poll_ms[0], self._poll_max_ms)
+        self._body, self._body_at_ms = b"", 0
+
+    def rank(self, lane: int, join_seq: int) -> int | None:
+        """Where a number stands in the line: where it joined, or where its lottery put it; `None` before the draw."""
+        if self.lottery is not None and self.lottery.stage != "drawn":
+            return None
+        drawn = self._orders.get(lane)
+        return drawn.rank(join_seq) if drawn else join_seq
+
+    def position(self, lane: int, join_seq: int) -> int:
+        """How many places stand between this one and the head: an upper bound of how many fans. Before a lottery is
+        drawn the head stands still, and this says no more than that nobody was called.
+        """
+        place = join_seq if self.lottery is None else self.rank(lane, join_seq) or join_seq
+        return max(0, place - self.heads.get(lane, 0))
+
+    def shown(self, lane: int, join_seq: int, position: int) -> dict[str, int | None]:
+        """This position as a fan is told it: unknown before the draw, and with the rank after it."""
+        if self.lottery is None:
+            return {"position_in_queue": position}
+        rank = self.rank(lane, join_seq)
+        return {"position_in_queue": None if rank is None else position, "rank": rank}
+
+    def estimated_wait_s(self, position: int, lane: int = 0) -> int | None:
+        """Seconds until this position of its lane is called as promised; before the sale, counted from its start.
+        `None` while nobody can know, and for more than a day.
+        """
+        found = self._wait_s(position, lane)
+        return None if found is None or sum(found) > LONGEST_S else max(1, math.ceil(sum(found)))
+
+    def estimated_range(self, position: int, lane: int = 0) -> dict[str, int | None]:
+        """The least and the most it may be, unless something changes. Beyond a day only the least is told."""
+        found = self._wait_s(position, lane)
+        if found is None:
+            return {"estimated_wait_low": None, "estimated_wait_high": None}
+        before_s, wait_s = found
+        unsure = math.exp(self.promise.band + min(1.0, position**-0.5))  # few places ahead are a matter of chance, too
+        low_s, high_s = before_s + wait_s / unsure, before_s + wait_s * unsure + TURN_S
+        if before_s + wait_s > LONGEST_S:
+            return {"estimated_wait_low": math.floor(min(low_s, LONGEST_S)), "estimated_wait_high": None}
+        return {"estimated_wait_low": math.floor(low_s), "estimated_wait_high": math.ceil(high_s)}
+
+    def _wait_s(self, position: int, lane: int) -> tuple[float, float] | None:
+        """Seconds until calls begin, and from then on; nothing while nobody can know."""
+        per_place_s, share = self.promise.per_place_s, self.shares.of.get(lane, 0)
+        drawn = self.lottery is None or self.lottery.stage == "drawn"
+        if per_place_s is None or position == 0 or share == 0 or not drawn:
+            return None
+        wait_s = position * per_place_s / share
+        if not self.before_sale:
+            return 0.0, wait_s
+        if not self.promise.starts_at_ms:
+            return None
+        return max(0.0, (self.promise.starts_at_ms - now_ms()) / 1000), wait_s
+
+    def estimate_changed(self, since_s: int, lane: int = 0) -> dict[str, Any] | None:
+        """Why the estimate grew or went, if that was after `since_s`, when the fan joined."""
+        promise, shrank_ms = self.promise, self.shares.shrank_ms.get(lane, 0)
+        if promise.per_place_s is not None and shrank_ms > max(promise.at_ms, since_s * 1000):
+            return {"reason": "other-lanes", "at": rfc3339(shrank_ms)}
+        if promise.reason is None or (promise.per_place_s is not None and promise.at_ms < since_s * 1000):
+            return None
+        return {"reason": promise.reason, "at": rfc3339(promise.at_ms)}
+
+    def poll_after_ms(self, wait_s: int | None, join_seq: int) -> int:
+        """When to ask again: half the wait, within limits and never past one liveness window, spread by place."""
+        longest = self._poll_max_ms if wait_s is None else min(self._poll_max_ms, wait_s * 500)
+        spread = longest * (join_seq % JITTER_STEPS) // (JITTER_STEPS * 5)
+        return max(self._poll_min_ms, longest - spread)
+
+    @property
+    def promises(self) -> bool:
+        """Whether estimates are given at all."""
+        return self.promise.per_place_s is not None
+
+    def soon_ms(self) -> int:
+        """When to ask again for a fan whose turn is near."""
+        return self._poll_min_ms
+
+    def body(self) -> bytes:
+        """The line as everybody sees it, encoded once per frame and second."""
+        at_ms = now_ms()
+        if at_ms - self._body_at_ms > BODY_FRESH_MS:
+            self._body, self._body_at_ms = orjson.dumps(self._public(at_ms), option=orjson.OPT_NON_STR_KEYS), at_ms
+        return self._body
+
+    def _public(self, at_ms: int) -> dict[str, Any]:
+        frame = self.frame
+        rules = {lane.lane: lane for lane in frame.options.lanes}
+        lanes = {lane: self._lane(lane, at) | told(rules.get(lane)) for lane, at in frame.lanes.items()}
+        general = lanes.pop(0, {"head_seq": 0, "tail_seq": 0})
+        starts_ms = frame.sale_starts_at_ms
+        public: dict[str, Any] = {
+            "state": frame.state,
+            "epoch": frame.epoch,
+            **general,
+            "rate_per_s": frame.rate_per_s,
+            "live_ratio": frame.live_ratio,
+            "message": frame.message,
+            "sale_starts_at": rfc3339(starts_ms) if starts_ms is not None else None,
+            "server_time": rfc3339(at_ms),
+            "poll_after_ms": 2 * self._poll_min_ms,
+        }
+        if frame.throttled is not None:
+            public["throttled"] = frame.throttled.model_dump()
+        if frame.lottery is not None:
+            public["lottery"] = frame.lottery.stage
+        return {**public, "lanes": lanes} if lanes else public
+
+    def _lane(self, lane: int, at: LaneHead) -> dict[str, Any]:
+        head_seq = self.heads[lane]
+        return {"head_seq": head_seq, "tail_seq": max(at.tail_seq, head_seq)}
+
+
+def told(lane: Lane | None) -> dict[str, Any]:
+    """What everybody may know of a lane's rules."""
+    if lane is None:
+        return {}
+    opens = {"opens_at": rfc3339(lane.opens_ms)} if lane.opens_ms else {}
+    return opens if lane.lane == 0 else {"name": lane.name, "code_required": lane.code_required, **opens}

@@ -1,0 +1,1 @@
+"""The fans' API of seats and reservations."""

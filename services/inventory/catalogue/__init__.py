@@ -1,0 +1,1 @@
+"""What is for sale: sections, rows and prices, from the event file."""

@@ -1,0 +1,43 @@
+"""How many places a GA section has, changed while it sells: never below what is held, sold and blocked."""
+
+from sqlalchemy import text
+
+from services.inventory.problems import UnsafeChange
+from services.inventory.stock.change import Change
+from services.inventory.stock.snapshot import count_sections
+from shared.contracts.event_file import SEATS_PER_EVENT_MAX
+
+RESIZE = text(
+    "UPDATE inventory.section SET seats_remaining = seats_remaining + CAST(:capacity AS int) - capacity, "
+    "capacity = CAST(:capacity AS int), version = version + 1 "
+    "WHERE event_id = :event_id AND section_id = :section_id "
+    "AND seats_remaining + CAST(:capacity AS int) - capacity >= 0"
+)
+PLACES = text("SELECT sum(capacity) FROM inventory.section WHERE event_id = :event_id")
+
+
+async def resize(change: Change, section_id: str, capacity: int) -> bool:
+    """Whether it changed anything; what is gained or lost is available.
+
+    Raises `UnknownSection` (also for a seated one), or `UnsafeChange` with what is held, sold and blocked.
+    """
+    await change.lock([section_id])
+    if change.section(section_id, "ga").capacity == capacity:
+        return False
+    values = {"event_id": change.event_id, "section_id": section_id, "capacity": capacity}
+    if not (await change.connection.execute(RESIZE, values)).rowcount:
+        raise await _too_small(change, section_id, capacity)
+    places = (await change.connection.execute(PLACES, {"event_id": change.event_id})).scalar_one()
+    if places > SEATS_PER_EVENT_MAX:
+        raise UnsafeChange(f"An event has at most {SEATS_PER_EVENT_MAX} places; this would make it {places}.")
+    change.touched.ga.add(section_id)
+    return True
+
+
+async def _too_small(change: Change, section_id: str, capacity: int) -> UnsafeChange:
+    row = (await count_sections(change.connection, change.event_id))[section_id]
+    taken = {"held": int(row["held"]), "sold": int(row["sold"]), "blocked": row["blocked"]}
+    said = ", ".join(f"{n} {name}" for name, n in taken.items())
+    least = row["capacity"] - row["available"]
+    detail = f"{capacity} places are too few for {section_id}: {said}; at least {least}. Nothing was changed."
+    return UnsafeChange(detail, section_id=section_id, capacity_min=least, **taken)

@@ -1,0 +1,1 @@
+"""PostgreSQL compared with Redis and with itself; what differs is repaired."""

@@ -1,0 +1,14 @@
+-- By how much a section is sold beyond what it has, or a seat (`position` from 0) beyond once.
+SELECT sold + s.blocked - s.capacity - s.honoured AS excess
+FROM inventory.section s CROSS JOIN LATERAL (
+    SELECT coalesce(sum(g.quantity), 0) AS sold
+    FROM inventory.reservation_ga g JOIN inventory.reservation r USING (event_id, reservation_id)
+    WHERE g.event_id = s.event_id AND g.section_id = s.section_id AND r.status = 'confirmed'
+) AS tickets
+WHERE s.event_id = :event_id AND s.section_id = :section_id AND CAST(:position AS int) = -1 AND sold > 0
+UNION ALL
+SELECT count(*) - 1
+FROM inventory.reservation_seat x JOIN inventory.reservation r USING (event_id, reservation_id)
+WHERE x.event_id = :event_id AND x.section_id = :section_id AND x.position = CAST(:position AS int)
+  AND CAST(:position AS int) >= 0 AND r.status = 'confirmed'
+HAVING count(*) > 0

@@ -1,0 +1,1 @@
+"""The stock in Redis: atomic holds in front of PostgreSQL, and its rebuild from there."""

@@ -1,0 +1,185 @@
+"""Filling a gate from the ledger, and noticing within a fraction of a second that one must be filled: it or one of its
+keys is missing, another process of the engine filled it, or the ledger is ahead.
+
+A rebuild waits alone for every batch under way, raises the gate's epoch, commits, closes the gate, and only then reads
+the ledger: whatever an older gate allowed is either in what it reads or refused. Two at once are harmless: the lower
+epoch is refused by every fill script.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory.catalogue.layout import Catalogue, Layout
+from services.inventory.metrics import GATES_READY, REBUILD_SECONDS, REBUILDS
+from services.inventory.redis_keys import Keys
+from services.inventory.redis_stock.client import FILLED_AT_ONCE, Gate, as_hold, load
+from services.inventory.stock.snapshot import Stock, gate_counts, take_stock
+from shared.postgres.engine import statement
+from shared.redis.client import ENGINE_AWAY, Redis, identities, near
+from shared.redis.scripts import Argument, Script, Value, word
+from shared.runtime.group_commit import chunks
+from shared.runtime.logging import data
+
+log = logging.getLogger("onsale.inventory")
+FENCE_ALONE = statement(__package__, "fence_alone")
+RAISE_EPOCH = text(
+    "UPDATE inventory.event SET gate_epoch = greatest(gate_epoch, :gate_epoch) + 1 "
+    "WHERE event_id = :event_id AND gate_epoch = :seen RETURNING gate_epoch"
+)
+CALLS_AT_ONCE = 4
+FILLING_MAX_MS, RENEWED_EVERY_S = 5_000, 1.0  # a filling lasts as long as it is renewed
+
+BEGIN, RENEW, SECTION, HOLDS, USAGE, REVOKED, OPEN = map(
+    load, ("fill_begin", "fill_renew", "fill_section", "fill_holds", "fill_usage", "fill_revoked", "open")
+)
+
+
+class Watcher:
+    """Trusts a gate only while the process that filled it still answers and the ledger is not ahead of it."""
+
+    def __init__(self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue) -> None:
+        self._engine, self._gate, self._catalogue = engine, gate, catalogue
+        self.ready_since_s: dict[str, float] = {}
+        self._one_look = asyncio.Lock()
+
+    async def look(self) -> None:
+        """One turn: rebuilds every gate that is missing, older than the ledger, or filled by another process."""
+        async with self._one_look:
+            await self._look()
+
+    async def _look(self) -> None:
+        await self._catalogue.refresh()
+        layouts = self._catalogue.layouts()
+        filled_by = await identities(self._gate.redis, (Keys.of(layout.event_id).gate for layout in layouts))
+        lost: set[str | None] = {None}
+        for layout in layouts:
+            engine = filled_by.get(Keys.of(layout.event_id).gate)
+            try:
+                if engine in lost or engine is None:
+                    self.ready_since_s.pop(layout.event_id, None)
+                elif not await self._trusted(layout, engine):
+                    self.ready_since_s.pop(layout.event_id, None)
+                    await self._rebuild(layout, engine)
+            except ENGINE_AWAY:
+                lost.add(engine)
+                self.ready_since_s.pop(layout.event_id, None)
+        GATES_READY.set(len(self.ready_since_s))
+
+    async def _trusted(self, layout: Layout, engine: str) -> bool:
+        """True also while somebody else is filling it."""
+        keys = Keys.of(layout.event_id)
+        key, parts = keys.gate, keys.parts(layout.seated)
+        pipe = self._gate.redis.pipeline(transaction=False)
+        pipe.hmget(key, "ready", "engine", "epoch", "filling_at")
+        pipe.exists(*parts)
+        (ready, filled_by, epoch, filling_at), there = await pipe.execute()
+        is_whole = there == len(parts)
+        if is_whole and ready == b"1" and filled_by == engine.encode() and int(epoch or 0) == layout.gate_epoch:
+            self.ready_since_s.setdefault(layout.event_id, time.monotonic())
+            return True
+        seconds, _ = await (await near(self._gate.redis, key)).time()
+        filling_ms = seconds * 1000 + self._gate.clock_offset_ms - int(filling_at or 0)
+        return ready == b"0" and int(epoch or 0) == layout.gate_epoch and abs(filling_ms) < FILLING_MAX_MS
+
+    async def _rebuild(self, layout: Layout, engine: str) -> None:
+        started = time.monotonic()
+        epoch = await raise_epoch(self._engine, self._gate, layout.event_id, seen=layout.gate_epoch)
+        if epoch is None:
+            return
+        filled = await fill(self._engine, self._gate, layout, epoch, engine)
+        if filled:
+            REBUILDS.inc()
+            REBUILD_SECONDS.observe(time.monotonic() - started)
+            took_ms = round((time.monotonic() - started) * 1000)
+            level = logging.INFO if layout.gate_epoch <= 1 else logging.WARNING  # the first filling is no news
+            log.log(level, "gate.filled", extra=data(event_id=layout.event_id, epoch=epoch, took_ms=took_ms))
+            await self._catalogue.refresh()
+            self.ready_since_s[layout.event_id] = time.monotonic()
+
+
+async def raise_epoch(engine: AsyncEngine, gate: Gate, event_id: str, *, seen: int) -> int | None:
+    """The new epoch, or nothing when somebody else raised it first. From its commit on the ledger refuses whatever the
+    gate still lets pass; the first step of filling closes it.
+    """
+    keys = Keys.of(event_id)
+    gate_epoch = int(await gate.redis.hget(keys.gate, "epoch") or 0)
+    async with engine.begin() as connection:
+        await connection.execute(FENCE_ALONE, {"event_id": event_id})
+        values = {"event_id": event_id, "gate_epoch": gate_epoch, "seen": seen}
+        epoch: int | None = (await connection.execute(RAISE_EPOCH, values)).scalar()
+    return epoch
+
+
+async def fill(engine: AsyncEngine, gate: Gate, layout: Layout, epoch: int, engine_id: str) -> bool:
+    """Writes the ledger's stock into the gate and opens it; False when a higher epoch came first."""
+    redis, keys = gate.redis, Keys.of(layout.event_id)
+    marked = keys.only("gate", "counts", "holds", "deadlines", "usage", "revoked")
+    emptied = [keys.dirty, *(keys.map + section_id for section_id in layout.sections)]
+    done = [await BEGIN(redis, **marked, emptied=emptied, epoch=epoch, clock_offset_ms=gate.clock_offset_ms)]
+    async with _renewed(gate, layout.event_id, epoch):
+        stock = await take_stock(engine, layout.event_id)
+        done += await _pour(gate, layout.event_id, epoch, stock)
+    parts, version = keys.parts(layout.seated), stock.version
+    done.append(await OPEN(redis, gate=keys.gate, parts=parts, epoch=epoch, engine=engine_id, stock_version=version))
+    return all(word(reply) == "done" for reply in done)
+
+
+@asynccontextmanager
+async def _renewed(gate: Gate, event_id: str, epoch: int) -> AsyncIterator[None]:
+    """Other watchers leave the gate to us for as long as this lasts, and not much longer if we die in it."""
+    since_s = time.monotonic()
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(RENEWED_EVERY_S)
+            with suppress(*ENGINE_AWAY):
+                key = Keys.of(event_id).gate
+                await RENEW(gate.redis, gate=key, epoch=epoch, clock_offset_ms=gate.clock_offset_ms)
+            so_far_ms = round((time.monotonic() - since_s) * 1000)
+            log.info("gate.filling", extra=data(event_id=event_id, epoch=epoch, so_far_ms=so_far_ms))
+
+    renewing = asyncio.create_task(renew(), name="inventory.renew")
+    try:
+        yield
+    finally:
+        renewing.cancel()
+
+
+async def _pour(gate: Gate, event_id: str, epoch: int, stock: Stock) -> list[Any]:
+    """Everything the gate remembers, in as many calls as it takes; what they answered."""
+    redis, keys = gate.redis, Keys.of(event_id)
+    some: dict[str, Any] = {**keys.only("gate", "counts", "dirty", "map"), "epoch": epoch}
+    done = await _send(SECTION, redis, ({**some, **gate_counts(s, x)} for s, x in stock.sections.items()))
+    some = {**keys.only("gate", "holds", "deadlines", "usage"), "epoch": epoch}
+    done += await _send(HOLDS, redis, ({**some, "listed": flat} for flat in _flat(map(as_hold, stock.live))))
+    some = {**keys.only("gate", "usage"), "epoch": epoch}
+    done += await _send(USAGE, redis, ({**some, "tickets": flat} for flat in _flat(stock.usage.items())))
+    some = {**keys.only("gate", "revoked"), "epoch": epoch}
+    revoked = ((at_ms, jti) for jti, at_ms in stock.revoked)
+    done += await _send(REVOKED, redis, ({**some, "passes": flat} for flat in _flat(revoked)))
+    await gate.raise_floor(event_id, stock.pass_floor)
+    return done
+
+
+def _flat(rows: Iterable[Iterable[Value]]) -> Iterator[list[Value]]:
+    """As many as one script takes: the engine answers nobody else meanwhile."""
+    return ([part for row in some for part in row] for some in chunks(rows, FILLED_AT_ONCE))
+
+
+async def _send(script: Script, redis: Redis, calls: Iterable[Mapping[str, Argument]]) -> list[Any]:
+    """All calls, a few a round trip; the next are made ready while the engine works on the last."""
+    rest, replies = chunks(calls, CALLS_AT_ONCE), list[Any]()
+
+    async def send() -> None:
+        for some in rest:
+            replies.extend(await script.many(redis, some))
+
+    await asyncio.gather(send(), send())
+    return replies

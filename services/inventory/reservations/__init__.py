@@ -1,0 +1,1 @@
+"""Reservations from the hold to the sale, the expiry or the return."""

@@ -1,0 +1,82 @@
+"""Holds end on time: due ones by the gate's deadlines within a second, the rest by a scan of the ledger.
+
+What is being paid is never reaped: past its deadline orders is asked, and only `dead` or `absent` releases it.
+"""
+
+import logging
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory.catalogue.layout import Catalogue
+from services.inventory.redis_stock.client import Gate
+from services.inventory.reservations.expiry import scan, settle
+from services.inventory.reservations.payment import Payments
+from shared.contracts.inventory import PaymentStep
+from shared.contracts.orders import OrdersClient, PaymentRef
+from shared.postgres.engine import LEDGER_AWAY
+from shared.redis.client import ENGINE_AWAY
+from shared.runtime.logging import data
+from shared.web.problems import Problem
+
+log = logging.getLogger("onsale.inventory")
+DUE_MAX = 500
+ASK_MAX = 100
+SCAN_BEHIND_MS = 1000  # the deadlines come first; the scan is the backstop
+PAYING_TOO_LONG = text(
+    "SELECT r.reservation_id, r.order_reference FROM inventory.reservation r "
+    "WHERE r.event_id = :event_id AND r.status = 'paying' AND r.reserved_until_ms < CAST(:now_ms AS bigint) "
+    "- 1000 * (SELECT e.grace_s FROM inventory.event e WHERE e.event_id = :event_id) "
+    "ORDER BY r.reserved_until_ms LIMIT :count_max"
+)
+
+
+class Sweeper:
+    """Three turns, each called by a loop."""
+
+    def __init__(
+        self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue, payments: Payments, orders: OrdersClient
+    ) -> None:
+        self._engine, self._gate, self._catalogue = engine, gate, catalogue
+        self._payments, self._orders = payments, orders
+
+    async def sweep(self) -> None:
+        """By the gate's deadlines."""
+        for layout in self._catalogue.layouts():
+            try:
+                more = True
+                while more:
+                    now_ms, due = await self._gate.due(layout.event_id, count_max=DUE_MAX)
+                    ended = due and await settle(self._engine, self._gate, layout.event_id, due, now_ms=now_ms)
+                    more = bool(ended) and len(due) == DUE_MAX
+            except (*ENGINE_AWAY, *LEDGER_AWAY) as away:
+                log.warning("sweep.skipped", extra=data(event_id=layout.event_id, error=type(away).__name__))
+
+    async def scan(self) -> None:
+        """By the ledger, whatever the gates remember."""
+        for layout in self._catalogue.layouts():
+            try:
+                now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
+            except ENGINE_AWAY:
+                continue
+            if now_ms:
+                while await scan(self._engine, self._gate, layout.event_id, now_ms=now_ms - SCAN_BEHIND_MS) == DUE_MAX:
+                    pass
+                await self.ask_orders(layout.event_id, now_ms=now_ms)
+
+    async def ask_orders(self, event_id: str, *, now_ms: int) -> None:
+        """Holds in payment past their deadline: what has become of their orders?"""
+        async with self._engine.connect() as connection:
+            values = {"event_id": event_id, "now_ms": now_ms, "count_max": ASK_MAX}
+            late = list(await connection.execute(PAYING_TOO_LONG, values))
+        if not late:
+            return
+        refs = [PaymentRef(reservation_id=r.reservation_id, order_reference=r.order_reference) for r in late]
+        try:
+            words = (await self._orders.payments(refs)).payments
+        except Problem as problem:
+            log.warning("orders.silent", extra=data(event_id=event_id, problem=problem.slug, waiting=len(refs)))
+            return
+        gone = [ref for ref, word in zip(refs, words, strict=True) if word in ("dead", "absent")]
+        if gone:
+            await self._payments.release([PaymentStep(**ref.model_dump()) for ref in gone], how="orders-gone")

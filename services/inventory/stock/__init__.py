@@ -1,0 +1,1 @@
+"""What operators do with stock: block it, allot it, report it."""

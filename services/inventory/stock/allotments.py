@@ -1,0 +1,168 @@
+"""House holds, channel and presale allotments, buffers: kept aside until their time or an operator's hand.
+
+Opening is decided by the ledger alone, so it happens once however many processes find the time come. An allotment that
+is open stays as a record; its places are ordinary stock.
+"""
+
+import logging
+from typing import Any
+
+from sqlalchemy import RowMapping, insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from services.inventory import tables
+from services.inventory.catalogue.layout import Catalogue
+from services.inventory.problems import UnknownAllotment, UnsafeChange
+from services.inventory.redis_stock.client import Gate
+from services.inventory.redis_stock.push import say
+from services.inventory.stock.blocking import free, keep
+from services.inventory.stock.change import Change, Spots, Touched, changing, section_ids
+from shared.contracts.allotments import AllotmentBody, Places
+from shared.postgres.engine import LEDGER_AWAY
+from shared.redis.client import ENGINE_AWAY
+from shared.runtime.clock import from_datetime, to_datetime
+from shared.runtime.logging import data
+from shared.web.problems import Problem
+
+log = logging.getLogger("onsale.inventory")
+PLACES = set(Places.model_fields)
+OPEN_MAX = 100
+WAITING = text(
+    "SELECT event_id, allotment_id, opens_at_ms FROM inventory.allotment "
+    "WHERE opened_at IS NULL AND opens_at_ms IS NOT NULL ORDER BY opens_at_ms LIMIT :count_max"
+)
+OPENED = text(
+    "UPDATE inventory.allotment SET opened_at = clock_timestamp() "
+    "WHERE event_id = :event_id AND allotment_id = :allotment_id AND opened_at IS NULL"
+)
+KEPT_SEATS = text(
+    "SELECT section_id, position FROM inventory.seat WHERE event_id = :event_id AND allotment_id = :allotment_id "
+    "AND section_id = ANY(CAST(:section_ids AS text[])) ORDER BY section_id, position"
+)
+KEPT_GA = text(
+    "SELECT section_id, kept FROM inventory.allotment_ga "
+    "WHERE event_id = :event_id AND allotment_id = :allotment_id AND kept > 0"
+)
+
+
+async def declare(change: Change, allotment_id: str, wanted: AllotmentBody) -> bool:
+    """Makes the allotment what is wanted; whether that changed anything. Raises `UnsafeChange`."""
+    row = await _row(change, allotment_id)
+    places = wanted.model_dump(mode="json", include=PLACES)
+    opens_at_ms = from_datetime(wanted.opens_at) if wanted.opens_at else None
+    values = {"name": wanted.name, "kind": wanted.kind, "places": places, "opens_at_ms": opens_at_ms}
+    if row is not None and all(row[name] == value for name, value in values.items()):
+        return False
+    if row is not None and row["opened_at"] is not None and row["places"] != places:
+        raise UnsafeChange(f"The allotment {allotment_id} is open; its places are ordinary stock.")
+    if row is None:
+        await change.connection.execute(
+            insert(tables.allotment).values(event_id=change.event_id, allotment_id=allotment_id, **values)
+        )
+        await keep(change, await change.spots(wanted), allotment_id=allotment_id)
+    else:
+        await change.connection.execute(update(tables.allotment).where(*_mine(change, allotment_id)).values(**values))
+        if row["places"] != places:
+            await _reshape(change, allotment_id, Places.model_validate(row["places"]), wanted)
+    change.detail.setdefault("allotments", {})[allotment_id] = values
+    return True
+
+
+async def _reshape(change: Change, allotment_id: str, before: Places, wanted: AllotmentBody) -> None:
+    """Keeps what was added and puts on sale what was taken away, as far as it is still there."""
+    await change.lock(section_ids(before) | section_ids(wanted))
+    old, new = await change.spots(before), await change.spots(wanted)
+    kept = await _kept(change, allotment_id, before)
+    less = {s: min(kept.ga.get(s, 0), n - new.ga.get(s, 0)) for s, n in old.ga.items() if n > new.ga.get(s, 0)}
+    gone = sorted(set(kept.seats) - set(new.seats))
+    await free(change, Spots(tuple(gone), {s: n for s, n in less.items() if n}), allotment_id=allotment_id)
+    more = {s: n - old.ga.get(s, 0) for s, n in new.ga.items() if n > old.ga.get(s, 0)}
+    added = sorted(set(new.seats) - set(old.seats))
+    await keep(change, Spots(tuple(added), more), allotment_id=allotment_id)
+
+
+async def open_now(change: Change, allotment_id: str, *, due_ms: int | None = None) -> bool:
+    """Puts on sale what is still kept, once; whether this call did it. With `due_ms`, only if its time has come.
+
+    Raises `UnknownAllotment`.
+    """
+    row = await _row(change, allotment_id)
+    if row is None:
+        raise UnknownAllotment
+    if due_ms is not None and (row["opens_at_ms"] is None or row["opens_at_ms"] > due_ms):
+        return False
+    values = {"event_id": change.event_id, "allotment_id": allotment_id}
+    if not (await change.connection.execute(OPENED, values)).rowcount:
+        return False
+    places = Places.model_validate(row["places"])
+    await change.lock(section_ids(places))
+    spots = await _kept(change, allotment_id, places)
+    await free(change, spots, allotment_id=allotment_id)
+    change.detail |= {"allotment": allotment_id, "opened": spots.counts()}
+    return True
+
+
+async def _kept(change: Change, allotment_id: str, places: Places) -> Spots:
+    """What is still kept aside, its sections being locked."""
+    values = {"event_id": change.event_id, "allotment_id": allotment_id}
+    seated = {"section_ids": sorted(section_ids(places))}
+    rows = await change.connection.execute(KEPT_SEATS, values | seated)
+    seats = tuple((row.section_id, row.position) for row in rows)
+    ga = {row.section_id: row.kept for row in await change.connection.execute(KEPT_GA, values)}
+    return Spots(seats, ga)
+
+
+def _mine(change: Change, allotment_id: str) -> tuple[Any, Any]:
+    return tables.allotment.c.event_id == change.event_id, tables.allotment.c.allotment_id == allotment_id
+
+
+async def _row(change: Change, allotment_id: str) -> RowMapping | None:
+    query = select(tables.allotment).where(*_mine(change, allotment_id))
+    return (await change.connection.execute(query)).mappings().one_or_none()
+
+
+async def allotments(connection: AsyncConnection, event_id: str) -> list[dict[str, Any]]:
+    """All of an event, with when they open or opened."""
+    query = select(tables.allotment).where(tables.allotment.c.event_id == event_id)
+    rows = (await connection.execute(query.order_by(tables.allotment.c.allotment_id))).mappings()
+    return [
+        {
+            "allotment_id": row["allotment_id"], "name": row["name"], "kind": row["kind"], **row["places"],
+            "opens_at": to_datetime(row["opens_at_ms"]) if row["opens_at_ms"] is not None else None,
+            "opened_at": row["opened_at"],
+        }
+        for row in rows
+    ]  # fmt: skip
+
+
+class Opener:
+    """Opens allotments whose time has come by the engine's clock; any number of processes may."""
+
+    def __init__(self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue) -> None:
+        self._engine, self._gate, self._catalogue = engine, gate, catalogue
+
+    async def turn(self) -> None:
+        async with self._engine.connect() as connection:
+            waiting = list(await connection.execute(WAITING, {"count_max": OPEN_MAX}))
+        for event_id in sorted({row.event_id for row in waiting}):
+            try:
+                now_ms, _ = await self._gate.due(event_id, count_max=1)
+            except ENGINE_AWAY:
+                continue
+            due = [row.allotment_id for row in waiting if row.event_id == event_id and row.opens_at_ms <= now_ms]
+            for allotment_id in due:
+                try:
+                    await self._open(event_id, allotment_id, now_ms)
+                except (Problem, *LEDGER_AWAY) as stuck:
+                    why = data(event_id=event_id, allotment=allotment_id, error=type(stuck).__name__)
+                    log.warning("allotment.not_opened", extra=why)
+
+    async def _open(self, event_id: str, allotment_id: str, now_ms: int) -> None:
+        touched = Touched()
+        why = "its time has come"
+        async with changing(self._engine, event_id, actor="system", action="open", reason=why) as change:
+            if await open_now(change, allotment_id, due_ms=now_ms):
+                touched = change.touched
+        if touched:
+            log.info("allotment.opened", extra=data(event_id=event_id, allotment=allotment_id))
+            await say(self._engine, self._gate, event_id, touched)

@@ -1,0 +1,179 @@
+"""One change of an event's stock by an operator's hand: what it locked, what it touched, and its line in the audit.
+
+Operators take turns by the event's row, which sales only read. Everybody locks in this order: event, sections, seats.
+Every change raises the event's version, by which the gate knows what is newer.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import RowMapping, insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from services.inventory import tables
+from services.inventory.catalogue.layout import Section
+from services.inventory.problems import StockChanged, UnknownSection, UnsafeChange
+from shared.contracts.allotments import Places
+from shared.web.problems import UnknownEvent
+
+Seat = tuple[str, int]  # section_id, position
+SEATS_SHOWN_MAX = 200
+SEATS_MAX = 5_000  # their sections sell nothing meanwhile: a few tenths of a second
+LOCK_EVENT = text("SELECT version FROM inventory.event WHERE event_id = :event_id FOR UPDATE")
+COUNTED = ("capacity", "seats_remaining", "blocked")
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """Places, one by one: seats in the order of their key, and how many of each GA section."""
+
+    seats: tuple[Seat, ...] = ()
+    ga: Mapping[str, int] = field(default_factory=dict)
+
+    def counts(self) -> dict[str, int]:
+        """How many by section."""
+        counts = dict(self.ga)
+        for section_id, _ in self.seats:
+            counts[section_id] = counts.get(section_id, 0) + 1
+        return counts
+
+
+@dataclass(slots=True)
+class Touched:
+    """What the gate must be told of."""
+
+    seats: set[Seat] = field(default_factory=set)
+    ga: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.seats or self.ga)
+
+
+@dataclass(slots=True)
+class Change:
+    """A change under way, in one transaction. `detail` goes into the audit; without it and without anything touched,
+    nothing was changed.
+    """
+
+    connection: AsyncConnection
+    event_id: str
+    version: int
+    sections: dict[str, dict[str, Any]] = field(default_factory=dict)
+    before: dict[str, dict[str, int]] = field(default_factory=dict)
+    touched: Touched = field(default_factory=Touched)
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    async def lock(self, section_ids: Iterable[str]) -> None:
+        """Locks sections in the order of their key and reads those not read yet. Raises `UnknownSection`."""
+        wanted = sorted(set(section_ids) - self.sections.keys())
+        if not wanted:
+            return
+        mine = tables.section.c.event_id == self.event_id, tables.section.c.section_id.in_(wanted)
+        query = select(tables.section).where(*mine).order_by(tables.section.c.section_id).with_for_update()
+        for row in (await self.connection.execute(query)).mappings():
+            self.sections[row["section_id"]] = dict(row)
+            self.before.setdefault(row["section_id"], counted(row))
+        for section_id in wanted:
+            self.section(section_id)
+
+    def section(self, section_id: str, kind: str | None = None) -> Section:
+        """A locked section; raises `UnknownSection`, also for one of another kind."""
+        row = self.sections.get(section_id)
+        if row is None or (kind and row["kind"] != kind):
+            raise UnknownSection(f"There is no section {section_id}{' of that kind' if row else ''}.")
+        return Section.of(row)
+
+    async def spots(self, places: Places) -> Spots:
+        """Places one by one, their sections locked. Raises `UnknownSection`, `UnknownSeat`, or `UnsafeChange` for more
+        seats than one step may move.
+        """
+        await self.lock(section_ids(places))
+        seats: set[Seat] = set()
+        for seat_id in places.seats:
+            section_id, row, number = seat_id.split("-")
+            seats.add((section_id, self.section(section_id, "seated").position(row, number)))
+        for part in places.rows:
+            section = self.section(part.section_id, "seated")
+            section.position(str(part.rows[1]), "1")
+            width = section.seats_per_row + 1
+            for row_n in range(part.rows[0] - 1, part.rows[1]):
+                seats |= {(part.section_id, row_n * width + n) for n in range(section.seats_per_row)}
+            if len(seats) > SEATS_MAX:
+                raise UnsafeChange(f"At most {SEATS_MAX} seats change at a time. Nothing was changed.")
+        ga: dict[str, int] = {}
+        for some in places.ga:
+            self.section(some.section_id, "ga")
+            ga[some.section_id] = ga.get(some.section_id, 0) + some.quantity
+        return Spots(tuple(sorted(seats)), ga)
+
+    def seat_ids(self, seats: Iterable[Seat]) -> list[str]:
+        """By the names people know, at most a couple of hundred."""
+        return [self.section(s).seat_id(position) for s, position in sorted(seats)[:SEATS_SHOWN_MAX]]
+
+    async def write(self, *, actor: str, action: str, reason: str | None) -> None:
+        """The event's new version and the line in the audit, if anything was changed."""
+        if not (self.touched or self.detail):
+            return
+        mine = tables.event.c.event_id == self.event_id
+        raised = update(tables.event).where(mine).values(version=tables.event.c.version + 1)
+        self.version = (await self.connection.execute(raised.returning(tables.event.c.version))).scalar_one()
+        query = select(tables.section).where(tables.section.c.event_id == self.event_id)
+        now = (await self.connection.execute(query)).mappings()
+        after = {row["section_id"]: counted(row) for row in now if row["section_id"] in self.sections}
+        if self.touched.seats:
+            self.detail |= {"seats": self.seat_ids(self.touched.seats), "seats_count": len(self.touched.seats)}
+        await note(
+            self.connection, self.event_id, actor=actor, action=action, reason=reason, version=self.version,
+            before={"sections": self.before}, after={"sections": after, **self.detail},
+        )  # fmt: skip
+
+
+def seat_columns(seats: Iterable[Seat]) -> dict[str, list[Any]]:
+    """Seats as statements take them: `section_ids` and `positions`, side by side."""
+    pairs = list(seats)
+    return {"section_ids": [section_id for section_id, _ in pairs], "positions": [position for _, position in pairs]}
+
+
+def section_ids(places: Places) -> set[str]:
+    """The sections that places name."""
+    seats = {seat_id.partition("-")[0] for seat_id in places.seats}
+    return seats | {part.section_id for part in places.rows} | {part.section_id for part in places.ga}
+
+
+def counted(row: RowMapping) -> dict[str, int]:
+    """A section in the audit."""
+    return {name: row[name] for name in COUNTED}
+
+
+async def note(connection: AsyncConnection, event_id: str, **line: Any) -> None:
+    """One line of the audit: actor, action, reason, version, before, after."""
+    await connection.execute(insert(tables.stock_change).values(event_id=event_id, **line))
+
+
+@asynccontextmanager
+async def changing(
+    engine: AsyncEngine, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None
+) -> AsyncIterator[Change]:
+    """A change, alone among operators; a problem inside undoes it whole.
+
+    Raises `UnknownEvent`, or `StockChanged` if the stock is no longer of this version.
+    """
+    async with engine.begin() as connection:
+        now: int | None = (await connection.execute(LOCK_EVENT, {"event_id": event_id})).scalar()
+        if now is None:
+            raise UnknownEvent
+        if version is not None and version != now:
+            raise StockChanged(version=now)
+        change = Change(connection, event_id, now)
+        yield change
+        await change.write(actor=actor, action=action, reason=reason)
+
+
+async def changes(connection: AsyncConnection, event_id: str, *, page: int, page_size: int) -> list[dict[str, Any]]:
+    """The audit, the newest first; one more than asked for, if there is one, so that a page knows the next."""
+    table = tables.stock_change
+    query = select(table).where(table.c.event_id == event_id).order_by(table.c.id.desc())
+    rows = await connection.execute(query.limit(page_size + 1).offset((page - 1) * page_size))
+    return [{name: value for name, value in row.items() if name != "event_id"} for row in rows.mappings()]

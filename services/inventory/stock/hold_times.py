@@ -1,0 +1,167 @@
+"""How long fans take from hold to payment, who comes back after leaving, and which length of a hold sells more.
+
+Read from the ledger alone, as of one moment, within a time limit; nothing is added up while the sale runs.
+
+Shares of a count and how sure they are: 95 % intervals that stay right when counts are small or shares extreme.
+
+Wilson's score interval for one share, Newcombe's hybrid of two for a difference (his method 10, 1998).
+"""
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import Any
+
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from services.inventory.catalogue.layout import Layout
+from shared.postgres.engine import DBAPIError, snapshot, statement
+from shared.web.problems import Unavailable
+
+Z = 1.959964  # leaves out 2.5 % on either side
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A share, or a difference of two, and between what it lies."""
+
+    value: float
+    low: float
+    high: float
+
+    def rounded(self) -> dict[str, float]:
+        return {"value": round(self.value, 4), "low": round(self.low, 4), "high": round(self.high, 4)}
+
+
+def share(part: int, whole: int) -> Estimate:
+    """`part` of `whole`; of nothing, anything."""
+    if whole <= 0:
+        return Estimate(0.0, 0.0, 1.0)
+    p, z2 = part / whole, Z * Z
+    middle = (p + z2 / (2 * whole)) / (1 + z2 / whole)
+    reach = Z / (1 + z2 / whole) * sqrt(p * (1 - p) / whole + z2 / (4 * whole * whole))
+    return Estimate(p, max(0.0, middle - reach), min(1.0, middle + reach))
+
+
+def difference(more: Estimate, less: Estimate) -> Estimate:
+    """How much `more` is above `less`."""
+    value = more.value - less.value
+    low = value - sqrt((more.value - more.low) ** 2 + (less.high - less.value) ** 2)
+    high = value + sqrt((more.high - more.value) ** 2 + (less.value - less.low) ** 2)
+    return Estimate(value, max(-1.0, low), min(1.0, high))
+
+
+EDGES_S = (10, 20, 30, 45, 60, 90, 120, 180, 240, 300, 420, 600, 900, 1800)
+PERCENTILES = (10, 25, 50, 75, 90, 95, 99, 100)
+KEPT_PERCENT = 99  # of the buyers seen, so many would have begun to pay within the suggested time
+BUYERS_MIN = 100  # fewer than that have no 99th percentile
+STEP_S = 10
+ARMS_MAX = 20
+TIME_MAX_MS = 5_000
+
+TIMES = statement(__package__, "hold_times")
+RETURNING = statement(__package__, "fans_returning")
+ARMS = statement(__package__, "arms")
+BOUND = text(f"SET LOCAL statement_timeout = {TIME_MAX_MS}")
+
+Row = RowMapping | dict[str, Any]
+
+
+async def hold_times(engine: AsyncEngine, layout: Layout) -> dict[str, Any]:
+    """The report; raises `Unavailable` when it would take too long."""
+    try:
+        async with snapshot(engine) as connection:
+            await connection.execute(BOUND)
+            return await _report(connection, layout)
+    except DBAPIError as slow:
+        if getattr(slow.orig, "sqlstate", None) != "57014":
+            raise
+        raise Unavailable(f"This takes more than {TIME_MAX_MS // 1000} s at the moment; ask again later.") from slow
+
+
+async def _report(connection: AsyncConnection, layout: Layout) -> dict[str, Any]:
+    which = {"event_id": layout.event_id}
+    measures = {**which, "edges_s": list(EDGES_S), "shares": [percent / 100 for percent in PERCENTILES]}
+    rows = (await connection.execute(TIMES, measures)).mappings().all()
+    fans = (await connection.execute(RETURNING, which)).mappings().one()
+    settle = {**which, "settle_s": settle_s(layout), "rows_max": ARMS_MAX}
+    arms = (await connection.execute(ARMS, settle)).mappings().all()
+    return {
+        "event_id": layout.event_id, "holds": int(fans["holds"]), "fans": fans["fans"],
+        "to_payment": distribution([row for row in rows if row["name"] == "payment_begun"]),
+        "to_confirmed": distribution([row for row in rows if row["name"] == "confirmed"]),
+        "returning": returning(fans),
+        "suggestion": suggestion([row for row in rows if row["name"] == "bought"], layout.hold_ttl_s),
+        "arms": [_arm(row) for row in arms], "b_minus_a": compare(arms, layout),
+    }  # fmt: skip
+
+
+def settle_s(layout: Layout) -> int:
+    """After so long a hold has its outcome: two lengths (it may be extended once), the time to pay, and some slack."""
+    return 2 * max(layout.hold_ttl_s, layout.hold_ttl_b_s or 0) + layout.pay_ttl_s + layout.grace_s + 60
+
+
+def distribution(rows: list[RowMapping]) -> dict[str, Any]:
+    """Percentiles and histogram in seconds; the last bucket has no end."""
+    whole = next((row for row in rows if row["bucket"] is None), None)
+    counts = {row["bucket"]: row["holds"] for row in rows}
+    edges: list[int | None] = [0, *EDGES_S, None]
+    return {
+        "holds": whole["holds"] if whole else 0,
+        "percentiles_s": dict(zip(map(str, PERCENTILES), map(_tenths, whole["percentiles_s"]), strict=True))
+        if whole
+        else {},
+        "histogram": [
+            {"from_s": edges[i], "to_s": edges[i + 1], "holds": counts.get(i, 0)} for i in range(len(edges) - 1)
+        ],
+    }
+
+
+def _tenths(seconds: float) -> float:
+    return round(seconds, 1)
+
+
+def returning(fans: Row) -> dict[str, Any]:
+    """Of those whose hold ended unpaid: who held again, and who bought after all."""
+    back = share(fans["returned"], fans["fans_left"]) if fans["fans_left"] else None
+    counts = {"left": fans["fans_left"], "returned": fans["returned"], "bought": fans["bought"]}
+    return {**counts, "share": back.rounded() if back else None}
+
+
+def suggestion(rows: list[RowMapping], hold_ttl_s: int) -> dict[str, Any]:
+    """The shortest hold, in steps of ten seconds, in which 99 % of the buyers seen had begun to pay.
+
+    It cannot see buyers who would have needed longer than they were given. `late_percent` says how many came close to
+    that: in the last tenth of their time, or after extending.
+    """
+    whole = next((row for row in rows if row["bucket"] is None), None)
+    buyers = whole["holds"] if whole else 0
+    needed_s = whole["percentiles_s"][PERCENTILES.index(KEPT_PERCENT)] if whole and buyers >= BUYERS_MIN else None
+    return {
+        "hold_ttl_s": max(STEP_S, STEP_S * ceil(needed_s / STEP_S)) if needed_s is not None else None,
+        "now_s": hold_ttl_s, "kept_percent": KEPT_PERCENT, "buyers": buyers, "buyers_min": BUYERS_MIN,
+        "late_percent": round(100 * whole["late"] / buyers, 1) if whole else 0.0,
+    }  # fmt: skip
+
+
+def _arm(row: Row) -> dict[str, Any]:
+    counts = {name: row[name] for name in ("arm", "hold_ttl_s", "fans", "bought", "open")}
+    return {**counts, "conversion": _conversion(row).rounded() if row["fans"] else None}
+
+
+def _conversion(row: Row) -> Estimate:
+    return share(row["bought"], row["fans"])
+
+
+def compare(arms: Any, layout: Layout) -> dict[str, Any] | None:
+    """How much more of b's fans buy than of a's, at the lengths that are set now; nothing while an arm has no fans."""
+    found = {row["arm"]: row for row in arms if row["fans"] and row["hold_ttl_s"] == _length(layout, row["arm"])}
+    if len(found) < 2:
+        return None
+    by = difference(_conversion(found["b"]), _conversion(found["a"]))
+    verdict = "b sells more" if by.low > 0 else "a sells more" if by.high < 0 else "no difference shown"
+    return {**by.rounded(), "verdict": verdict}
+
+
+def _length(layout: Layout, arm: str) -> int | None:
+    return layout.hold_ttl_b_s if arm == "b" else layout.hold_ttl_s

@@ -1,0 +1,1 @@
+"""One update to all streams of a topic: snapshots, deltas, frames, heartbeats."""

@@ -1,0 +1,89 @@
+"""Frames as bytes: what an event stream says about a line, its sections or an order, encoded once for all listeners.
+
+What is compared is without times, so that a repeated frame that says nothing new is not sent again.
+"""
+
+import random
+from collections.abc import Container, Iterable
+from typing import Any
+
+import orjson
+
+from shared.contracts.frames import LineFrame, OrderFrame, StockFrame
+from shared.runtime.clock import now_ms, rfc3339
+
+HEARTBEAT = b"event: beat\ndata: {}\n\n"  # an event: a page cannot see comments, and must know that it still hears us
+INTERRUPTED = "Live updates are interrupted. Numbers here may be a few seconds old."
+RESTORED = "Live updates are back."
+TURNED_AWAY = "Too many listen here right now. Ask every few seconds meanwhile."
+
+
+def line_fact(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
+    """Body of `line`: lane 0 at the top, further lanes beside it."""
+    lanes = {str(lane): {"head_seq": at.head_seq, "tail_seq": at.tail_seq} for lane, at in frame.lanes.items()}
+    general = lanes.pop("0", {"head_seq": 0, "tail_seq": 0})
+    fact: dict[str, Any] = {
+        "state": frame.state,
+        **general,
+        "rate_per_s": frame.rate_per_s,
+        "live_ratio": frame.live_ratio,
+        "message": frame.message,
+        "epoch": frame.epoch,
+    }
+    if frame.throttled is not None:
+        fact["throttled"] = frame.throttled.model_dump()
+    if frame.lottery is not None:
+        fact["lottery"] = frame.lottery.stage
+    return fact | ({"lanes": lanes} if lanes else {}) | ({"degraded": True} if degraded else {})
+
+
+def section_items(frame: StockFrame) -> dict[str, object]:
+    """What is known of each section, without its times."""
+    return {section.section_id: (section.available, section.held) for section in frame.sections}
+
+
+def sections_body(frame: StockFrame, names: Container[str], *, delta: bool, degraded: bool) -> dict[str, Any]:
+    """Body of `sections`: the named ones. A delta is laid over what is known, anything else replaces it."""
+    sections = [
+        {
+            "section_id": section.section_id,
+            "available_seats": section.available,
+            "held_seats": section.held,
+            "timestamp": rfc3339(section.at_ms),
+        }
+        for section in frame.sections
+        if section.section_id in names
+    ]
+    body: dict[str, Any] = {"sections": sections, "timestamp": rfc3339(frame.at_ms)}
+    return body | ({"delta": True} if delta else {}) | ({"degraded": True} if degraded else {})
+
+
+def order_fact(frame: OrderFrame, *, degraded: bool) -> dict[str, Any]:
+    """Body of `order`: what `GET /orders/{reference}` answers."""
+    return frame.body | ({"degraded": True} if degraded else {})
+
+
+def notice(*, interrupted: bool) -> bytes:
+    """Data of `notice`: an interruption, or its end."""
+    kind, message = ("interrupted", INTERRUPTED) if interrupted else ("restored", RESTORED)
+    return orjson.dumps({"kind": kind, "message": message, "timestamp": rfc3339(now_ms())})
+
+
+def turned_away(why: str) -> bytes:
+    """Said before the end to who may not listen now, so that a page asks by itself meanwhile and says so."""
+    return compose([("turned_away", orjson.dumps({"why": why, "message": TURNED_AWAY}))], None)
+
+
+def compose(events: Iterable[tuple[str, bytes]], frame_id: bytes | None) -> bytes:
+    """Events on the wire. The id goes with the last: a stream cut between two of them is not taken for complete."""
+    *first, (name, data) = events
+    head = b"".join(b"event: %b\ndata: %b\n\n" % (name.encode(), data) for name, data in first)
+    id_line = b"" if frame_id is None else b"id: %b\n" % frame_id
+    return head + b"event: %b\n%bdata: %b\n\n" % (name.encode(), id_line, data)
+
+
+def retry(after_ms: int, over_ms: int) -> bytes:
+    """Asks the browser to reconnect after `after_ms`, at some moment of the `over_ms` from then on: a crowd comes back
+    spread out.
+    """
+    return b"retry: %d\n\n" % random.randint(after_ms, after_ms + over_ms)  # noqa: S311 - guards nothing

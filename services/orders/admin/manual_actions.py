@@ -1,0 +1,68 @@
+"""The operators' desk: who did what to which order, when and why, in the transaction that did it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import update
+
+from services.orders.audit import audit_log
+from services.orders.order import leases
+from services.orders.order.next_step import Order
+from services.orders.payments.retry_payment import cancel_order
+from services.orders.processing.job_queue import JobNotAccepted
+from services.orders.state import Room
+from services.orders.tables import order, webhook_inbox
+from shared.postgres.engine import AsyncConnection
+from shared.security.auth import Operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class By:
+    """Who acts, in which role, and why."""
+
+    name: str
+    role: str
+    reason: str
+
+    @classmethod
+    def operator(cls, operator: Operator, reason: str) -> "By":
+        return cls(name=operator.name, role=operator.role, reason=reason)
+
+
+async def note(
+    connection: AsyncConnection, action: str, by: By, *, event_id: str, reference: str | None = None, before: str,
+    **details: Any,
+) -> None:  # fmt: skip
+    """Into the audit trail: of the order, or of the whole event."""
+    subject = f"order:{reference}" if reference else f"event:{event_id}"
+    await audit_log.note(
+        connection, actor=by.name, role=by.role, action=action, subject=subject, reason=by.reason,
+        before={"status": before}, after=details,
+    )  # fmt: skip
+
+
+async def retry(room: Room, seen: Order, by: By) -> None:
+    """Due now, its provider asked again, its webhooks applied again; whatever failed before counts no more."""
+    for with_job in (True, False):
+        try:
+            async with room.engine.begin() as connection:
+                before = (await leases.nudge(connection, seen.reference)).status
+                again = update(order).where(order.c.reference == seen.reference).values(hinted=True, errors=0)
+                await connection.execute(again)
+                kept = update(webhook_inbox).where(webhook_inbox.c.reference == seen.reference)
+                await connection.execute(kept.where(webhook_inbox.c.applied_at.is_(None)).values(due_at=leases.NOW))
+                await note(
+                    connection, "retry", by, event_id=seen.event_id, reference=seen.reference, before=before
+                )  # fmt: skip
+                if with_job:
+                    await room.jobs.wake_up(connection, seen.reference)
+            return
+        except JobNotAccepted:
+            continue
+
+
+async def cancel(room: Room, seen: Order, by: By) -> None:
+    """An unpaid order, as its fan could. Raises `OrderEnded`."""
+    await cancel_order(room.engine, room.jobs, seen, reason="operator")
+    async with room.engine.begin() as connection:
+        await note(connection, "cancel", by, event_id=seen.event_id, reference=seen.reference, before=seen.status)

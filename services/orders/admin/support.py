@@ -1,0 +1,118 @@
+"""The operators' doors to one order, and to the refund of a whole event: with a reason, and into the audit trail."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from services.orders.admin import manual_actions
+from services.orders.admin.manual_actions import By
+from services.orders.api.orders import Key
+from services.orders.api.schemas import EventRefundAsked, EventRefundResumed, Reason, RefundAsked, ResolveAsked
+from services.orders.order.card_numbers import refuse_card_numbers
+from services.orders.order.next_step import Order
+from services.orders.order.references import idempotency_key
+from services.orders.order.search import seen_from_desk, timeline
+from services.orders.problems import UnknownOrder
+from services.orders.refunds import event_refunds
+from services.orders.refunds.plan import Wish
+from services.orders.refunds.request import Asked, give_back
+from services.orders.refunds.review import resolve
+from services.orders.state import Room, room_of
+from shared.security.auth import AnOperator, Viewer
+from shared.web.fields import EventIdPath, ReferencePath
+
+router = APIRouter(prefix="/admin/orders", tags=["admin"])
+
+
+async def _read(room: Room, reference: str) -> Order:
+    seen = await room.book.read(reference)
+    if seen is None:
+        raise UnknownOrder
+    return seen
+
+
+@router.get("/{reference}/timeline", summary="Everything that happened to an order")
+async def show(reference: ReferencePath, request: Request, operator: AnOperator) -> dict[str, Any]:
+    room = room_of(request)
+    return await timeline(room.book.engine, await _read(room, reference))
+
+
+@router.post("/{reference}/refund", status_code=202, summary="Give money back: all, an amount, or for some tickets")
+async def refund(
+    reference: ReferencePath, asked: RefundAsked, request: Request, operator: AnOperator, key: Key = None
+) -> dict[str, Any]:
+    """An `Idempotency-Key` is needed for an amount or tickets: all that is left can be asked for only once."""
+    refuse_card_numbers(asked)
+    room, some = room_of(request), asked.tickets
+    await _read(room, reference)
+    if key is not None or some is not None or asked.amount_minor is not None:
+        key = idempotency_key(key)
+    wish = Wish(
+        amount_minor=asked.amount_minor, seats=tuple(some.seats) if some else (),
+        ga=tuple((ga.section_id, ga.quantity) for ga in some.ga) if some else (),
+    )  # fmt: skip
+    by = By.operator(operator, asked.reason)
+    await give_back(room, reference, Asked(wish=wish, by=by, to_sale=asked.return_to_sale), key=key)
+    return seen_from_desk(await _read(room, reference))
+
+
+@router.post("/{reference}/cancel", status_code=202, summary="Cancel an order that is not paid")
+async def cancel(reference: ReferencePath, asked: Reason, request: Request, operator: AnOperator) -> dict[str, Any]:
+    refuse_card_numbers(asked)
+    room = room_of(request)
+    await manual_actions.cancel(room, await _read(room, reference), By.operator(operator, asked.reason))
+    return seen_from_desk(await _read(room, reference))
+
+
+@router.post("/{reference}/retry", status_code=202, summary="Make whatever is due for an order due now")
+async def retry(reference: ReferencePath, asked: Reason, request: Request, operator: AnOperator) -> dict[str, Any]:
+    refuse_card_numbers(asked)
+    room = room_of(request)
+    await manual_actions.retry(room, await _read(room, reference), By.operator(operator, asked.reason))
+    return seen_from_desk(await _read(room, reference))
+
+
+@router.post("/{reference}/resolve", status_code=202, summary="Decide about an order in review")
+async def decide(
+    reference: ReferencePath, asked: ResolveAsked, request: Request, operator: AnOperator
+) -> dict[str, Any]:
+    refuse_card_numbers(asked)
+    room, by = room_of(request), By.operator(operator, asked.reason)
+    seen = await _read(room, reference)
+    await resolve(room, seen, asked.decision, by, to_sale=asked.return_to_sale)
+    return seen_from_desk(await _read(room, reference))
+
+
+@router.post("/events/{event_id}/refund", status_code=202, summary="Give everybody's money back, at a pace")
+async def refund_event(
+    event_id: EventIdPath, asked: EventRefundAsked, request: Request, operator: AnOperator
+) -> dict[str, Any]:
+    """Asked again while it runs, it only answers how far it is."""
+    refuse_card_numbers(asked)
+    engine, by = room_of(request).engine, By.operator(operator, asked.reason)
+    rate, to_sale = asked.rate_per_s, asked.return_to_sale
+    await event_refunds.start(engine, event_id, by, rate_per_s=rate, to_sale=to_sale)
+    return await event_refunds.progress(engine, event_id)
+
+
+@router.get("/events/{event_id}/refund", summary="How far the refund of an event is")
+async def event_refund(event_id: EventIdPath, request: Request, operator: Viewer) -> dict[str, Any]:
+    return await event_refunds.progress(room_of(request).book.engine, event_id)
+
+
+@router.post("/events/{event_id}/refund/pause", summary="Ask for no further refunds for now")
+async def pause(event_id: EventIdPath, asked: Reason, request: Request, operator: AnOperator) -> dict[str, Any]:
+    refuse_card_numbers(asked)
+    engine = room_of(request).engine
+    await event_refunds.steer(engine, event_id, By.operator(operator, asked.reason), status="paused")
+    return await event_refunds.progress(engine, event_id)
+
+
+@router.post("/events/{event_id}/refund/resume", summary="Go on, perhaps at another pace")
+async def resume(
+    event_id: EventIdPath, asked: EventRefundResumed, request: Request, operator: AnOperator
+) -> dict[str, Any]:
+    refuse_card_numbers(asked)
+    engine, by = room_of(request).engine, By.operator(operator, asked.reason)
+    await event_refunds.steer(engine, event_id, by, status="running", rate_per_s=asked.rate_per_s)
+    return await event_refunds.progress(engine, event_id)

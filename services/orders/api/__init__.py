@@ -1,0 +1,1 @@
+"""The fans' and shops' API: orders, tickets, payment webhooks."""

@@ -1,0 +1,177 @@
+"""The public doors: buy, look, cancel, try to pay again."""
+
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from sqlalchemy import ColumnElement, and_, literal_column, or_, select
+
+from services.orders.api.auth import Buyer, principal
+from services.orders.api.read_order import owned
+from services.orders.api.schemas import NewPayment, PricesAnswer, QuoteAsked
+from services.orders.checkout.create_order import Placed
+from services.orders.order import leases
+from services.orders.order.references import idempotency_key
+from services.orders.order.view import body
+from services.orders.payments.retry_payment import cancel_order, pay_again
+from services.orders.pricing.calculator import all_in
+from services.orders.pricing.quote import quote_body
+from services.orders.problems import UnknownOrder
+from services.orders.state import Room, room_of
+from services.orders.tables import HOLDER, OF_USERS
+from services.orders.tables import order as order_table
+from shared.contracts.event_file import PRICE_MINOR_MAX
+from shared.runtime.clock import now_ms, rfc3339
+from shared.security.auth import order_cookie, set_cookie
+from shared.security.order_tokens import sign_order_token
+from shared.web.client_address import client_address
+from shared.web.fields import EventIdPath, ReferencePath
+
+router = APIRouter(tags=["orders"])
+COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any
+PRICES_MAX_AGE_S = 10
+PAGE_SIZE_MAX = 100
+PAGE_MAX = 1000
+
+Key = Annotated[str | None, Header(alias="Idempotency-Key")]
+Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+Each = Annotated[list[Annotated[int, Query(ge=0, le=PRICE_MINOR_MAX)]] | None, Query(max_length=100)]
+Lines = Annotated[list[Annotated[str, Query(pattern=r"^[0-9]{1,9}x[1-9][0-9]{0,2}$")]] | None, Query(max_length=100)]
+PageSize = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)]
+
+
+class Accepted(NamedTuple):
+    """What is told of an order that was asked for."""
+
+    reference: str
+    status: str
+    checkout_url: str | None
+    expires_at_ms: int
+    expires_in_s: int
+
+
+def as_placed(new: Placed) -> Accepted:
+    """An order that this request made, and that nothing is known to have happened to since."""
+    until_ms = new.reservation.reserved_until_ms
+    return Accepted(new.reference, "pending", None, until_ms, max(0, (until_ms - now_ms()) // 1000))
+
+
+async def as_it_is(room: Room, reference: str) -> Accepted:
+    order = await room.book.read(reference)
+    if order is None:
+        raise UnknownOrder
+    seen = body(order)
+    checkout_url = (seen["attempt"] or {}).get("checkout_url")
+    return Accepted(reference, order.status, checkout_url, order.expires_at_ms, seen["expires_in_seconds"])
+
+
+def accepted(room: Room, seen: Accepted, *, replayed: bool) -> tuple[dict[str, str], dict[str, Any]]:
+    """Header fields and body: the order's address, and the token that opens it for good."""
+    token = sign_order_token(room.settings.order_token_keys, seen.reference)
+    cookie = keeps_order(room, seen.reference, token)
+    headers = {"location": f"/orders/{seen.reference}", "cache-control": "no-store", "set-cookie": cookie}
+    if replayed:
+        headers["idempotency-replayed"] = "true"
+    return headers, {
+        "reference": seen.reference,
+        "status": seen.status,
+        "order_token": token,
+        "checkout_url": seen.checkout_url,
+        "expires_at": rfc3339(seen.expires_at_ms),
+        "expires_in_seconds": seen.expires_in_s,
+        "poll_url": f"/orders/{seen.reference}",
+        "updates_url": f"/orders/{seen.reference}/updates",
+    }
+
+
+def keeps_order(room: Room, reference: str, token: str) -> str:
+    """The cookie by which a browser opens this order."""
+    secure = room.settings.secure_cookies
+    return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
+
+
+@router.post("/orders/quote", summary="What a reservation costs, with everything in it")
+async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict[str, Any]:
+    """Changes nothing. `promo-code-not-valid` says why in `reason`."""
+    room = room_of(request)
+    response.headers["cache-control"] = "no-store"
+    buyers = await room.callers.buyers(request, lapsed_s=room.settings.lapsed_pass_s)
+    address = client_address(request.scope, room.settings.trusted_proxies)
+    return quote_body(*await room.checkout.quote(buyers, asked, address=address))
+
+
+@router.get("/orders/events/{event_id}/prices", summary="The fees and taxes of an event, for anyone")
+async def prices(
+    event_id: EventIdPath, request: Request, response: Response, each: Each = None, line: Lines = None
+) -> PricesAnswer:
+    """They come on top of the tickets' prices, unless a tax is `included`. Of prices named by `each` it says what one
+    ticket costs with everything in it, of all `line`s together (price x quantity) what one order of them does.
+    """
+    response.headers["cache-control"] = f"public, max-age={PRICES_MAX_AGE_S}"
+    rules = await room_of(request).prices.rules(event_id)
+    basket = [(int(minor), int(quantity)) for minor, quantity in (one.split("x") for one in line or ())]
+    return PricesAnswer(
+        **rules.model_dump(),
+        all_in={minor: all_in(rules, [(minor, 1)]) for minor in each or ()},
+        together_minor=all_in(rules, basket) if basket else None,
+    )
+
+
+@router.get("/payments/providers", summary="Who may charge here, and by which methods")
+async def providers(request: Request, response: Response) -> dict[str, Any]:
+    offered = room_of(request).providers.values()
+    response.headers["cache-control"] = "public, max-age=60"
+    return {"providers": [{"name": each.name, "methods": sorted(each.methods)} for each in offered]}
+
+
+@router.get("/orders", summary="The caller's own orders, newest first")
+async def list_orders(request: Request, response: Response, page: Page = 1, page_size: PageSize = 20) -> dict[str, Any]:
+    room = room_of(request)
+    response.headers["cache-control"] = "no-store"
+    opened = room.callers.opened_by_token(request)
+    if opened is not None:
+        references = [opened] if page == 1 else []
+    else:
+        newest = select(order_table.c.reference).where(or_(*map(_made_by, await room.callers.buyers(request))))
+        newest = newest.order_by(order_table.c.created_at.desc(), order_table.c.reference)
+        async with room.book.engine.connect() as connection:
+            references = list(await connection.scalars(newest.limit(page_size).offset((page - 1) * page_size)))
+    found = await leases.read_many(room.book.engine, references)
+    return {"page": page, "page_size": page_size, "orders": [body(found[r]) for r in references if r in found]}
+
+
+def _made_by(buyer: Buyer) -> ColumnElement[bool]:
+    if buyer.event_id is not None:
+        return order_table.c.principal == principal(buyer.event_id, buyer.holder)
+    return and_(literal_column(OF_USERS), literal_column(HOLDER) == buyer.holder)
+
+
+@router.post("/orders/{reference}/cancel", summary="Cancel before payment")
+async def cancel(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
+    """202 while the provider still has to agree."""
+    room = room_of(request)
+    order = await owned(room, request, reference)
+    await cancel_order(room.engine, room.jobs, order)
+    await room.inline.settle_now(reference)
+    latest = await room.book.read(reference)
+    assert latest is not None
+    response.status_code = 202 if latest.status == "pending" else 200
+    response.headers["cache-control"] = "no-store"
+    return body(latest)
+
+
+@router.post("/orders/{reference}/payments", status_code=202, summary="Another attempt to pay, after a decline")
+async def pay(
+    reference: ReferencePath, asked: NewPayment, request: Request, response: Response, key: Key = None
+) -> dict[str, Any]:
+    room = room_of(request)
+    checked = idempotency_key(key)
+    order = await owned(room, request, reference)
+    in_background = room.shares.in_background(order.event_id, order.principal.partition(":")[2])
+    jobs = room.jobs if in_background else None
+    capture = room.settings.captures_at_once
+    paid = await pay_again(room.engine, jobs, room.providers, order, checked, asked, capture=capture)
+    if not paid.heard:
+        await room.inline.settle_now(reference)
+    headers, told = accepted(room, await as_it_is(room, reference), replayed=paid.replayed)
+    response.headers.update(headers)
+    return told

@@ -1,0 +1,46 @@
+"""`GET /orders/{reference}`: what every buyer asks again and again until it says `confirmed`.
+
+An ASGI class, as crowds come here; orders that are asked for at the same moment are read by one statement.
+"""
+
+import re
+
+import orjson
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from services.orders.order.next_step import Order
+from services.orders.order.view import body
+from services.orders.problems import UnknownOrder
+from services.orders.state import Room
+from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer
+from shared.web.problems import InvalidRequest
+from shared.web.routes import REFERENCE
+
+_REFERENCE = re.compile(REFERENCE)
+
+
+async def owned(room: Room, request: Request, reference: str) -> Order:
+    """The caller's own order. Raises `UnknownOrder` for anybody else's, or what `Callers` raises."""
+    order = await room.book.read(reference)
+    if order is None:
+        await room.callers.require_any(request)
+        raise UnknownOrder
+    await room.callers.require_owner(request, order)
+    return order
+
+
+class Look:
+    """Answers with bytes; problems rise to the app's handlers."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[QUIET_KEY] = True
+        reference = scope["path_params"]["reference"]
+        if not _REFERENCE.fullmatch(reference):
+            raise InvalidRequest("reference: this cannot be one.")
+        order = await owned(scope["app"].state.room, Request(scope), reference)
+        await answer(send, 200, orjson.dumps(body(order)), JSON, NO_STORE)
+
+
+LOOK = Route("/orders/{reference}", Look(), methods=["GET"])

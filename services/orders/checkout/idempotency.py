@@ -1,0 +1,105 @@
+"""What idempotency keys were used for: a key belongs to a scope, and a caller may hold passes to several.
+
+What an order meets before it is made: what its idempotency key did earlier, and the reservation it is about.
+
+The ledger and inventory are asked at the same time, once for all requests of the moment; a key that was used is known
+although inventory is away.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+
+from services.orders.checkout.inventory_client import Stock
+from services.orders.order.references import key_hash
+from services.orders.tables import idempotency
+from shared.contracts.inventory import Reservation
+from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
+from shared.runtime.group_commit import GroupCommit
+from shared.web.problems import IdempotencyKeyReused
+
+_FIND = statement(__package__, "find_keys")
+
+
+class Question(NamedTuple):
+    """One key, in any of these scopes."""
+
+    scopes: tuple[str, ...]
+    key_hash: bytes
+
+
+class Known(NamedTuple):
+    """The order a key made, and the body it was sent with."""
+
+    reference: str
+    fingerprint: bytes
+
+
+async def find(engine: AsyncEngine, questions: Sequence[Question]) -> list[Known | None]:
+    """One answer per question, in order."""
+    pairs = [(scope, question.key_hash) for question in questions for scope in question.scopes]
+    bound = {"scopes": [scope for scope, _ in pairs], "key_hashes": [key_hash.hex() for _, key_hash in pairs]}
+    async with engine.connect() as connection:
+        rows = await connection.execute(_FIND, bound)
+        known = {(row.scope, bytes(row.key_hash)): Known(row.reference, bytes(row.fingerprint)) for row in rows}
+    return [
+        next((known[scope, key_hash] for scope in scopes if (scope, key_hash) in known), None)
+        for scopes, key_hash in questions
+    ]
+
+
+async def used_before(connection: AsyncConnection, scope: str, key: str, fingerprint: bytes, reference: str) -> bool:
+    """Whether this key did this before; from now on it did, if the caller's transaction commits. Raises
+    `IdempotencyKeyReused` if it did something else.
+    """
+    row = {"scope": scope, "key_hash": key_hash(key), "fingerprint": fingerprint, "reference": reference}
+    if (await connection.execute(insert(idempotency).values(row).on_conflict_do_nothing())).rowcount:
+        return False
+    stored = select(idempotency.c.fingerprint)
+    stored = stored.where(idempotency.c.scope == scope, idempotency.c.key_hash == row["key_hash"])
+    if await connection.scalar(stored) != fingerprint:
+        raise IdempotencyKeyReused
+    return True
+
+
+BATCH_MAX = 200
+WAITING_MAX = 5000
+IN_FLIGHT_MAX = 2
+
+
+class Prior(NamedTuple):
+    """`known` wins: with it nobody needs the reservation, which may then be missing."""
+
+    known: Known | None
+    reservation: Reservation | None
+
+
+class Priors:
+    """Looks at both. Raises what inventory raised to those alone whose key is new."""
+
+    def __init__(self, engine: AsyncEngine, stock: Stock) -> None:
+        self._engine, self._stock = engine.execution_options(isolation_level="AUTOCOMMIT"), stock
+        self._group: GroupCommit[tuple[Question, str], Prior] = GroupCommit(
+            self._look, name="orders-priors", batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX
+        )
+        self.close = self._group.close
+
+    async def look(self, question: Question, reservation_id: str) -> Prior:
+        return await self._group.submit((question, reservation_id))
+
+    async def _look(self, asked: list[tuple[Question, str]]) -> Sequence[Prior | BaseException]:
+        questions, reservation_ids = (
+            [question for question, _ in asked],
+            [reservation_id for _, reservation_id in asked],
+        )
+        known, held = await asyncio.gather(
+            find(self._engine, questions), self._stock.read_many(list(reservation_ids)), return_exceptions=True
+        )
+        if isinstance(known, BaseException):
+            raise known
+        if isinstance(held, BaseException):
+            return [Prior(before, None) if before else held for before in known]
+        return [Prior(before, reservation) for before, reservation in zip(known, held, strict=True)]

@@ -1,0 +1,58 @@
+"""Finding orders, and everything that happened to one, for the people who answer the phone."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from services.orders.order import leases
+from services.orders.order.next_step import Order
+from services.orders.order.view import body
+from services.orders.refunds.review import lawful
+from services.orders.state import Room
+from shared.postgres.engine import AsyncEngine, statement
+from shared.runtime.clock import from_datetime, rfc3339
+
+_SEARCH = statement(__package__, "search")
+_TIMELINE = statement(__package__, "timeline")
+TIMELINE_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What is looked for; `after` is the reference that was shown last."""
+
+    q: str | None
+    event_id: str | None
+    status: str | None
+    since: datetime | None
+    until: datetime | None
+    after: str | None
+    page_size: int
+
+
+async def find(room: Room, asked: Search) -> dict[str, Any]:
+    """One page, newest first; `next_after` is where the next one begins, if there is one."""
+    bound = {
+        "q": asked.q, "event_id": asked.event_id, "status": asked.status, "since": asked.since, "until": asked.until,
+        "after": asked.after, "providers": list(room.providers), "count_max": asked.page_size + 1,
+    }  # fmt: skip
+    async with room.book.engine.connect() as connection:
+        references = list((await connection.execute(_SEARCH, bound)).scalars())
+    shown = references[: asked.page_size]
+    orders = await leases.read_many(room.book.engine, shown)
+    more = shown[-1] if len(references) > len(shown) else None
+    return {"orders": [seen_from_desk(orders[r]) for r in shown if r in orders], "next_after": more}
+
+
+def seen_from_desk(seen: Order) -> dict[str, Any]:
+    """As its owner sees it, with why it ended, and what may be decided about it."""
+    return {**body(seen), "end_reason": seen.end_reason, "may_be_resolved_by": sorted(lawful(seen))}
+
+
+async def timeline(engine: AsyncEngine, seen: Order) -> dict[str, Any]:
+    """The order, and its rows in the order of time."""
+    bound = {"reference": seen.reference, "count_max": TIMELINE_MAX}
+    async with engine.connect() as connection:
+        rows = list(await connection.execute(_TIMELINE, bound))
+    happened = [{"at": rfc3339(from_datetime(row.at)), "kind": row.kind, **row.what} for row in rows]
+    return {"order": seen_from_desk(seen), "timeline": happened, "complete": len(rows) < TIMELINE_MAX}

@@ -1,0 +1,134 @@
+"""How an order looks from outside: the same body for `GET`, for its stream, and for neighbours."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from redis.exceptions import RedisError
+from sqlalchemy import func, select
+
+from services.orders.order import leases
+from services.orders.order.next_step import Attempt, Extra, Line, Order
+from services.orders.refunds.plan import OVERSELL
+from services.orders.tables import order as order_table
+from shared.contracts.frames import OrderFrame, order_channel
+from shared.postgres.engine import AsyncEngine
+from shared.redis.client import Redis
+from shared.runtime.clock import rfc3339
+
+REPEATED_FOR_S = 30
+REPEATED_MAX = 500
+
+_PROGRESS = {"created": "waiting", "unknown": "paying", "processing": "paying", "authorised": "confirming"}
+_ATTEMPT_SHOWN = {"created": "processing", "unknown": "processing"}
+
+
+def body(order: Order) -> dict[str, Any]:
+    """What `GET /orders/{reference}` answers. An attempt whose outcome we do not know yet is processing."""
+    return {
+        "reference": order.reference,
+        "event_id": order.event_id,
+        "reservation_id": order.reservation_id,
+        "status": order.status,
+        "progress": _progress(order),
+        "total_minor": order.total_minor,
+        "currency": order.currency,
+        "charged_minor": order.charged_minor,
+        "refunded_minor": order.refunded_minor,
+        "refunding_minor": order.refunding_minor,
+        "lines": [line_body(line) for line in order.lines],
+        "extras": [extra_body(extra) for extra in order.extras],
+        "customer": {"name": order.customer_name, "email": order.customer_email},
+        "created_at": rfc3339(order.created_at_ms),
+        "expires_at": rfc3339(order.expires_at_ms),
+        "expires_in_seconds": max(0, (order.expires_at_ms - order.now_ms) // 1000) if order.status == "pending" else 0,
+        "confirmed_at": rfc3339(order.confirmed_at_ms) if order.confirmed_at_ms else None,
+        "fulfilled_at": rfc3339(order.fulfilled_at_ms) if order.fulfilled_at_ms else None,
+        "cancel_asked": order.cancel_asked,
+        "oversold": order.end_reason == OVERSELL,
+        "end_reason": order.end_reason,
+        "attempt": _attempt(order.attempt),
+    }
+
+
+def line_body(line: Line) -> dict[str, Any]:
+    """Tickets, and what they cost with everything in it."""
+    return {
+        "section_id": line.section_id, "seat_id": line.seat_id, "quantity": line.quantity,
+        "returned": line.returned,
+        "unit_price_minor": line.unit_price_minor, "paid_minor": line.paid_minor,
+    }  # fmt: skip
+
+
+def extra_body(extra: Extra) -> dict[str, Any]:
+    """A discount, a fee or a tax; an included one is not added."""
+    return {
+        "kind": extra.kind, "name": extra.name, "percent": extra.percent, "amount_minor": extra.amount_minor,
+        "included": extra.included,
+    }  # fmt: skip
+
+
+def _progress(order: Order) -> str | None:
+    """Where a pending order stands: `waiting` for a worker, `paying`, `your-turn` (on the provider's page, or to try
+    again), `confirming`, or `cancelling`; nothing for one that has ended.
+    """
+    if order.status != "pending":
+        return None
+    if order.cancel_asked:
+        return "cancelling"
+    if order.charges or order.attempt is None:
+        return "confirming"
+    return _PROGRESS.get(order.attempt.status, "your-turn")
+
+
+def _attempt(attempt: Attempt | None) -> dict[str, Any] | None:
+    if attempt is None:
+        return None
+    return {
+        "n": attempt.n,
+        "status": _ATTEMPT_SHOWN.get(attempt.status, attempt.status),
+        "reason": attempt.reason,
+        "checkout_url": attempt.checkout_url if attempt.status == "requires_action" else None,
+    }
+
+
+def frame(order: Order) -> OrderFrame:
+    """The order as a frame; orders have no line, so their epoch is 0."""
+    return OrderFrame(
+        event_id=order.event_id,
+        epoch=0,
+        version=order.version,
+        ready=True,
+        at_ms=order.now_ms,
+        reference=order.reference,
+        holder=order.principal.partition(":")[2],
+        status=order.status,
+        body=body(order),
+    )
+
+
+async def show(redis: Redis, orders: Iterable[Order]) -> None:
+    """Publishes the latest state of these orders. Losing a frame is harmless, so a missing engine is no failure."""
+    pipe = redis.pipeline(transaction=False)
+    for order in orders:
+        pipe.publish(order_channel(order.reference), frame(order).model_dump_json())
+    try:
+        await pipe.execute()
+    except (RedisError, OSError):
+        return
+
+
+class Repeater:
+    """Shows orders that changed lately once more, so that a lost frame is made good within seconds."""
+
+    def __init__(self, engine: AsyncEngine, redis: Redis) -> None:
+        self._engine, self._redis = engine, redis
+
+    async def turn(self) -> None:
+        """One round; under more changes than it can show, the latest are shown."""
+        lately = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, REPEATED_FOR_S)
+        changed = select(order_table.c.reference).where(order_table.c.changed_at > lately)
+        changed = changed.order_by(order_table.c.changed_at.desc()).limit(REPEATED_MAX)
+        async with self._engine.connect() as connection:
+            references = list(await connection.scalars(changed))
+        if references:
+            await show(self._redis, (await leases.read_many(self._engine, references)).values())

@@ -1,0 +1,131 @@
+"""What Stripe's answers mean, in the words of the protocol: intents, hosted pages, refunds and errors."""
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+from stripe import (
+    APIConnectionError,
+    APIError,
+    AuthenticationError,
+    CardError,
+    IdempotencyError,
+    InvalidRequestError,
+    PermissionError,  # noqa: A004 - Stripe's name for it
+    RateLimitError,
+    StripeError,
+)
+
+from services.orders.payments.provider import (
+    Busy,
+    ChargeStatus,
+    NoAnswer,
+    NotProcessed,
+    OutcomeUnknown,
+    ProviderCharge,
+    Refused,
+    Unreachable,
+)
+from shared.rpc.outgoing import NotReached
+
+log = logging.getLogger("onsale.orders")
+WITHOUT_HUNDREDTHS: Final = frozenset({"ISK", "UGX"})  # to Stripe these have hundredths all the same
+STATUSES: Final[dict[str, ChargeStatus]] = {
+    "requires_payment_method": "failed", "requires_confirmation": "processing", "requires_action": "requires_action",
+    "processing": "processing", "requires_capture": "authorised", "canceled": "cancelled", "succeeded": "succeeded",
+}  # fmt: skip
+MONEY: Final = ("authorised", "succeeded")
+Answer = dict[str, Any]
+
+
+class Declined(Refused):
+    """The card was; `intent` is what became of the payment."""
+
+    def __init__(self, code: str, intent: Answer) -> None:
+        super().__init__(code)
+        self.intent = intent
+
+
+def word_of(failed: StripeError) -> Exception:
+    """The protocol's word. A conflict means that the first call under this key is still being carried out."""
+    error: Answer = failed.error.to_dict() if failed.error else {}
+    code = str(error.get("decline_code") or error.get("code") or "refused")
+    if isinstance(failed, APIConnectionError):
+        return Unreachable("unreachable") if isinstance(failed.__cause__, NotReached) else NoAnswer(str(failed))
+    if isinstance(failed, RateLimitError):
+        return Busy("rate-limited")
+    if isinstance(failed, AuthenticationError | PermissionError):
+        log.error("stripe.credentials_refused")
+        return NotProcessed("credentials-refused")
+    if isinstance(failed, CardError):
+        return Declined(code, error["payment_intent"]) if error.get("payment_intent") else Refused(code)
+    if isinstance(failed, InvalidRequestError | IdempotencyError):
+        return Refused(code)
+    if isinstance(failed, APIError) and failed.http_status == 409:
+        return NoAnswer("under way")
+    return OutcomeUnknown(f"status {failed.http_status}")
+
+
+def charge_of(answer: Answer) -> ProviderCharge:
+    try:
+        return _of_page(answer) if answer["object"] == "checkout.session" else _of_intent(answer)
+    except (KeyError, TypeError, ValueError, AttributeError) as broken:
+        raise OutcomeUnknown("unreadable answer") from broken
+
+
+def told_of(intents: Iterable[Answer]) -> list[ProviderCharge]:
+    """All but those of hosted pages by which no money moved: of them the page itself tells."""
+    found = [(charge_of(intent), bool(intent["metadata"].get("page"))) for intent in intents]
+    return [charge for charge, on_page in found if charge.status in MONEY or not on_page]
+
+
+def _of_intent(intent: Answer) -> ProviderCharge:
+    """Late payments are judged by when the fan paid, which is when Stripe made the charge."""
+    status, names, paid = STATUSES[intent["status"]], intent["metadata"], intent.get("latest_charge")
+    amount = {"succeeded": "amount_received", "authorised": "amount_capturable"}.get(status, "amount")
+    since_s = intent["created"]
+    if status in MONEY and isinstance(paid, dict):
+        since_s = paid["created"]
+    elif status == "cancelled":
+        since_s = intent.get("canceled_at") or since_s
+    error = intent.get("last_payment_error") or {}
+    step = (intent.get("next_action") or {}).get("redirect_to_url") or {}
+    currency = str(intent["currency"]).upper()
+    return ProviderCharge(
+        charge_ref=intent["id"], reference=names.get("reference") or intent.get("transfer_group") or "",
+        key=names.get("key") or intent["id"], status=status, currency=currency,
+        amount_minor=from_stripe(intent[amount], currency), occurred_at_ms=int(since_s) * 1000,
+        reason=str(error.get("decline_code") or error.get("code") or "declined") if status == "failed" else None,
+        checkout_url=step.get("url") if status == "requires_action" else None,
+    )  # fmt: skip
+
+
+def _of_page(page: Answer) -> ProviderCharge:
+    """Until money moves. An expired page may still have a payment under way; a declined card may be tried again."""
+    intent = page.get("payment_intent")
+    of_intent = STATUSES[intent["status"]] if intent else "processing"
+    if intent and of_intent in MONEY:
+        return _of_intent(intent)
+    by_page: dict[str, ChargeStatus] = {"open": "requires_action", "expired": "cancelled", "complete": of_intent}
+    status = "processing" if intent and of_intent == "processing" else by_page[page["status"]]
+    currency = str(page["currency"]).upper()
+    return ProviderCharge(
+        charge_ref=page["id"], reference=page["metadata"]["reference"], key=page["metadata"]["key"], status=status,
+        amount_minor=from_stripe(page["amount_total"], currency), currency=currency,
+        occurred_at_ms=int(page["created"]) * 1000, reason="declined" if status == "failed" else None,
+        checkout_url=page.get("url") if status == "requires_action" else None,
+    )  # fmt: skip
+
+
+def refund_id_of(refund: Answer) -> str:
+    if refund["status"] in ("failed", "canceled"):
+        raise Refused(f"refund-{refund['status']}")
+    return str(refund["id"])
+
+
+def to_stripe(amount_minor: int, currency: str) -> int:
+    return amount_minor * 100 if currency in WITHOUT_HUNDREDTHS else amount_minor
+
+
+def from_stripe(amount: int, currency: str) -> int:
+    return amount // 100 if currency in WITHOUT_HUNDREDTHS else amount

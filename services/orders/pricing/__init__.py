@@ -1,0 +1,1 @@
+"""What an order costs: prices, promo codes, fees, taxes, quotes."""

@@ -1,0 +1,76 @@
+"""What the till needs to know to name a price: an event's fees and taxes, and promo codes as they are now.
+
+Fees and taxes are remembered for a second: an order is charged only what its fan was shown, so an old price can be
+refused but never charged unseen.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from time import monotonic
+from typing import Self
+
+from sqlalchemy import select
+
+from services.orders.pricing import promo_codes
+from services.orders.pricing.promo_codes import PromoCode, Use
+from services.orders.pricing.tables import event_price
+from shared.contracts.prices import PriceRules
+from shared.postgres.engine import AsyncEngine
+from shared.runtime.group_commit import GroupCommit
+
+RULES_KEPT_S = 1.0
+EVENTS_MAX = 1_000
+BATCH_MAX = 200
+WAITING_MAX = 5000
+NO_RULES = PriceRules()
+
+
+class PriceList(AsyncExitStack):
+    """Inside `async with`; `engine` commits each statement."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        super().__init__()
+        self._engine = engine
+        self._kept: OrderedDict[str, tuple[PriceRules, float]] = OrderedDict()
+        self._rules: GroupCommit[str, PriceRules] = GroupCommit(
+            self._read_rules, name="orders-rules", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
+        )
+        self._codes: GroupCommit[Use, PromoCode | None] = GroupCommit(
+            self._read_codes, name="orders-promo", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
+        )
+
+    async def __aenter__(self) -> Self:
+        self.push_async_callback(self._rules.close)
+        self.push_async_callback(self._codes.close)
+        return self
+
+    async def rules(self, event_id: str) -> PriceRules:
+        """None at all for an event that nobody described to us."""
+        kept = self._kept.get(event_id)
+        if kept is not None and monotonic() < kept[1]:
+            return kept[0]
+        return await self._rules.submit(event_id)
+
+    def forget(self, event_id: str) -> None:
+        """An operator changed them."""
+        self._kept.pop(event_id, None)
+
+    async def code(self, asked: Use) -> PromoCode | None:
+        return await self._codes.submit(asked)
+
+    async def _read_rules(self, event_ids: list[str]) -> Sequence[PriceRules]:
+        query = select(event_price.c.event_id, event_price.c.rules).where(event_price.c.event_id.in_(set(event_ids)))
+        async with self._engine.connect() as connection:
+            rows = await connection.execute(query)
+            found = {row.event_id: PriceRules.model_validate(row.rules) for row in rows}
+        for event_id in set(event_ids):
+            self._kept[event_id] = found.get(event_id, NO_RULES), monotonic() + RULES_KEPT_S
+            self._kept.move_to_end(event_id)
+        while len(self._kept) > EVENTS_MAX:
+            self._kept.popitem(last=False)
+        return [found.get(event_id, NO_RULES) for event_id in event_ids]
+
+    async def _read_codes(self, asked: list[Use]) -> Sequence[PromoCode | None]:
+        async with self._engine.connect() as connection:
+            return await promo_codes.read(connection, asked)

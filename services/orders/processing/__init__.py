@@ -1,0 +1,1 @@
+"""The workers: an order's due steps, each under a lease."""

@@ -1,0 +1,72 @@
+"""Operators' doors to webhooks: endpoints, what was sent to them, sending again. A secret is shown once."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from services.orders.admin.commands import Why, as_json
+from services.orders.api.orders import Page, PageSize
+from services.orders.problems import HookUrlRefused
+from services.orders.state import room_of
+from services.orders.webhooks import endpoints
+from services.orders.webhooks.address_guard import AddressRefused
+from services.orders.webhooks.schemas import NewHook
+from shared.security.auth import AnAdmin, AnOperator, Viewer
+from shared.web.fields import PlainText
+
+router = APIRouter(prefix="/admin/orders/hooks", tags=["hooks"])
+HookIdPath = Annotated[str, Path(pattern="^hook_[0-9a-f]{16}$")]
+DeliveryIdPath = Annotated[int, Path(ge=1, le=2**62)]
+Reason = Annotated[PlainText, Query()]
+DeliveryStatus = Literal["pending", "delivered", "failed"]
+
+
+@router.get("", summary="Endpoints that are told of orders")
+async def list_hooks(request: Request, operator: Viewer) -> dict[str, Any]:
+    async with room_of(request).engine.connect() as connection:
+        return {"hooks": [as_json(row) for row in await endpoints.read_all(connection)]}
+
+
+@router.post("", status_code=201, summary="Tell another endpoint of orders")
+async def add_hook(operator: AnAdmin, asked: NewHook, request: Request, response: Response) -> dict[str, Any]:
+    """Answers its signing secret, once. By https, to a public address."""
+    room = room_of(request)
+    if not (asked.url.startswith("https://") or room.settings.hook_loopback):
+        raise HookUrlRefused("Webhooks are sent by https only.")
+    try:
+        await room.sender.check(asked.url)
+    except AddressRefused as refused:
+        raise HookUrlRefused(str(refused)) from refused
+    response.headers["cache-control"] = "no-store"
+    return as_json(await endpoints.add(room.engine, asked, actor=operator.name))
+
+
+@router.delete("/{hook_id}", status_code=204, summary="Tell an endpoint no more")
+async def remove_hook(operator: AnAdmin, hook_id: HookIdPath, reason: Reason, request: Request) -> None:
+    await endpoints.remove(room_of(request).engine, hook_id, actor=operator.name, reason=reason)
+
+
+@router.post("/{hook_id}/enable", summary="Send to a disabled endpoint again")
+async def enable_hook(operator: AnAdmin, hook_id: HookIdPath, why: Why, request: Request) -> dict[str, Any]:
+    room = room_of(request)
+    row = await endpoints.enable(room.engine, hook_id, actor=operator.name, reason=why.reason)
+    room.couriers.wake()
+    return as_json(row)
+
+
+@router.get("/{hook_id}/deliveries", summary="What was sent to an endpoint, and what came of it")
+async def list_deliveries(
+    request: Request, operator: Viewer, hook_id: HookIdPath, status: DeliveryStatus | None = None, page: Page = 1,
+    page_size: PageSize = 50,
+) -> dict[str, Any]:  # fmt: skip
+    async with room_of(request).engine.connect() as connection:
+        found = await endpoints.deliveries(connection, hook_id, status=status, page=page, page_size=page_size)
+    return {"page": page, "page_size": page_size, "deliveries": [as_json(row) for row in found]}
+
+
+@router.post("/deliveries/{delivery_id}/resend", status_code=202, summary="Send one again, now")
+async def resend(operator: AnOperator, delivery_id: DeliveryIdPath, why: Why, request: Request) -> dict[str, Any]:
+    room = room_of(request)
+    row = await endpoints.resend(room.engine, delivery_id, actor=operator.name, reason=why.reason)
+    room.couriers.wake()
+    return as_json(row)

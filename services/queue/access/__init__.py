@@ -1,0 +1,1 @@
+"""Who gets past what holds others back: access codes of lanes, and the rollout."""

@@ -1,0 +1,1 @@
+"""The operators' API of waiting rooms and access codes."""

@@ -1,0 +1,1 @@
+"""Lotteries before a sale: entries, the draw, and the ranking that anyone can verify."""

@@ -1,0 +1,187 @@
+"""The lottery of a pre-queue: its secret is committed to, entry closes, entrants are counted, the order is drawn.
+
+Each step happens once, whoever takes it and however often. Closing and drawing wait alone for every batch of joins
+under way and ask for a new filling, so that a number up to N given out before is in the ledger, or void for good.
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row, func, select, update
+
+from services.queue.line.redis_line import Line
+from services.queue.line.repository import FENCE_ALONE, Of
+from services.queue.lottery.entrants import count
+from services.queue.problems import RoomStateConflict
+from services.queue.recovery import Recovery
+from services.queue.rooms.audit_log import record
+from services.queue.rooms.model import Room, read
+from services.queue.rooms.store import Rooms
+from services.queue.tables import lane as lane_table
+from services.queue.tables import lottery
+from services.queue.tables import room as room_table
+from shared.contracts.lottery import Entrants, PublishedLottery
+from shared.postgres.engine import AsyncConnection, AsyncEngine
+from shared.redis.client import ENGINE_AWAY
+from shared.rules.lottery_ranking import commitment
+from shared.runtime.logging import data
+from shared.web.problems import NoLottery
+
+LANES = select(lane_table.c.lane).with_for_update()
+log = logging.getLogger("onsale.queue")
+
+
+class Lottery:
+    """The lotteries of all rooms."""
+
+    def __init__(self, engine: AsyncEngine, rooms: Rooms, line: Line, recovery: Recovery) -> None:
+        self._engine, self._rooms, self._line, self._recovery = engine, rooms, line, recovery
+
+    async def keep(self) -> None:
+        """Every second: closes what is due, counts who entered. A room still in draft waits for its operator."""
+        pending = [room for room in self._rooms.known.values() if room.draw.pending and room.state != "draft"]
+        if not pending:
+            return
+        async with self._engine.connect() as connection:
+            at = await self._now(connection)
+        for room in pending:
+            if room.draw.stage == "open" and at >= _rules(room).entry_closes_at:
+                await self.close(room.event_id)
+            elif room.draw.stage == "closed" and not room.draw.counted:
+                await self.count(room.event_id)
+
+    async def close(self, event_id: str) -> None:
+        """Fixes who has entered, once entry closes; then counts them."""
+        async with self._engine.begin() as connection:
+            room = await self._alone(connection, event_id)
+            at = await self._now(connection)
+            if room.draw.stage != "open" or at < _rules(room).entry_closes_at:
+                return
+            here = (lane_table.c.event_id == event_id, lane_table.c.epoch == room.epoch)
+            await connection.execute(LANES.where(*here))  # whoever is numbered by the ledger takes turns with us
+            tails = await Of(connection, event_id, room.epoch).lanes()
+            entrants = {str(lane): {"n": tail} for lane, (_, tail) in tails.items()}
+            await _set(connection, room, closed_at=at, entrants=entrants)
+            await _ask_to_fill(connection, room)
+        log.info("lottery.closed", extra=data(event_id=event_id, entrants=entrants))
+        await self._follow(event_id)
+        await self.count(event_id)
+
+    async def count(self, event_id: str) -> None:
+        """The hash over everybody who entered. Nothing up to N changes any more, so whoever counts counts the same."""
+        room = await self._rooms.read(event_id)
+        if room.draw.stage != "closed" or room.draw.counted:
+            return
+        async with self._engine.connect() as connection:
+            row = await _row(connection, room)
+            counts = {lane: await count(connection, room, row.blind, lane, n) for lane, n in _numbers(row.entrants)}
+        entrants = {str(lane): of.entrants.model_dump() for lane, of in counts.items()}
+        branches = {str(lane): of.branches for lane, of in counts.items()}
+        async with self._engine.begin() as connection:
+            at = await self._now(connection)
+            await _set(
+                connection, room, lottery.c.counted_at.is_(None), entrants=entrants, branches=branches, counted_at=at
+            )
+        await self._rooms.read(event_id)
+
+    async def draw(self, event_id: str, public_value: str, *, actor: str, reason: str | None) -> PublishedLottery:
+        """Draws the order with the public value. Again with the same value is the same draw; raises
+        `RoomStateConflict` for another, or when it is too early.
+        """
+        async with self._engine.begin() as connection:
+            room = await self._alone(connection, event_id)
+            row = await _row(connection, room)
+            if row.public_value is None:
+                at = await self._now(connection)
+                _may_draw(room, row, at)
+                await _set(connection, room, public_value=public_value, drawn_at=at)
+                await _ask_to_fill(connection, room)
+                now = await read(connection, event_id)
+                configured = now.configuration()
+                await record(connection, now, actor=actor, action="draw", reason=reason, before=configured,
+                             after=configured)  # fmt: skip
+            elif row.public_value != public_value:
+                raise RoomStateConflict("The lottery was drawn with another value; it is drawn once.")
+        await self._follow(event_id)
+        return await self.published(event_id)
+
+    async def published(self, event_id: str) -> PublishedLottery:
+        """What anyone may know at this stage. Raises `NoLottery`."""
+        async with self._engine.connect() as connection:
+            room = await read(connection, event_id)
+            row = await _row(connection, room)
+        counted = row.counted_at is not None
+        return PublishedLottery(
+            event_id=event_id,
+            epoch=room.epoch,
+            stage=room.draw.stage or "open",
+            commitment=commitment(row.seed),
+            committed_at=row.committed_at,
+            queue_opens_at=room.queue_opens_at,
+            rules=_rules(room),
+            closed_at=row.closed_at,
+            entrants={int(lane): Entrants(**of) for lane, of in row.entrants.items()} if counted else {},
+            counted_at=row.counted_at,
+            public_value=row.public_value,
+            seed=row.seed.hex() if row.public_value is not None else None,
+            drawn_at=row.drawn_at,
+        )
+
+    async def _alone(self, connection: AsyncConnection, event_id: str) -> Room:
+        """Nobody joins, fills or changes the room until the transaction ends."""
+        await connection.execute(FENCE_ALONE, {"event_id": event_id})
+        return await read(connection, event_id, lock=True)
+
+    async def _now(self, connection: AsyncConnection) -> datetime:
+        """The ledger's clock: closing must not wait for the engine."""
+        at: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
+        return at + timedelta(milliseconds=self._line.clock_offset_ms)
+
+    async def _follow(self, event_id: str) -> None:
+        """Fills the engine anew; one that is away is filled when it answers."""
+        await self._rooms.read(event_id)
+        try:
+            await self._recovery.rebuild(event_id)
+        except ENGINE_AWAY as away:
+            log.warning("lottery.not_filled", extra=data(event_id=event_id, error=type(away).__name__))
+
+
+def _rules(room: Room) -> Any:
+    if room.options.lottery is None:
+        raise NoLottery
+    return room.options.lottery
+
+
+async def _row(connection: AsyncConnection, room: Room) -> Row[Any]:
+    found = select(lottery).where(lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch)
+    row = (await connection.execute(found)).first()
+    if row is None or room.draw.stage is None:
+        raise NoLottery
+    return row
+
+
+def _numbers(entrants: Mapping[str, Any]) -> list[tuple[int, int]]:
+    return [(int(lane), of["n"]) for lane, of in sorted(entrants.items())]
+
+
+def _may_draw(room: Room, row: Row[Any], at: datetime) -> None:
+    known_at = _rules(room).public_value.known_at
+    if row.counted_at is None:
+        raise RoomStateConflict("Entry has not closed yet, or the entrants are still being counted.")
+    if row.counted_at >= known_at:
+        raise RoomStateConflict("The entrants were not published before the public value was known.")
+    if at < known_at:
+        raise RoomStateConflict(f"The public value is not known before {known_at.isoformat()}.")
+
+
+async def _set(connection: AsyncConnection, room: Room, *only_if: Any, **values: Any) -> None:
+    here = (lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch, *only_if)
+    await connection.execute(update(lottery).where(*here).values(**values))
+
+
+async def _ask_to_fill(connection: AsyncConnection, room: Room) -> None:
+    """From here on, what the engine gave out before is refused; no engine counts as filled."""
+    here = room_table.c.event_id == room.event_id
+    await connection.execute(update(room_table).where(here).values(fill=room.fill + 1, engine=""))

@@ -1,0 +1,47 @@
+"""Lanes as the ledger keeps them: a row each, made and removed under the line's fence."""
+
+from collections.abc import Collection
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.postgresql import insert
+
+from services.queue.problems import LaneInUse
+from services.queue.tables import lane, place
+from shared.contracts.lanes import Lane
+from shared.postgres.engine import AsyncConnection
+
+
+async def set_lanes(connection: AsyncConnection, event_id: str, epoch: int, wanted: Collection[int]) -> None:
+    """Makes the room's lanes those wanted. The caller holds the fence, so no batch of places is being written.
+
+    Raises `LaneInUse` for a lane that had a place in this epoch. Its row is locked before that is looked up: joins that
+    the ledger numbers hold no fence, but that row.
+    """
+    of_room = (lane.c.event_id == event_id, lane.c.epoch == epoch)
+    rows = await connection.execute(select(lane.c.lane).where(*of_room).order_by(lane.c.lane).with_for_update())
+    present = set(rows.scalars())
+    gone = present - set(wanted)
+    if gone:
+        found = select(place.c.lane).where(place.c.event_id == event_id, place.c.epoch == epoch)
+        used = (await connection.execute(found.where(place.c.lane.in_(gone)).limit(1))).scalar()
+        if used is not None:
+            raise LaneInUse(f"Lane {used} has places in it; it can go after a reset.", lane=used)
+        await connection.execute(delete(lane).where(*of_room, lane.c.lane.in_(gone)))
+    await add_lanes(connection, event_id, epoch, set(wanted) - present)
+
+
+async def add_lanes(connection: AsyncConnection, event_id: str, epoch: int, lanes: Collection[int]) -> None:
+    """Rows of lanes nobody stands in yet."""
+    if lanes:
+        rows = [{"event_id": event_id, "epoch": epoch, "lane": n, "head_seq": 0} for n in sorted(lanes)]
+        await connection.execute(insert(lane), rows)
+
+
+def engine_fields(lanes: Collection[Lane]) -> dict[str, int]:
+    """What the scripts need to know of each lane."""
+    fields: dict[str, int] = {}
+    for one in lanes:
+        fields[f"weight:{one.lane}"] = one.weight
+        fields[f"lane_opens_ms:{one.lane}"] = one.opens_ms
+        fields[f"lane_max:{one.lane}"] = one.max_line or 0
+    return fields

@@ -1,0 +1,121 @@
+"""One event's room as the ledger has it, and as the engine and the operators see it."""
+
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Row, func, select
+
+from services.queue.lottery.ranking import COLUMNS, OF_ROOM, Draw, draw_of
+from services.queue.rooms.lanes import engine_fields
+from services.queue.tables import lane, lottery, room
+from shared.contracts.room_options import RoomOptions
+from shared.postgres.engine import AsyncConnection
+from shared.runtime.clock import from_datetime
+from shared.web.problems import UnknownEvent
+
+State = Literal["draft", "open", "paused", "draining", "closed"]
+NEVER_MS = 2**52
+LOTTERY_TOLD = "The sale begins as soon as the lottery is drawn."
+
+
+@dataclass(frozen=True)
+class Room:
+    """One event's room. `version` is of its configuration; `fill` counts the fillings of the engine; `fence` is the
+    number of its advisory lock.
+    """
+
+    event_id: str
+    epoch: int
+    version: int
+    fill: int
+    engine: str
+    state: State
+    message: str | None
+    queue_opens_at: datetime | None
+    sale_starts_at: datetime | None
+    sale_ends_at: datetime | None
+    ordering: str
+    rate_per_s: float
+    burst: int
+    max_active: int
+    session_s: int
+    claim_window_s: int
+    liveness_window_s: int
+    max_misses: int
+    returning_share: float
+    max_line: int | None
+    tickets_per_order: int
+    stock_coupling: bool
+    options: RoomOptions
+    lanes: tuple[int, ...]
+    fence: int
+    draw: Draw
+
+    def fields(self) -> list[str]:
+        """Names and values of the engine's copy, flat."""
+        named: dict[str, Any] = {
+            "state": self.state,
+            "opens_ms": _ms(self.queue_opens_at) or 0,
+            "starts_ms": NEVER_MS if self.draw.pending else self.starts_ms or 0,
+            "ends_ms": _ms(self.sale_ends_at) or 0,
+            "rate_per_s": self.rate_per_s,
+            "burst": self.burst,
+            "max_active": self.max_active,
+            "session_s": self.session_s,
+            "claim_window_s": self.claim_window_s,
+            "liveness_window_ms": self.liveness_window_s * 1000,
+            "max_misses": self.max_misses,
+            "returning_share": self.returning_share,
+            "max_line": self.max_line or 0,
+            "stock_coupling": int(self.stock_coupling),
+            **engine_fields(self.options.lanes),
+        }
+        return [str(value) for pair in named.items() for value in pair]
+
+    @property
+    def opens_ms(self) -> int | None:
+        return _ms(self.queue_opens_at)
+
+    @property
+    def starts_ms(self) -> int | None:
+        return _ms(self.sale_starts_at)
+
+    def told(self, at_ms: int) -> str | None:
+        """What everybody in the line reads: the operator's words, or why the sale has not begun."""
+        waits = self.draw.pending and self.starts_ms is not None and at_ms >= self.starts_ms
+        return self.message or (LOTTERY_TOLD if waits else None)
+
+    def configuration(self) -> dict[str, Any]:
+        """What operators see and the audit keeps."""
+        hidden = {"event_id", "fill", "engine", "lanes", "fence", "options", "draw"}
+        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
+        plain = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in told.items()}
+        return plain | self.options.model_dump(mode="json")
+
+
+def _ms(at: datetime | None) -> int | None:
+    return None if at is None else from_datetime(at)
+
+
+_of_room = select(lane.c.lane).where(lane.c.event_id == room.c.event_id, lane.c.epoch == room.c.epoch)
+_lanes = func.array(_of_room.scalar_subquery()).label("lanes")
+_fence = func.hashtextextended("queue " + room.c.event_id, 0).label("fence")
+EVERY_ROOM = select(room, _lanes, _fence, *COLUMNS).join_from(room, lottery, OF_ROOM, isouter=True)
+
+
+def from_row(row: Row[Any]) -> Room:
+    named = row._asdict()
+    named["draw"] = draw_of(named)
+    given = {field.name: named[field.name] for field in fields(Room)}
+    options = RoomOptions.model_validate(named["options"])
+    return Room(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
+
+
+async def read(connection: AsyncConnection, event_id: str, *, lock: bool = False) -> Room:
+    """The room; raises `UnknownEvent`. `lock` keeps others from changing it until the transaction ends."""
+    statement = EVERY_ROOM.where(room.c.event_id == event_id)
+    found = (await connection.execute(statement.with_for_update(of=room) if lock else statement)).first()
+    if found is None:
+        raise UnknownEvent
+    return from_row(found)

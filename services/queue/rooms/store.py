@@ -1,0 +1,207 @@
+"""All rooms: how their configuration and state change, with an audit trail. The ledger decides."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import update
+from sqlalchemy.dialects.postgresql import insert
+
+from services.queue.line.repository import FENCE_ALONE
+from services.queue.lottery.ranking import Draw, change_order, commit, committed_in_time
+from services.queue.problems import RoomChanged, RoomStateConflict
+from services.queue.rooms.audit_log import record
+from services.queue.rooms.lanes import add_lanes, set_lanes
+from services.queue.rooms.model import EVERY_ROOM, Room, State, from_row, read
+from services.queue.tables import room
+from shared.contracts.event_file import EventFile
+from shared.contracts.room_options import RoomOptions
+from shared.postgres.engine import AsyncConnection, AsyncEngine, transaction
+
+Action = Literal["open", "pause", "resume", "drain", "close"]
+TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
+    "open": (frozenset({"draft", "closed", "draining", "open"}), "open"),
+    "pause": (frozenset({"open", "paused"}), "paused"),
+    "resume": (frozenset({"paused", "open"}), "open"),
+    "drain": (frozenset({"open", "paused", "draining"}), "draining"),
+    "close": (frozenset({"draft", "open", "paused", "draining", "closed"}), "closed"),
+}
+SHUT: frozenset[State] = frozenset({"draft", "closed"})
+
+
+class Applied(NamedTuple):
+    """The room as the event file has it; whether it was created, and whether anything is different now."""
+
+    room: Room
+    created: bool
+    changed: bool
+
+
+class Rooms:
+    """All rooms, remembered as the ledger last told them."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.engine = engine
+        self.known: dict[str, Room] = {}
+
+    async def refresh(self) -> None:
+        """Reads every room; one small statement."""
+        async with self.engine.connect() as connection:
+            rows = await connection.execute(EVERY_ROOM)
+            self.known = {row.event_id: from_row(row) for row in rows}
+
+    async def get(self, event_id: str) -> Room:
+        """As remembered, or else from the ledger. Raises `UnknownEvent`."""
+        return self.known.get(event_id) or await self.read(event_id)
+
+    def draw(self, event_id: str, epoch: int) -> Draw:
+        """In which order this epoch's line is called, as far as we have heard."""
+        room = self.known.get(event_id)
+        return room.draw if room is not None and room.epoch == epoch else Draw(epoch)
+
+    async def read(self, event_id: str) -> Room:
+        """From the ledger. Raises `UnknownEvent`."""
+        async with self.engine.connect() as connection:
+            return self._remember(await read(connection, event_id))
+
+    def _remember(self, found: Room) -> Room:
+        self.known[found.event_id] = found
+        return found
+
+    async def apply(self, file: EventFile, *, actor: str, dry_run: bool = False) -> Applied:
+        """Creates the room as a draft, or brings its configuration to the file's; applying again changes nothing. A dry
+        run refuses the same and changes nothing.
+        """
+        wanted = {
+            **file.room.model_dump(exclude=set(RoomOptions.model_fields)),
+            "options": RoomOptions.model_validate(file.room.model_dump(include=set(RoomOptions.model_fields))),
+            "tickets_per_order": file.sales.tickets_per_order,
+        }
+        async with transaction(self.engine, dry_run=dry_run) as connection:
+            await connection.execute(FENCE_ALONE, {"event_id": file.event_id})
+            new = insert(room).values(
+                event_id=file.event_id,
+                epoch=1,
+                version=1,
+                fill=0,
+                engine="",
+                state="draft",
+                **_columns(wanted),
+            )
+            created = bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
+            if created:
+                await add_lanes(connection, file.event_id, 1, [one.lane for one in file.room.lanes])
+                if file.room.ordering == "lottery":
+                    await commit(connection, file.event_id, 1)
+                    await committed_in_time(connection, file.event_id, 1, file.room.queue_opens_at)
+            before = now = await read(connection, file.event_id)
+            if created:
+                await record(connection, now, actor=actor, action="create", reason=None, after=now.configuration())
+            else:
+                now = await _change(connection, file.event_id, wanted, actor=actor, action="apply", reason=None)
+        changed = created or now.version != before.version
+        return Applied(now if dry_run else self._remember(now), created, changed)
+
+    async def change(
+        self, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str, reason: str | None,
+        version: int | None = None,
+    ) -> Room:  # fmt: skip
+        """Sets columns and options of the room. Raises `RoomChanged` if `version` is given and not the room's."""
+        async with self.engine.begin() as connection:
+            if "lanes" in wanted:
+                await connection.execute(FENCE_ALONE, {"event_id": event_id})
+            now = await _change(
+                connection, event_id, wanted, actor=actor, action=action, reason=reason, version=version
+            )
+        return self._remember(now)
+
+    async def move(
+        self, event_id: str, action: Action, *, actor: str, reason: str | None, version: int | None = None
+    ) -> Room:
+        """One step of the room's life; a step already taken changes nothing. Raises `RoomStateConflict`."""
+        possible, target = TRANSITIONS[action]
+        async with self.engine.begin() as connection:
+            before = await read(connection, event_id, lock=True)
+            if before.state not in possible:
+                raise RoomStateConflict(f"A room that is {before.state} cannot {action}.", state=before.state)
+            if action == "open" and before.ordering == "lottery" and before.state in SHUT:
+                await committed_in_time(connection, event_id, before.epoch, before.queue_opens_at)
+            now = await _change(
+                connection, event_id, {"state": target}, actor=actor, action=action, reason=reason, version=version
+            )
+        return self._remember(now)
+
+    async def note(
+        self, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None, **facts: Any
+    ) -> Room:
+        """Something done that leaves the configuration as it is: in the audit trail, and the version rises."""
+        async with self.engine.begin() as connection:
+            before = await read(connection, event_id, lock=True)
+            _require(before, version)
+            raised = update(room).where(room.c.event_id == event_id).values(version=before.version + 1)
+            await connection.execute(raised)
+            now = await read(connection, event_id)
+            await record(connection, now, actor=actor, action=action, reason=reason, before=before.configuration(),
+                         after=now.configuration() | facts)  # fmt: skip
+        return self._remember(now)
+
+    async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None = None) -> Room:
+        """Raises the epoch: the line starts anew and old tokens die."""
+        async with self.engine.begin() as connection:
+            await connection.execute(FENCE_ALONE, {"event_id": event_id})
+            before = await read(connection, event_id, lock=True)
+            _require(before, version)
+            epoch = before.epoch + 1
+            await add_lanes(connection, event_id, epoch, before.lanes)
+            if before.ordering == "lottery":
+                await commit(connection, event_id, epoch)
+                if before.state not in SHUT:  # another is given its times before it opens
+                    await committed_in_time(connection, event_id, epoch, before.queue_opens_at)
+            now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
+        return self._remember(now)
+
+
+async def _change(
+    connection: AsyncConnection, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str,
+    reason: str | None, version: int | None = None,
+) -> Room:  # fmt: skip
+    before = await read(connection, event_id, lock=True)
+    wanted = _with_options(before, wanted)
+    _require(before, version)
+    if all(getattr(before, name) == value for name, value in wanted.items()):
+        return before
+    lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)
+    if lanes != set(before.lanes):
+        await set_lanes(connection, event_id, before.epoch, lanes)
+    if _changes_order(before, wanted):
+        await change_order(connection, event_id, before.epoch, wanted.get("ordering", before.ordering))
+    ordering, opens_at = (wanted.get(name, getattr(before, name)) for name in ("ordering", "queue_opens_at"))
+    if ordering == "lottery" and (_changes_order(before, wanted) or opens_at != before.queue_opens_at):
+        await committed_in_time(connection, event_id, before.epoch, opens_at)
+    await connection.execute(
+        update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
+    )
+    after = await read(connection, event_id)
+    await record(connection, after, actor=actor, action=action, reason=reason, before=before.configuration(),
+                 after=after.configuration())  # fmt: skip
+    return after
+
+
+def _require(room: Room, version: int | None) -> None:
+    if version is not None and version != room.version:
+        raise RoomChanged(version=room.version)
+
+
+def _changes_order(before: Room, wanted: Mapping[str, Any]) -> bool:
+    options: RoomOptions = wanted.get("options", before.options)
+    return bool(wanted.get("ordering", before.ordering) != before.ordering or options.lottery != before.options.lottery)
+
+
+def _with_options(room: Room, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Options named one by one, put into their place beside those that stay."""
+    named = {name: value for name, value in wanted.items() if name in RoomOptions.model_fields}
+    others = {name: value for name, value in wanted.items() if name not in named}
+    return {**others, "options": RoomOptions(**{**dict(room.options), **named})} if named else others
+
+
+def _columns(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: v.model_dump(mode="json") if isinstance(v, RoomOptions) else v for name, v in wanted.items()}

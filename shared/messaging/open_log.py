@@ -1,0 +1,72 @@
+"""Opens the event log that the settings name. What one is spoken to with is imported only when it is asked for."""
+
+import importlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import unquote, urlsplit
+
+from shared.messaging.log import EventLog, LogRefused
+from shared.messaging.redis_streams import RedisStreams
+from shared.redis import client as redis_client
+from shared.runtime.settings import ServiceSettings
+
+LIBRARIES = {"nats": "nats", "kafka": "aiokafka"}
+SETTING = "ONSALE_EVENT_LOG_URL"
+
+
+@asynccontextmanager
+async def open_log(settings: ServiceSettings, client: redis_client.Redis) -> AsyncIterator[EventLog]:
+    """The log; by default it is in the Redis that a service has anyway. A log that is away keeps nobody from starting.
+
+    Raises `LogRefused`.
+    """
+    log = _log(settings, client)
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+def _log(settings: ServiceSettings, client: redis_client.Redis) -> EventLog:
+    url, length_max = settings.event_log_url, settings.event_log_length_max
+    if not url:
+        return RedisStreams(client, length_max=length_max)
+    scheme = url.partition("://")[0]
+    if scheme in LIBRARIES:
+        _require(scheme)
+    if scheme == "nats":
+        from shared.messaging.jetstream import JetStream
+
+        user, password, servers = _servers(url, 4222)
+        kept_s, replicas = settings.event_log_kept_h * 3600, settings.event_log_replicas
+        return JetStream(servers, user=user, password=password, kept_s=kept_s, replicas=replicas)
+    if scheme == "kafka":
+        from shared.messaging.kafka import Kafka
+
+        user, _, servers = _servers(url, 9092)
+        if user is not None:
+            raise LogRefused(f"{SETTING}: Kafka is spoken to without user and password here.")
+        return Kafka(servers)
+    try:
+        return RedisStreams(redis_client.connect(url), length_max=length_max, owned=True)
+    except ValueError as wrong:
+        raise LogRefused(f"{SETTING} is redis://…, nats://host,host or kafka://host,host, not {scheme}://…") from wrong
+
+
+def _require(scheme: str) -> None:
+    library = LIBRARIES[scheme]
+    try:
+        importlib.import_module(library)
+    except ImportError as missing:
+        raise LogRefused(f"{SETTING} asks for {scheme}://, which needs: pip install 'onsale[{scheme}]'") from missing
+
+
+def _servers(url: str, port: int) -> tuple[str | None, str | None, list[str]]:
+    """User, password and `host:port` of each server of `scheme://user:password@host,host:port`."""
+    parts = urlsplit(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    servers = [host if ":" in host else f"{host}:{port}" for host in hosts.split(",") if host]
+    if not servers or parts.path.strip("/") or parts.query:
+        raise LogRefused(f"{SETTING} is {parts.scheme}://host:port,host:port, and nothing behind it.")
+    user, _, password = credentials.partition(":")
+    return (unquote(user), unquote(password), servers) if credentials else (None, None, servers)

@@ -1,0 +1,131 @@
+"""Tell: facts leave with the transaction that made them true, and reach the event log at least once, in order.
+
+A service writes events into its `outbox` table inside the fact's own transaction; the relay, one at a time by lease,
+takes `published_at IS NULL ORDER BY id` (never "id greater than last": a lower id may commit later), adds them to the
+event log, whichever that is, and marks them. Consumers are idempotent.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Index,
+    MetaData,
+    Table,
+    Text,
+    any_,
+    cast,
+    func,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, Insert, insert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from shared.contracts.events import Event
+from shared.messaging.log import EventLog, Told
+from shared.runtime.clock import now_ms
+from shared.runtime.metrics import LOG_BEHIND_S
+
+LEASE_S = 5
+BATCH_MAX = 500
+IDLE_S = 0.2
+
+
+def outbox_tables(metadata: MetaData) -> tuple[Table, Table]:
+    """The `outbox` and the lease of its relay, for a service's `tables.py`."""
+    outbox = Table(
+        "outbox",
+        metadata,
+        Column("id", BigInteger, primary_key=True, autoincrement=True),
+        Column("event_id", Text, nullable=False),
+        Column("body", JSONB, nullable=False),
+        Column("published_at", DateTime(timezone=True)),
+        Index("ix_outbox_unpublished", "id", postgresql_where=text("published_at IS NULL")),
+    )
+    lease = Table(
+        "outbox_lease",
+        metadata,
+        Column("name", Text, primary_key=True),
+        Column("owner", Text, nullable=False),
+        Column("until", DateTime(timezone=True), nullable=False),
+    )
+    return outbox, lease
+
+
+async def tell(connection: AsyncConnection, outbox: Table, events: Sequence[Event]) -> None:
+    """Writes events into the outbox, in the caller's transaction."""
+    if events:
+        rows = [{"event_id": event.event_id, "body": event.model_dump(mode="json")} for event in events]
+        await connection.execute(outbox.insert(), rows)
+
+
+class Relay:
+    """Moves one service's outbox to the log. Any number may run; the lease lets one work."""
+
+    def __init__(self, engine: AsyncEngine, log: EventLog, outbox: Table, lease: Table) -> None:
+        self._engine, self._log, self._outbox, self._lease = engine, log, outbox, lease
+        self._owner, self._source = uuid.uuid4().hex, outbox.schema or outbox.name
+        body, waits = outbox.c.body, outbox.c.published_at.is_(None)
+        self._anything = select(outbox.c.id).where(waits).limit(1)
+        batch = select(outbox.c.id, body["id"].astext, outbox.c.event_id, body["type"].astext, cast(body, Text))
+        self._batch = batch.where(waits).order_by(outbox.c.id).limit(BATCH_MAX)
+        self._take = self._taking()
+
+    async def run(self) -> None:
+        """One turn: everything there is, then a short rest. A loop calls it for ever."""
+        while await self.turn() == BATCH_MAX:
+            pass
+        await asyncio.sleep(IDLE_S)
+
+    async def turn(self) -> int:
+        """Relays one batch; how many it was. Publishing happens between two transactions, never inside one."""
+        batch = await self._due()
+        if batch:
+            LOG_BEHIND_S.labels(self._source).set(_age_s(next(iter(batch.values()))))
+            await self._log.publish(self._source, list(batch.values()))
+            await self._mark(list(batch))
+            LOG_BEHIND_S.labels(self._source).set(0)
+        return len(batch)
+
+    async def _due(self) -> dict[int, Told]:
+        """The batch by row, in order, if the lease is ours. An event is known by its own id: the number of a row comes
+        back when a ledger is restored.
+        """
+        async with self._engine.begin() as connection:
+            if (await connection.execute(self._anything)).first() is None:
+                return {}
+            if not (await connection.execute(self._take)).rowcount:
+                return {}
+            return {row_id: Told(*told) for row_id, *told in await connection.execute(self._batch)}
+
+    def _taking(self) -> Insert:
+        lease, until = self._lease, text(f"clock_timestamp() + interval '{LEASE_S} seconds'")
+        take = insert(lease).values(name="relay", owner=self._owner, until=until)
+        return take.on_conflict_do_update(
+            index_elements=[lease.c.name],
+            set_={"owner": take.excluded.owner, "until": take.excluded.until},
+            where=(lease.c.owner == self._owner) | (lease.c.until < func.clock_timestamp()),
+        )
+
+    async def _mark(self, ids: list[int]) -> None:
+        async with self._engine.begin() as connection:
+            some = self._outbox.c.id == any_(cast(ids, ARRAY(BigInteger)))
+            await connection.execute(update(self._outbox).where(some).values(published_at=func.clock_timestamp()))
+
+    async def forget(self) -> int:
+        """Deletes rows published more than a day ago; how many."""
+        table = self._outbox
+        async with self._engine.begin() as connection:
+            old = table.c.published_at < func.now() - text("interval '1 day'")
+            return (await connection.execute(table.delete().where(old))).rowcount
+
+
+def _age_s(told: Told) -> float:
+    """Since it happened, by this machine's clock."""
+    return max(0.0, (now_ms() - Event.model_validate_json(told.body).occurred_at_ms) / 1000)

@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, errors, transactions behind a fence, migrations."""

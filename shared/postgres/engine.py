@@ -1,0 +1,134 @@
+"""Connections to PostgreSQL: one engine a service, READ COMMITTED, every wait bounded.
+
+When a server goes, all connections to it go together, so that one statement finds out and not one of each connection.
+"""
+
+import importlib.resources
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import Engine, MetaData, TextClause, event, text
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from shared.postgres.connect import Connection, Servers
+from shared.postgres.errors import is_full, is_gone
+from shared.postgres.settings import LedgerSettings
+
+LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
+DRIVER = "postgresql+asyncpg://"
+
+__all__ = [
+    "LEDGER_AWAY", "AsyncConnection", "AsyncEngine", "DBAPIError", "connect", "metadata", "statement", "transaction",
+]  # fmt: skip
+
+
+def metadata(schema: str) -> MetaData:
+    """Tables of one service, in a schema of its own, with constraint names that migrations can rely on."""
+    return MetaData(
+        schema=schema,
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        },
+    )
+
+
+def connect(settings: LedgerSettings, *, name: str, by_index: bool = False) -> AsyncEngine:
+    """An engine whose connections give up on locks and statements in time and name themselves to the server.
+
+    Whatever a server raises that is gone or full is an `OperationalError`. `by_index`: no table is read from end to end
+    where an index would do, whatever the planner thinks: it plans a sale's first statements while its tables are empty,
+    when reading all of nothing is cheapest, and stays with that until they have been counted again, a minute later.
+    """
+    servers = Servers(settings.postgres_url, connect_timeout_s=settings.postgres_connect_timeout_s)
+    session = {
+        "statement_timeout": str(settings.postgres_statement_timeout_ms),
+        "lock_timeout": str(settings.postgres_lock_timeout_ms),
+        "idle_in_transaction_session_timeout": str(settings.postgres_idle_transaction_timeout_ms),
+        "default_transaction_isolation": "read committed",
+        "jit": "off",
+    }
+    if by_index:
+        session["enable_seqscan"] = "off"
+
+    async def open_one() -> Connection:
+        waits_s = settings.postgres_answer_timeout_s
+        return await servers.connect(name=f"onsale-{name}", session=session, answer_timeout_s=waits_s)
+
+    engine = create_async_engine(
+        DRIVER,
+        async_creator=open_one,
+        pool_size=settings.postgres_pool_max,
+        max_overflow=0,
+        pool_timeout=settings.postgres_pool_wait_s,
+        pool_pre_ping=False,
+        pool_use_lifo=True,  # the connection used last has its statements planned, and its server's caches are warm
+    )
+    _go_together(engine.sync_engine)
+    return engine
+
+
+@asynccontextmanager
+async def transaction(engine: AsyncEngine, *, dry_run: bool = False) -> AsyncIterator[AsyncConnection]:
+    """A transaction that commits at its end; in a dry run everything is done and refused as ever, and then undone."""
+    async with engine.connect() as connection, connection.begin() as change:
+        yield connection
+        if dry_run:
+            await change.rollback()
+
+
+@asynccontextmanager
+async def snapshot(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A transaction for reading whose statements all see the same moment (REPEATABLE READ). Never for changes: it would
+    decide on a moment before its locks.
+    """
+    async with engine.connect() as plain:
+        connection = await plain.execution_options(isolation_level="REPEATABLE READ")
+        async with connection.begin():
+            yield connection
+
+
+def _go_together(engine: Engine) -> None:
+    """Throws away every connection as old as one that was found dead; nobody is asked whether it lives."""
+    dead_before_s = 0.0
+
+    @event.listens_for(engine, "connect")
+    def opened(_: Any, record: Any) -> None:
+        record.info["since_s"] = time.monotonic()
+
+    @event.listens_for(engine, "invalidate")
+    def found_dead(_: Any, __: Any, failed: BaseException | None) -> None:
+        nonlocal dead_before_s
+        if failed is not None and is_gone(failed):
+            dead_before_s = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def handed_out(connection: Any, record: Any, _: Any) -> None:
+        if connection.driver_connection.is_closed() or record.info["since_s"] < dead_before_s:
+            raise InvalidatePoolError
+
+    @event.listens_for(engine, "handle_error")
+    def judge(context: ExceptionContext) -> BaseException | None:
+        failed = context.original_exception
+        if not isinstance(failed, Exception) or not (is_gone(failed) or is_full(failed)):
+            return None
+        context.is_disconnect = is_gone(failed)
+        return OperationalError(context.statement, None, failed)
+
+
+def statement(package: str, verb: str) -> TextClause:
+    """The statement of `<package>/sql/<verb>.sql`; arrays are bound as `CAST(:name AS bigint[])`."""
+    return text(raw_statement(package, verb))
+
+
+def raw_statement(package: str, verb: str) -> str:
+    """The same as the driver takes it, with `$1` and on."""
+    return importlib.resources.files(package).joinpath("sql", f"{verb}.sql").read_text()

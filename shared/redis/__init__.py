@@ -1,0 +1,1 @@
+"""Redis or Valkey: alone, under Sentinel, or as a cluster; scripts, Pub/Sub, snapshots."""

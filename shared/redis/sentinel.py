@@ -1,0 +1,75 @@
+"""The primary that sentinels name: asked for by every new connection, and again and again while it is used.
+
+A primary that was given up may go on answering for seconds before it is told: nobody here stays with it.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
+
+from shared.redis.slot_map import ENGINE_AWAY
+from shared.redis.url import EngineUrl
+
+ASKED_WITHIN_S, ASK_AGAIN_S = 0.5, 0.25
+
+
+class _Pool(SentinelConnectionPool):  # type: ignore[misc]
+    """Connections to the primary; closing it closes those to sentinels and replicas too."""
+
+    def __init__(self, where: EngineUrl, watch: Sentinel, **options: Any) -> None:
+        super().__init__(where.primary, watch, **options)
+        self._where, self._replicas = where, list[Redis]()
+        self._following: asyncio.Task[None] | None = None
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow(), name="sentinels")
+        return await super().get_connection(*args, **options)
+
+    async def _follow(self) -> None:
+        """Every connection to another than the primary is cut, also one that was being opened when it changed."""
+        while True:
+            await asyncio.sleep(ASK_AGAIN_S)
+            with suppress(*ENGINE_AWAY):
+                primary = await self.get_master_address()
+                for connection in (*self._available_connections, *self._in_use_connections):
+                    if connection.is_connected and (connection.host, connection.port) != primary:
+                        await connection.disconnect(nowait=True)
+
+    async def replicas(self) -> list[Redis]:
+        known = await self.sentinel_manager.discover_replicas(self.service_name)
+        self._replicas += (found := [_client(self._where.at(address)) for address in known])
+        return found
+
+    async def aclose(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        await super().aclose()
+        await asyncio.gather(self.sentinel_manager.aclose(), *(replica.aclose() for replica in self._replicas))
+
+
+def primary_by_sentinel(where: EngineUrl, **options: Any) -> Redis:
+    """A client of whichever process is the primary now; a sentinel that is silent is passed over soon."""
+    watch = Sentinel([])
+    watch.sentinels = [_client(where.sentinel_at(address)) for address in where.addresses]
+    told = parse_url(where.at(where.addresses[0]))
+    for asked_for in ("host", "port", "connection_class"):
+        told.pop(asked_for, None)
+    return Redis.from_pool(_Pool(where, watch, ssl=where.scheme == "rediss", **told, **options))
+
+
+async def replicas_of(redis: Redis) -> list[Redis]:
+    """A client of each replica that sentinels know, closed with this one; none for an engine of another kind."""
+    pool = redis.connection_pool
+    return await pool.replicas() if isinstance(pool, _Pool) else []
+
+
+def _client(url: str) -> Redis:
+    patience = {"socket_timeout": ASKED_WITHIN_S, "socket_connect_timeout": ASKED_WITHIN_S}
+    return Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), **patience)

@@ -1,0 +1,1 @@
+"""Calls to other services and to other people's servers over HTTP."""

@@ -1,0 +1,1 @@
+"""Pure rules that services and the command line must agree on."""

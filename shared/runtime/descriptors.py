@@ -1,0 +1,51 @@
+"""File descriptors: every connection is one, and a process has as many as its limit (`ulimit -n`) says.
+
+Some are kept back from those who connect to us, for engines, neighbours and files.
+"""
+
+import logging
+import resource
+from pathlib import Path
+
+from shared.runtime.logging import data
+
+log = logging.getLogger("onsale.descriptors")
+ENOUGH = 4096
+USEFUL_MAX = 1 << 20
+SPARE_MAX = 512
+BINDS = "This process may have {} files and connections open (ulimit -n, LimitNOFILE); raise that limit."
+_OPEN = Path("/proc/self/fd")
+
+
+def descriptors_max() -> int:
+    """As many may be open in this process."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return USEFUL_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def descriptors_spare() -> int:
+    """As many are kept back from those who connect to us."""
+    return min(SPARE_MAX, descriptors_max() // 4)
+
+
+def descriptors_open() -> int | None:
+    """As many are open now, where the system says so."""
+    try:
+        return sum(1 for _ in _OPEN.iterdir())
+    except OSError:
+        return None
+
+
+def raise_descriptor_limit() -> None:
+    """To what the system lets us have without asking anybody; says so if that is little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = USEFUL_MAX if hard == resource.RLIM_INFINITY else min(hard, USEFUL_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (ValueError, OSError):  # some systems have a lower limit that they do not tell
+            log.info("descriptors.limit_kept", extra=data(descriptors_max=soft))
+    has = descriptors_max()
+    level = logging.INFO if has >= ENOUGH else logging.WARNING
+    connections = has - descriptors_spare()
+    log.log(level, "descriptors.limit", extra=data(max=has, connections=connections, what_binds=BINDS.format(has)))

@@ -1,0 +1,57 @@
+"""Group commits by key: what many fans ask about one event goes to the queue as one question."""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from shared.contracts.queue import BATCH_MAX
+from shared.runtime.group_commit import GroupCommit
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+KEYS_MAX = 1_000
+
+
+class Batches(Generic[Key, Item, Answer]):
+    """One group commit per key, the most recently used `KEYS_MAX` of them; one that is dropped still finishes."""
+
+    def __init__(
+        self,
+        work: Callable[[Key, list[Item]], Awaitable[Sequence[Answer | BaseException]]],
+        *,
+        name: str,
+        waiting_max: int,
+        in_flight_max: int = 2,
+    ) -> None:
+        self._work, self._name = work, name
+        self._waiting_max, self._in_flight_max = waiting_max, in_flight_max
+        self._commits: OrderedDict[Key, GroupCommit[Item, Answer]] = OrderedDict()
+
+    async def submit(self, key: Key, item: Item) -> Answer:
+        """The answer for `item`. Raises `Overloaded` at once when too many wait under this key."""
+        commit = self._commits.get(key)
+        if commit is None:
+            commit = self._commits[key] = self._commit(key)
+            if len(self._commits) > KEYS_MAX:
+                self._commits.popitem(last=False)
+        else:
+            self._commits.move_to_end(key)
+        return await commit.submit(item)
+
+    def _commit(self, key: Key) -> GroupCommit[Item, Answer]:
+        async def work(items: list[Item]) -> Sequence[Answer | BaseException]:
+            return await self._work(key, items)
+
+        return GroupCommit(
+            work,
+            name=self._name,
+            batch_max=BATCH_MAX,
+            waiting_max=self._waiting_max,
+            in_flight_max=self._in_flight_max,
+        )
+
+    async def close(self) -> None:
+        """Finishes what waits, refuses what comes after."""
+        for commit in self._commits.values():
+            await commit.close()

@@ -1,0 +1,96 @@
+"""How a service bears its load, measured at its own door and shown every second, so that the line can slow down.
+
+What is still on its way counts with its age: a service that has stopped answering is slow, not idle.
+"""
+
+import random
+import secrets
+import time
+from collections import deque
+
+from sqlalchemy.pool import QueuePool
+from starlette.types import Scope
+
+from shared.contracts.frames import LoadFrame, load_channel
+from shared.postgres.engine import AsyncEngine
+from shared.redis.client import Redis
+from shared.runtime.clock import now_ms
+
+SLOTS = 5
+KEPT_MAX = 512  # durations kept per turn: enough for a p95
+STUCK_S = 0.5
+UNAVAILABLE = 503
+NOT_FANS = ("/internal", "/admin", "/webhooks")
+
+
+class _Slot:
+    """What was answered between two turns."""
+
+    __slots__ = ("refused", "seconds", "writes")
+
+    def __init__(self) -> None:
+        self.writes = self.refused = 0
+        self.seconds: list[float] = []
+
+
+class LoadMeter:
+    """Counts public writes, their durations and refusals over the last five turns of `show`."""
+
+    def __init__(self, service: str) -> None:
+        self._service, self._process = service, f"{service}-{secrets.token_hex(6)}"
+        self._slots: deque[_Slot] = deque([_Slot()], maxlen=SLOTS)
+        self._open: dict[int, float] = {}
+        self._numbers = 0
+        self._full_since_s: float | None = None
+
+    def begins(self, scope: Scope, started_s: float) -> int:
+        """Notes that a fan's write came in; the number to end it with, 0 for everything else."""
+        if scope["method"] != "POST" or scope["path"].startswith(NOT_FANS):
+            return 0
+        self._numbers += 1
+        self._open[self._numbers] = started_s
+        return self._numbers
+
+    def ends(self, number: int, status: int, seconds: float) -> None:
+        """A request was answered."""
+        slot = self._slots[-1]
+        if status == UNAVAILABLE:
+            slot.refused += 1
+        if not number:
+            return
+        del self._open[number]
+        slot.writes += 1
+        if len(slot.seconds) < KEPT_MAX:
+            slot.seconds.append(seconds)
+        elif (at := random.randrange(slot.writes)) < KEPT_MAX:  # noqa: S311 - a fair sample, not a secret
+            slot.seconds[at] = seconds
+
+    def frame(self, *, pool_full_s: float = 0.0) -> LoadFrame:
+        """The last few turns; the next begins."""
+        now_s = time.perf_counter()
+        stuck = [now_s - started_s for started_s in self._open.values() if now_s - started_s >= STUCK_S]
+        seconds = sorted([*(one for slot in self._slots for one in slot.seconds), *stuck])
+        shown = LoadFrame(
+            service=self._service,
+            process=self._process,
+            at_ms=now_ms(),
+            writes=sum(slot.writes for slot in self._slots) + len(stuck),
+            refused=sum(slot.refused for slot in self._slots),
+            p95_ms=round(seconds[int(0.95 * (len(seconds) - 1))] * 1000, 1) if seconds else 0.0,
+            pool_full_s=round(pool_full_s, 1),
+        )
+        self._slots.append(_Slot())
+        return shown
+
+    async def show(self, redis: Redis, engine: AsyncEngine) -> None:
+        """One turn: publishes the frame."""
+        frame = self.frame(pool_full_s=self._pool_full_s(engine))
+        await redis.publish(load_channel(self._service), frame.model_dump_json())
+
+    def _pool_full_s(self, engine: AsyncEngine) -> float:
+        pool, now_s = engine.pool, time.perf_counter()
+        if not isinstance(pool, QueuePool) or pool.checkedout() < pool.size():
+            self._full_since_s = None
+            return 0.0
+        self._full_since_s = self._full_since_s or now_s
+        return now_s - self._full_since_s

@@ -1,0 +1,62 @@
+"""Settings that are files: `ONSALE_SECRETS_DIR` names a folder, as orchestrators mount one, whose files are named as
+the variables they stand for, in any case (`ONSALE_POSTGRES_URL`, `queue_pass_keys`). The environment wins.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic_settings import BaseSettings, EnvSettingsSource
+
+from shared.postgres.isolation import WrongLedger
+
+FOLDER_VARIABLE = "ONSALE_SECRETS_DIR"
+FILES_MAX, FILE_MAX_BYTES = 500, 64 * 1024
+WITH_LEDGERS = ("queue", "inventory", "orders")
+
+
+class BadSecrets(Exception):
+    """The folder of secrets, or one of them, cannot be read; the message never says what is in it."""
+
+
+def with_files(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment, and beneath it what the files say, without the line end most editors add."""
+    folder = environ.get(FOLDER_VARIABLE)
+    if not folder:
+        return dict(environ)
+    try:
+        files = [path for path in sorted(Path(folder).iterdir()) if not path.name.startswith(".") and path.is_file()]
+        if len(files) > FILES_MAX:
+            raise BadSecrets(f"{FOLDER_VARIABLE}={folder}: more than {FILES_MAX} files.")
+        return {path.name.upper(): _content(path) for path in files} | dict(environ)
+    except (OSError, UnicodeDecodeError) as broken:
+        why = broken.strerror if isinstance(broken, OSError) else "a file is not UTF-8 text"
+        raise BadSecrets(f"{FOLDER_VARIABLE}={folder}: {why}.") from None
+
+
+def _content(path: Path) -> str:
+    if path.stat().st_size > FILE_MAX_BYTES:
+        raise BadSecrets(f"{path}: larger than {FILE_MAX_BYTES // 1024} KiB.")
+    return path.read_text(encoding="utf-8").rstrip("\r\n")
+
+
+class WithFiles(EnvSettingsSource):
+    """Settings under a prefix, from the environment and the files."""
+
+    def __init__(self, settings_cls: type[BaseSettings], prefix: str | None = None) -> None:
+        super().__init__(settings_cls, env_prefix=prefix)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name.lower(): value for name, value in with_files(os.environ).items()}
+
+
+def postgres_urls(environ: Mapping[str, str], default: str | None = None) -> dict[str, str]:
+    """Each service's plain address, its own before `default` before that of all. Raises `WrongLedger`, `BadSecrets`."""
+    known = with_files(environ)
+    urls = {}
+    for service in WITH_LEDGERS:
+        own = f"{service.upper()}_POSTGRES_URL"
+        if not (url := known.get(own) or default or known.get("ONSALE_POSTGRES_URL")):
+            raise WrongLedger(f"Where is the ledger of {service}? Set ONSALE_POSTGRES_URL, or {own} for its own.")
+        urls[service] = url.replace("postgresql+asyncpg://", "postgresql://", 1)
+    return urls

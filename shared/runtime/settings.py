@@ -1,0 +1,155 @@
+"""The settings every service has; each service adds its own fields in its `settings.py`.
+
+Read once, when the service is built, from `<SERVICE>_<FIELD>` and, failing that, from `ONSALE_<FIELD>`; frozen after.
+Each may be a file instead (`shared/runtime/secrets_dir.py`).
+Defaults work on a laptop; in production a development secret stops the boot with one clear line.
+"""
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from shared.postgres.settings import LedgerSettings
+from shared.redis.url import EngineUrl
+from shared.runtime.secrets_dir import WithFiles
+from shared.security.key_reload import from_file, rings_of
+from shared.security.key_rotation import RotatingKeys
+from shared.security.tokens import Keyring
+from shared.security.user_settings import UserSettings
+from shared.web.client_address import LOOPBACK, NetworksSetting
+
+DEVELOPMENT_KID = "dev"
+PubSubMode = Literal["auto", "plain", "sharded"]
+
+
+def development_keys(purpose: str) -> Keyring:
+    """A well-known 32-byte key for laptops. Anyone can compute it: production refuses it."""
+    return Keyring({DEVELOPMENT_KID: hashlib.sha256(f"onsale development {purpose}".encode()).digest()})
+
+
+def _keyring(value: Any) -> Any:
+    return Keyring.parse(value) if isinstance(value, str) else value
+
+
+def _engine_url(value: str) -> str:
+    EngineUrl.parse(value)
+    return value
+
+
+Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
+
+
+class ServiceSettings(LedgerSettings, UserSettings):
+    """Common to all five services."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, arbitrary_types_allowed=True, extra="ignore", hide_input_in_errors=True
+    )
+
+    environment: Literal["development", "production"] = Field(
+        "development", description="Production refuses laptop defaults."
+    )
+    host: str = Field("127.0.0.1", description="Address the public and internal listeners bind to.")
+    port: int = Field(0, ge=0, le=65535, description="Public port; 0 takes a free one.")
+    internal_port: int = Field(0, ge=0, le=65535, description="Port of the internal listener; 0 takes a free one.")
+    share_port: bool = Field(False, description="Other processes may listen on the public port too (SO_REUSEPORT).")
+    pubsub: PubSubMode = Field(
+        "auto", description="How frames of events are shown: plain, or also sharded; auto: sharded on a cluster."
+    )
+    redis_url: Annotated[str, AfterValidator(_engine_url)] = Field(
+        "redis://127.0.0.1:6379/0",
+        description="Redis 6.2 or newer, or Valkey: redis:// one engine, redis+sentinel:// the primary that sentinels "
+        "name, redis+cluster:// a cluster; rediss with TLS.",
+    )
+    event_log_url: str | None = Field(
+        None, description="The event log: nats://h1,h2,h3, kafka://h1,h2 or redis://…; unset, it is in redis_url."
+    )
+    event_log_length_max: int = Field(
+        100_000, ge=1000, le=100_000_000, description="Entries a stream of the event log keeps in Redis, about."
+    )
+    event_log_kept_h: int = Field(72, ge=1, le=8760, description="Hours for which NATS keeps the event log.")
+    event_log_replicas: int = Field(
+        0, ge=0, le=5, description="Copies NATS keeps of the event log; 0: three on three servers or more, else one."
+    )
+    queue_url: str = Field("http://127.0.0.1:8102", description="Internal listener of the queue.")
+    inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
+    orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
+    service_keys: Keys = Field(default_factory=lambda: development_keys("service"), description="Sign internal calls.")
+    holder_keys: Keys = Field(
+        default_factory=lambda: development_keys("holder"),
+        description="Name fans by their sign-in or Idempotency-Key. Never rotated: the same fan keeps the name.",
+    )
+    keys_file: Path | None = Field(
+        None, description="Rotating keys, as `onsale keys` keeps them; watched. A keyring that is set wins over it."
+    )
+    body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
+    internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
+    log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
+    drain_delay_s: float = Field(
+        0.0, ge=0, le=300, description="How long a process that ends is not ready and still answers: balancers see it."
+    )
+    shutdown_grace_s: float = Field(5.0, ge=0, le=300, description="How long requests in flight may take to finish.")
+    clock_offset_ms: int = Field(0, description="Moves the engines' clock as scripts see it; 0 outside tests.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, WithFiles(settings_cls), WithFiles(settings_cls, "ONSALE_")
+
+    @model_validator(mode="after")
+    def _take_keys_of_the_file(self) -> Self:
+        if self.keys_file is not None:
+            try:
+                keys = RotatingKeys.read(self.keys_file)
+            except ValueError as broken:
+                raise ValueError(f"the file of keys, {self.keys_file}: {broken}") from broken
+            for name, ring in rings_of(keys, from_file(self), now_s=time.time()).items():
+                object.__setattr__(self, name, ring)
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_laptop_secrets(self) -> Self:
+        if self.environment == "production":
+            weak = [
+                n
+                for n in type(self).model_fields
+                if isinstance(k := getattr(self, n), Keyring) and DEVELOPMENT_KID in k.keys
+            ]
+            if weak:
+                raise ValueError(f"in production these secrets must be set: {', '.join(sorted(weak))}")
+        return self
+
+
+class PublicSettings(ServiceSettings):
+    """Of services that fans reach. Over HTTPS cookies are named `__Host-…`, and no others are read."""
+
+    secure_cookies: bool = Field(False, description="Cookies travel over HTTPS only, and from this host alone.")
+    allow_insecure_cookies: bool = Field(False, description="Production without HTTPS, on purpose: for rehearsals.")
+
+    trusted_proxies: NetworksSetting = Field(
+        LOOPBACK, description="Networks of balancers in front, whose X-Forwarded-For counts; name yours."
+    )
+
+    wrong_codes_address_at_once: int = Field(
+        50, ge=1, le=100_000, description="Wrong codes of an event that one address may try at one process at once."
+    )
+    wrong_codes_address_per_minute: float = Field(30, gt=0, le=1e6, description="And then so many a minute.")
+
+    @model_validator(mode="after")
+    def _refuse_plain_cookies(self) -> Self:
+        if self.environment == "production" and not (self.secure_cookies or self.allow_insecure_cookies):
+            raise ValueError(
+                "in production cookies travel over HTTPS only: set ONSALE_SECURE_COOKIES=true, or to rehearse without "
+                "HTTPS ONSALE_ALLOW_INSECURE_COOKIES=true"
+            )
+        return self

@@ -1,0 +1,1 @@
+"""Keys, tokens, passes and who may call what."""

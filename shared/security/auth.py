@@ -1,0 +1,190 @@
+"""Who is calling: a fan with a token, an operator with a key, a neighbour with a signature.
+
+A Bearer header, if present, is the only credential looked at; a cookie is taken otherwise, and a write with a cookie
+must come from our own pages.
+"""
+
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from pydantic import BeforeValidator
+from pydantic_settings import NoDecode
+from starlette.requests import HTTPConnection
+
+from shared.security.tokens import BEARER_MAX_CHARS, Keyring, b64, unb64
+from shared.web.problems import BadCredential, ForeignOrigin, NoCredential, NotAllowed
+
+SERVICE_HEADER = "onsale-service"
+SERVICE_SKEW_MAX_S = 30
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+HOST_ONLY = "__Host-"
+
+
+def cookie_name(name: str, *, secure: bool) -> str:
+    """Over HTTPS a browser takes `__Host-` from this host alone: no other host of the domain can plant our cookies."""
+    return f"{HOST_ONLY}{name}" if secure else name
+
+
+def queue_cookie(event_id: str, *, secure: bool = False) -> str:
+    return cookie_name(f"onsale_queue_{event_id}", secure=secure)
+
+
+def pass_cookie(event_id: str, *, secure: bool = False) -> str:
+    return cookie_name(f"onsale_pass_{event_id}", secure=secure)
+
+
+def order_cookie(reference: str, *, secure: bool = False) -> str:
+    return cookie_name(f"onsale_order_{reference}", secure=secure)
+
+
+def bearer(connection: HTTPConnection) -> str | None:
+    """The Bearer token; raises `BadCredential` for another scheme or an oversized one."""
+    header = connection.headers.get("authorization")
+    if header is None:
+        return None
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not 0 < len(token) <= BEARER_MAX_CHARS:
+        raise BadCredential("The Authorization header must be a Bearer token.")
+    return token
+
+
+def credential(connection: HTTPConnection, *cookies: str) -> str | None:
+    """The Bearer token or else the first of these cookies that is set."""
+    token = bearer(connection)
+    if token is not None:
+        return token
+    for name in cookies:
+        value = connection.cookies.get(name)
+        if value:
+            if connection.scope["type"] == "http" and connection.scope["method"] not in SAFE_METHODS:
+                require_own_origin(connection)
+            return value
+    return None
+
+
+def require_credential(connection: HTTPConnection, *cookies: str) -> str:
+    """As `credential`, but raises `NoCredential` if there is none."""
+    token = credential(connection, *cookies)
+    if token is None:
+        raise NoCredential
+    return token
+
+
+def require_own_origin(connection: HTTPConnection) -> None:
+    """Raises `ForeignOrigin` unless `Origin` names the host that was asked."""
+    origin = urlsplit(connection.headers.get("origin", ""))
+    if not origin.netloc or origin.netloc.lower() != connection.headers.get("host", "").lower():
+        raise ForeignOrigin
+
+
+def set_cookie(name: str, value: str, *, max_age_s: int, secure: bool) -> str:
+    """A `Set-Cookie` value: HttpOnly and Lax, so that scripts cannot read it and other sites cannot post with it."""
+    return f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
+
+
+# -- neighbours ------------------------------------------------------------------------------------------------------
+
+
+def sign_service_call(keys: Keyring, method: str, path: str, body: bytes, *, at_s: int | None = None) -> dict[str, str]:
+    """Headers of an internal call: an HMAC over method, path, time and the body's hash."""
+    at = str(int(time.time()) if at_s is None else at_s)
+    mac = keys.mac("service", method, path, at, hashlib.sha256(body).digest())
+    return {SERVICE_HEADER: f"{keys.kid}.{at}.{b64(mac)}", "content-type": "application/json"}
+
+
+def check_service_call(keys: Keyring, header: str, method: str, path: str, body: bytes, *, now_s: float) -> None:
+    """Raises `BadCredential` unless a neighbour signed exactly this call within the last 30 s."""
+    try:
+        kid, at, mac = header.split(".")
+        fresh = abs(now_s - int(at)) <= SERVICE_SKEW_MAX_S
+        expected = keys.mac("service", method, path, at, hashlib.sha256(body).digest(), kid=kid)
+        if fresh and hmac.compare_digest(unb64(mac), expected):
+            return
+    except (ValueError, KeyError) as broken:
+        raise BadCredential from broken
+    raise BadCredential
+
+
+def neighbours_only(keys: Keyring) -> Callable[[Request], Awaitable[None]]:
+    """A dependency for `/internal` routes."""
+
+    async def check(request: Request) -> None:
+        body = await request.body()
+        path = request.scope["path"]
+        check_service_call(keys, request.headers.get(SERVICE_HEADER, ""), request.method, path, body, now_s=time.time())
+
+    return check
+
+
+# -- operators -------------------------------------------------------------------------------------------------------
+
+Role = Literal["viewer", "operator", "admin"]
+_RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
+
+
+class Operator(NamedTuple):
+    """Who acts through the admin API: the key's name, which the audit trail keeps."""
+
+    name: str
+    role: Role
+
+
+class AdminKeys:
+    """API keys by the hash of their secret: `name:role:secret[,…]`."""
+
+    def __init__(self, text: str = "") -> None:
+        self._operators: dict[bytes, Operator] = {}
+        for entry in filter(None, text.split(",")):
+            name, role, secret = [*entry.strip().split(":", 2), "", ""][:3]
+            if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name) or role not in _RANK or len(secret) < 20:
+                raise ValueError("an admin key is name:viewer|operator|admin:secret of at least 20 characters")
+            self._operators[self._hash(secret)] = Operator(name, role)
+
+    @staticmethod
+    def _hash(secret: str) -> bytes:
+        return hashlib.sha256(secret.encode()).digest()
+
+    def operator(self, secret: str) -> Operator:
+        """Raises `BadCredential` for an unknown key. Looking up a hash leaks nothing about the key."""
+        operator = self._operators.get(self._hash(secret))
+        if operator is None:
+            raise BadCredential("This admin key is not known here.")
+        return operator
+
+    def __repr__(self) -> str:
+        return f"AdminKeys({len(self._operators)} keys)"
+
+
+def _admin_keys(value: Any) -> Any:
+    return AdminKeys(value) if isinstance(value, str) else value
+
+
+AdminKeysSetting = Annotated[AdminKeys, NoDecode, BeforeValidator(_admin_keys)]
+
+
+def operators(role: Role) -> Any:
+    """A dependency that yields the `Operator`, who must have at least this role. The app's state has `admin_keys`."""
+
+    async def check(request: Request) -> Operator:
+        token = bearer(request)
+        if token is None:
+            raise NoCredential
+        operator: Operator = request.app.state.admin_keys.operator(token)
+        if _RANK[operator.role] < _RANK[role]:
+            raise NotAllowed(f"This needs the role {role}.")
+        return operator
+
+    return Depends(check)
+
+
+Viewer = Annotated[Operator, operators("viewer")]
+AnOperator = Annotated[Operator, operators("operator")]
+AnAdmin = Annotated[Operator, operators("admin")]

@@ -1,0 +1,176 @@
+"""Keys that rotate while fans wait: announced, then signing, then retiring, then gone, each at a time of its own.
+
+Everybody accepts a key before anybody signs with it, and goes on accepting it for as long as what it signed lives. The
+stages follow from times written in the file, so that processes that read it agree without talking to each other.
+"""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from shared.security.tokens import Keyring, b64, unb64
+
+JWKS_MAX_AGE_S = 300
+KEYS_MAX, HISTORY_MAX, FILE_MAX_BYTES = 16, 50, 100_000
+
+Purpose = Literal["queue_token", "pass", "service", "ticket"]
+Stage = Literal["announced", "signing", "retiring", "gone"]
+
+
+class Overlap(NamedTuple):
+    """How long a key is announced before it signs, and how long it is accepted after another one signs."""
+
+    announce_s: int
+    life_s: int
+
+
+OVERLAPS: dict[Purpose, Overlap] = {
+    "queue_token": Overlap(announce_s=60, life_s=8 * 86_400),  # a browser keeps its token for a week
+    "pass": Overlap(announce_s=2 * JWKS_MAX_AGE_S, life_s=2 * 86_400),  # a session is a day at most, a hold another
+    "service": Overlap(announce_s=60, life_s=120),  # signatures are good for half a minute
+    "ticket": Overlap(announce_s=86_400, life_s=800 * 86_400),  # scanners load keys by hand; shows are years ahead
+}
+
+
+class BadKeys(ValueError):
+    """The key file cannot be used; the message says why, and never what is in it."""
+
+
+def _secret(text: str) -> str:
+    if len(unb64(text)) < 32:
+        raise ValueError("a secret has at least 32 bytes")
+    return text
+
+
+class Key(BaseModel):
+    """One key: when it begins to sign, and when nobody accepts it any more (`None`: not decided)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    kid: str = Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")
+    secret: Annotated[str, AfterValidator(_secret)] = Field(repr=False)
+    signs_from_s: int = Field(ge=0)
+    gone_at_s: int | None = Field(None, ge=0)
+
+    def gone(self, now_s: float) -> bool:
+        return self.gone_at_s is not None and now_s >= self.gone_at_s
+
+
+class Change(BaseModel):
+    """Who did what to which key: the audit trail, kept with the keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    at_s: int
+    by: str
+    action: str
+    purpose: Purpose
+    kid: str
+
+
+Ring = Annotated[list[Key], Field(min_length=1, max_length=KEYS_MAX)]
+
+
+class RotatingKeys(BaseModel):
+    """The rings of all rotating purposes, oldest key first, and what was done to them."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    rings: dict[Purpose, Ring]
+    history: list[Change] = Field([], max_length=HISTORY_MAX)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises `BadKeys` for a file that is missing, unreadable, or would leave a moment without a signing key."""
+        try:
+            raw = path.read_bytes()
+            if len(raw) > FILE_MAX_BYTES:
+                raise BadKeys("the file is too large")
+            keys = _FILE.validate_json(raw).rotating
+        except OSError as away:
+            raise BadKeys(away.strerror or "cannot be read") from away
+        except ValidationError as broken:
+            first = broken.errors(include_input=False, include_url=False)[0]
+            raise BadKeys(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        for purpose, ring in keys.rings.items():
+            _require_no_gap(purpose, ring)
+        return cls.model_validate(keys.model_dump())
+
+    def stages(self, purpose: Purpose, now_s: float) -> list[tuple[Key, Stage]]:
+        """Each key of the ring with its stage, oldest first."""
+        alive = [key for key in self.rings[purpose] if not key.gone(now_s) and key.signs_from_s <= now_s]
+        signing = alive[-1] if alive else None
+        return [(key, _stage(key, signing, now_s)) for key in self.rings[purpose]]
+
+    def rotate(self, purpose: Purpose, secret: bytes, *, signs_from_s: int) -> Key:
+        """Announces a key that signs from then on; the others retire, and go when nothing they signed is alive."""
+        ring = self.rings[purpose]
+        highest = max((int(n) for key in ring if (n := key.kid[1:]).isdigit()), default=0)
+        new = Key(kid=f"k{highest + 1}", secret=b64(secret), signs_from_s=signs_from_s)
+        gone_at_s = signs_from_s + OVERLAPS[purpose].life_s
+        kept = [key if key.gone_at_s else key.model_copy(update={"gone_at_s": gone_at_s}) for key in ring]
+        self.rings[purpose] = [*kept, new]
+        return new
+
+    def bring_forward(self, purpose: Purpose, *, signs_from_s: int) -> Key:
+        """Lets the newest key sign sooner than was announced."""
+        *others, newest = self.rings[purpose]
+        sooner = newest.model_copy(update={"signs_from_s": min(signs_from_s, newest.signs_from_s)})
+        self.rings[purpose] = [*others, sooner]
+        return sooner
+
+    def end(self, purpose: Purpose, kid: str, *, at_s: int) -> None:
+        """Nobody accepts this key from then on."""
+        self.rings[purpose] = [
+            key.model_copy(update={"gone_at_s": at_s}) if key.kid == kid else key for key in self.rings[purpose]
+        ]
+
+    def forget(self, now_s: float) -> None:
+        """Drops the keys that are gone: their secrets are of no use to anybody but a thief."""
+        for purpose, ring in self.rings.items():
+            self.rings[purpose] = [key for key in ring if not key.gone(now_s)]
+
+    def note(self, change: Change) -> None:
+        self.history = [*self.history, change][-HISTORY_MAX:]
+
+    def keyring(self, purpose: Purpose, now_s: float) -> Keyring:
+        """The signing key first, then all others that are accepted. Raises `BadKeys` if none signs."""
+        order = {"signing": 0, "announced": 1, "retiring": 2}
+        staged = [(order[stage], key) for key, stage in self.stages(purpose, now_s) if stage != "gone"]
+        ranked = sorted(staged, key=lambda pair: pair[0])
+        if not ranked or ranked[0][0] != 0:
+            raise BadKeys(f"{purpose}: no key signs now; look at this host's clock")
+        return Keyring({key.kid: unb64(key.secret) for _, key in ranked})
+
+
+class _File(BaseModel):
+    """The whole file; what does not rotate is none of this room's business."""
+
+    rotating: RotatingKeys
+
+
+_FILE = TypeAdapter(_File)
+
+
+def _stage(key: Key, signing: Key | None, now_s: float) -> Stage:
+    if key.gone(now_s):
+        return "gone"
+    if key is signing:
+        return "signing"
+    return "announced" if key.signs_from_s > now_s else "retiring"
+
+
+def _require_no_gap(purpose: str, ring: list[Key]) -> None:
+    """From the first key's time on there is always one that signs."""
+    kids = [key.kid for key in ring]
+    if len(set(kids)) != len(kids):
+        raise BadKeys(f"{purpose}: two keys have the same kid")
+    if ring[-1].gone_at_s is not None:
+        raise BadKeys(f"{purpose}: the newest key must not have an end")
+    for older, newer in pairwise(ring):
+        if newer.signs_from_s < older.signs_from_s:
+            raise BadKeys(f"{purpose}: keys stand oldest first")
+        if older.gone_at_s is not None and older.gone_at_s < newer.signs_from_s:
+            raise BadKeys(f"{purpose}: {older.kid} is gone before {newer.kid} signs")

@@ -1,0 +1,89 @@
+"""Every way out of an app that is not its own answer is a problem document, expected or not."""
+
+import logging
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import Send
+
+from shared.runtime.logging import data
+from shared.web import problem_page, problems
+from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
+from shared.web.problems import Problem
+
+log = logging.getLogger("onsale.http")
+REQUEST_ID_KEY = "onsale.request_id"
+
+
+def answer_with_problems(app: FastAPI) -> None:
+    """Every way out of the app is a problem document, expected or not."""
+
+    async def expected(request: Request, problem: Problem) -> Response:
+        return _response(request, problem)
+
+    async def invalid(request: Request, refused: RequestValidationError) -> Response:
+        return _response(request, _refused(refused))
+
+    async def http(request: Request, raised: HTTPException) -> Response:
+        if isinstance(raised.__cause__, Problem):  # found while the framework was reading the body
+            return _response(request, raised.__cause__)
+        known = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}
+        answer = _response(request, known.get(raised.status_code, problems.InternalFault)(status=raised.status_code))
+        if raised.status_code == problems.MethodNotAllowed.status:
+            answer.headers["allow"] = ", ".join(_allowed(app, request))
+        return answer
+
+    async def away(request: Request, raised: Exception) -> Response:
+        if not is_outage(raised):
+            raise raised
+        log.error("engine.away", extra=data(error=in_one_line(raised), path=request.url.path))
+        return _response(request, problem_of(raised))
+
+    async def unexpected(request: Request, raised: Exception) -> Response:
+        return _response(request, problems.InternalFault())
+
+    app.add_exception_handler(Problem, expected)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]
+    for engine_error in (*CERTAIN, *POSSIBLE):
+        app.add_exception_handler(engine_error, away)
+    app.add_exception_handler(Exception, unexpected)
+
+
+def _allowed(app: FastAPI, request: Request) -> list[str]:
+    """The methods that this address takes."""
+    scope = {**request.scope, "path_params": {}}
+    asked = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    taken = [m for m in asked if any(row.matches({**scope, "method": m})[0] is Match.FULL for row in app.routes)]
+    return ["GET", "HEAD", *taken[1:]] if taken[:1] == ["GET"] else taken
+
+
+def _refused(refused: RequestValidationError) -> Problem:
+    """Unreadable JSON is 400; a value out of range is 422 and names its field, never repeating what was sent."""
+    errors = refused.errors()
+    if any(error["type"] == "json_invalid" for error in errors):
+        return problems.MalformedRequest("The body is not JSON.")
+    fields = [
+        {"field": ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0]), "message": error["msg"]}
+        for error in errors[:20]
+    ]
+    return problems.InvalidRequest("; ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)
+
+
+def _response(request: Request, problem: Problem) -> Response:
+    """A problem as an answer: a page for people, a document for programs."""
+    if problem_page.wanted(request.method, (v for k, v in request.scope["headers"] if k == b"accept")):
+        page = problem_page.page(problem)
+        return Response(page, problem.code, problem_page.headers(problem), problem_page.MEDIA_TYPE)
+    body = problem.body(request.scope.get(REQUEST_ID_KEY))
+    return Response(body, problem.code, problem.headers(), problems.MEDIA_TYPE)
+
+
+async def send_problem(problem: Problem, request_id: str | None, send: Send) -> None:
+    """A problem as an answer, where there is no framework."""
+    headers = [(k.encode(), v.encode()) for k, v in problem.headers().items()]
+    headers.append((b"content-type", problems.MEDIA_TYPE.encode()))
+    await send({"type": "http.response.start", "status": problem.code, "headers": headers})
+    await send({"type": "http.response.body", "body": problem.body(request_id)})

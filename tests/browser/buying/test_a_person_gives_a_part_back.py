@@ -1,0 +1,92 @@
+"""One person takes single tickets out of what they hold, and the rest stays theirs."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from playwright import sync_api
+
+from tests.browser.steps import Suite, hold, is_confirmed, join, operator, pay, pick_on_the_floor, put_on_sale
+from tests.support.running.browser import NEEDS_CHROMIUM
+
+pytestmark = NEEDS_CHROMIUM
+KEEP = re.compile(r"/reservations/\w+/keep$")
+SECTIONS = [
+    {"section_id": "A", "name": "Block A", "kind": "seated", "rows": 1, "seats_per_row": 4, "price_minor": 5000},
+    {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 9, "price_minor": 3000},
+]
+
+
+@pytest.fixture
+def event_id(page: Any, suite: Suite) -> str:
+    """On sale, and this person holds two seats and two tickets for the floor."""
+    event_id = put_on_sale(suite, sections=SECTIONS)
+    page.goto(f"{suite.url}/e/{event_id}")
+    join(page)
+    for _ in range(2):
+        pick_on_the_floor(page)
+    page.locator("#section-A button").click()
+    for n in range(2):
+        page.locator("#seats .seat").nth(n).click()
+    hold(page)
+    return event_id
+
+
+def left(suite: Suite, event_id: str) -> dict[str, int]:
+    with operator(suite) as admin:
+        sections = admin.get(f"/events/{event_id}/sections").json()["sections"]
+    return {section["section_id"]: section["available_seats"] for section in sections}
+
+
+def remove(page: Any, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def test_a_part_goes_back_ticket_by_ticket_and_the_rest_is_bought(page: Any, suite: Suite, event_id: str) -> None:
+    held = page.locator("#held-tickets li span")
+    remove(page, "Remove Block A, row 1, seat 1")
+    sync_api.expect(held).to_have_text(["Block A, row 1, seat 2", "2 × Floor"])
+    sync_api.expect(page.locator("#held-total")).to_have_text("€110.00")
+    sync_api.expect(page.get_by_role("button", name="Remove Block A, row 1, seat 2")).to_be_focused()
+    sync_api.expect(page.locator("#announcer")).to_have_text("Removed: Block A, row 1, seat 1. 3 tickets left.")
+    remove(page, "Remove one ticket for Floor")
+    sync_api.expect(held).to_have_text(["Block A, row 1, seat 2", "1 × Floor"])
+    assert left(suite, event_id) == {"A": 3, "GA1": 8}
+    pay(page)
+    is_confirmed(page)
+    sync_api.expect(page.locator("#tickets li")).to_have_count(2)
+
+
+def test_without_its_last_ticket_a_hold_is_given_back_whole(page: Any, suite: Suite, event_id: str) -> None:
+    for name in ("Block A, row 1, seat 2", "one ticket for Floor", "Floor", "Block A, row 1, seat 1"):
+        remove(page, f"Remove {name}")
+        sync_api.expect(page.get_by_role("button", name=f"Remove {name}", exact=True)).to_be_hidden()
+    sync_api.expect(page.locator("#choosing")).to_be_visible()
+    sync_api.expect(page.locator("#trouble-text")).to_have_text("You gave your tickets back.")
+    assert left(suite, event_id) == {"A": 4, "GA1": 9}
+
+
+@pytest.mark.parametrize(
+    ("status", "slug", "step"), [(409, "being-paid", "held"), (410, "hold-expired", "choosing")], ids=["paid", "over"]
+)
+def test_a_part_that_cannot_go_back_stays_and_the_fan_is_told(
+    page: Any, event_id: str, status: int, slug: str, step: str
+) -> None:
+    said = {"type": f"/problems/{slug}", "title": "It cannot go back.", "status": status}
+    page.route(KEEP, lambda route: route.fulfill(status=status, body=json.dumps(said), content_type="application/json"))
+    remove(page, "Remove Block A, row 1, seat 1")
+    sync_api.expect(page.locator("#trouble-text")).to_have_text("It cannot go back.")
+    sync_api.expect(page.locator(f"#{step}")).to_be_visible()
+    sync_api.expect(page.locator("#held-tickets li")).to_have_count(3)
+
+
+def test_what_another_tab_gave_back_disappears_here_too(page: Any, event_id: str) -> None:
+    other = page.context.new_page()
+    other.goto(page.url)
+    remove(other, "Remove Block A, row 1, seat 1")
+    sync_api.expect(other.locator("#held-tickets li")).to_have_count(2)
+    remove(page, "Remove Block A, row 1, seat 2")
+    sync_api.expect(page.locator("#trouble-text")).to_contain_text("Not in this reservation")
+    sync_api.expect(page.locator("#held-tickets li span")).to_have_text(["Block A, row 1, seat 2", "2 × Floor"])
+    other.close()

@@ -1,0 +1,81 @@
+"""A link with a join key of its maker's choosing: whatever the fan does who follows it stays the fan's alone."""
+
+import uuid
+from typing import Any
+from urllib.parse import urlencode
+
+from playwright import async_api
+
+from tests.support.running.browser import NEEDS_CHROMIUM
+from tests.support.running.suite import Fan, RunningSuite, bearer
+
+pytestmark = NEEDS_CHROMIUM
+TURN_MS = 30_000
+KEY = "A" * 24  # as a gate names a browser
+
+
+async def test_a_link_with_a_chosen_key_gives_its_maker_nothing_of_the_fan(chromium: Any, suite: RunningSuite) -> None:
+    event_id = await suite.open_event()
+    context = await chromium.new_context()
+    page = await context.new_page()
+    async with suite.browser() as attacker:
+        planted = {"return_to": "https://shop.example/", "gate": KEY}
+        headers = {"idempotency-key": KEY}
+        before = await attacker.post(f"/events/{event_id}/queue", headers=headers)
+        await page.goto(f"{suite.url}/e/{event_id}#{urlencode(planted)}")
+        await page.locator("#join").click()
+        await async_api.expect(page.locator("#choosing")).to_be_visible(timeout=TURN_MS)
+        reference = await _buys(page, f"{uuid.uuid4().hex}@example.org")
+        [theirs] = [c for c in await context.cookies() if c["name"] == f"onsale_queue_{event_id}"]
+        after = [
+            await attacker.post(f"/events/{event_id}/queue", headers=headers | more)
+            for more in ({}, {"origin": suite.url}, {"origin": suite.url, "cookie": "onsale_browser=" + "A" * 32})
+        ]
+        places = {answer.json()["join_seq"]: answer.json()["queue_token"] for answer in (before, *after)}
+        assert len(places) == 2, "the key alone, and the key with a secret that was made up"
+        for token in places.values():
+            assert token != theirs["value"]
+            thief = Fan(attacker, event_id)
+            thief.token = token
+            await thief.wait_for_the_call()
+            admission = await thief.claim()
+            mine = await attacker.get("/orders", headers=bearer(admission))
+            assert mine.json()["orders"] == [], "the fan's order, name and tickets"
+            for path in ("", "/tickets", "/tickets.pdf", "/receipt.pdf"):
+                assert (await attacker.get(f"/orders/{reference}{path}", headers=bearer(admission))).status_code == 404
+    await context.close()
+
+
+async def test_an_answer_lost_on_its_way_costs_a_browser_no_second_place(chromium: Any, suite: RunningSuite) -> None:
+    event_id = await suite.open_event(room={"rate_per_s": 0})
+    context = await chromium.new_context()
+    page = await context.new_page()
+    given: list[Any] = []
+
+    async def lose_the_first(route: Any) -> None:
+        if route.request.method != "POST" or given:
+            return await route.continue_()
+        answer = await route.fetch()
+        given.append((await answer.json())["join_seq"])
+        await context.clear_cookies(name=f"onsale_queue_{event_id}")
+        return await route.abort()
+
+    await page.route(f"**/events/{event_id}/queue", lose_the_first)
+    await page.goto(f"{suite.url}/e/{event_id}")
+    await page.locator("#join").click()
+    await async_api.expect(page.locator("#waiting")).to_be_visible(timeout=TURN_MS)
+    await async_api.expect(page.locator("#join-seq")).to_have_text(str(given[0]))
+    await context.close()
+
+
+async def _buys(page: Any, email: str) -> str:
+    await page.get_by_role("button", name="One more ticket").first.click()
+    await page.locator("#hold").click()
+    await page.locator("#name").fill("Ada Lovelace")
+    await page.locator("#email").fill(email)
+    await page.locator("#method").select_option("ok")
+    await page.locator("#pay").click()
+    await page.wait_for_url("**/o/*")
+    await async_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=TURN_MS)
+    reference = await page.locator("#reference").inner_text()
+    return str(reference)

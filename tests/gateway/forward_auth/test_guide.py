@@ -1,0 +1,41 @@
+"""What the guide to the gate shows is read by what it is meant for; what it does not allow is refused."""
+
+import re
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from shared.contracts.event_file import RoomPart
+from shared.contracts.room_options import GateRules
+from tests.support.providers.shop import GUIDE
+
+
+def test_every_example_of_the_guide_can_be_read():
+    blocks = re.findall(r"```(\w+)\n(.*?)```", GUIDE.read_text(), re.S)
+    kinds = [kind for kind, _ in blocks]
+    assert {"yaml", "nginx", "caddyfile", "python"} == set(kinds)
+    room, traefik, envoy = (yaml.safe_load(text) for kind, text in blocks if kind == "yaml")
+    assert RoomPart.model_validate(room["room"]).gate.let_through == ["/healthz", "/assets/*", "/*.css"]
+    assert "/gate/traefik/check?event=" in traefik["http"]["middlewares"]["onsale"]["forwardAuth"]["address"]
+    service = envoy["http_filters"][1]["typed_config"]["http_service"]
+    assert service["path_prefix"] == "/gate/envoy/check"
+    assert service["authorization_request"]["headers_to_add"][0]["key"] == "x-onsale-event"
+    for kind, text in blocks:
+        if kind == "python":
+            compile(text, str(GUIDE), "exec")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"let_through": ["(a+)+$"]}, {"let_through": ["assets/*"]}, {"let_through": ["/a*b*c*d*e"]},
+        {"let_through": ["/" + "a" * 200]}, {"let_through": ["/a"] * 51}, {"return_to": ["https://shop.example/path"]},
+        {"return_to": ["*"]}, {"return_to": ["https://*.example"]}, {"return_to": ["javascript://x"]},
+        {"return_to": ["https://shop.example@evil.example"]}, {"waiting_room": "tickets.example"},
+        {"on_engine_error": "maybe"}, {"admit_on_error_s": 0}, {"admit_on_error_s": 86_400}, {"unknown": 1},
+    ],
+)  # fmt: skip
+def test_rules_that_could_not_be_kept_are_refused(wrong):
+    with pytest.raises(ValidationError):
+        GateRules.model_validate(wrong)

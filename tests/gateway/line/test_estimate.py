@@ -1,0 +1,294 @@
+"""The estimate does not lie: it never grows unless something changed, and then it says what."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+
+from services.gateway.waiting_line.snapshot import Line
+from services.gateway.waiting_line.wait_estimate import Estimate, Promise, Promises
+from shared.contracts.frames import LaneHead, LineFrame, Throttled
+from tests.gateway.line.test_status import PATH, STATUS, bearing, token
+
+START_MS = 1_800_000_000_000
+SEQS = (1, 40, 999, 5000)
+
+
+def frame(at_ms: int = START_MS, *, head: int = 0, tail: int = 10_000, **facts: Any) -> LineFrame:
+    return LineFrame.model_validate({
+        "event_id": "show", "epoch": 1, "version": at_ms, "ready": True, "at_ms": at_ms, "state": "open",
+        "lanes": {0: LaneHead(head_seq=head, tail_seq=tail)}, "rate_per_s": 10.0, "calls_per_s": 10.0, **facts,
+    })  # fmt: skip
+
+
+def line(shown: LineFrame, promise: Promise, previous: Line | None = None) -> Line:
+    return Line(shown, previous, promise=promise, heard_s=0.0, poll_ms=(1000, 10_000))
+
+
+STATES = st.sampled_from(["open", "open", "open", "draining", "paused", "last_chance", "prequeue"])
+STEPS = st.lists(
+    st.fixed_dictionaries({
+        "after_ms": st.integers(1, 8000), "state": STATES, "rate_per_s": st.sampled_from([0.0, 2.0, 10.0, 50.0]),
+        "calls_per_s": st.none() | st.floats(0, 60), "live_ratio": st.floats(0.01, 1), "on": st.integers(0, 300),
+        "full": st.booleans(), "ready": st.sampled_from([True, True, True, False]),
+        "sale_starts_at_ms": st.sampled_from([None, START_MS + 9000, START_MS + 60_000]),
+    }),
+    min_size=2, max_size=25,
+)  # fmt: skip
+
+
+def told(steps: list[dict[str, Any]]) -> list[tuple[Promise, dict[int, int | None]]]:
+    """What each fan was told after each frame."""
+    model, at_ms, head, said, shown = Estimate(), START_MS, 0, [], None
+    for step in steps:
+        facts = dict(step)
+        at_ms += facts.pop("after_ms")
+        head += facts.pop("on")
+        current = frame(at_ms, head=head, **facts)
+        shown = line(current, model.learn(current), shown)
+        said.append((shown.promise, {seq: shown.estimated_wait_s(shown.position(0, seq)) for seq in SEQS}))
+    return said
+
+
+def grows_in_silence(said: list[tuple[Promise, dict[int, int | None]]]) -> bool:
+    for seq in SEQS:
+        last: int | None = None
+        changed_ms = 0
+        for promise, waits in said:
+            wait = waits[seq]
+            if wait is not None:
+                if last is not None and wait > last and promise.at_ms == changed_ms:
+                    return True
+                last, changed_ms = wait, promise.at_ms
+    return False
+
+
+@pytest.fixture(autouse=True)
+def _frames_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.gateway.waiting_line.snapshot.now_ms", lambda: START_MS)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, database=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+@given(steps=STEPS)
+def test_an_estimate_never_grows_without_a_reason(steps: list[dict[str, Any]]) -> None:
+    said = told(steps)
+    assert not grows_in_silence(said)
+    assert all(promise.reason for promise, _ in said if promise.per_place_s is None)
+
+
+def test_without_the_promise_it_would_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believe(self: Estimate, frame: LineFrame, before: object, per_place_s: float, weight: float) -> None:
+        self.promise = Promise(per_place_s)
+
+    monkeypatch.setattr(Estimate, "_settle", believe)
+    common = {"state": "open", "rate_per_s": 10.0, "live_ratio": 1.0, "on": 0, "after_ms": 1000}
+    assert grows_in_silence(told([{**common, "calls_per_s": pace} for pace in (9.0, 9.5, 8.6, 8.5)]))
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, database=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+@given(noise=st.lists(st.floats(-0.6, 0.6), min_size=5, max_size=60), on=st.integers(0, 12))
+def test_when_nothing_changed_nothing_is_said(noise: list[float], on: int) -> None:
+    steps = [{"after_ms": 1000, "calls_per_s": 10 + x, "on": on} for x in noise]
+    said = told(steps)
+    assert {promise.reason for promise, _ in said} == {None}
+    for seq in SEQS:
+        waits = [wait for _, waits in said if (wait := waits[seq]) is not None]
+        assert waits == sorted(waits, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"rate_per_s": 5.0}, "rate-lowered"),
+        ({"rate_per_s": 5.0, "throttled": Throttled(factor=0.5, reason="inventory-slow")}, "throttled"),
+        ({"rate_per_s": 2.0, "throttled": Throttled(factor=0.2, reason="recovering")}, "recovering"),
+        ({"state": "paused"}, "paused"),
+        ({"rate_per_s": 0.0}, "paused"),
+        ({"state": "last_chance"}, "stock-low"),
+        ({"ready": False}, "unknown"),
+    ],
+)
+def test_what_changes_the_estimate_at_once_is_said_at_once(facts: dict[str, Any], reason: str) -> None:
+    model = Estimate()
+    before = model.learn(frame())
+    after = model.learn(frame(START_MS + 200, **facts))
+    assert (after.reason, after.at_ms) == (reason, START_MS + 200)
+    assert after.per_place_s is None or after.per_place_s > (before.per_place_s or 0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"calls_per_s": 1.0, "full": True}, "room-full"),
+        ({"calls_per_s": 1.0}, "slower"),
+        ({"live_ratio": 1.0}, "fans-returned"),
+    ],
+)
+def test_what_lasts_is_said_once_it_has_lasted(facts: dict[str, Any], reason: str) -> None:
+    model = Estimate()
+    model.learn(frame(live_ratio=0.4))
+    said = [model.learn(frame(START_MS + s * 1000, **{"live_ratio": 0.4, **facts})).reason for s in range(1, 31)]
+    assert said[2] is None, "a moment is no change"
+    assert said[-1] == reason
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"stock_bound": True}, "stock-low"),
+        ({"called_at_ms": START_MS - 1, "calls_per_s": 0.5}, "slower"),
+        ({"called_at_ms": START_MS - 1, "calls_per_s": 0.5, "full": True}, "room-full"),
+    ],
+)
+def test_nobody_is_told_a_second_while_nobody_is_called(facts: dict[str, Any], reason: str) -> None:
+    model = Estimate()
+    for s in range(60):
+        model.learn(frame(START_MS + s * 1000, **(facts if s > 1 else {})))
+    promise = model.promise
+    assert (promise.per_place_s, promise.reason) == (None, reason)
+    shown = line(frame(), promise)
+    assert shown.estimated_range(1) == {"estimated_wait_low": None, "estimated_wait_high": None}
+    calm = [model.learn(frame(START_MS + s * 1000, called_at_ms=START_MS + s * 1000)) for s in range(60, 75)]
+    assert calm[-1].per_place_s is not None, "calls go on"
+
+
+def test_a_lull_is_no_standstill() -> None:
+    model, at_ms = Estimate(), START_MS
+    model.learn(frame(at_ms, called_at_ms=at_ms))
+    model.learn(frame(at_ms + 600_000, head=10_000, called_at_ms=at_ms))
+    assert model.learn(frame(at_ms + 601_000, head=10_000, tail=10_400, called_at_ms=at_ms)).per_place_s is not None
+
+
+def test_a_wait_of_days_is_told_as_more_than_one() -> None:
+    shown = line(frame(), Promise(120.0))
+    assert shown.estimated_wait_s(1650) is None
+    assert shown.estimated_range(1650) == {"estimated_wait_low": 86_400, "estimated_wait_high": None}
+
+
+def test_the_range_is_around_the_estimate_and_as_wide_as_it_is_unsure() -> None:
+    sure, unsure = (line(frame(), Promise(0.1, band=band)).estimated_range(1000) for band in (0.2, 0.7))
+    assert (sure["estimated_wait_low"], sure["estimated_wait_high"]) == (79, 129)
+    assert (unsure["estimated_wait_low"], unsure["estimated_wait_high"]) == (48, 210)
+    assert line(frame(), Promise(0.1)).estimated_range(1) == {"estimated_wait_low": 0, "estimated_wait_high": 3}
+
+
+def test_what_follows_a_lowered_rate_is_not_laid_on_others() -> None:
+    """The rate falls to a third; the room stays full, and what is measured comes after."""
+    model = Estimate()
+    model.learn(frame(calls_per_s=9.5, full=True))
+    said = [model.learn(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=2.0, full=True)) for s in range(1, 46)]
+    assert {promise.reason for promise in said} == {"rate-lowered"}
+    assert len({promise.at_ms for promise in said}) > 1, "and what came later was told as its consequence"
+    for s in range(46, 240):
+        model.learn(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=0.5, full=True))
+    assert model.promise.reason == "room-full"
+
+
+def test_it_moves_slowly_both_ways() -> None:
+    model = Estimate()
+    steady = model.learn(frame()).per_place_s or 0
+    for rate in (100.0, 10.0):
+        moved = [model.learn(frame(START_MS + s * 1000, rate_per_s=rate, calls_per_s=rate)) for s in range(1, 4)]
+        assert all(steady / 1.5 < (promise.per_place_s or 0) < steady * 1.5 for promise in moved)
+
+
+@pytest.mark.parametrize("shares", [(0.05, 1.0), (1.0, 0.05)], ids=["all came back", "nearly all are gone"])
+def test_however_far_it_must_go_it_takes_no_more_than_a_step_in_ten_seconds(shares: tuple[float, float]) -> None:
+    """Nobody changed the rate, but twenty times as many of those ahead are there as before, or as few."""
+    model, told = Estimate(), list[float]()
+    for s in range(200):
+        promise = model.learn(frame(START_MS + s * 1000, live_ratio=shares[s >= 20]))
+        told.append(promise.per_place_s or 0)
+    swings = [max(a, b) / min(a, b) for a, b in zip(told, told[10:], strict=False)]
+    assert max(swings) < 1.54, "as much as a fan was ever told within ten seconds of an hour"
+    assert shares[1] * 0.08 < told[-1] < shares[1] * 0.12, "and it arrives"
+
+
+def test_before_the_sale_the_wait_counts_from_its_start() -> None:
+    model = Estimate()
+    starts: dict[str, Any] = {"state": "prequeue", "calls_per_s": None, "sale_starts_at_ms": START_MS + 60_000}
+    early = line(frame(**starts), model.learn(frame(**starts)))
+    assert early.estimated_wait_s(100) == 60 + 10
+    on_sale = frame(START_MS + 60_000, sale_starts_at_ms=START_MS + 60_000)
+    assert line(on_sale, model.learn(on_sale), early).estimated_wait_s(100) == 10
+    later = frame(START_MS + 60_100, state="prequeue", sale_starts_at_ms=START_MS + 90_000)
+    assert model.learn(later).reason == "start-moved"
+
+
+def _observed(promise: str) -> tuple[float, float]:
+    labels = {"promise": promise}
+    return tuple(
+        REGISTRY.get_sample_value(f"gateway_estimate_error_seconds_{what}", labels) or 0 for what in ("count", "sum")
+    )  # type: ignore[return-value]
+
+
+def test_promises_are_compared_with_the_call() -> None:
+    (count, total), sample = _observed("kept"), Promises()
+    sample.reach(1, {0: 0}, now_s=0.0)
+    for seq in range(1, 65):
+        sample.tell(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
+        sample.tell(0, seq, 5, low_s=4, high_s=6, now_s=125.0)
+    sample.reach(1, {0: 40}, now_s=133.0)
+    assert _observed("kept") == (count + 2, total + 6), "16 and 32 were told 30 s and waited 33"
+    later = REGISTRY.get_sample_value("gateway_estimate_range_total", {"promise": "kept", "call": "later"})
+    assert (later or 0) >= 2, "32 s was the most"
+    for seq in range(1000, 100_000):
+        sample.tell(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
+    assert len(sample._told) == 512
+    sample.reach(2, {0: 0}, now_s=134.0)
+    assert not sample._told
+
+
+async def test_a_waiting_fan_is_told_why_and_everybody_that_the_line_is_throttled(fan, queue, show) -> None:
+    room = queue.open(head_seq=100, rate_per_s=10.0)
+    await show(room.frame())
+    early = token()
+    assert "throttled" not in (await fan.get(PATH)).json()
+    throttled = {"factor": 0.5, "reason": "orders-slow"}
+    await show(room.change(rate_per_s=5.0, throttled=throttled))
+    answer = (await fan.get(STATUS, headers=bearing(early))).json()
+    assert (answer["estimated_wait_time"], answer["estimate_changed"]["reason"]) == (80, "throttled")
+    assert (await fan.get(PATH)).json()["throttled"] == throttled
+    await show(room.change(state="paused"))
+    answer = (await fan.get(STATUS, headers=bearing(early))).json()
+    assert (answer["estimated_wait_time"], answer["estimate_changed"]["reason"]) == (None, "paused")
+
+
+@pytest.mark.parametrize(("state", "slug"), [("closed", "room-closed"), ("sold_out", "sold-out")])
+async def test_a_claim_when_all_is_over_says_so(fan, queue, show, state: str, slug: str) -> None:
+    await show(queue.open(head_seq=100, state=state).frame())
+    for join_seq in (50, 500):
+        queue.rooms["show"].ended[50] = "waiting"
+        answer = await fan.post(f"{PATH}/pass", headers=bearing(token(join_seq=join_seq)))
+        assert (answer.status_code, answer.json()["type"]) == (410, f"/problems/{slug}")
+
+
+def test_who_joined_after_a_change_is_not_told_of_it() -> None:
+    shown = line(frame(), Promise(0.1, 0, "rate-lowered", START_MS))
+    assert shown.estimate_changed(START_MS // 1000 - 1) is not None
+    assert shown.estimate_changed(START_MS // 1000 + 1) is None
+
+
+def test_another_lanes_fans_are_a_reason_and_are_not_forgotten_at_once() -> None:
+    def heard(at_ms: int, *, presale: int, before: Line | None = None) -> Line:
+        lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
+        heads = {0: {"head_seq": 0, "tail_seq": 100}, 1: {"head_seq": 0, "tail_seq": presale}}
+        shown = LineFrame.model_validate({
+            "event_id": "show", "epoch": 1, "version": at_ms, "ready": True, "at_ms": at_ms, "state": "open",
+            "rate_per_s": 10, "lanes": heads, "options": {"lanes": lanes},
+        })  # fmt: skip
+        return Line(shown, before, promise=Promise(per_place_s=0.1), heard_s=0.0, poll_ms=(1000, 10_000))
+
+    alone = heard(1_000_000, presale=0)
+    assert (alone.estimated_wait_s(40), alone.estimate_changed(0)) == (4, None)
+    beside = heard(1_001_000, presale=5, before=alone)
+    assert beside.estimated_wait_s(40) == 16
+    assert (beside.estimate_changed(0) or {})["reason"] == "other-lanes"
+    assert beside.estimate_changed(2_000) is None  # a fan who joined later was told so from the start
+    just_now = heard(1_020_000, presale=0, before=beside)
+    assert just_now.estimated_wait_s(40) == 16
+    assert heard(1_040_000, presale=0, before=just_now).estimated_wait_s(40) == 4

@@ -1,0 +1,187 @@
+"""Joining the line: one fan is one place, however often and however strangely they come."""
+
+import asyncio
+import uuid
+
+from shared.contracts.queue import JoinBatch
+from shared.rules.rollout import outside
+from shared.security.tokens import QueueToken
+from shared.web.problems import Unavailable
+
+PATH = "/events/show/queue"
+
+
+async def test_a_new_fan_gets_a_place_a_token_and_a_cookie(fan, queue):
+    queue.open()
+    answer = await fan.post(PATH)
+    assert answer.status_code == 201
+    body = answer.json()
+    token = body.pop("queue_token")
+    assert body == {"join_seq": 1, "lane": 0, "position_in_queue": 1, "estimated_wait_time": 1,
+                    "estimated_wait_low": 0, "estimated_wait_high": 3, "status": "waiting",
+                    "epoch": 1}  # fmt: skip
+    assert answer.headers["cache-control"] == "no-store"
+    name, *flags = answer.headers["set-cookie"].split("; ")
+    assert name == f"onsale_queue_show={token}"
+    assert flags == ["Path=/", "Max-Age=604800", "HttpOnly", "SameSite=Lax"]
+
+
+async def test_the_same_fan_again_has_the_same_place(fan, browser, queue):
+    queue.open()
+    first = await fan.post(PATH, json={})
+    by_cookie = await fan.post(PATH)
+    by_bearer = await browser(authorization=f"Bearer {first.json()['queue_token']}").post(PATH)
+    assert (first.status_code, by_cookie.status_code, by_bearer.status_code) == (201, 200, 200)
+    assert {answer.json()["join_seq"] for answer in (first, by_cookie, by_bearer)} == {1}
+    assert len(queue.rooms["show"].holders) == 1
+
+
+async def test_twenty_connections_of_one_fan_are_one_place(browser, queue):
+    queue.open()
+    key = {"idempotency-key": str(uuid.uuid4())}
+    answers = await asyncio.gather(*(browser().post(PATH, headers=key) for _ in range(20)))
+    assert {answer.json()["join_seq"] for answer in answers} == {1}
+    assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
+    for batch in queue.told(JoinBatch):
+        holders = [join.holder for join in batch.joins]
+        assert len(set(holders)) == len(holders), "one fan is one member of a batch"
+        assert all(join.may_be_known for join in batch.joins)
+
+
+async def test_fans_who_arrive_together_share_a_batch(browser, queue):
+    queue.open()
+    queue.may_answer.clear()
+    joining = [asyncio.create_task(browser().post(PATH)) for _ in range(40)]
+    await asyncio.sleep(0)
+    queue.may_answer.set()
+    answers = await asyncio.gather(*joining)
+    assert sorted(answer.json()["join_seq"] for answer in answers) == list(range(1, 41))
+    assert queue.asked["/joins"] <= 4
+    assert queue.asked["/rooms/frame"] == 1, "the first look at an event is one question for all"
+
+
+async def test_a_batch_without_an_answer_is_asked_again_under_its_name(fan, queue):
+    queue.open()
+    await fan.get(PATH)
+    queue.fail = [Unavailable()]
+    assert (await fan.post(PATH)).status_code == 201
+    first, second = queue.told(JoinBatch)
+    assert first == second
+
+
+async def test_a_failed_batch_reaches_only_its_members(fan, browser, queue):
+    queue.open("show")
+    queue.open("other")
+    await fan.get(PATH)
+    await fan.get("/events/other/queue")
+    queue.fail = [Unavailable(), Unavailable()]
+    failed = await fan.post(PATH)
+    assert failed.status_code == 503
+    assert failed.headers["retry-after"] == "1"
+    assert (await browser().post("/events/other/queue")).status_code == 201
+    assert (await browser().post(PATH)).json()["join_seq"] == 1
+
+
+async def test_what_the_queue_refuses_is_a_problem(fan, queue):
+    for refuse, status, slug in (
+        ("line-full", 429, "line-full"),
+        ("closed", 410, "room-closed"),
+        ("sold-out", 410, "sold-out"),
+    ):
+        queue.open(refuse=refuse)
+        answer = await fan.post(PATH)
+        assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
+        assert ("retry-after" in answer.headers) == (status == 429)
+        assert "set-cookie" not in answer.headers
+
+
+async def test_a_key_must_be_hard_to_guess(fan, browser, queue):
+    queue.open()
+    for key in ("short", "x" * 21, "x" * 129, "with spaces in it, twenty two"):
+        refused = await fan.post(PATH, headers={"idempotency-key": key})
+        assert (refused.status_code, refused.json()["type"]) == (400, "/problems/idempotency-key-malformed")
+    assert not queue.rooms["show"].holders
+    for key in (str(uuid.uuid4()), uuid.uuid4().hex, "Aa0._:-" * 4):
+        assert (await browser().post(PATH, headers={"idempotency-key": key})).status_code == 201
+    (holders,) = {tuple(queue.rooms["show"].holders)}
+    assert len(set(holders)) == 3
+    assert not any("Aa0" in holder for holder in holders), "the key itself goes no further"
+
+
+async def test_one_key_is_two_fans_at_two_events(browser, queue):
+    queue.open("show")
+    queue.open("other")
+    key = {"idempotency-key": str(uuid.uuid4())}
+    await browser().post(PATH, headers=key)
+    await browser().post("/events/other/queue", headers=key)
+    assert queue.rooms["show"].holders != queue.rooms["other"].holders
+
+
+async def test_a_body_has_nothing_to_say(fan, queue):
+    queue.open()
+    for body, status in ((b"[]", 422), (b'{"lane": 1}', 422), (b"{", 400), (b"\x00", 400), (b"x" * 70_000, 413)):
+        refused = await fan.post(PATH, content=body)
+        assert refused.status_code == status, body[:20]
+        assert refused.headers["content-type"] == "application/problem+json"
+    assert not queue.rooms["show"].holders
+    assert "lane" in (await fan.post(PATH, json={"lane": 1})).json()["detail"]
+
+
+async def test_an_unknown_event_is_asked_about_once_a_second(fan, queue):
+    for _ in range(5):
+        answer = await fan.post("/events/nowhere/queue")
+        assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-event")
+    assert queue.asked["/rooms/frame"] == 1
+    assert (await fan.post("/events/-bad-/queue")).status_code == 404
+    assert (await fan.post(f"/events/{'x' * 33}/queue")).status_code == 404
+    assert queue.asked["/rooms/frame"] == 1, "a name that cannot exist is not asked about"
+
+
+async def test_after_a_reset_an_old_token_stands_at_the_end_of_the_new_line(fan, browser, queue):
+    room = queue.open()
+    await fan.post(PATH)
+    room.change(epoch=2, holders=[])
+    assert (await browser().post(PATH)).json()["join_seq"] == 1
+    again = await fan.post(PATH)
+    assert (again.status_code, again.json()["join_seq"], again.json()["epoch"]) == (201, 2, 2)
+    assert (await fan.get(f"{PATH}/status")).json()["join_seq"] == 2
+
+
+async def test_a_token_of_a_lane_that_is_gone_spoils_no_batch(fan, queue, room):
+    queue.open(epoch=2)
+    old = room.identities.sign(QueueToken("show", 1, 7, 1, "holder", 0))
+    assert (await fan.post(PATH, headers={"authorization": f"Bearer {old}"})).status_code == 201
+    assert [join.lane for join in queue.told(JoinBatch)[0].joins] == [0]
+
+
+async def test_a_key_names_a_place_for_one_browser_alone(browser, queue):
+    queue.open()
+    key = {"idempotency-key": str(uuid.uuid4())}
+    secrets = []
+    for _ in range(2):
+        async with browser() as fan:
+            page = await fan.get("/e/show")
+            assert page.headers["cache-control"] == "private, no-cache", "nobody shares a secret by a cache"
+            secrets.append(fan.cookies["onsale_browser"])
+            assert {"HttpOnly", "SameSite=Lax"} <= set(page.headers["set-cookie"].split("; "))
+            assert "set-cookie" not in (await fan.get("/e/show")).headers, "one browser keeps its secret"
+    async with browser() as ann, browser() as bob, browser() as app:
+        ann.cookies.set("onsale_browser", secrets[0])
+        bob.cookies.set("onsale_browser", secrets[1])
+        places = []
+        for fan in (app, ann, bob, app, ann, bob):
+            places.append((await fan.post(PATH, headers=key)).json()["join_seq"])
+            fan.cookies.delete("onsale_queue_show")  # the answer was lost
+    assert places == [1, 2, 3, 1, 2, 3]
+
+
+async def test_a_fan_from_the_gate_waits_as_the_gate_drew(browser, queue):
+    queue.open(options={"rollout_percent": 5})
+    for _ in range(30):
+        key = {"idempotency-key": str(uuid.uuid4())}
+        async with browser() as fan:
+            first = await fan.post(PATH, headers=key, json={"from_gate": True})
+            fan.cookies.clear()
+            again = await fan.post(PATH, headers=key, json={"from_gate": True})
+            assert (first.json()["join_seq"], again.status_code) == (again.json()["join_seq"], 200)
+    assert not any(outside("show", holder, 5) for holder in queue.rooms["show"].holders)

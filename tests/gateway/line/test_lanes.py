@@ -1,0 +1,162 @@
+"""Lanes at the door: a code travels in the body to the queue, claims choose a lane, guessing is bounded, and the line
+says what everybody may know.
+"""
+
+import time
+
+import pytest
+from pydantic import ValidationError
+
+from services.gateway.state import Room
+from services.gateway.waiting_line.snapshot import Line
+from services.gateway.waiting_line.wait_estimate import Promise
+from shared.contracts.frames import LineFrame
+from shared.contracts.lanes import Lane, lane_of
+from shared.contracts.queue import Join, JoinBatch
+from shared.contracts.room_options import RoomOptions
+from shared.security.guess_limiter import WrongCodes
+
+PATH = "/events/show/queue"
+PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}
+GOLD = {"lane": 2, "name": "Gold", "weight": 6, "claim": {"name": "tier", "value": "gold"}}
+OPTIONS = RoomOptions.model_validate({"lanes": [{"lane": 0, "name": "General", "weight": 1}, PRESALE, GOLD]})
+LATER = "2030-01-01T00:00:00Z"
+
+
+def frame(*, options: RoomOptions = OPTIONS, version: int = 9, **lanes: tuple[int, int]) -> LineFrame:
+    heads = {int(lane[1:]): {"head_seq": head, "tail_seq": tail} for lane, (head, tail) in lanes.items()}
+    return LineFrame.model_validate({
+        "event_id": "show", "epoch": 1, "version": version, "ready": True, "at_ms": 1_800_000_000_000, "state": "open",
+        "rate_per_s": 10, "lanes": heads, "options": options.model_dump(),
+    })  # fmt: skip
+
+
+def line(heard: LineFrame, previous: Line | None = None) -> Line:
+    return Line(heard, previous, promise=Promise(per_place_s=0.1), heard_s=time.monotonic(), poll_ms=(2000, 10_000))
+
+
+async def test_a_code_goes_to_the_queue_in_the_body(fan, queue):
+    queue.open()
+    assert (await fan.post(PATH, json={"code": "7K3M-Q0ZD"})).status_code == 201
+    [batch] = queue.told(JoinBatch)
+    assert [join.code for join in batch.joins] == ["7K3M-Q0ZD"]
+    assert (await fan.post(PATH, json={})).status_code == 200
+    assert queue.told(JoinBatch)[-1].joins[0].code is None
+
+
+async def test_a_refused_code_is_a_problem_and_the_fan_may_join_without(fan, queue):
+    room = queue.open()
+    for refuse, status in (("code-unknown", 403), ("code-used-up", 409)):
+        room.refuse = refuse
+        answer = await fan.post(PATH, json={"code": "wrong"})
+        assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{refuse}")
+        assert "set-cookie" not in answer.headers
+    room.refuse = None
+    assert (await fan.post(PATH)).status_code == 201
+
+
+async def test_a_code_has_limits_and_belongs_to_joining_alone(fan, queue):
+    queue.open()
+    for code in ("", "x" * 65, "nul\0", 7, ["a"]):
+        refused = await fan.post(PATH, json={"code": code})
+        assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json"), code
+    assert not queue.rooms["show"].holders
+    await fan.post(PATH)
+    for method, path in (("POST", f"{PATH}/pass"), ("DELETE", PATH)):
+        assert (await fan.request(method, path, json={"code": "7K3M"})).status_code == 422
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_guessing_is_bounded_and_costs_nobody_without_a_code(browser, queue, monkeypatch, guarded: bool):
+    monkeypatch.setattr("shared.security.guess_limiter.monotonic", lambda: 1000.0)
+    if not guarded:
+        monkeypatch.setattr(WrongCodes, "check", lambda self, event_id: None)
+    room = queue.open(refuse="code-unknown")
+    answers = [await browser().post(PATH, json={"code": f"guess-{n}"}) for n in range(110)]
+    asked = sum(len(batch.joins) for batch in queue.told(JoinBatch))
+    assert (asked == 100) == guarded
+    if guarded:
+        assert (answers[-1].status_code, answers[-1].json()["type"]) == (429, "/problems/too-many-wrong-codes")
+        assert answers[-1].headers["retry-after"] == "1"
+    room.refuse = None
+    assert (await browser().post(PATH)).status_code == 201
+    monkeypatch.setattr("shared.security.guess_limiter.monotonic", lambda: 1001.0)
+    assert (await browser().post(PATH, json={"code": "right"})).status_code == 201
+
+
+async def test_verified_claims_choose_the_lane_and_an_old_token_does_not(room: Room, browser, queue, show):
+    queue.open()
+    await show(frame(_0=(0, 0), _1=(0, 0), _2=(0, 0)))
+    await room.joins.join("show", Join(holder="ann"), {"sub": "u-1", "tier": "gold"})
+    await room.joins.join("show", Join(holder="ben"), {"sub": "u-2", "tier": "silver"})
+    assert [join.lane for batch in queue.told(JoinBatch) for join in batch.joins] == [2, 0]
+    from shared.security.tokens import QueueToken
+
+    token = room.identities.sign(QueueToken("show", 1, 1, 7, "cyd", 0))
+    await browser(authorization=f"Bearer {token}").post(PATH)
+    [known] = queue.told(JoinBatch)[-1].joins
+    assert (known.holder, known.lane, known.may_be_known) == ("cyd", 0, True)
+
+
+def test_the_lane_of_claims_is_the_heaviest_they_open():
+    lanes = [
+        *OPTIONS.lanes,
+        Lane.model_validate({"lane": 3, "name": "Crew", "weight": 2, "claim": {"name": "roles", "value": "crew"}}),
+        Lane.model_validate({"lane": 4, "name": "Adult", "weight": 6, "claim": {"name": "adult", "value": True}}),
+    ]
+    for claims, lane in (
+        (None, 0), ({}, 0), ({"tier": "silver"}, 0), ({"tier": "gold"}, 2), ({"tier": ["silver", "gold"]}, 2),
+        ({"roles": ["crew"]}, 3), ({"roles": ["crew"], "tier": "gold"}, 2), ({"tier": {"gold": 1}}, 0),
+        ({"adult": True}, 4), ({"adult": 1}, 0), ({"adult": "True"}, 0), ({"adult": True, "tier": "gold"}, 2),
+        ({"tier": "goldfish"}, 0), ({"tier": None}, 0),
+    ):  # fmt: skip
+        assert lane_of(claims, lanes) == lane, claims
+    assert lane_of({"tier": "gold"}, OPTIONS.lanes[:2]) == 0
+
+
+@pytest.mark.parametrize("lanes", [
+    [], [PRESALE], [{"lane": 0, "name": "A"}, {"lane": 0, "name": "B"}],
+    [{"lane": 0, "name": "A", "code_required": True}],
+    [{"lane": 0, "name": "A"}, {"lane": 1, "name": "B"}], [{"lane": 0, "name": "A"}, {**PRESALE, "lane": 16}],
+    [{"lane": 0, "name": "A"}, {**PRESALE, "weight": 0}], [{"lane": 0, "name": "A", "wait": 1}],
+])  # fmt: skip
+def test_lanes_that_make_no_sense_are_refused(lanes):
+    with pytest.raises(ValidationError):
+        RoomOptions.model_validate({"lanes": lanes})
+
+
+def test_the_wait_is_estimated_by_the_lanes_share():
+    seen = line(frame(_0=(0, 50), _1=(0, 50), _2=(0, 0)))
+    assert seen.estimated_wait_s(25, 0) == 10, "a quarter of ten a second"
+    assert seen.estimated_wait_s(75, 1) == 10
+    assert seen.estimated_wait_s(60, 2) == 10, "six of ten, should somebody stand there"
+    alone = line(frame(_0=(0, 50), _1=(9, 9), _2=(0, 0)))
+    assert alone.estimated_wait_s(50) == 5
+
+
+async def test_a_lane_before_its_start_is_a_prequeue_and_says_when(fan, queue, show):
+    early = RoomOptions.model_validate({"lanes": [{"lane": 0, "name": "General", "opens_at": LATER}, PRESALE]})
+    queue.open()
+    await fan.post(PATH)
+    await show(frame(options=early, version=2_000_000, _0=(0, 5), _1=(2, 4)))
+    status = (await fan.get(f"{PATH}/status")).json()
+    assert (status["status"], status["estimated_wait_time"]) == ("prequeue", None)
+    seen = (await fan.get(PATH)).json()
+    assert (seen["tail_seq"], seen["opens_at"]) == (5, "2030-01-01T00:00:00.000Z")
+    assert seen["lanes"] == {"1": {"head_seq": 2, "tail_seq": 4, "name": "Presale", "code_required": True}}
+
+
+def test_a_lane_missing_from_a_frame_keeps_its_head():
+    before = line(frame(_0=(0, 5), _1=(3, 9)))
+    after = line(frame(_0=(1, 5)), before)
+    assert after.position(1, 9) == 6, "a position never rises"
+
+
+async def test_one_address_guesses_codes_for_itself_alone(browser, queue):
+    room = queue.open()
+    room.refuse = "code-unknown"
+    guesser = {"x-forwarded-for": "198.51.100.7"}
+    seen = [(await browser().post(PATH, json={"code": f"no-{n}"}, headers=guesser)).status_code for n in range(60)]
+    assert seen == [403] * 50 + [429] * 10
+    other = await browser().post(PATH, json={"code": "no"}, headers={"x-forwarded-for": "198.51.100.8"})
+    assert other.status_code == 403, "looked up all the same"

@@ -1,0 +1,281 @@
+"""Status and the public line: arithmetic for those who wait, one batched question for those who are near."""
+
+import asyncio
+import base64
+import json
+import time
+
+import pytest
+
+from services.gateway.waiting_line import heartbeats
+from shared.contracts.queue import LifeReport, PlacesQuestion
+from shared.runtime.settings import development_keys
+from shared.security.tokens import Keyring, QueueToken, QueueTokens
+from shared.web.problems import Unavailable
+from tests.support.wait import wait_until
+
+PATH = "/events/show/queue"
+STATUS = f"{PATH}/status"
+
+
+def token(*, event_id="show", epoch=1, join_seq=500, holder="holder", keys=None) -> str:
+    return QueueTokens(keys or development_keys("queue-token")).sign(
+        QueueToken(event_id, epoch, 0, join_seq, holder, int(time.time()))
+    )
+
+
+def bearing(text: str) -> dict[str, bytes]:
+    return {"authorization": b"Bearer " + text.encode()}
+
+
+async def test_a_waiting_fan_costs_the_queue_nothing(fan, queue, show):
+    room = queue.open(head_seq=100, rate_per_s=10.0, message="Doors at eight.")
+    await show(room.frame())
+    queue.asked.clear()
+    answers = [await fan.get(STATUS, headers=bearing(token())) for _ in range(50)]
+    answer = answers[-1]
+    assert answer.json() == {"status": "waiting", "join_seq": 500, "position_in_queue": 400, "estimated_wait_time": 40,
+                             "estimated_wait_low": 31, "estimated_wait_high": 54,
+                             "head_seq": 100, "poll_after_ms": answer.json()["poll_after_ms"],
+                             "message": "Doors at eight.", "estimate_changed": None}  # fmt: skip
+    assert set(queue.asked) <= {"/life"}
+    await show(room.change(head_seq=450))
+    assert (await fan.get(STATUS, headers=bearing(token()))).json()["position_in_queue"] == 50
+
+
+async def test_a_position_never_rises(fan, queue, show):
+    room = queue.open(head_seq=300)
+    await show(room.frame())
+    await show(room.change(head_seq=200))
+    answer = (await fan.get(STATUS, headers=bearing(token()))).json()
+    assert (answer["head_seq"], answer["position_in_queue"]) == (300, 200)
+
+
+async def test_an_older_frame_is_not_taken(queue, show, redis, room):
+    shown = queue.open(head_seq=300, version=9)
+    await show(shown.frame())
+    old = shown.frame().model_copy(update={"version": 8, "message": "old news"})
+    await redis.publish("show:{show}:line", old.model_dump_json())
+    await redis.publish("show:{other}:line", queue.open("other").frame().model_dump_json())
+    await wait_until(lambda: room.board.seen("other"))
+    assert room.board.seen("show").message is None
+
+
+async def test_a_fan_below_the_head_is_asked_about_once_a_second(fan, queue, show):
+    await show(queue.open(head_seq=600).frame())
+    answers = await asyncio.gather(*(fan.get(STATUS, headers=bearing(token())) for _ in range(20)))
+    assert {answer.json()["status"] for answer in answers} == {"ready"}
+    assert len(queue.told(PlacesQuestion)) <= 2
+    asked = queue.asked["/status"]
+    for _ in range(5):
+        assert (await fan.get(STATUS, headers=bearing(token()))).json()["poll_after_ms"] == 2000
+    assert queue.asked["/status"] == asked
+    others = [token(join_seq=seq) for seq in range(1, 41)]
+    await asyncio.gather(*(fan.get(STATUS, headers=bearing(text)) for text in others))
+    assert queue.asked["/status"] <= 5, "many places are one question"
+
+
+async def test_status_goes_on_while_the_line_is_not_ready(fan, queue, show):
+    room = queue.open(head_seq=100)
+    await show(room.frame())
+    await show(room.change(ready=False))
+    answer = (await fan.get(STATUS, headers=bearing(token()))).json()
+    assert (answer["position_in_queue"], answer["estimated_wait_time"]) == (400, None)
+
+
+async def test_polls_are_spread_and_never_further_apart_than_a_liveness_window(queue, show, room):
+    line_room = queue.open(rate_per_s=10.0)
+    await show(line_room.frame())
+    line = room.board.seen("show")
+    waits = [line.poll_after_ms(line.estimated_wait_s(seq), seq) for seq in range(1, 20_000)]
+    assert min(waits) == 2000
+    assert max(waits) == 10_000
+    assert len(set(waits[-200:])) > 30, "fans far behind do not come in step"
+    assert waits[10] < waits[150], "further away, further apart"
+    await show(line_room.change(state="paused"))
+    assert room.board.seen("show").poll_after_ms(None, 64) == 10_000
+    short = line_room.change().model_copy(update={"liveness_window_s": 3})
+    await show(short)
+    assert max(room.board.seen("show").poll_after_ms(None, seq) for seq in range(100)) <= 3000
+
+
+async def test_the_estimate_follows_the_measured_pace_smoothly(queue, show, room):
+    line_room = queue.open(rate_per_s=10.0, holders=["x"] * 1000)
+    await show(line_room.frame())
+    assert room.board.seen("show").estimated_wait_s(1000) == 100
+    await show(line_room.change(calls_per_s=1.0))
+    assert 100 <= room.board.seen("show").estimated_wait_s(1000) < 120, "one slow tick does not change the world"
+    for state in ("paused", "prequeue", "sold_out", "closed"):
+        await show(line_room.change(state=state))
+        assert room.board.seen("show").estimated_wait_s(1000) is None
+
+
+async def test_before_the_sale_everyone_is_in_the_prequeue(fan, queue, show):
+    await show(queue.open(state="prequeue").frame())
+    answer = (await fan.get(STATUS, headers=bearing(token()))).json()
+    assert (answer["status"], answer["estimated_wait_time"]) == ("prequeue", None)
+
+
+def forged() -> list[str]:
+    good = token()
+    head, claims, mac = good.split(".")
+    none = base64.urlsafe_b64encode(b'{"alg":"none","typ":"onsale-queue","kid":"dev"}').rstrip(b"=").decode()
+    better = json.loads(base64.urlsafe_b64decode(claims + "=="))
+    better["seq"] = 1
+    claims_1 = base64.urlsafe_b64encode(json.dumps(better).encode()).rstrip(b"=").decode()
+    return [
+        f"{none}.{claims}.", f"{none}.{claims}.{mac}", f"{head}.{claims_1}.{mac}", f"{head}.{claims}.",
+        token(keys=Keyring({"dev": b"another secret, thirty-two bytes"})), token(keys=Keyring({"new": b"x" * 32})),
+        "nonsense", "a.b.c", "ü.ü.ü", "x" * 3000,
+    ]  # fmt: skip
+
+
+async def test_a_token_we_did_not_sign_is_refused(fan, queue):
+    queue.open()
+    for text in forged():
+        for method, path in (("GET", STATUS), ("POST", PATH), ("POST", f"{PATH}/pass"), ("DELETE", PATH)):
+            refused = await fan.request(method, path, headers=bearing(text))
+            assert (refused.status_code, refused.json()["type"]) == (401, "/problems/bad-credential"), text[:40]
+    basic = await fan.get(STATUS, headers={"authorization": "Basic Zm9vOmJhcg=="})
+    assert basic.status_code == 401
+    assert (await fan.get(STATUS)).json()["type"] == "/problems/no-credential"
+    assert not queue.rooms["show"].holders
+
+
+async def test_a_bearer_token_is_the_only_credential_looked_at(fan, queue):
+    queue.open()
+    await fan.post(PATH)
+    assert (await fan.get(STATUS)).status_code == 200
+    assert (await fan.get(STATUS, headers=bearing("nonsense"))).status_code == 401
+
+
+async def test_another_events_token_is_refused(fan, queue):
+    queue.open()
+    for path in (STATUS, PATH):
+        refused = await fan.request("GET" if path == STATUS else "POST", path, headers=bearing(token(event_id="other")))
+        assert (refused.status_code, refused.json()["type"]) == (403, "/problems/wrong-event")
+
+
+async def test_a_token_from_before_a_reset_is_stale(fan, queue, show):
+    await show(queue.open(epoch=2).frame())
+    stale = await fan.get(STATUS, headers=bearing(token(epoch=1)))
+    assert (stale.status_code, stale.json()["type"]) == (410, "/problems/stale-epoch")
+
+
+async def test_a_token_newer_than_the_frame_makes_the_gateway_look_again(fan, queue):
+    line_room = queue.open(head_seq=10)
+    await fan.get(PATH)
+    line_room.change(epoch=2)
+    answer = await fan.get(STATUS, headers=bearing(token(epoch=2)))
+    assert answer.json()["position_in_queue"] == 490
+    ahead = await fan.get(STATUS, headers=bearing(token(epoch=3)))
+    assert (ahead.status_code, ahead.json()["type"]) == (503, "/problems/unavailable")
+
+
+async def test_signs_of_life_are_reported_also_when_there_are_none(fan, queue, show):
+    assert queue.told(LifeReport)[0].events == []
+    await show(queue.open(head_seq=100).frame())
+    for join_seq in (500, 501, 500):
+        await fan.get(STATUS, headers=bearing(token(join_seq=join_seq)))
+
+    def reported() -> set[int]:
+        return {
+            seq
+            for report in queue.told(LifeReport)
+            for signs in report.events
+            if (signs.event_id, signs.epoch) == ("show", 1)
+            for seq in signs.lanes[0]
+        }
+
+    await wait_until(lambda: reported() == {500, 501})
+    reports = len(queue.told(LifeReport))
+    await wait_until(lambda: len(queue.told(LifeReport)) > reports)
+    assert queue.told(LifeReport)[-1].events == []
+    assert len({report.reporter for report in queue.told(LifeReport)}) == 1
+
+
+async def test_signs_that_could_not_be_told_are_told_later_in_portions(queue, room, monkeypatch):
+    monkeypatch.setattr(heartbeats, "PLACES_PER_REPORT_MAX", 10)
+    queue.deaf = True
+    for join_seq in range(1, 36):
+        room.life.heard("show", 1, 0, join_seq)
+    room.life.heard("other", 2, 3, 7)
+    with pytest.raises(Unavailable):
+        await room.life.report()
+    room.life.heard("show", 1, 0, 36)
+    queue.deaf = False
+    before = len(queue.told(LifeReport))
+    await room.life.report()
+    told = [(signs.event_id, lane, seqs) for report in queue.told(LifeReport)[before:] for signs in report.events
+            for lane, seqs in signs.lanes.items()]  # fmt: skip
+    sizes = [sum(len(seqs) for signs in report.events for seqs in signs.lanes.values())
+             for report in queue.told(LifeReport)[before:]]  # fmt: skip
+    assert max(sizes) == 10
+    assert sorted(seq for event_id, _, seqs in told for seq in seqs if event_id == "show") == list(range(1, 37))
+    assert ("other", 3, [7]) in told
+
+
+async def test_the_line_as_everybody_sees_it(fan, queue, show):
+    room = queue.open(head_seq=2, holders=["a", "b", "c"])
+    await show(room.frame())
+    answer = await fan.get(PATH)
+    body = answer.json()
+    assert body.pop("server_time").endswith("Z")
+    assert body.pop("poll_after_ms") > 0
+    assert body == {"state": "open", "epoch": 1, "head_seq": 2, "tail_seq": 3, "rate_per_s": 10.0, "live_ratio": 1.0,
+                    "message": None, "sale_starts_at": None}  # fmt: skip
+    assert answer.headers["cache-control"] == "public, max-age=1"
+    assert "set-cookie" not in answer.headers
+    unchanged = await fan.get(PATH, headers={"if-none-match": answer.headers["etag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    await show(room.change(head_seq=3))
+    changed = await fan.get(PATH, headers={"if-none-match": answer.headers["etag"]})
+    assert (changed.status_code, changed.json()["head_seq"]) == (200, 3)
+    assert queue.asked["/rooms/frame"] == 0
+
+
+async def test_without_pub_sub_the_queue_is_asked_every_second(fan, queue, redis, room):
+    line_room = queue.open(head_seq=1)
+    assert (await fan.get(PATH)).json()["head_seq"] == 1
+    line_room.change(head_seq=7)
+    await redis.client_kill_filter(_type="pubsub")
+    room.board._listening = False
+    await wait_until(lambda: room.board.seen("show").heads == {0: 7}, timeout_s=3)
+
+
+async def test_a_line_not_heard_of_for_long_promises_nothing(fan, queue, show, room):
+    await show(queue.open(head_seq=100).frame())
+    assert room.board.seen("show").promises
+    queue.rooms.clear()
+    room.board.seen("show").heard_s -= 20
+    room.board._doubt_stale()
+    answer = (await fan.get(STATUS, headers=bearing(token()))).json()
+    assert (answer["position_in_queue"], answer["estimated_wait_time"]) == (400, None)
+
+
+@pytest.mark.parametrize("path", [PATH, STATUS, f"{PATH}/pass"])
+async def test_other_methods_are_refused(fan, path):
+    refused = await fan.put(path)
+    assert (refused.status_code, refused.json()["type"]) == (405, "/problems/method-not-allowed")
+
+
+async def test_a_poll_renews_a_token_whose_key_has_rotated(fan, queue, settings):
+    queue.open()
+    await fan.post(PATH)
+    assert "set-cookie" not in (await fan.get(STATUS)).headers
+    old, ring = fan.cookies["onsale_queue_show"], settings.queue_token_keys
+    ring.replace(Keyring({"new": b"n" * 32, **ring.keys}))
+    assert (await fan.get(STATUS)).headers["set-cookie"].startswith("onsale_queue_show=")
+    assert fan.cookies["onsale_queue_show"] != old
+    assert "set-cookie" not in (await fan.get(STATUS)).headers
+    ring.replace(Keyring({"new": b"n" * 32}))
+    assert (await fan.get(STATUS)).json()["join_seq"] == 1, "the place outlives the key"
+    assert (await fan.get(STATUS, headers=bearing(old))).status_code == 401
+
+
+async def test_a_key_stays_the_same_fan_while_tokens_rotate(browser, queue, settings):
+    queue.open()
+    key, ring = {"idempotency-key": "k" * 22}, settings.queue_token_keys
+    await browser().post(PATH, headers=key)
+    ring.replace(Keyring({"new": b"n" * 32}))
+    assert (await browser().post(PATH, headers=key)).json()["join_seq"] == 1

@@ -1,0 +1,119 @@
+"""Limits of one process: no fan and no address can keep it busy, and a crowd behind one address is not an attack."""
+
+import time
+
+import httpx
+import pytest
+
+from services.gateway.app import create_app
+from services.gateway.settings import Settings
+from shared.security.token_buckets import Buckets
+from shared.web.app import public
+from shared.web.client_address import LOOPBACK, Networks, client_address
+
+OURS = Networks("127.0.0.0/8,10.0.0.0/8")
+PATH = "/events/show/queue"
+STATUS = f"{PATH}/status"
+
+
+def test_a_bucket_gives_its_burst_and_then_its_rate():
+    buckets = Buckets(per_s=2, burst=5, keys_max=10)
+    assert [buckets.take("a", now_s=100.0) for _ in range(5)] == [0.0] * 5
+    assert buckets.take("a", now_s=100.0) == pytest.approx(0.5, abs=0.01)
+    assert buckets.take("b", now_s=100.0) == 0
+    assert buckets.take("a", now_s=100.5) == 0
+    assert buckets.take("a", now_s=100.5) > 0
+    assert sum(buckets.take("a", now_s=200 + n / 100) == 0 for n in range(1_000)) == 5 + 2 * 10 - 1
+
+
+def test_buckets_stay_few_and_the_busiest_stay_known():
+    buckets = Buckets(per_s=1, burst=3, keys_max=100)
+    waits_s = []
+    for number in range(10_000):
+        buckets.take(number, now_s=0.0)
+        waits_s.append(buckets.take("busy", now_s=0.0))
+    assert len(buckets) == 100
+    assert min(waits_s[3:]) > 0
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("203.0.113.9", [], "203.0.113.9"),
+        ("203.0.113.9", ["198.51.100.1"], "203.0.113.9"),
+        ("127.0.0.1", [], None),
+        ("10.0.0.7", ["198.51.100.1"], "198.51.100.1"),
+        ("10.0.0.7", ["1.1.1.1, 198.51.100.1, 10.2.2.2"], "198.51.100.1"),
+        ("10.0.0.7", ["1.1.1.1", "198.51.100.1"], "198.51.100.1"),
+        ("10.0.0.7", ["1.1.1.1, nonsense"], None),
+        ("10.0.0.7", ["2001:db8:1:2:aaaa::1"], "2001:db8:1:2::/64"),
+        ("10.0.0.7", ["::ffff:198.51.100.1"], "198.51.100.1"),
+        ("unix", ["198.51.100.1"], None),
+    ],
+)
+def test_an_address_is_believed_only_from_our_own_proxies(peer, forwarded, address):
+    headers = [(b"x-forwarded-for", value.encode()) for value in forwarded]
+    assert client_address({"type": "http", "client": (peer, 1), "headers": headers}, OURS) == address
+    if peer.startswith("10."):
+        assert client_address({"type": "http", "client": (peer, 1), "headers": headers}, LOOPBACK) == peer, "not named"
+
+
+def test_networks_that_cannot_be_read_stop_the_boot():
+    with pytest.raises(ValueError, match="trusted_proxies"):
+        Settings(trusted_proxies="10.0.0.0/33")
+    assert isinstance(Settings(trusted_proxies="10.0.0.0/8").trusted_proxies, Networks)
+
+
+@pytest.fixture
+def settings(settings):
+    """A strict door."""
+    strict = {"identity_calls_burst": 3, "identity_calls_per_s": 0.5, "address_joins_burst": 4,
+              "address_joins_per_s": 0.1}  # fmt: skip
+    return settings.model_copy(update=strict)
+
+
+async def test_a_fan_who_polls_far_too_fast_is_refused_without_asking_anybody(fan, browser, queue):
+    queue.open(head_seq=10)
+    await fan.post(PATH)
+    asked = sum(queue.asked[name] for name in ("/status", "/claims", "/leaves", "/joins"))
+    answers = [await fan.get(STATUS) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 3
+    assert answers[-1].json()["type"] == "/problems/too-many-requests"
+    assert answers[-1].headers["retry-after"] == "2"
+    for method, path in (("POST", f"{PATH}/pass"), ("DELETE", PATH), ("POST", PATH)):
+        assert (await fan.request(method, path)).status_code == 429
+    assert sum(queue.asked[name] for name in ("/status", "/claims", "/leaves", "/joins")) <= asked + 1
+    stranger = browser()
+    await stranger.post(PATH)
+    assert (await stranger.get(STATUS)).status_code == 200, "the limit is each fan's own"
+
+
+async def test_an_address_brings_so_many_fans_and_no_more(browser, queue):
+    queue.open()
+    crowd = {"x-forwarded-for": "198.51.100.1"}
+    answers = [(await browser().post(PATH, headers=crowd)).status_code for _ in range(6)]
+    assert answers == [201] * 4 + [429] * 2
+    assert (await browser().get(f"{PATH}/challenge", headers=crowd)).status_code == 429
+    assert (await browser().post(PATH, headers={"x-forwarded-for": "198.51.100.2"})).status_code == 201
+    assert (await browser().get(PATH, headers=crowd)).status_code == 200, "to look is free"
+
+
+async def test_by_default_a_school_behind_one_address_joins_and_a_swarm_of_it_works(queue, redis_url):
+    queue.open()
+    app = create_app(Settings(queue_url=queue.url, redis_url=redis_url))
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(public(app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://door") as fans:
+            school = {"x-forwarded-for": "198.51.100.1", "origin": "http://door"}
+            seen: list[int] = []
+            began_s = time.monotonic()
+            for _ in range(700):
+                fans.cookies.clear()
+                seen.append((await fans.post(PATH, headers=school)).status_code)
+            assert seen[:100] == [201] * 100, "a school"
+            lasted_s = time.monotonic() - began_s
+            forgiven = 100 * (2 + lasted_s / 10)  # the count fades by its e-th part in ten seconds
+            assert sum(status == 201 for status in seen[100:]) < forgiven - 100, "as many more as the time forgives"
+            assert {428, 429} <= set(seen[100:]), "the rest proves work, and comes more slowly"
+            asked = (await fans.get(f"{PATH}/challenge", headers={"x-forwarded-for": "198.51.100.2"})).status_code
+            assert asked == 204, "nobody else"

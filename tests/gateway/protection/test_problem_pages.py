@@ -1,0 +1,39 @@
+"""The `type` of every problem document leads somewhere, for people and for programs."""
+
+import json
+
+import httpx
+import pytest
+
+from onsale.maintenance.problem_catalogue import catalogue
+from services.gateway.api.pages import PAGES
+from services.gateway.app import create_app
+from shared.web.app import public
+
+
+@pytest.fixture
+def gateway() -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(public(create_app())), base_url="http://gateway")
+
+
+def test_the_catalogue_is_what_the_code_says() -> None:
+    assert json.loads((PAGES / "problems.json").read_text()) == catalogue(), "make api-documents"
+
+
+async def test_every_problem_has_a_page_and_a_document(gateway: httpx.AsyncClient) -> None:
+    listed = (await gateway.get("/problems")).json()["problems"]
+    assert len(listed) >= 80
+    page = (await gateway.get("/problems", headers={"accept": "text/html"})).text
+    for entry in listed:
+        where = f"/problems/{entry['slug']}"
+        assert f'href="{where}"' in page
+        document = (await gateway.get(where)).json()
+        assert (document["type"], document["title"], document["status"]) == (where, entry["title"], entry["status"])
+        assert document["advice"]
+        assert "What to do" in (await gateway.get(where, headers={"accept": "text/html,*/*"})).text
+
+
+async def test_the_type_of_a_refusal_is_its_page(gateway: httpx.AsyncClient) -> None:
+    refused = await gateway.get("/problems/nothing-like-this")
+    assert refused.status_code == 404
+    assert (await gateway.get(refused.json()["type"])).json()["title"] == refused.json()["title"]

@@ -1,0 +1,231 @@
+"""Proof of work at the door: a solved challenge opens one place, of one fan, at one event, for a while."""
+
+import base64
+import json
+import time
+import uuid
+from functools import partial
+
+import altcha
+import httpx
+import pytest
+
+from services.gateway.app import create_app
+from services.gateway.protection import proof_of_work as challenges
+from services.gateway.protection.proof_of_work import Arrivals, Challenges, hashes_needed, pressure
+from services.gateway.waiting_line.snapshot import Line
+from services.gateway.waiting_line.wait_estimate import Promise
+from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.queue import JoinBatch
+from shared.contracts.room_options import HASHES_MAX, FrictionRules
+from shared.runtime.settings import development_keys
+from shared.web.app import public
+from tests.support.wait import wait_until
+
+PATH = "/events/show/queue"
+ON = {"friction": {"proof_of_work": "on", "least_hashes": 1_000, "most_hashes": 1_000}}
+
+
+def solved(challenge: dict) -> dict[str, str]:
+    """The header a browser sends once it has worked."""
+    asked = altcha.Challenge.from_dict(challenge)
+    solution = altcha.solve_challenge(asked)
+    assert solution is not None
+    return {"onsale-proof-of-work": altcha.Payload(asked, solution).to_base64()}
+
+
+async def refused(answer: httpx.Response, reason: str) -> dict:
+    """The new challenge of a refusal."""
+    body = answer.json()
+    assert (answer.status_code, body["type"], body["reason"]) == (428, "/problems/proof-of-work-needed", reason)
+    return body["challenge"]
+
+
+async def test_off_asks_nobody_for_anything(fan, queue, monkeypatch):
+    monkeypatch.setattr(challenges, "head", None)  # nothing is looked at, made or counted
+    queue.open()
+    assert (await fan.post(PATH)).status_code == 201
+    assert (await fan.get(f"{PATH}/challenge")).status_code == 204
+
+
+async def test_a_fan_who_has_worked_joins_and_is_never_asked_again(fan, browser, queue):
+    queue.open(options=ON)
+    challenge = await refused(await fan.post(PATH), "needed")
+    assert not queue.told(JoinBatch), "nobody was asked for a place"
+    joined = await fan.post(PATH, headers=solved(challenge))
+    assert joined.status_code == 201
+    by_cookie = await fan.post(PATH)
+    by_bearer = await browser(authorization=f"Bearer {joined.json()['queue_token']}").post(PATH)
+    assert {answer.json()["join_seq"] for answer in (by_cookie, by_bearer)} == {1}
+
+
+async def test_a_challenge_can_be_fetched_before_joining(fan, queue):
+    queue.open(options=ON)
+    answer = await fan.get(f"{PATH}/challenge")
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
+    assert (await fan.post(PATH, headers=solved(answer.json()))).status_code == 201
+
+
+async def test_a_proof_shown_again_is_the_same_place_at_every_process(browser, queue, settings):
+    queue.open(options=ON)
+    proof = solved((await browser().get(f"{PATH}/challenge")).json())
+    elsewhere = create_app(settings)
+    async with elsewhere.router.lifespan_context(elsewhere):
+        transport = httpx.ASGITransport(public(elsewhere))
+        async with httpx.AsyncClient(transport=transport, base_url="http://door") as other:
+            answers = [await door.post(PATH, headers=proof) for door in (browser(), browser(), other, browser())]
+    assert [answer.status_code for answer in answers] == [201, 200, 200, 200]
+    assert {answer.json()["join_seq"] for answer in answers} == {1}
+    assert all(join.may_be_known for batch in queue.told(JoinBatch) for join in batch.joins), (
+        "looked up before numbered"
+    )
+
+
+async def test_a_proof_is_bound_to_the_key_it_was_made_for(browser, queue):
+    queue.open(options=ON)
+    mine, another = ({"idempotency-key": str(uuid.uuid4())} for _ in range(2))
+    proof = solved(await refused(await browser().post(PATH, headers=mine), "needed"))
+    await refused(await browser().post(PATH, headers={**another, **proof}), "other")
+    first = await browser().post(PATH, headers={**mine, **proof})
+    again = await browser().post(PATH, headers={**mine, **proof})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert len(queue.rooms["show"].holders) == 1
+
+
+async def test_another_events_proof_does_not_count(fan, queue):
+    queue.open(options=ON)
+    queue.open("other", options=ON)
+    proof = solved((await fan.get("/events/other/queue/challenge")).json())
+    await refused(await fan.post(PATH, headers=proof), "other")
+
+
+async def test_a_late_proof_gets_a_new_challenge(fan, queue):
+    queue.open(options=ON)
+    late = Challenges(development_keys("queue-token")).make("show", "h" * 24, hashes=1_000, lasts_s=-1)
+    challenge = await refused(await fan.post(PATH, headers=solved(late)), "expired")
+    assert (await fan.post(PATH, headers=solved(challenge))).status_code == 201
+
+
+def forged() -> list[tuple[str, dict[str, str]]]:
+    """What somebody who does not want to work sends."""
+    ours = Challenges(development_keys("queue-token")).make("show", "h" * 24, hashes=1_000, lasts_s=60)
+    theirs = Challenges(development_keys("another")).make("show", "h" * 24, hashes=1_000, lasts_s=60)
+    easier = {**ours, "parameters": {**ours["parameters"], "keyPrefix": ""}}
+    for_another = {**ours, "parameters": {**ours["parameters"], "data": {**ours["parameters"]["data"], "holder": "x"}}}
+    unsigned = {"parameters": ours["parameters"]}
+    foreign_kid = {**ours, "parameters": {**ours["parameters"], "data": {"kid": "none"}}}
+    lazy = altcha.Payload(altcha.Challenge.from_dict(ours), altcha.Solution(0, "00" * 32)).to_base64()
+    proofs = [("forged", solved(c)) for c in (theirs, easier, for_another, unsigned, foreign_kid)]
+    return [*proofs, ("unsolved", {"onsale-proof-of-work": lazy})]
+
+
+async def test_a_forged_proof_does_not_count(fan, queue):
+    queue.open(options=ON)
+    for reason, proof in forged():
+        await refused(await fan.post(PATH, headers=proof), reason)
+    assert not queue.rooms["show"].holders
+
+
+def shaped(**changes: object) -> bytes:
+    """A proof of the right shape, but for what is changed."""
+    parameters = {"algorithm": "SHA-256", "nonce": "", "salt": "", "cost": 1, "keyLength": 32, "keyPrefix": "",
+                  "data": {"kid": "dev"}, **changes}  # fmt: skip
+    challenge = {"parameters": parameters, "signature": "x"}
+    return base64.b64encode(json.dumps({"challenge": challenge, "solution": {"counter": 1, "derivedKey": ""}}).encode())
+
+
+STRANGE = [
+    b"", b"\xff", b"x" * 3_000, b"bnVsbA==", base64.b64encode(b"[" * 1_500), base64.b64encode(b'{"challenge":[]}'),
+    shaped(), shaped(data=[1]), shaped(data={"kid": ["dev"]}), shaped(expiresAt=float("inf")), shaped(salt="\ud800"),
+    shaped(cost=10**400), shaped(cost={}), shaped(keyPrefix=None), shaped(data={"kid": "dev", "__proto__": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sent", STRANGE, ids=range(len(STRANGE)))
+def test_whatever_is_sent_is_refused_in_words(sent: bytes):
+    with pytest.raises(challenges.Unproven):
+        Challenges(development_keys("queue-token")).read(sent.decode("latin-1"), "show")
+
+
+def line(waiting: int, **rules: object) -> Line:
+    frame = LineFrame.model_validate({
+        "event_id": "show", "epoch": 1, "version": 1, "ready": True, "at_ms": 0, "state": "open", "rate_per_s": 1,
+        "lanes": {0: LaneHead(head_seq=10, tail_seq=10 + waiting)}, "options": {"friction": rules},
+    })  # fmt: skip
+    return Line(frame, promise=Promise(), heard_s=0, poll_ms=(1, 2))
+
+
+def test_the_work_grows_with_pressure_and_is_bounded():
+    def work(waiting: int, joins_per_s: float, **rules: object) -> int:
+        asked = line(waiting, **rules)
+        friction = asked.frame.options.friction
+        return hashes_needed(friction, pressure(friction, asked, joins_per_s))
+
+    calm, longer, faster = (work(*at, proof_of_work="on") for at in ((0, 0), (25_000, 0), (0, 150)))
+    assert calm == 20_000 < longer < faster < 300_000
+    assert work(10**9, 10**6, proof_of_work="on") == 300_000
+    assert work(10**9, 10**6, proof_of_work="on", most_hashes=HASHES_MAX) == HASHES_MAX
+    assert work(10**9, 10**6) == 0
+    assert [work(waiting, 0, proof_of_work="by_pressure") > 0 for waiting in (0, 12_000, 13_000)] == [
+        False,
+        False,
+        True,
+    ]
+    with pytest.raises(ValueError, match="less than or equal"):
+        FrictionRules(most_hashes=HASHES_MAX + 1)
+    with pytest.raises(ValueError, match="least_hashes"):
+        FrictionRules(least_hashes=9_000, most_hashes=8_000)
+
+
+async def test_a_rush_switches_the_work_on_by_itself(fan, browser, queue, room):
+    queue.open(options={"friction": {"proof_of_work": "by_pressure", "busy_joins_per_s": 4, "least_hashes": 1_000}})
+    answers = [(await browser().post(PATH)).status_code for _ in range(15)]
+    assert answers[:5] == [201] * 5
+    assert answers[-1] == 428
+    room.door._arrivals._counts["show"] = (15.0, time.monotonic() - 60)
+    assert (await fan.post(PATH)).status_code == 201, "and off again, once it is over"
+
+
+def test_arrivals_are_remembered_for_a_bounded_number_of_events():
+    arrivals = Arrivals(events_max=10)
+    for number in range(1_000):
+        arrivals.note(f"event-{number}", now_s=number)
+    assert len(arrivals._counts) == 10
+    assert arrivals.per_s("event-999", now_s=999) == pytest.approx(0.1)
+    assert arrivals.per_s("event-999", now_s=2_000) < 1e-9
+
+
+def test_a_word_that_yaml_takes_for_a_truth_is_understood():
+    assert (FrictionRules(proof_of_work=True).proof_of_work, FrictionRules(proof_of_work=False).proof_of_work) == (
+        "on",
+        "off",
+    )
+
+
+async def test_only_a_live_place_spares_the_proof(fan, browser, queue):
+    line = queue.open(options=ON)
+    joined = await fan.post(PATH, headers=solved(await refused(await fan.post(PATH), "needed")))
+    token = joined.json()["queue_token"]
+    line.ended[1] = "left"
+    for back in (fan, browser(authorization=f"Bearer {token}")):
+        await wait_until(partial(_asked_again, back))
+        again = await refused(await back.post(PATH), "needed")
+        answer = await back.post(PATH, headers=solved(again))
+        assert answer.status_code in (200, 201), "who works joins again"
+
+
+async def _asked_again(back) -> bool:
+    """Within a second the place is remembered as it was."""
+    return (await back.post(PATH)).status_code == 428
+
+
+async def test_by_default_an_address_that_brings_a_swarm_works_and_nobody_else(browser, queue):
+    queue.open(options={"friction": {"address_joins": 20}})
+    swarm, other = {"x-forwarded-for": "2001:db8:1:2::7"}, {"x-forwarded-for": "198.51.100.2"}
+    seen = [(await browser().post(PATH, headers=swarm)).status_code for _ in range(60)]
+    assert seen[:20] == [201] * 20
+    assert seen[25:] == [428] * 35
+    challenge = (await browser().get(f"{PATH}/challenge", headers={"x-forwarded-for": "2001:db8:1:2::8"})).json()
+    assert (await browser().post(PATH, headers=swarm | solved(challenge))).status_code == 201
+    assert (await browser().post(PATH, headers=other)).status_code == 201
+    assert (await browser().post(PATH)).status_code == 201

@@ -1,0 +1,191 @@
+"""Every flow of a hold fails at every point between ledger and gate, once, and is asked again or not: clean in the end.
+
+A process that dies is one whose next step raises; what it had done by then stays done.
+"""
+
+import itertools
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as Away
+
+from services.inventory.api import reservations
+from services.inventory.redis_stock.client import Gate
+from services.inventory.reservations import expiry, payment, reserve
+from services.inventory.reservations.expiry import scan
+from shared.web.problems import Unavailable
+from tests.inventory.conftest import EVENT, Inventory
+
+HOLD_MS = 600_000 + 5_000
+VERBS = ("extend", "written", "begin_payment", "end_payment", "confirm", "release", "retake")
+
+
+@dataclass
+class Try:
+    """One fan with one hold in one flow; each try has a seat, a holder and an order of its own."""
+
+    inventory: Inventory
+    n: int
+    reservation_id: str = ""
+
+    async def hold(self) -> None:
+        seat = f"A-{self.n // 5 + 1}-{self.n % 5 + 1}"
+        answer = await self.inventory.reserve(self.holder, key="key", seats=[seat], ga_section="GA1", ga_quantity=2)
+        self.reservation_id = str(answer.json().get("reservation_id", ""))
+
+    async def begin(self) -> None:
+        await self.step("begin-payment")
+
+    async def end(self) -> None:
+        await self.step("end-payment")
+
+    async def confirm(self) -> None:
+        await self.step("confirm")
+
+    async def release(self) -> None:
+        await self.step("release")
+
+    async def retake(self) -> None:
+        await self.step("retake")
+
+    async def extend(self) -> None:
+        await self.inventory.mine("POST", self.reservation_id, self.holder, more="/extend")
+
+    async def give_back(self) -> None:
+        await self.inventory.mine("DELETE", self.reservation_id, self.holder)
+
+    async def expire(self) -> None:
+        self.inventory.travel(HOLD_MS + 1_000)
+        with suppress(Unavailable):
+            await self.inventory.room.sweeper.sweep()
+
+    async def expire_by_scan(self) -> None:
+        room = self.inventory.room
+        self.inventory.travel(HOLD_MS + 2_000)
+        with suppress(Away, Unavailable):
+            await scan(room.engine, room.gate, EVENT, now_ms=room.gate.slowest_ms())
+
+    async def step(self, verb: str) -> None:
+        with suppress(AssertionError):  # no answer came
+            await self.inventory.step(verb, self.reservation_id, self.order)
+
+    @property
+    def holder(self) -> str:
+        return f"fan-{self.n}"
+
+    @property
+    def order(self) -> str:
+        return f"order-{self.n}"
+
+    async def status(self) -> str:
+        question = {"reservation_ids": [self.reservation_id]}
+        return str((await self.inventory.ask("/reservations/read", question))["reservations"][0]["status"])
+
+
+FLOWS = {  # what was before, and what it is when the flow's last step is done
+    "hold": ([], "pending_payment"),
+    "extend": (["hold"], "pending_payment"),
+    "give_back": (["hold"], "cancelled"),
+    "begin": (["hold"], "paying"),
+    "end": (["hold", "begin"], "pending_payment"),
+    "confirm": (["hold", "begin"], "confirmed"),
+    "release": (["hold", "begin"], "cancelled"),
+    "retake": (["hold", "begin", "release"], "confirmed"),
+    "expire": (["hold"], "expired"),
+    "expire_by_scan": (["hold"], "expired"),
+}
+POINTS = ("before the ledger", "in the ledger's transaction", "before the gate follows", "before the answer")
+NOT_THERE = [("extend", "in the ledger's transaction")]  # its transaction is one statement
+
+
+class Failpoint:
+    """Armed at one point for the next one who passes; `passed` says that somebody did."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, gate: Gate, point: str) -> None:
+        self._patch, self._gate, self.point, self.passed = patch, gate, point, False
+
+    def arm(self) -> None:
+        died: dict[str, Exception] = {"ledger": Unavailable("died"), "gate": Away("died")}
+        match self.point:
+            case "before the ledger":
+                self._break(reserve, "write", died["ledger"], first=True)
+                self._break(payment, "_write", died["ledger"], first=True)
+                self._break(expiry, "give_back", died["ledger"], first=True)
+                self._break(reservations, "_now_ms", died["ledger"], first=True)
+            case "in the ledger's transaction":
+                self._break(reserve, "write", died["ledger"], first=False)  # committed, and nobody heard
+                self._break(payment, "_write", died["ledger"], first=False)
+                self._break(expiry, "give_back", died["ledger"], first=False)
+            case "before the gate follows":
+                for verb in VERBS:
+                    self._break(self._gate, verb, died["gate"], first=True)
+            case "before the answer":
+                for verb in VERBS:
+                    self._break(self._gate, verb, died["gate"], first=False)
+
+    def _break(self, room: Any, name: str, died: Exception, *, first: bool) -> None:
+        real = getattr(room, name)
+
+        async def broken(*args: Any, **named: Any) -> Any:
+            if self.passed or (room is self._gate and not args[1]):  # nothing to follow
+                return await real(*args, **named)
+            self.passed = True
+            if not first:
+                await real(*args, **named)
+            raise died
+
+        self._patch.setattr(room, name, broken)
+
+
+async def healed(inventory: Inventory) -> None:
+    """What runs by itself has run: due holds are asked about, and two looks of reconcile, six seconds apart."""
+    room, at_s = inventory.room, 1_000.0
+    room.reconciler._clock = lambda: at_s
+    room.reconciler._last.clear()
+    inventory.travel(6_000)
+    await room.sweeper.sweep()
+    await room.sweeper.scan()
+    await room.reconciler.look(room.catalogue.layout(EVENT))
+    at_s += 6
+    await room.reconciler.look(room.catalogue.layout(EVENT))
+
+
+async def over(inventory: Inventory, order: str) -> None:
+    """Everything unsold ends: its time is up, and its order is dead."""
+    inventory.travel(4 * HOLD_MS)
+    inventory.orders.states[order] = "cancelled"
+    await inventory.room.sweeper.sweep()
+    await inventory.room.sweeper.scan()
+    await healed(inventory)
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+async def test_whatever_fails_wherever_the_audit_is_clean(
+    still: Inventory, monkeypatch: pytest.MonkeyPatch, flow: str
+) -> None:
+    tries = [pair for pair in itertools.product(POINTS, (True, False)) if (flow, pair[0]) not in NOT_THERE]
+    for n, (point, again) in enumerate(tries):
+        with monkeypatch.context() as patch:
+            await _try(Try(still, n), flow, Failpoint(patch, still.room.gate, point), again=again)
+        assert await still.broken() == [], f"{flow}, {point}, asked again: {again}"
+        await over(still, f"order-{n}")
+        held = [s["held"] for s in (await still.ask("/stock", {"event_id": EVENT}))["sections"]]
+        assert (await still.broken(), held) == ([], [0, 0, 0]), f"{flow}, {point}, asked again: {again}, at rest"
+
+
+async def _try(fan: Try, flow: str, failpoint: Failpoint, *, again: bool) -> None:
+    before, wanted = FLOWS[flow]
+    for step in before:
+        await getattr(fan, step)()
+    failpoint.arm()
+    await getattr(fan, flow)()
+    for reserver in fan.inventory.room.reservers.values():
+        await reserver.close()  # what follows behind a hold's answer has followed
+    fan.inventory.room.reservers.clear()
+    assert failpoint.passed, "nobody came by the failpoint: this tests nothing"
+    if again:
+        await getattr(fan, flow)()
+        assert await fan.status() == wanted, f"{flow}, {failpoint.point}: asked again, it is done"
+    await healed(fan.inventory)

@@ -1,0 +1,200 @@
+"""A gate that lost its memory does not sell; it is filled again without anybody's help."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from services.inventory.redis_keys import EPOCH, Keys
+from services.inventory.redis_stock import rebuild
+from services.inventory.redis_stock.rebuild import Watcher
+from services.inventory.stock.snapshot import take_stock
+from tests.inventory.conftest import EVENT, Inventory
+from tests.inventory.selling import sql
+from tests.support.wait import wait_until
+
+KEYS = Keys.of(EVENT)
+
+
+async def test_flushing_the_engine_mid_sale_ends_with_a_clean_audit(inventory: Inventory) -> None:
+    room = inventory.room
+    answers: list[int] = []
+
+    async def fan(i: int) -> None:
+        for seat in ("A-1-1", f"A-{i % 3 + 1}-{i % 5 + 1}", f"B-{i % 2 + 1}-{i % 4 + 1}"):
+            answer = await inventory.reserve(f"fan-{i}", seats=[seat], ga_section="GA1", ga_quantity=1)
+            answers.append(answer.status_code)
+
+    paid = (await inventory.reserve("payer", seats=["A-3-5"], ga_section="GA1", ga_quantity=2)).json()
+    paid = paid["reservation_id"]
+    await inventory.step("begin-payment", paid, "order-1")
+    selling = asyncio.gather(*(fan(i) for i in range(25)))
+    await wait_until(lambda: len(answers) > 5)
+    await room.gate.redis.flushall()
+    await selling
+    started = time.monotonic()
+    await inventory.ready()
+    assert time.monotonic() - started < 1.0
+    assert set(answers) <= {201, 409, 503}
+    assert (await inventory.step("confirm", paid, "order-1"))["word"] == "done"
+    await wait_until(lambda: clean(inventory), timeout_s=15)
+    later = await inventory.reserve("later", seats=["A-2-4"])
+    assert later.status_code in (201, 409)
+
+
+async def clean(inventory: Inventory) -> bool:
+    """Due holds have been settled and gate and ledger agree."""
+    inventory.travel(1_000)
+    return await inventory.broken() == []
+
+
+async def test_a_closed_gate_answers_503_with_retry_after(inventory: Inventory) -> None:
+    await inventory.room.gate.redis.hset(KEYS.gate, mapping={"ready": "0", "filling_at": str(9**15)})
+    answer = await inventory.reserve(seats=["A-1-1"])
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+    sections = await inventory.fans.get(f"/events/{EVENT}/sections")
+    assert [s["available_seats"] for s in sections.json()["sections"]] == [15, 8, 20], "the ledger answers meanwhile"
+
+
+async def test_an_engine_that_went_back_in_time_is_not_believed(inventory: Inventory) -> None:
+    """It restarts from an older snapshot: another process, all keys there, sold seats free again."""
+    redis = inventory.room.gate.redis
+    keys = await redis.keys("inventory:*")
+    older = {key: value for key in keys if (value := await redis.dump(key)) is not None}
+    made = await inventory.reserve(seats=["A-1-1"])
+    assert made.status_code == 201
+    for key, value in older.items():
+        await redis.restore(key, 0, value, replace=True)
+    await redis.hset(KEYS.gate, "engine", "the process before")
+
+    async def healed() -> bool:
+        return await inventory.left("A") == (14, 1)
+
+    await wait_until(healed, timeout_s=2)
+    await inventory.ready()
+    taken = await inventory.reserve("other", seats=["A-1-1"])
+    assert taken.json()["type"] == "/problems/seats-taken"
+    assert await inventory.broken() == []
+
+
+async def test_two_rebuilders_at_once_end_in_one_open_gate(inventory: Inventory) -> None:
+    room = inventory.room
+    await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
+    watchers = [Watcher(room.engine, room.gate, room.catalogue) for _ in range(3)]
+    await room.gate.redis.flushall()
+    await asyncio.gather(*(watcher.look() for watcher in watchers))
+    await inventory.ready()
+    assert (await inventory.left("A"), await inventory.left("GA1")) == ((14, 1), (18, 2))
+    assert await inventory.broken() == []
+
+
+async def test_a_filling_that_takes_long_is_left_to_who_began_it(
+    still: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large stock is read for longer than a filling may be silent, and another process looks again and again."""
+    room, looked = still.room, asyncio.Event()
+    monkeypatch.setattr(rebuild, "RENEWED_EVERY_S", 0.05)
+
+    async def slowly(*args: Any) -> Any:
+        await looked.wait()
+        return await take_stock(*args)
+
+    async def last_sign_ms() -> int:
+        return int(await room.gate.redis.hget(KEYS.gate, "filling_at") or 0)
+
+    monkeypatch.setattr(rebuild, "take_stock", slowly)
+    await room.gate.redis.flushall()
+    before = room.catalogue.layout(EVENT).gate_epoch
+    filling, another = asyncio.create_task(room.watcher.look()), Watcher(room.engine, room.gate, room.catalogue)
+    await wait_until(last_sign_ms)
+    for _ in range(3):
+        at_ms = await last_sign_ms()
+        still.travel(rebuild.FILLING_MAX_MS - 1_000)
+
+        async def gives_a_sign(since_ms: int = at_ms) -> bool:
+            return await last_sign_ms() >= since_ms + rebuild.FILLING_MAX_MS - 1_000
+
+        await wait_until(gives_a_sign)
+        await another.look()
+    looked.set()
+    await filling
+    await still.ready()
+    assert (await sql(still, "SELECT gate_epoch FROM inventory.event"))[0].gate_epoch == before + 1
+
+
+async def test_what_a_filled_gate_remembers_is_what_the_old_one_did(inventory: Inventory) -> None:
+    redis = inventory.room.gate.redis
+    made = (await inventory.reserve("one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)).json()["reservation_id"]
+    paying = (await inventory.reserve("two", seats=["B-1-1"])).json()["reservation_id"]
+    sold = (await inventory.reserve("three", seats=["B-2-4"])).json()["reservation_id"]
+    for reservation_id in (paying, sold):
+        await inventory.step("begin-payment", reservation_id, f"order-{reservation_id[:4]}")
+    await inventory.step("confirm", sold, f"order-{sold[:4]}")
+    await inventory.ask("/sessions/end", {"event_id": EVENT, "sessions": [
+        {"jti": "dead", "holder": "nobody", "expires_at_ms": 9**14}]})  # fmt: skip
+    before = await memory(redis)
+    await redis.flushall()
+    await inventory.ready()
+    assert await memory(redis) == before
+    assert [reservation_id for reservation_id, _ in before["deadlines"]] == [made.encode()]
+
+
+async def memory(redis: Any) -> dict[str, Any]:
+    import json
+
+    hashes = [await redis.hgetall(key) for key in (KEYS.counts, KEYS.holds)]
+    usage = await redis.hgetall(KEYS.usage)
+    usage.pop(EPOCH)
+    counts, holds = ({k.decode(): json.loads(v) for k, v in h.items() if k != EPOCH} for h in hashes)
+    return {
+        "holds": holds, "counts": counts, "usage": usage,
+        "deadlines": await redis.zrangebyscore(KEYS.deadlines, "-inf", "(inf", withscores=True),
+        "revoked": await redis.zrangebyscore(KEYS.revoked, "-inf", "(inf"),
+        "holding": await redis.hget(KEYS.gate, "holding"),
+        "maps": [await redis.get(KEYS.map + section) for section in "AB"],
+    }  # fmt: skip
+
+
+async def test_reconcile_corrects_only_what_stays_wrong(inventory: Inventory) -> None:
+    """Wrong for one look is a change on its way; wrong for five seconds is drift."""
+    room = inventory.room
+    redis, layout, reconciler = room.gate.redis, room.catalogue.layout(EVENT), room.reconciler
+    await asyncio.gather(*(inventory.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"]) for i in range(3)))
+    at_s = 1_000.0
+    reconciler._clock = lambda: at_s
+    reconciler._last.clear()
+    await redis.setrange(KEYS.map + "A", 0, "s")  # a held seat shown as sold
+    await redis.hincrby(KEYS.counts, "GA1:available", 5)
+    await redis.hdel(KEYS.holds, next(key for key in await redis.hkeys(KEYS.holds) if key != EPOCH))
+    await redis.hset(KEYS.usage, "t:ghost", "4")
+    first = await reconciler.look(layout)
+    assert first["differences"] >= 4
+    assert first["corrected"] == 0
+    at_s += 4
+    assert (await reconciler.look(layout))["corrected"] == 0
+    at_s += 2
+    assert (await reconciler.look(layout))["corrected"] >= 4
+    assert (await reconciler.look(layout))["differences"] == 0
+    assert await inventory.broken() == []
+
+
+async def test_reconcile_corrects_a_section_once_though_its_hold_goes_too(still: Inventory) -> None:
+    """The gate holds floor tickets that the ledger has not: freeing that hold and correcting the counts are one and the
+    same correction.
+    """
+    room = still.room
+    layout, reconciler = room.catalogue.layout(EVENT), room.reconciler
+    at_s = 1_000.0
+    reconciler._clock = lambda: at_s
+    await room.gate.hold(EVENT, [
+        {"reservation_id": "r1", "holder": "ghost", "jti": "j", "stock_print": "a", "body_print": "b",
+         "basket": "A:0;GA1*2", "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5}
+    ])  # fmt: skip
+    await reconciler.look(layout)
+    at_s += 6
+    await reconciler.look(layout)
+    counts = await room.gate.redis.hgetall(KEYS.counts)
+    assert (counts[b"GA1:available"], counts[b"GA1:held"]) == (b"20", b"0")
+    assert (await reconciler.look(layout))["differences"] == 0

@@ -1,0 +1,155 @@
+"""Bad input gets a problem document of its own and changes nothing."""
+
+import uuid
+
+import pytest
+
+from shared.runtime.settings import development_keys
+from shared.security.tokens import QueueToken, QueueTokens
+from tests.support.running.suite import Fan, RunningSuite, bearer, problem
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/events/nowhere/queue"),
+        ("GET", "/events/nowhere/queue"),
+        ("GET", "/events/nowhere"),
+        ("GET", "/events/nowhere/sections"),
+    ],
+)
+async def test_an_unknown_event_is_not_found(suite: RunningSuite, method: str, path: str) -> None:
+    async with suite.browser() as browser:
+        assert problem(await browser.request(method, path)) == (404, "unknown-event")
+
+
+async def test_a_closed_room_lets_nobody_in(suite: RunningSuite) -> None:
+    event_id = await suite.open_event()
+    async with suite.browser() as browser, suite.operator() as operator:
+        fan = Fan(browser, event_id)
+        await fan.join()
+        closed = await operator.post(f"/admin/queue/events/{event_id}/room/close", json={"reason": "over"})
+        assert closed.is_success
+        assert problem(await browser.post(f"/events/{event_id}/queue")) == (410, "room-closed")
+
+
+async def test_forged_foreign_and_missing_credentials(suite: RunningSuite) -> None:
+    mine, other = await suite.open_event(), await suite.open_event()
+    forged = QueueTokens(development_keys("queue-token")).sign(QueueToken(mine, 1, 0, 1, "me", 0))
+    async with suite.browser() as browser:
+        fan, stranger = await Fan(browser, mine).come_in(), await Fan(browser, other).come_in()
+        status, wish = f"/events/{mine}/queue/status", {"seats": ["A-1-1"]}
+        path = f"/events/{mine}/reservations"
+        assert problem(await browser.get(status)) == (401, "no-credential")
+        assert problem(await browser.get(status, headers=bearer(forged))) == (401, "bad-credential")
+        assert problem(await browser.get(status, headers=bearer(stranger.token))) == (403, "wrong-event")
+        assert problem(await browser.post(path, json=wish)) == (401, "no-credential")
+        assert problem(await browser.post(path, json=wish, headers=bearer("a.b.c"))) == (401, "bad-credential")
+        assert problem(await browser.post(path, json=wish, headers=bearer(stranger.admission))) == (403, "wrong-event")
+        hold = await fan.hold(**wish)
+        theirs = f"{path}/{hold['reservation_id']}"
+        thief = await Fan(browser, mine).come_in()
+        assert problem(await browser.get(theirs, headers=bearer(thief.admission))) == (404, "unknown-reservation")
+        assert problem(await browser.delete(theirs, headers=bearer(thief.admission))) == (404, "unknown-reservation")
+        assert problem(await thief.order(hold)) == (404, "unknown-reservation")
+        order = (await fan.order(hold)).json()
+        reading = await browser.get(f"/orders/{order['reference']}", headers=bearer(thief.admission))
+        assert reading.status_code in {401, 403, 404}
+        assert (await fan.ending(order))["status"] == "confirmed"
+
+
+async def test_more_than_the_limits_allow(suite: RunningSuite) -> None:
+    event_id = await suite.open_event(sales={"tickets_per_order": 3, "tickets_per_customer": 4})
+    async with suite.browser() as browser:
+        fan = await Fan(browser, event_id).come_in()
+        assert problem(await fan.reserve(ga=[{"section_id": "GA1", "quantity": 4}])) == (409, "limit-exceeded")
+        held = await fan.hold(ga=[{"section_id": "GA1", "quantity": 3}])
+        assert problem(await fan.reserve(seats=["A-1-1", "A-1-2"])) == (409, "limit-exceeded")
+        await fan.buy(held)
+    assert await suite.audit(event_id) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"seats": []},
+        {"seats": ["A-1-1"], "extra": 1},
+        {"seats": ["A-1-1", "A-1-1"]},
+        {"seats": ["A-1-1\x00"]},
+        {"seats": ["Z-99-99"]},
+        {"ga": [{"section_id": "GA1", "quantity": 0}]},
+        {"ga": [{"section_id": "GA1", "quantity": 10**30}]},
+        {"ga": [{"section_id": "A", "quantity": 1}]},
+        {"seats": "A-1-1"},
+        [],
+        {},
+    ],
+)
+async def test_a_wish_that_makes_no_sense(suite: RunningSuite, body) -> None:
+    event_id = await suite.open_event()
+    async with suite.browser() as browser:
+        fan = await Fan(browser, event_id).come_in()
+        answer = await browser.post(f"{fan.path}/reservations", json=body, headers=bearer(fan.admission))
+        assert problem(answer)[0] in {404, 422}
+        sections = (await browser.get(f"{fan.path}/sections")).json()["sections"]
+    assert all(section["held_seats"] == 0 for section in sections)
+
+
+async def test_orders_that_make_no_sense(suite: RunningSuite) -> None:
+    event_id = await suite.open_event()
+    async with suite.browser() as browser:
+        fan = await Fan(browser, event_id).come_in()
+        hold = await fan.hold(seats=["A-1-1"])
+        paid = {"provider": "sandbox", "method": "ok"}
+        assert problem(await fan.order(hold, expected_total_minor=1)) == (409, "price-changed")
+        assert problem(await fan.order(hold, payment={**paid, "token": "4242424242424242"}))[0] == 422
+        assert problem(await fan.order(hold, payment={"provider": "nobody", "method": "ok"}))[0] == 422
+        assert problem(await fan.order(hold, customer={"name": "x", "email": "no"}))[0] == 422
+        assert problem(await fan.order(hold, surprise=1))[0] == 422
+        assert problem(await fan.order(hold, reservation_id=uuid.uuid4().hex))[0] in {404, 422}
+        body = {"reservation_id": hold["reservation_id"], "expected_total_minor": 5250, "currency": "EUR",
+                "customer": {"name": "x", "email": "x@example.org"}, "payment": paid}  # fmt: skip
+        answer = await browser.post("/orders", json=body, headers=bearer(fan.admission))
+        assert problem(answer) == (400, "idempotency-key-missing")
+        assert (await fan.buy(hold))["status"] == "confirmed"
+    assert await suite.audit(event_id) == []
+
+
+async def test_malformed_and_oversized_bodies(suite: RunningSuite) -> None:
+    event_id = await suite.open_event()
+    async with suite.browser() as browser:
+        fan = await Fan(browser, event_id).come_in()
+        for path in (f"{fan.path}/reservations", "/orders"):
+            headers = {
+                **bearer(fan.admission),
+                "idempotency-key": str(uuid.uuid4()),
+                "content-type": "application/json",
+            }
+            assert problem(await browser.post(path, content=b"{", headers=headers)) == (400, "malformed-request")
+            large = b'{"a": "' + b"x" * 300_000 + b'"}'
+            answer = await browser.post(path, content=large, headers=headers)
+            assert problem(answer) == (413, "body-too-large"), f"{path} {answer.text}"
+
+
+async def test_what_is_private_stays_private(suite: RunningSuite) -> None:
+    event_id = await suite.open_event()
+    async with suite.browser() as browser:
+        for path in ("/internal/joins", "/internal/reservations/confirm", "/gateway/internal/joins"):
+            assert (await browser.post(path, json={})).status_code == 404
+        room = f"/admin/queue/events/{event_id}/room"
+        assert problem(await browser.get(room)) == (401, "no-credential")
+        assert problem(await browser.get(room, headers=bearer("x" * 40))) == (401, "bad-credential")
+
+
+async def test_an_operators_mistakes_change_nothing(suite: RunningSuite) -> None:
+    event_id = await suite.open_event()
+    path = f"/admin/queue/events/{event_id}/room"
+    async with suite.operator() as operator:
+        before = (await operator.get(path)).json()
+        for values in ({"rate_per_s": -1}, {"rate_per_s": "fast"}, {"speed": 3}, {"max_active": 10**12}, {}):
+            assert problem(await operator.patch(path, json={**values, "reason": "oops"}))[0] == 422
+        stale = await operator.patch(path, json={"rate_per_s": 1, "reason": "x"}, headers={"if-match": '"0"'})
+        assert problem(stale)[0] == 412
+        after = (await operator.get(path)).json()
+        assert after["rate_per_s"] == before["rate_per_s"]
+        assert problem(await operator.put(f"/admin/inventory/events/{event_id}", json={"event_id": event_id}))[0] == 422

@@ -1,0 +1,105 @@
+"""A presale: fans with codes and everybody else in one room; each lane in its order, shares by weight, codes once."""
+
+import asyncio
+from pathlib import Path
+
+from onsale import cli
+from tests.support.running.suite import Fan, RunningSuite, bearer, problem
+from tests.support.wait import wait_until
+
+LANES = [
+    {"lane": 0, "name": "General", "weight": 1},
+    {"lane": 1, "name": "Presale", "weight": 3, "code_required": True},
+]
+EACH = 20
+
+
+async def test_presale_and_general_fans_share_the_room(suite: RunningSuite, tmp_path: Path) -> None:
+    event_id = await suite.open_event(room={"lanes": LANES, "max_active": 0})
+    codes = await asyncio.to_thread(made, suite, event_id, tmp_path / "codes.txt", count=EACH)
+    async with suite.browser() as browser, suite.operator() as operator:
+        presale = [(await joined(browser, event_id, code), 1) for code in codes]
+        general = [(await joined(browser, event_id, None), 0) for _ in range(EACH)]
+        for fan, lane in presale + general:
+            assert fan["lane"] == lane
+        assert [place["join_seq"] for place, _ in presale] == list(range(1, EACH + 1)), "a line of their own"
+
+        for code, refusal in ((codes[0], (409, "code-used-up")), ("0000-0000-0000-0000", (403, "code-unknown"))):
+            assert problem(await browser.post(f"/events/{event_id}/queue", json={"code": code})) == refusal
+        assert (await joined(browser, event_id, None))["lane"] == 0, "the general line takes everybody"
+
+        line = (await browser.get(f"/events/{event_id}/queue")).json()
+        assert (line["lanes"]["1"]["name"], line["lanes"]["1"]["code_required"]) == ("Presale", True)
+        at = f"/admin/queue/events/{event_id}/room"
+        await operator.patch(at, json={"max_active": 16})
+
+        async def called() -> bool:
+            return bool((await operator.get(at)).json()["called"] == 16)
+
+        await wait_until(called)
+        lanes = (await operator.get(at)).json()["lanes"]
+        assert [(lanes[n]["calls"], lanes[n]["contested"], lanes[n]["due"]) for n in "01"] == [(4, 4, 4), (12, 12, 12)]
+        for places, ready in ((presale, 12), (general, 4)):
+            said = await asyncio.gather(*(status(browser, event_id, place["queue_token"]) for place, _ in places))
+            assert said == ["ready"] * ready + ["waiting"] * (EACH - ready), "first come, first served in each"
+
+        buyer = Fan(browser, event_id)
+        buyer.token = presale[0][0]["queue_token"]
+        await buyer.claim()
+        assert (await buyer.buy(await buyer.hold(ga=[{"section_id": "GA1", "quantity": 1}])))["status"] == "confirmed"
+
+        listed = (await operator.get(f"/admin/queue/events/{event_id}/codes")).json()
+        assert [(code["uses"], code["lane"]) for code in listed["codes"]] == [(1, 1)] * EACH
+    assert await suite.audit(event_id) == []
+
+
+async def test_operators_make_list_and_revoke_codes_and_change_lanes(suite: RunningSuite) -> None:
+    event_id = await suite.open_event(room={"lanes": LANES, "max_active": 0})
+    at = f"/admin/queue/events/{event_id}"
+    async with suite.operator() as operator, suite.browser() as browser:
+        codes = (await operator.post(f"{at}/codes", json={"lane": 1, "count": 3, "uses": 2})).json()["codes"]
+        await joined(browser, event_id, codes[0])
+        page = (await operator.get(f"{at}/codes?lane=1&page_size=2")).json()
+        assert (page["total"], len(page["codes"])) == (3, 2)
+        assert not any(code in str(page) for code in codes), "nobody can read a code again"
+        for wanted, revoked in (({"codes": codes[:1]}, 1), ({"codes": codes[:1]}, 0), ({"code_ids": ["0" * 16]}, 0)):
+            answer = await operator.post(f"{at}/codes/revoke", json=wanted)
+            assert (answer.status_code, answer.json()) == (200, {"revoked": revoked})
+        known = (await operator.get(f"{at}/codes")).json()["codes"]
+        ids = [code["code_id"] for code in known if code["revoked_at"] is None]
+        assert (await operator.post(f"{at}/codes/revoke", json={"code_ids": ids})).json() == {"revoked": 2}
+        refused = await browser.post(f"/events/{event_id}/queue", json={"code": codes[1]})
+        assert problem(refused) == (403, "code-unknown")
+
+        before = (await operator.get(f"{at}/room")).json()
+        for path, body, refusal in (
+            ("/codes", {"lane": 2}, (422, "lane-takes-no-codes")), ("/codes", {"lane": 0}, (422, "invalid-request")),
+            ("/codes", {"lane": 1, "count": 10_001}, (422, "invalid-request")),
+            ("/codes/revoke", {"code_ids": ["x"]}, (422, "invalid-request")),
+        ):  # fmt: skip
+            assert problem(await operator.post(f"{at}{path}", json=body)) == refusal
+        gone = await operator.patch(f"{at}/room", json={"lanes": LANES[:1]})
+        assert problem(gone) == (409, "lane-in-use")
+        assert problem(await operator.patch(f"{at}/room", json={"lanes": LANES[1:]})) == (422, "invalid-request")
+        assert problem(await browser.post(f"{at}/codes", json={"lane": 1})) == (401, "no-credential")
+        assert (await operator.get(f"{at}/room")).json()["version"] == before["version"], "nothing changed"
+        changed = await operator.patch(f"{at}/room", json={"lanes": [LANES[0], {**LANES[1], "weight": 7}]})
+        assert changed.json()["lanes"]["1"]["weight"] == 7
+
+
+def made(suite: RunningSuite, event_id: str, file: Path, *, count: int) -> list[str]:
+    words = ["codes", "create", event_id, "--lane", "1", "--count", str(count), "--file", str(file)]
+    cli.app([*words, "--data-dir", str(suite.data_dir)], standalone_mode=False)
+    assert file.stat().st_mode & 0o777 == 0o600
+    return file.read_text().split()
+
+
+async def joined(browser, event_id: str, code: str | None) -> dict:
+    answer = await browser.post(f"/events/{event_id}/queue", json={"code": code} if code else {})
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+async def status(browser, event_id: str, token: str) -> str:
+    answer = await browser.get(f"/events/{event_id}/queue/status", headers=bearer(token))
+    return str(answer.json()["status"])

@@ -1,0 +1,26 @@
+"""What a person sets in the environment reaches the services, but for the addresses that the suite chooses itself."""
+
+from pathlib import Path
+
+from onsale.local.engines import Engines
+from onsale.local.up import Suite, _environment
+
+
+def environment(tmp_path: Path, **environ: str) -> dict[str, str]:
+    suite = Suite(tmp_path, [], environ={"ONSALE_ADMIN_KEY": "k" * 32, **environ})
+    engines = Engines("postgresql://here/onsale", "redis://here")
+    return _environment(suite, engines, {"ONSALE_HOLDER_KEYS": "made"}, "http://sandbox")
+
+
+def test_the_public_address_is_the_persons(tmp_path: Path) -> None:
+    public = "https://tickets.example.org"
+    assert environment(tmp_path, ONSALE_PUBLIC_URL=public)["ONSALE_PUBLIC_URL"] == public
+    assert environment(tmp_path)["ONSALE_PUBLIC_URL"] == "http://localhost:8000"
+
+
+def test_addresses_of_the_suites_own_parts_are_the_suites(tmp_path: Path) -> None:
+    told = {"ONSALE_QUEUE_URL": "http://elsewhere", "ONSALE_SANDBOX_URL": "http://elsewhere"}
+    chosen = environment(tmp_path, **told, ONSALE_HOLDER_KEYS="mine")
+    assert chosen["ONSALE_SANDBOX_URL"] == "http://sandbox"
+    assert chosen["ONSALE_QUEUE_URL"].startswith("http://127.0.0.1:")
+    assert chosen["ONSALE_HOLDER_KEYS"] == "mine"

@@ -1,0 +1,110 @@
+"""Webhooks go to public addresses only, however they are spelled and whatever a name resolves to."""
+
+import pytest
+
+from services.orders.webhooks.address_guard import AddressRefused, allowed, may_reach
+from services.orders.webhooks.sender import Delivery, Sender
+from shared.rpc.outgoing import NoNames, outgoing
+from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET
+from tests.support.providers.receiver import receiving
+
+HOOKS = "/admin/orders/hooks"
+ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "10.0.0.1", "172.16.9.9", "192.168.1.1", "127.0.0.1", "127.9.9.9", "0.0.0.0", "169.254.169.254", "100.64.0.1",
+        "224.0.0.1", "255.255.255.255", "240.0.0.1", "::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "fd12::1",
+        "fec0::1", "ff02::1", "::ffff:10.0.0.1", "::ffff:127.0.0.1", "64:ff9b::10.0.0.1", "2002:0a00:0001::",
+        "::127.0.0.1", "2001:db8::1", "192.0.2.1", "198.18.0.1",
+    ],
+)  # fmt: skip
+def test_what_is_not_public_is_not_reached(address):
+    assert not may_reach(address, loopback=False)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8"])
+def test_what_is_public_is_reached(address):
+    assert may_reach(address, loopback=False)
+
+
+def test_loopback_is_reached_only_when_that_is_allowed_and_nothing_else_with_it():
+    assert may_reach("127.0.0.1", loopback=True)
+    assert may_reach("::1", loopback=True)
+    assert not may_reach("10.0.0.1", loopback=True)
+    assert not may_reach("0.0.0.0", loopback=True)
+
+
+async def test_of_many_addresses_only_public_ones_are_tried():
+    async def mixed(host, port):
+        return ["10.0.0.1", "8.8.8.8", "8.8.8.8", "::1", "1.1.1.1", "9.9.9.9", "4.4.4.4"]
+
+    assert await allowed("shop.example", 443, loopback=False, resolve=mixed) == ["8.8.8.8", "1.1.1.1", "9.9.9.9"]
+
+    async def private(host, port):
+        return ["10.0.0.1", "::1"]
+
+    with pytest.raises(AddressRefused):
+        await allowed("shop.example", 443, loopback=False, resolve=private)
+
+
+async def test_the_connection_goes_to_the_address_that_was_checked():
+    """A name is resolved once: one that changes its mind leads nowhere else."""
+    asked = []
+
+    async def once(host, port):
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    async with receiving() as receiver, outgoing(connections_max=2, keep_open=False, resolver=NoNames()) as client:
+        port = receiver.url.rpartition(":")[2]
+        sent = await Sender(client, deadline_s=2, loopback=True, resolve=once).send(
+            _to(f"http://shop.invalid:{port}/x")
+        )
+        assert (sent.status, asked) == (204, ["shop.invalid"])
+        assert receiver.received[0].headers["host"] == f"shop.invalid:{port}"
+
+
+async def test_a_name_that_turns_private_after_it_was_added_gets_nothing():
+    async def private(host, port):
+        return ["127.0.0.1"]
+
+    async with receiving() as receiver, outgoing(connections_max=2, keep_open=False, resolver=NoNames()) as client:
+        port = receiver.url.rpartition(":")[2]
+        sender = Sender(client, deadline_s=2, loopback=False, resolve=private)
+        for url in (f"https://shop.invalid:{port}/x", f"http://shop.invalid:{port}/x"):
+            assert not (await sender.send(_to(url))).delivered
+        assert receiver.received == []
+        assert (await sender.send(_to("http://shop.invalid/x"))).error == "Webhooks are sent by https only."
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1/x", "https://localhost/x", "https://2130706433/", "https://0x7f.1/", "https://[::1]/",
+        "https://10.1.2.3:8443/", "https://169.254.169.254/latest", "http://example.org/", "ftp://example.org/",
+        "https://user:secret@example.org/", "https://", "https://example.org:99999/", "https://example.org/#part",
+    ],
+)  # fmt: skip
+async def test_an_endpoint_that_would_never_be_sent_to_is_refused(shop, url):
+    answer = await shop.http.post(HOOKS, json={"url": url, "reason": "x"}, headers=ROOT)
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (await shop.http.get(HOOKS, headers=ROOT)).json()["hooks"] == []
+
+
+async def test_only_admins_add_endpoints_and_only_what_is_told_can_be_asked_for(shop):
+    body = {"url": "https://127.0.0.1/", "reason": "x"}
+    operator = {"authorization": f"Bearer {ADMIN_SECRET}"}
+    assert (await shop.http.post(HOOKS, json=body, headers=operator)).status_code == 403
+    for field, value in (("kinds", ["order.paid"]), ("kinds", []), ("reason", ""), ("more", 1), ("event_id", "a b")):
+        answer = await shop.http.post(HOOKS, json={**body, field: value}, headers=ROOT)
+        assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-request")
+
+
+def _to(url):
+    return Delivery(
+        id=1, hook_id="hook_1", lease="x", url=url, secret="whsec_c2VjcmV0", message_id="msg_1", body="{}", attempts=0
+    )

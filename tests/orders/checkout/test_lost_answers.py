@@ -1,0 +1,33 @@
+"""An order is in the ledger and the answer to its commit is lost: asked again, it is the same order, charged once."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest_asyncio
+
+from tests.orders.conftest import Rooms, Surroundings
+from tests.support.engines.lossy_wire import LossyWire, lossy_wire
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def wire(postgres_url: str) -> AsyncIterator[LossyWire]:
+    async with lossy_wire(postgres_url) as wire:
+        yield wire
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def rooms(street: Surroundings, wire: LossyWire, redis_url: str) -> AsyncIterator[Rooms]:
+    await street.clear()
+    async with AsyncExitStack() as stack:
+        yield Rooms(stack, street, wire.url, redis_url)
+
+
+async def test_who_asks_again_has_one_order(rooms: Rooms, wire: LossyWire) -> None:
+    shop = await rooms.open()
+    body = shop.body(shop.holds.hold())
+    wire.about, wire.lose_next = b"ada@example.org", 1
+    unknown = await shop.post(body)
+    assert (unknown.status_code, unknown.headers["retry-after"], wire.lost) == (503, "1", 1)
+    again = await shop.post(body)
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (202, "true")
+    await shop.settled(again.json()["reference"], "confirmed")

@@ -1,0 +1,316 @@
+"""Orders turned by hand: no loop runs by itself, and provider and inventory live here and misbehave on command.
+
+A worker dies or falls asleep at a failpoint, time passes when it is told to, webhooks are letters somebody delivers.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from sqlalchemy import text
+from starlette.applications import Starlette
+
+from onsale.sandbox.app import Doors
+from onsale.sandbox.books import Books, in_words
+from onsale.sandbox.charges import Till
+from onsale.sandbox.settings import SandboxSettings
+from onsale.sandbox.webhooks import Sender, sign
+from services.orders import app as app_room
+from services.orders.internal import standing
+from services.orders.processing import worker_pool as workers_room
+from services.orders.settings import Settings
+from services.orders.state import Room
+from services.orders.tables import metadata, outbox_lease
+from shared.contracts.inventory import (
+    Consents,
+    PaymentSteps,
+    ReservationsAnswer,
+    StepDone,
+    StepsAnswer,
+    TakeBack,
+    TicketsBack,
+)
+from shared.contracts.orders import PaymentRef
+from shared.rpc.outgoing import Answer, AnswerLost, NotReached
+from shared.runtime.clock import now_ms
+from shared.security.auth import AdminKeys
+from shared.web.app import public
+from shared.web.problems import Unavailable
+from tests.orders.holds import Holds
+from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
+
+LEASE_S, RETRY_MAX_S, PAY_TTL_S = 9.0, 4.0, 600
+SETTINGS: dict[str, Any] = {
+    "retry_first_s": 1.0, "retry_max_s": RETRY_MAX_S, "look_again_s": (60.0, 3600.0), "lease_s": LEASE_S,
+    "inline_wait_s": 0.2, "workers": 256, "inline_max": 64, "log_requests": False,
+}  # fmt: skip
+UNLOCKED = "SET LOCAL session_replication_role = replica"  # or nobody may touch an entry
+CLOCKS = {
+    "order": ("created_at", "expires_at", "due_at", "lease_until", "ended_at"),
+    "webhook_inbox": ("due_at",),
+    "money_entry": ("occurred_at", "created_at"),
+}
+Mood = Callable[[str, str], str | None]
+
+
+def no_mood(call: str, about: str) -> str | None:
+    """Everything goes as it should."""
+    return None
+
+
+@dataclass
+class Trap:
+    """At one point of its way an order's worker `dies` or `sleeps`: by number (`0` is the first point it comes by), or,
+    whoever comes by next, by name.
+    """
+
+    at: dict[str, tuple[int, str]] = field(default_factory=dict)
+    next: tuple[str, str] | None = None
+    passed: dict[str, list[str]] = field(default_factory=dict)
+    sprung: set[str] = field(default_factory=set)
+    asleep: dict["asyncio.Task[Any]", asyncio.Event] = field(default_factory=dict)
+
+    async def __call__(self, name: str, reference: str) -> None:
+        passed = self.passed.setdefault(reference, [])
+        passed.append(name)
+        number, how = self.at.get(reference, (-1, ""))
+        if self.next and self.next[0] == name:
+            (_, how), self.next = self.next, None
+        elif number == len(passed) - 1 and reference not in self.sprung:
+            self.sprung.add(reference)
+        else:
+            return
+        if how == "dies":
+            raise asyncio.CancelledError
+        await self._sleep()
+
+    async def _sleep(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.asleep[task] = awake = asyncio.Event()
+        try:
+            await awake.wait()
+        finally:
+            self.asleep.pop(task, None)
+
+    async def wake(self) -> None:
+        """All who sleep go on where they were."""
+        slept, self.asleep = self.asleep, {}
+        for awake in slept.values():
+            awake.set()
+        await self.until_still(list(slept))
+
+    async def until_still(self, tasks: Collection["asyncio.Task[Any]"]) -> None:
+        """Returns when each has ended or sleeps."""
+        while busy := [task for task in tasks if task not in self.asleep and not task.done()]:
+            await asyncio.wait(busy, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
+
+
+class Mail(Sender):
+    """Webhooks as letters: delivered when somebody picks one, as often as they like, or never."""
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        super().__init__(settings)
+        self.letters: list[bytes] = []
+
+    def offer(self, body: bytes, *, after_s: float = 0.0, copies: int = 1, forged: bool = False) -> None:
+        self.letters += [body] * copies
+
+
+class Line:
+    """The line to the provider: `mood` says of each call (method and path, key) whether it goes wrong, and how."""
+
+    def __init__(self, provider: httpx.AsyncClient) -> None:
+        self._provider = provider
+        self.mood: Mood = no_mood
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout_s: float
+    ) -> Answer:
+        match self.mood(f"{method} {urlsplit(url).path.split('/')[-1]}", headers.get("idempotency-key", "")):
+            case "unreachable":
+                raise NotReached("away")
+            case "error":
+                return Answer(503, {}, b"")
+            case "busy":
+                return Answer(429, {}, b"")
+            case "refused":
+                return Answer(409, {}, b'{"error": {"code": "charge_disputed"}}')
+            case mood:
+                answer = await self._provider.request(method, url, headers=headers, content=content)
+        if mood == "answer lost":
+            raise AnswerLost("silent")
+        return Answer(answer.status_code, answer.headers, answer.content)
+
+
+class Shelf:
+    """Inventory at its contract, from memory: `mood` says of each step (verb, reference) whether its call fails."""
+
+    def __init__(self, holds: Holds) -> None:
+        self.holds, self.calls = holds, list[tuple[str, int]]()
+        self.mood: Mood = no_mood
+
+    async def read(self, reservation_ids: list[str]) -> ReservationsAnswer:
+        return ReservationsAnswer(reservations=[self.holds.reservations.get(each) for each in reservation_ids])
+
+    async def consents(self, heard: list[str]) -> Consents:
+        return Consents(consents=[])
+
+    async def _do(self, verb: str, question: PaymentSteps) -> StepsAnswer:
+        moods = {self.mood(verb, step.order_reference) for step in question.steps}
+        if "unreachable" in moods:
+            raise Unavailable
+        self.calls.append((verb, len(question.steps)))
+        answer = StepsAnswer(steps=[getattr(self.holds, verb)(step) for step in question.steps])
+        if "answer lost" in moods:
+            raise Unavailable
+        return answer
+
+    async def begin_payment(self, question: PaymentSteps) -> StepsAnswer:
+        return await self._do("begin", question)
+
+    async def end_payment(self, question: PaymentSteps) -> StepsAnswer:
+        return await self._do("end", question)
+
+    async def confirm(self, question: PaymentSteps) -> StepsAnswer:
+        return await self._do("confirm", question)
+
+    async def release(self, question: PaymentSteps) -> StepsAnswer:
+        return await self._do("release", question)
+
+    async def retake(self, question: PaymentSteps) -> StepsAnswer:
+        return await self._do("retake", question)
+
+    async def take_back(self, question: TakeBack) -> StepsAnswer:
+        return await self._do("take", PaymentSteps(steps=question.steps))
+
+    async def return_tickets(self, question: TicketsBack) -> StepDone:
+        match self.mood("return", question.order_reference):
+            case "unreachable":
+                raise Unavailable
+            case "answer lost":
+                self.holds.take_back(question)
+                raise Unavailable
+        return self.holds.take_back(question)
+
+
+@dataclass
+class Desk(Shop):
+    """A shop in which nothing happens by itself. `bugs` are failures that no worker expects."""
+
+    room: Room
+    trap: Trap
+    line: Line
+    shelf: Shelf
+    mail: Mail
+    till: Till
+    books: Books
+    bugs: list[str]
+
+    async def work(self) -> None:
+        """Whatever is due gets done by workers who are awake; what that makes due, too."""
+        workers = self.room.workers
+        for _ in range(2):
+            await workers._turn()
+            await self.trap.until_still(workers._running)
+            await asyncio.sleep(0)
+        assert not self.bugs, self.bugs
+
+    async def travel(self, seconds: float) -> None:
+        """So much time passes, here, at the provider and at inventory."""
+        past = timedelta(seconds=seconds)
+        async with self.room.engine.begin() as connection:
+            await connection.execute(text(UNLOCKED))
+            for table, columns in CLOCKS.items():
+                shifts = ", ".join(f"{column} = {column} - CAST(:past AS interval)" for column in columns)
+                await connection.execute(text(f'UPDATE orders."{table}" SET {shifts}'), {"past": past})
+        for charge in list(self.books._charges.values()):
+            at_first = charge.first_answer
+            if at_first:
+                at_first = at_first | {"occurred_at": _earlier(at_first["occurred_at"], past)}
+            occurred_at = _earlier(charge.occurred_at, past)
+            self.books.put(replace(charge, occurred_at=occurred_at, first_answer=at_first))
+        for held in list(self.holds.reservations.values()):
+            self.holds.change(held.reservation_id, reserved_until_ms=held.reserved_until_ms - round(seconds * 1000))
+
+    async def deliver(self, letter: bytes) -> None:
+        [secret, *_] = self.settings.sandbox_webhook_secrets
+        headers = {"sandbox-signature": sign(letter, secret=secret, at_s=int(time.time()))}
+        answer = await self.http.post("/webhooks/sandbox", content=letter, headers=headers)
+        assert answer.status_code == 200, answer.text
+
+    async def deliver_all(self) -> None:
+        letters, self.mail.letters = self.mail.letters, []
+        for letter in letters:
+            await self.deliver(letter)
+
+    def keep_promises(self) -> None:
+        """Every success that is still to come has come."""
+        for charge_id in list(self.till._timers):
+            self.till._keep_promise(charge_id)
+
+    async def inventory_asks(self) -> None:
+        """Of holds that are being paid past their time inventory asks what became of the payment."""
+        late = [r for r in self.holds.reservations.values() if r.status == "paying" and r.reserved_until_ms < now_ms()]
+        asked = [PaymentRef(reservation_id=r.reservation_id, order_reference=r.order_reference or "") for r in late]
+        words = await standing(self.room.engine, asked) if asked else []
+        for held, word in zip(late, words, strict=True):
+            if word in ("dead", "absent"):
+                self.holds.change(held.reservation_id, status="expired")
+
+    async def operator(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        headers = {"authorization": f"Bearer {ADMIN_SECRET}"}
+        return await self.http.post(f"/admin/orders/{path}", json=dict(body), headers=headers)
+
+
+def _earlier(at: str, past: timedelta) -> str:
+    return in_words(datetime.fromisoformat(at) - past)
+
+
+@asynccontextmanager
+async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIterator[Desk]:
+    """On an empty ledger."""
+    holds, trap, bugs = Holds(pay_ttl_ms=PAY_TTL_S * 1000), Trap(), list[str]()
+    asked = SandboxSettings(webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600, reorder_gap_s=0)
+    books, mail, shelf = Books(charges_max=10_000), Mail(asked), Shelf(holds)
+    till = Till(settings=asked, books=books, sender=mail)
+    doors = Doors(settings=asked, books=books, sender=mail, till=till, closing=asyncio.Event())
+    provider = Starlette(routes=doors.routes())
+    settings = Settings(
+        postgres_url=postgres_url, redis_url=redis_url,
+        admin_keys=AdminKeys(f"ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"), **{**SETTINGS, **fields},
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app_room, "InventoryClient", lambda _: shelf)
+        patch.setattr(workers_room.log, "exception", lambda what, **more: bugs.append(f"{what} {more}"))
+        async with AsyncExitStack() as stack:
+            app = app_room.create_app(settings, failpoint=trap)
+            room = app.state.room = await app_room._open(stack, settings, trap)
+            async with room.engine.begin() as connection:
+                tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_lease)
+                await connection.execute(text(UNLOCKED))
+                await connection.execute(text(f"TRUNCATE {tables}"))
+            ways = (("http://shop", public(app)), ("http://provider", provider))
+            http, sandbox = [
+                await stack.enter_async_context(
+                    httpx.AsyncClient(transport=httpx.ASGITransport(app=to), base_url=url, trust_env=False)
+                )
+                for url, to in ways
+            ]
+            calls: Any = room.providers["sandbox"]
+            calls._client = line = Line(sandbox)
+            desk = Desk(app, http, sandbox, holds, settings, room, trap, line, shelf, mail, till, books, bugs)
+            try:
+                yield desk
+            finally:
+                for task in list(trap.asleep):
+                    task.cancel()
+                await asyncio.gather(*list(trap.asleep), return_exceptions=True)
+                till.close()

@@ -1,0 +1,90 @@
+"""An event of its own with fees, taxes and promo codes, and what fans and operators do there."""
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from shared.contracts.inventory import Line, Reservation
+from shared.runtime.clock import now_ms
+from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, Shop, pass_of
+
+FEES = [
+    {"name": "Booking fee", "per": "ticket", "amount_minor": 150},
+    {"name": "Order fee", "per": "order", "percent": 2.5},
+]
+TAXES = [{"name": "VAT", "percent": 19, "included": True}, {"name": "City tax", "percent": "1.5", "included": False}]
+
+
+@dataclass
+class Sale:
+    """One event in one shop."""
+
+    shop: Shop
+    event_id: str = field(default_factory=lambda: f"e-{uuid.uuid4().hex[:12]}")
+
+    async def describe(self, *, fees: Any = (), taxes: Any = (), secret: str = ROOT_SECRET) -> httpx.Response:
+        """Applies an event file with the sections A and GA1."""
+        section = {"name": "x", "kind": "ga", "capacity": 100, "price_minor": 5000}
+        file = {
+            "event_id": self.event_id, "name": "A test", "venue": "A hall", "currency": "EUR",
+            "starts_at": "2030-01-01T20:00:00Z", "fees": list(fees), "taxes": list(taxes),
+            "sections": [{"section_id": name, **section} for name in ("A", "GA1")],
+        }  # fmt: skip
+        return await self.operate("PUT", body=file, secret=secret)
+
+    async def operate(
+        self, method: str, path: str = "", *, body: Any = None, secret: str = ADMIN_SECRET
+    ) -> httpx.Response:
+        headers = {"authorization": f"Bearer {secret}"}
+        address = f"/admin/orders/events/{self.event_id}{path}"
+        return await self.shop.http.request(method, address, json=body, headers=headers)
+
+    async def code(self, code: str, **rule: Any) -> dict[str, Any]:
+        answer = await self.operate("PUT", f"/promo-codes/{code}", body=rule)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def hold(self, *lines: Line, holder: str = "fan") -> str:
+        """Two floor tickets of 50, if nothing else is said."""
+        held = list(lines) or [Line(section_id="GA1", quantity=2, unit_price_minor=5000)]
+        reservation_id = uuid.uuid4().hex
+        self.shop.holds.reservations[reservation_id] = Reservation(
+            event_id=self.event_id, reservation_id=reservation_id, holder=holder, status="pending_payment",
+            currency="EUR", total_minor=sum(line.quantity * line.unit_price_minor for line in held),
+            reserved_until_ms=now_ms() + 60_000, lines=held,
+        )  # fmt: skip
+        return reservation_id
+
+    def _headers(self, holder: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {pass_of(holder, event_id=self.event_id)}"}
+
+    async def quote(self, reservation_id: str, code: str | None = None, *, holder: str = "fan") -> httpx.Response:
+        body = {"reservation_id": reservation_id, "promo_code": code}
+        return await self.shop.http.post("/orders/quote", json=body, headers=self._headers(holder))
+
+    async def order(
+        self, reservation_id: str, total_minor: int, code: str | None = None, *,
+        holder: str = "fan", key: str | None = None, email: str | None = None, method: str = "ok",
+    ) -> httpx.Response:  # fmt: skip
+        body = self.shop.body(reservation_id, total_minor=total_minor, method=method) | {"promo_code": code}
+        body["customer"] = {"name": "Ada", "email": email or f"{uuid.uuid4().hex}@example.org"}
+        headers = {**self._headers(holder), "idempotency-key": key or uuid.uuid4().hex}
+        return await self.shop.http.post("/orders", json=body, headers=headers)
+
+    async def see(self, reference: str, *, holder: str = "fan") -> dict[str, Any]:
+        answer = await self.shop.http.get(f"/orders/{reference}", headers=self._headers(holder))
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def uses(self, code: str) -> int:
+        """As operators see it."""
+        return int((await self.operate("GET", f"/promo-codes/{code}")).json()["uses"])
+
+
+async def open_sale(shop: Shop, **rules: Any) -> Sale:
+    sale = Sale(shop)
+    answer = await sale.describe(**rules)
+    assert answer.status_code == 200, answer.text
+    return sale

@@ -1,0 +1,13 @@
+"""The schema is what the migrations make of it."""
+
+from shared.postgres.migrations import downgrade, drift, upgrade
+
+
+async def test_tables_and_migrations_agree(postgres_url):
+    await drift(postgres_url, "orders")
+
+
+async def test_the_schema_can_be_taken_back_and_made_again(postgres_url):
+    await downgrade(postgres_url, "orders", "base")
+    await upgrade(postgres_url, "orders")
+    await drift(postgres_url, "orders")

@@ -1,0 +1,119 @@
+"""Two providers to one test: the calls that make each of them behave in a given way, and what the fan does there."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+import orjson
+
+from services.orders.payments.provider import ChargeOrder, Provider, ProviderCharge
+from services.orders.payments.sandbox import Sandbox
+from services.orders.payments.stripe import Stripe
+from shared.rpc.outgoing import Client
+from shared.runtime.clock import now_s
+from shared.runtime.settings import development_keys
+from shared.security.tokens import b64
+from tests.support.providers import stripe_double
+from tests.support.providers.stripe_doors import SECRET_KEY, StripeDoors
+
+PATIENT_S, IMPATIENT_S = 10.0, 0.4
+BACK = "https://tickets.example/o/ORDER1"
+CHARGE = ChargeOrder(reference="ORDER1", key="ORDER1:1", amount_minor=6800, currency="EUR", method="")
+
+
+@dataclass
+class Desk:
+    """One provider; `ways` is what is asked for so that it behaves in the way of that name."""
+
+    make: Callable[[float], Provider]
+    ways: dict[str, dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        self.provider = self.make(PATIENT_S)
+
+    def asks(self, way: str = "ok", **changes: Any) -> ChargeOrder:
+        return replace(CHARGE, **(self.ways[way] | changes))
+
+    async def create(self, way: str = "ok", **changes: Any) -> ProviderCharge:
+        """For silence nobody waits long; the connection it is met with is open before."""
+        if way != "silent":
+            return await self.provider.create(self.asks(way, **changes))
+        await self.provider.find("nobody's")
+        return await self.make(IMPATIENT_S).create(self.asks(way, **changes))
+
+    async def stumble(self, how: str) -> None:
+        """The next call is answered 429 (`limited`) or by a broken gateway (`broken`)."""
+        raise NotImplementedError
+
+    async def pay(self, charge: ProviderCharge) -> None:
+        """The fan pays on the page they were sent to."""
+        raise NotImplementedError
+
+    def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
+        """A signature and a body."""
+        raise NotImplementedError
+
+    @property
+    def header(self) -> str:
+        return f"{self.provider.name}-signature"
+
+
+class SandboxDesk(Desk):
+    def __init__(self, client: Client, url: str, http: httpx.AsyncClient) -> None:
+        self.secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
+        self.http, self.url = http, url
+        ways: dict[str, dict[str, Any]] = {
+            "ok": {"method": "ok"}, "decline": {"method": "decline"}, "silent": {"method": "timeout_after_success"},
+            "redirect": {"method": "redirect", "return_url": BACK},
+        }  # fmt: skip
+        super().__init__(lambda timeout_s: Sandbox(client, url, secrets=[self.secret], timeout_s=timeout_s), ways)
+
+    async def stumble(self, how: str) -> None:
+        knob = {"rate_limit_per_s": 0.001} if how == "limited" else {"down_for_s": 60}
+        await self.http.post(f"{self.url}/control", json=knob)
+        if how == "limited":
+            await self.http.get(f"{self.url}/charges")
+
+    async def pay(self, charge: ProviderCharge) -> None:
+        assert charge.checkout_url is not None
+        answer = await self.http.post(charge.checkout_url, data={"choice": "pay"})
+        assert (answer.status_code, answer.headers["location"]) == (303, BACK)
+
+    def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
+        about = {"id": "ch_1", "reference": reference}
+        body = orjson.dumps({"id": "evt_1", "type": "charge.succeeded", "data": {"charge": about}})
+        return stripe_double.signed(body, secret=secret or self.secret, at_s=int(now_s()) - late_s), body
+
+
+class StripeDesk(Desk):
+    def __init__(self, client: Client, url: str, doors: StripeDoors) -> None:
+        self.doors, self.url = doors, url
+        ways: dict[str, dict[str, Any]] = {
+            "ok": {"method": "card", "token": "pm_card_visa"},
+            "decline": {"method": "card", "token": "pm_card_chargeDeclined"},
+            "silent": {"method": "card", "token": "pm_hang_after_success"},
+            "redirect": {"method": "redirect", "return_url": BACK},
+        }
+        known: dict[str, Any] = {
+            "secret_key": SECRET_KEY,
+            "webhook_secrets": ["whsec_that_was", stripe_double.WEBHOOK_SECRET],
+        }
+        super().__init__(lambda timeout_s: Stripe(client, url, timeout_s=timeout_s, **known), ways)
+
+    async def stumble(self, how: str) -> None:
+        if how == "limited":
+            self.doors.limit_next = 1
+        else:
+            self.doors.fail_next = 1
+
+    async def pay(self, charge: ProviderCharge) -> None:
+        assert self.doors.books.choose(charge.charge_ref) == BACK
+        await asyncio.sleep(0)
+
+    def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
+        about = {"id": "pi_1", "object": "payment_intent", "metadata": {"reference": reference} if reference else {}}
+        body = orjson.dumps({"id": "evt_1", "type": "payment_intent.succeeded", "data": {"object": about}})
+        secret = secret or stripe_double.WEBHOOK_SECRET
+        return stripe_double.signed(body, secret=secret, at_s=int(now_s()) - late_s), body

@@ -1,0 +1,165 @@
+"""Codes: each opens its lane for as many places as it says, not one more, and a use is spent only with its place."""
+
+import asyncio
+import itertools
+
+import asyncpg
+import pytest
+
+from services.queue.access import access_codes as codes_room
+from services.queue.access.access_codes import code_hash, fresh_code
+from services.queue.line import insert_places
+from shared.contracts.queue import Join, JoinBatch, Joined
+from shared.web.problems import Unavailable
+from tests.queue.conftest import EVENT, Queue, event_file
+
+LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
+batch_ids = itertools.count(1)
+
+
+async def opened(queue: Queue, *, uses: int = 1) -> str:
+    """An open room and a code of its presale."""
+    await queue.open(rate_per_s=0, lanes=LANES)
+    return await made(queue, uses=uses)
+
+
+async def made(queue: Queue, *, uses: int = 1) -> str:
+    room = await queue.running.rooms.read(EVENT)
+    [code] = await queue.running.codes.create(room, lane=1, count=1, uses=uses, actor="test", reason=None)
+    return code
+
+
+async def join(queue: Queue, *wishes: tuple[str, str | None], known: bool = False, batch_id: str = "") -> list[Joined]:
+    joins = [Join(holder=holder, code=code, may_be_known=known) for holder, code in wishes]
+    batch_id = batch_id or f"coded-{next(batch_ids):06}"
+    return (await queue.running.joins.join(JoinBatch(event_id=EVENT, batch_id=batch_id, joins=joins))).joined
+
+
+async def uses(queue: Queue) -> list[int]:
+    return [row.uses for row in await queue.sql("SELECT uses FROM queue.code ORDER BY created_at")]
+
+
+async def places(queue: Queue) -> list[tuple[int, str]]:
+    return [tuple(row) for row in await queue.sql("SELECT lane, holder FROM queue.place ORDER BY lane, join_seq")]
+
+
+def told(joined: list[Joined]) -> list[tuple[str, int]]:
+    return [(one.word, one.lane) for one in joined]
+
+
+def test_codes_are_long_random_and_read_as_people_write_them():
+    code = fresh_code()
+    assert len(code) == 19
+    assert len({fresh_code() for _ in range(1000)}) == 1000
+    assert code_hash(EVENT, code) == code_hash(EVENT, f" {code.lower().replace('-', ' ')}")
+    assert code_hash(EVENT, "O1O1") == code_hash(EVENT, "0l0i")
+    assert code_hash(EVENT, code) != code_hash("other", code)
+
+
+async def test_a_code_puts_a_fan_into_its_lane_and_the_others_go_where_they_went(queue: Queue):
+    code = await opened(queue)
+    joined = await join(queue, ("ann", None), ("ben", code), ("cyd", "no-such-code"), ("dan", code))
+    assert told(joined) == [("joined", 0), ("joined", 1), ("code-unknown", 0), ("code-used-up", 0)]
+    assert await places(queue) == [(0, "ann"), (1, "ben")]
+    assert await uses(queue) == [1]
+    assert told(await join(queue, ("cyd", None))) == [("joined", 0)], "the general lane is everybody's"
+
+
+@pytest.mark.parametrize(("guarded", "engine_away"), [(True, False), (True, True), (False, False)])
+async def test_twenty_at_once_with_one_code_are_one_place(
+    queue: Queue, another, monkeypatch: pytest.MonkeyPatch, guarded: bool, engine_away: bool
+):
+    code = await opened(queue)
+    if not guarded:
+        monkeypatch.setattr(codes_room, "LOCKED", "")
+        [[name]] = await queue.sql("SELECT conname FROM pg_constraint WHERE conname LIKE 'ck_code_%'")
+        await queue.sql(f"ALTER TABLE queue.code DROP CONSTRAINT {name}")
+    others = [another() for _ in range(4)]
+    if engine_away:
+        for other in others:
+            other.running.line.silent.add(EVENT)
+    answers = await asyncio.gather(*(join(others[n % 4], (f"fan-{n}", code)) for n in range(20)))
+    words = [one.word for [one] in answers]
+    assert (words.count("joined") == 1 and words.count("code-used-up") == 19) == guarded
+    assert (len(await places(queue)) == 1) == guarded
+    assert (await uses(queue) == [1]) == guarded
+
+
+async def test_a_code_of_five_uses_is_good_for_five(queue: Queue):
+    code = await opened(queue, uses=5)
+    words = [one.word for one in await join(queue, *((f"fan-{n}", code) for n in range(8)))]
+    assert words == ["joined"] * 5 + ["code-used-up"] * 3
+    assert await uses(queue) == [5]
+
+
+async def test_a_batch_sent_twice_spends_once(queue: Queue):
+    code = await opened(queue)
+    first = await join(queue, ("ann", code), batch_id="batch-twice")
+    again = await join(queue, ("ann", code), batch_id="batch-twice")
+    later = await join(queue, ("ann", code), known=True)
+    assert [told(answer) for answer in (first, again, later)] == [[("joined", 1)], [("known", 1)], [("known", 1)]]
+    assert {answer[0].join_seq for answer in (first, again, later)} == {1}
+    assert await uses(queue) == [1]
+
+
+@pytest.mark.parametrize("moment", [insert_places.PLACE, codes_room.SPEND_CODES, "COMMIT"])
+async def test_a_crash_on_the_way_spends_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatch, moment: str):
+    code = await opened(queue)
+
+    def lost(self, query, *values, **options):
+        if query == moment:
+            self.terminate()
+        return original(self, query, *values, **options)
+
+    verb = "fetch" if moment == insert_places.PLACE else "execute"
+    original = getattr(asyncpg.Connection, verb)
+    monkeypatch.setattr(asyncpg.Connection, verb, lost)
+    with pytest.raises(Unavailable):
+        await join(queue, ("ann", code), batch_id="batch-lost")
+    monkeypatch.undo()
+    assert (await places(queue), await uses(queue)) == ([], [0])
+    assert told(await join(queue, ("ann", code), batch_id="batch-lost")) == [("joined", 1)]
+    assert await uses(queue) == [1]
+
+
+async def test_the_same_holder_may_come_again_until_he_has_bought(queue: Queue):
+    code = await opened(queue)
+    await join(queue, ("ann", code))
+    await queue.sql("UPDATE queue.place SET ended_at = now(), how = 'left'")
+    assert told(await join(queue, ("ben", code))) == [("code-used-up", 0)]
+    assert told(await join(queue, ("ann", code), known=True)) == [("joined", 1)]
+    assert await uses(queue) == [1]
+    await queue.sql("UPDATE queue.place SET ended_at = now(), how = 'completed' WHERE ended_at IS NULL")
+    assert told(await join(queue, ("ann", code), known=True)) == [("code-used-up", 0)]
+
+
+async def test_a_revoked_code_opens_nothing_and_takes_no_place_away(queue: Queue):
+    code = await opened(queue, uses=2)
+    await join(queue, ("ann", code))
+    room = await queue.running.rooms.read(EVENT)
+    assert await queue.running.codes.revoke(room, hashes=[code_hash(EVENT, code)], actor="test", reason=None) == 1
+    assert told(await join(queue, ("ben", code), ("cyd", "nonsense"))) == [("code-unknown", 0)] * 2
+    assert await places(queue) == [(1, "ann")]
+
+
+async def test_after_a_reset_codes_are_good_again(queue: Queue):
+    code = await opened(queue)
+    await join(queue, ("ann", code))
+    room = await queue.running.rooms.reset(EVENT, actor="test", reason=None)
+    await queue.running.gatekeeper.obey(room)
+    assert told(await join(queue, ("ben", code), ("cyd", code))) == [("joined", 1), ("code-used-up", 0)]
+
+
+async def test_a_code_of_a_lane_that_is_gone_is_no_code(queue: Queue):
+    code = await opened(queue)
+    await queue.running.rooms.apply(event_file(rate_per_s=0), actor="test")
+    assert told(await join(queue, ("ann", code))) == [("code-unknown", 0)]
+
+
+async def test_codes_are_kept_as_hashes_and_their_making_is_audited(queue: Queue):
+    code = await opened(queue)
+    [row] = await queue.sql("SELECT * FROM queue.code")
+    assert row.code_hash == code_hash(EVENT, code)
+    assert code not in str(row)
+    changes = await queue.sql("SELECT action, after FROM queue.room_change ORDER BY id")
+    assert (changes[-1].action, changes[-1].after) == ("codes create", {"lane": 1, "count": 1, "uses": 1})

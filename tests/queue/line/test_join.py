@@ -1,0 +1,240 @@
+"""Numbers: unique, in order, and nobody overtakes a batch that is still on its way to the ledger."""
+
+import asyncio
+
+import pytest
+
+from services.queue.line import insert_places
+from services.queue.line import join as joins_room
+from services.queue.line.redis_line import Line
+from services.queue.line.replies import Numbers
+from tests.queue.conftest import EVENT, Queue
+
+
+async def allocate(queue: Queue, batch_id: str, count: int = 2) -> Numbers:
+    numbers = await queue.running.line.allocate(await queue.running.rooms.get(EVENT), 0, batch_id, count=count)
+    assert isinstance(numbers, Numbers), numbers
+    return numbers
+
+
+async def insert(queue: Queue, numbers: Numbers) -> None:
+    for n in range(numbers.first, numbers.first + numbers.granted):
+        await queue.sql(
+            "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, :h)",
+            e=EVENT, n=n, h=f"slow-{n}",
+        )  # fmt: skip
+
+
+async def land(queue: Queue, numbers: Numbers) -> None:
+    await insert(queue, numbers)
+    landed = range(numbers.first, numbers.first + numbers.granted)
+    await queue.running.line.land(await queue.running.rooms.get(EVENT), 0, numbers.member, landed)
+
+
+async def test_a_batch_asked_for_again_gets_the_same_numbers(queue: Queue):
+    await queue.open()
+    first = await allocate(queue, "batch-a", 3)
+    assert await allocate(queue, "batch-a", 3) == first
+    assert (await allocate(queue, "batch-b", 3)).first == 4
+
+
+async def test_the_same_batch_sent_twice_is_one_batch_of_places(queue: Queue):
+    await queue.open()
+    first = await queue.join("ann", "ben", batch_id="batch-twice")
+    again = await queue.join("ann", "ben", batch_id="batch-twice")
+    assert [(j.word, j.join_seq) for j in first] == [("joined", 1), ("joined", 2)]
+    assert [(j.word, j.join_seq) for j in again] == [("known", 1), ("known", 2)]
+    assert len(await queue.sql("SELECT 1 FROM queue.place")) == 2
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_later_batch_that_lands_first_does_not_overtake(queue: Queue, without, guarded: bool):
+    if not guarded:
+        without("tick", "lane.limit = math.min(lane.limit, tonumber(string.match(member, '^%d+')) - 1)")
+    await queue.open()
+    slow, quick = await allocate(queue, "slow"), await allocate(queue, "quick")
+    await land(queue, quick)
+    frame = await queue.turn()
+    assert (await queue.called() == []) == guarded
+    if guarded:
+        assert frame.lanes[0].head_seq == 0
+        await land(queue, slow)
+        await queue.turn()
+        assert await queue.called() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_batch_whose_process_died_holds_nobody_up_for_long(queue: Queue, without, guarded: bool):
+    if not guarded:
+        without("tick", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 1e9")
+    await queue.open()
+    await queue.ears_open()
+    await allocate(queue, "dead")
+    await land(queue, await allocate(queue, "alive"))
+    await queue.turn(4.0)
+    assert await queue.called() == []
+    await queue.turn(2.0)
+    assert (await queue.called() == [3, 4]) == guarded
+
+
+@pytest.mark.parametrize("missing", ["", "script", "process"])
+async def test_a_slow_batch_is_waited_for_while_its_process_renews_it(
+    queue: Queue, another, without, missing: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Its insert takes twelve seconds; without its signs of life those who came after it overtake."""
+    if missing == "script":
+        without("renew", "redis.call('ZADD', KEYS[2], 'XX', 'CH', now, ARGV[i])", "0")
+    await queue.open()
+    await queue.ears_open()
+    begun, disk = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*args, **named):
+        begun.set()
+        await disk.wait()
+        return await insert_places.place(*args, **named)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(joins_room, "place", slowly)
+        joining = asyncio.create_task(queue.join("slow-1", "slow-2"))
+        await begun.wait()
+    other = another()
+    other.running.line.clock_offset_ms = queue.running.line.clock_offset_ms
+    await other.join("quick-1", "quick-2")
+    for _ in range(4):
+        await queue.turn(3.0)
+        if missing != "process":
+            await queue.running.joins.renew()
+    assert (await queue.called() == []) == (not missing)
+    disk.set()
+    await joining
+    await queue.turn()
+    assert await queue.called() == [1, 2, 3, 4]
+
+
+async def test_numbers_that_never_landed_are_gaps_and_cost_no_call(queue: Queue):
+    await queue.open(rate_per_s=2, burst=2, max_active=2)
+    await allocate(queue, "dead", 2)
+    await land(queue, await allocate(queue, "alive"))
+    await queue.turn(10)
+    await queue.turn(1)
+    assert await queue.called() == [3, 4]
+    assert (await queue.sql("SELECT join_seq FROM queue.admission ORDER BY 1")) == [(3,), (4,)]
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_batch_that_lands_after_it_was_voided_is_called_all_the_same(queue: Queue, without, guarded: bool):
+    if not guarded:
+        without("land", "  clear(done, first, last)\n")
+    await queue.open()
+    late = await allocate(queue, "late")
+    await queue.turn(10)
+    await queue.turn()
+    await land(queue, late)
+    await queue.turn()
+    assert (await queue.called() == [1, 2]) == guarded
+
+
+async def test_a_call_written_after_its_late_batch_landed_stands_once(queue: Queue):
+    await queue.open()
+    late = await allocate(queue, "late")
+    room = await queue.running.rooms.get(EVENT)
+    queue.later(10)
+    ticked = await queue.running.line.tick(room, deaf=False, stock=await queue.running.gatekeeper.board.of(EVENT))
+    assert [change.join_seq for change in ticked.changes] == [1, 2]
+    await land(queue, late)
+    for _ in range(3):
+        await queue.turn()
+    assert await queue.called() == [1, 2]
+    assert len(await queue.sql("SELECT 1 FROM queue.admission")) == 2
+    assert (await queue.room_hash())["calls"] == "2", "a call that stands is not made again"
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_number_is_never_given_twice_though_the_engine_went_back_in_time(
+    queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
+):
+    await queue.open()
+    await queue.crowd(5)
+    await queue.redis.hset(f"queue:{{{EVENT}}}:room", "join_seq:0", 2)
+    if not guarded:
+        await queue.sql("ALTER TABLE queue.place DROP CONSTRAINT pk_place")
+    joined = await queue.join("late-1", "late-2", "late-3")
+    rows = await queue.sql("SELECT join_seq FROM queue.place")
+    assert (len(set(rows)) == len(rows) == 8) == guarded
+    if guarded:
+        assert sorted(place.join_seq for place in joined) == [6, 7, 8]
+        assert int((await queue.room_hash())["join_seq:0"]) == 8
+
+
+async def test_the_line_has_a_length(queue: Queue):
+    await queue.open(rate_per_s=0, max_line=3)
+    joined = await queue.crowd(5)
+    assert [place.word for place in joined] == ["joined"] * 3 + ["line-full"] * 2
+    assert [place.word for place in await queue.join("late")] == ["line-full"]
+
+
+async def test_a_fan_known_to_the_ledger_takes_no_number(queue: Queue):
+    await queue.open(rate_per_s=0)
+    await queue.join("ann", "ben")
+    again = await queue.join("ben", "cyd", may_be_known=True)
+    assert [(j.word, j.join_seq) for j in again] == [("known", 2), ("joined", 3)]
+
+
+async def test_one_holder_twice_in_a_batch_has_one_place(queue: Queue):
+    await queue.open(rate_per_s=0)
+    joined = await queue.join("ann", "ann")
+    assert [j.join_seq for j in joined] == [1, 1]
+
+
+async def test_one_fan_from_twenty_connections_has_one_place(queue: Queue, another):
+    await queue.open(rate_per_s=0)
+    others = [another() for _ in range(4)]
+    joined = await asyncio.gather(*(others[i % 4].join("ann") for i in range(20)))
+    assert len({j[0].join_seq for j in joined}) == 1
+    assert sum(j[0].word == "joined" for j in joined) == 1
+    assert len(await queue.sql("SELECT 1 FROM queue.place")) == 1
+
+
+async def test_lanes_number_their_own_places(queue: Queue):
+    await queue.open(rate_per_s=0)
+    await queue.sql("INSERT INTO queue.lane VALUES (:e, 1, 1, 0)", e=EVENT)
+    await queue.running.rooms.refresh()
+    await queue.turn()
+    assert [j.join_seq for j in await queue.join("ann", "ben")] == [1, 2]
+    assert [(j.lane, j.join_seq) for j in await queue.join("vip", lane=1)] == [(1, 1)]
+    await queue.running.rooms.change(EVENT, {"rate_per_s": 100.0}, actor="t", action="change", reason=None)
+    await queue.turn()
+    await queue.turn()
+    assert len(await queue.part("called")) == 3
+
+
+async def test_landing_is_exact_to_the_bit(queue: Queue):
+    await queue.open(rate_per_s=0)
+    room = await queue.running.rooms.get(EVENT)
+    await queue.running.line.land(room, 0, "", [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40])
+    seen = [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:seen:{slot}") or b"" for slot in range(3)]
+    [bits] = [raw for raw in seen if len(raw) > 1]
+    numbers = [i for i in range(1, len(bits) * 8) if bits[i // 8] & (128 >> i % 8)]
+    assert numbers == [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40]
+
+
+async def test_no_script_takes_more_than_its_limit(queue: Queue):
+    from redis.exceptions import ResponseError
+
+    await queue.open(rate_per_s=0)
+    line: Line = queue.running.line
+    for verb in (line.look, line.claim):
+        with pytest.raises(ResponseError, match="too many"):
+            await verb(EVENT, 1, 0, list(range(1, 1030)))
+
+
+async def test_coming_back_is_a_sign_of_life_however_one_is_recognised(queue) -> None:
+    """A holder who is found only after the insert was refused is as alive as one who was looked up before."""
+    await queue.open(max_active=0)
+    await queue.crowd(2)
+    await queue.ears_open()
+    await queue.join("fan-1")
+    await queue.join("fan-2", may_be_known=True)
+    await queue.configure(max_active=10)
+    await queue.turn()
+    assert await queue.called() == [1, 2]

@@ -1,0 +1,60 @@
+"""A batch of joins is on disk and the ledger's answer is lost: asked again, every fan has the place they had."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from shared.postgres import engine as ledger
+from shared.postgres.engine import LEDGER_AWAY
+from shared.postgres.settings import LedgerSettings
+from shared.web.problems import Unavailable
+from tests.queue.conftest import Queue
+from tests.support.engines.lossy_wire import LossyWire, lossy_wire
+
+
+@pytest.fixture
+async def wire(postgres_url: str) -> AsyncIterator[LossyWire]:
+    async with lossy_wire(postgres_url) as wire:
+        yield wire
+
+
+@pytest.fixture
+async def postgres(wire: LossyWire) -> AsyncIterator[AsyncEngine]:
+    engine = ledger.connect(LedgerSettings(postgres_url=wire.url), name="test")
+    yield engine
+    await engine.dispose()
+
+
+async def test_who_asks_again_has_one_place_and_is_called(queue: Queue, wire: LossyWire):
+    await queue.open(rate_per_s=0)
+    wire.lose_next = 1
+    with pytest.raises(Unavailable):
+        await queue.join("ann", "ben")
+    assert wire.lost == 1
+    again = await queue.join("ann", "ben", may_be_known=True)
+    assert [(place.word, place.join_seq) for place in again] == [("known", 1), ("known", 2)]
+    [other] = await queue.join("cyd")
+    assert other.join_seq > 2
+    assert await queue.sql("SELECT count(*) FROM queue.place") == [(3,)]
+    await queue.ears_open()
+    await queue.heard(1, 2, other.join_seq)
+    await queue.configure(rate_per_s=100, burst=10)
+    await queue.turn()
+    assert await queue.called() == [1, 2, other.join_seq]
+
+
+async def test_an_end_whose_answer_was_lost_keeps_no_slot(queue: Queue, wire: LossyWire):
+    """As when the disk is full and the server dies after it wrote: the place has ended, and we have not heard."""
+    await queue.open(max_active=1)
+    await queue.join("ann", "ben")
+    await queue.turn()
+    assert [claim.word for claim in await queue.claim((1, "ann"))] == ["admitted"]
+    wire.lose_next = 1
+    with pytest.raises(LEDGER_AWAY):
+        await queue.leave((1, "ann"))
+    assert (wire.lost, list(await queue.part("active"))) == (1, ["0:1"])
+    await queue.running.reconciling.turn()
+    assert await queue.status((1, "ann")) == ["left"]
+    await queue.turn()
+    assert await queue.called() == [2]

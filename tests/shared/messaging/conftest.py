@@ -1,0 +1,106 @@
+"""One ground for every event log: a server of its own, logs opened by address as services open theirs, an outbox."""
+
+import itertools
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import redis.asyncio
+from sqlalchemy import Table, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from shared.contracts.events import Event
+from shared.messaging.log import START, Entry, EventLog, Told
+from shared.messaging.open_log import open_log
+from shared.messaging.outbox import outbox_tables
+from shared.postgres.engine import metadata
+from shared.runtime.settings import ServiceSettings
+from tests.support.engines.logs import ClusterNode, LogServer, MockKafka, Nats
+from tests.support.wait import wait_until
+
+SERVERS: dict[str, Callable[[Path], LogServer]] = {"redis": ClusterNode, "nats": Nats, "kafka": MockKafka}
+sources = itertools.count(1)
+
+
+class Ground:
+    """A server, and a source that nobody has told anything from yet."""
+
+    def __init__(self, server: LogServer, stack: AsyncExitStack) -> None:
+        self.server, self.source = server, f"source{next(sources)}"
+        self._stack = stack
+
+    async def open(self) -> EventLog:
+        """As a service opens it."""
+        settings = ServiceSettings(event_log_url=self.server.url)
+        client = redis.asyncio.Redis()
+        return await self._stack.enter_async_context(open_log(settings, client))
+
+    async def read(self, log: EventLog, positions: dict[str, str] | None = None) -> list[Entry]:
+        """All there is after these positions, or from the start."""
+        reached = dict(positions) if positions else dict.fromkeys(await log.streams(self.source), START)
+        found: list[Entry] = []
+        while entries := await log.read(reached, count=100, wait_s=0.2):
+            reached |= {entry.stream: entry.position for entry in entries}
+            found += entries
+        return found
+
+    async def reads(self, log: EventLog, count: int, positions: dict[str, str] | None = None) -> list[Entry]:
+        """As `read`, once there are so many."""
+        found: list[Entry] = []
+
+        async def enough() -> bool:
+            found[:] = await self.read(log, positions)
+            return len(found) >= count
+
+        await wait_until(enough, timeout_s=15)
+        return found
+
+
+def event(number: int, event_id: str = "arena") -> Event:
+    """The same number is the same event."""
+    return Event(id=f"{event_id}{number}", type="order.confirmed", event_id=event_id, aggregate="order", version=number)
+
+
+def told(*numbers: int, event_id: str = "arena") -> list[Told]:
+    """Events of one on-sale, on their way into the log."""
+    events = [event(number, event_id) for number in numbers]
+    return [Told(event.id, event_id, event.type, event.model_dump_json()) for event in events]
+
+
+def versions(entries: Sequence[Entry], event_id: str = "arena") -> list[int]:
+    """What was read of one on-sale."""
+    events = [Event.model_validate_json(entry.body) for entry in entries]
+    return [event.version for event in events if event.event_id == event_id]
+
+
+@pytest.fixture(scope="session", params=SERVERS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogServer]:
+    started = SERVERS[request.param](tmp_path_factory.mktemp(request.param))
+    started.start()
+    try:
+        started.wait()
+        yield started
+    finally:
+        started.end(signal.SIGKILL)
+
+
+@pytest.fixture
+async def ground(server: LogServer) -> AsyncIterator[Ground]:
+    async with AsyncExitStack() as stack:
+        if isinstance(server, ClusterNode):
+            async with redis.asyncio.Redis.from_url(server.url) as client:
+                await client.flushall()
+        yield Ground(server, stack)
+
+
+@pytest.fixture
+async def tables(postgres: AsyncEngine) -> tuple[Table, Table]:
+    """An outbox whose source nobody else tells from."""
+    schema = f"outbox{next(sources)}"
+    outbox, lease = outbox_tables(tables := metadata(schema))
+    async with postgres.begin() as connection:
+        await connection.execute(text(f"CREATE SCHEMA {schema}"))
+        await connection.run_sync(tables.create_all)
+    return outbox, lease

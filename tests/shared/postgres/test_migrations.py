@@ -1,0 +1,56 @@
+"""Migrations make the tables the code declares, CHECKs included, which alembic's own comparison does not see."""
+
+import importlib
+import os
+
+import pytest
+from sqlalchemy import CheckConstraint, text
+
+from onsale.local.ports import HOST, free_port
+from shared.postgres.isolation import WrongLedger
+from shared.postgres.migrations import SERVICES_WITH_TABLES, drift, upgrade
+from shared.runtime.secrets_dir import postgres_urls
+
+CHECKS = text("""
+    SELECT c.conrelid::regclass::text AS name, count(*) AS checks FROM pg_constraint c
+    JOIN pg_namespace n ON n.oid = c.connamespace WHERE c.contype = 'c' AND n.nspname = :schema GROUP BY 1""")
+
+
+@pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
+async def test_migrations_and_tables_agree(service, postgres, postgres_url) -> None:
+    await drift(postgres_url, service)
+    metadata = importlib.import_module(f"services.{service}.tables").metadata
+    declared = {
+        table.fullname: len(
+            {
+                part
+                for constraints in (table.constraints, *(column.constraints for column in table.columns))
+                for part in constraints
+                if isinstance(part, CheckConstraint)
+            }
+        )
+        for table in metadata.tables.values()
+    }
+    async with postgres.connect() as connection:
+        rows = await connection.execute(CHECKS, {"schema": service})
+        made = {row.name.replace('"', ""): row.checks for row in rows}
+    assert {name: checks for name, checks in declared.items() if checks} == made
+
+
+async def test_a_ledger_that_is_away_is_told_in_one_line() -> None:
+    nowhere = f"postgresql://u@{HOST}:{free_port()},{HOST}:{free_port()}/db"
+    with pytest.raises(WrongLedger, match="No server of the ledger takes writes"):
+        await upgrade(nowhere, "queue")
+
+
+@pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
+def test_a_service_is_migrated_where_its_settings_say_it_lives(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = importlib.import_module(f"services.{service}.settings")
+    settings = room.QueueSettings if service == "queue" else room.Settings
+    monkeypatch.setenv("ONSALE_POSTGRES_URL", "postgresql://shared")
+    assert settings().postgres_url == postgres_urls(os.environ)[service] == "postgresql://shared"
+    monkeypatch.setenv(f"{service.upper()}_POSTGRES_URL", "postgresql://own")
+    assert settings().postgres_url == postgres_urls(os.environ)[service] == "postgresql://own"
+    others = {f"{name.upper()}_POSTGRES_URL": "postgresql://own" for name in SERVICES_WITH_TABLES if name != service}
+    with pytest.raises(WrongLedger, match=f"ledger of {service}.*{service.upper()}_POSTGRES_URL"):
+        postgres_urls(others)

@@ -1,0 +1,135 @@
+"""PgBouncer for real: with a session for each connection it works, otherwise the boot is refused in one line."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+
+from onsale.local.ports import HOST, free_port
+from onsale.local.postgres import NAMESPACE
+from onsale.local.supervisor import dies_with_this_process
+from services.orders.processing.job_queue import Jobs
+from shared.postgres import engine as ledger
+from shared.postgres.connect import SharedSessions
+from shared.postgres.isolation import refuse_wrong_ledger
+from shared.postgres.migrations import upgrade
+from shared.postgres.settings import LedgerSettings
+from tests.support.wait import wait_until
+
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")
+
+
+@contextmanager
+def pooled(postgres_url: str, folder: Path, *, mode: str, robin: int = 0) -> Iterator[str]:
+    """The same database through a PgBouncer of its own."""
+    at, port = urlsplit(postgres_url), free_port()
+    name = at.path[1:]
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\n{name} = host={at.hostname} port={at.port} user={at.username} password={at.password}\n"
+        f"[pgbouncer]\nlisten_addr = {HOST}\nlisten_port = {port}\nauth_type = any\npool_mode = {mode}\n"
+        f"unix_socket_dir =\ndefault_pool_size = 20\nserver_round_robin = {robin}\n"
+    )
+    prefix = NAMESPACE if os.geteuid() == 0 else ()
+    with ExitStack() as stack, (folder / "pgbouncer.log").open("wb") as log:
+        pooler = subprocess.Popen(
+            [*prefix, str(PGBOUNCER), "-q", str(folder / "pgbouncer.ini")], stdout=log, stderr=log,
+            preexec_fn=dies_with_this_process(signal.SIGTERM),
+        )  # fmt: skip
+        stack.callback(pooler.wait)
+        stack.callback(pooler.kill)
+        yield f"postgresql+asyncpg://{at.username}@{HOST}:{port}/{name}"
+
+
+async def answers(url: str) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(HOST, urlsplit(url).port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+@pytest.mark.parametrize(("mode", "robin"), [("transaction", 0), ("transaction", 1), ("statement", 0)])
+async def test_a_pooler_that_shares_sessions_is_refused_at_start(
+    postgres_url: str, tmp_path: Path, mode: str, robin: int
+) -> None:
+    with pooled(postgres_url, tmp_path, mode=mode, robin=robin) as url:
+        settings = LedgerSettings(postgres_url=url)
+        await wait_until(lambda: answers(url))
+        engine = ledger.connect(settings, name="test")
+        with pytest.raises(SharedSessions, match="pool_mode = session"):
+            await refuse_wrong_ledger(engine)
+        with pytest.raises(SharedSessions):
+            await upgrade(url, "queue")
+        await engine.dispose()
+
+
+async def leave_statements(url: str) -> None:
+    """As earlier services did through the same pooler: the names a new process begins with, in three sessions."""
+    plain = {"dsn": url.replace("+asyncpg", ""), "statement_cache_size": 0}
+    earlier = [await asyncpg.connect(**plain) for _ in range(3)]
+    for connection in earlier:
+        await connection.execute("BEGIN")
+    for connection in earlier:
+        names = (f"__asyncpg_stmt_{n:x}__" for n in range(1, 64))
+        await connection.execute("; ".join(f'PREPARE "{name}" AS SELECT 1' for name in names) + "; COMMIT")
+    for connection in earlier:
+        connection.terminate()
+
+
+async def refused(service: str, url: str, redis_url: str) -> tuple[int, list[str]]:
+    """Exit code and what a service says of an address, in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "onsale", "serve", service,
+        env={**os.environ, "ONSALE_POSTGRES_URL": url, "ONSALE_REDIS_URL": redis_url},
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, [line for line in said.decode().splitlines() if not line.startswith("{")]
+
+
+@pytest.mark.parametrize("robin", [0, 1])
+async def test_a_service_ends_with_one_line_whatever_others_left_in_the_pooler(
+    postgres_url: str, redis_url: str, tmp_path: Path, robin: int
+) -> None:
+    with pooled(postgres_url, tmp_path, mode="transaction", robin=robin) as url:
+        await wait_until(lambda: answers(url))
+        await leave_statements(url)
+        services = ("queue", "inventory", "orders")
+        for code, said in await asyncio.gather(*(refused(service, url, redis_url) for service in services)):
+            assert code == 2
+            assert len(said) == 1
+            assert "pool_mode = session" in said[0]
+
+
+async def test_through_a_pooler_by_sessions_everything_works(postgres_url: str, tmp_path: Path) -> None:
+    """Time limits, migrations under their lock, and LISTEN."""
+    with pooled(postgres_url, tmp_path, mode="session") as url:
+        settings = LedgerSettings(postgres_url=url, postgres_lock_timeout_ms=1234)
+        await wait_until(lambda: answers(url))
+        engine = ledger.connect(settings, name="test")
+        await refuse_wrong_ledger(engine)
+        async with engine.begin() as connection:
+            assert (await connection.execute(text("SHOW lock_timeout"))).scalar_one() == "1234ms"
+        await upgrade(url, "orders")
+        jobs, heard = Jobs(settings, accept_s=1), asyncio.Event()
+        listening = asyncio.create_task(jobs.listen(heard.set))
+        async with engine.begin() as connection:
+            await connection.execute(text("SELECT 1"))
+            await jobs.wake_up(connection, "AAAA")
+        await wait_until(heard.is_set)
+        listening.cancel()
+        await asyncio.wait([listening])
+        await engine.dispose()

@@ -1,0 +1,63 @@
+"""A service weighs its own load: what was answered, what was refused, and what is stuck."""
+
+import time
+
+import pytest
+
+from shared.postgres import engine as postgres_engine
+from shared.postgres.settings import LedgerSettings
+from shared.runtime.load_meter import KEPT_MAX, LoadMeter
+from tests.support.wait import wait_until
+
+
+def write(meter: LoadMeter, seconds: float, *, status: int = 200) -> None:
+    meter.ends(meter.begins({"method": "POST", "path": "/orders"}, time.perf_counter()), status, seconds)
+
+
+def test_only_fans_writes_are_weighed_and_everybodys_refusals() -> None:
+    meter = LoadMeter("orders")
+    for method, path in (("GET", "/orders/x"), ("POST", "/internal/y"), ("POST", "/admin/z"), ("POST", "/webhooks/a")):
+        number = meter.begins({"method": method, "path": path}, time.perf_counter())
+        meter.ends(number, 503, 9.0)
+    write(meter, 0.2)
+    frame = meter.frame()
+    assert (frame.writes, frame.refused, frame.p95_ms) == (1, 4, 200)
+
+
+def test_one_slow_write_does_not_make_the_p95_and_old_ones_are_forgotten() -> None:
+    meter = LoadMeter("orders")
+    for seconds in [0.01] * 9 + [5.0]:
+        write(meter, seconds)
+    assert meter.frame().p95_ms == 10
+    write(meter, 5.0)
+    assert meter.frame().p95_ms == 5000
+    for _ in range(5):
+        meter.frame()
+    assert (meter.frame().writes, meter.frame().p95_ms) == (0, 0)
+
+
+@pytest.mark.parametrize("age_s", [0.1, 3.0])
+def test_what_is_stuck_counts_with_its_age(age_s: float) -> None:
+    meter = LoadMeter("orders")
+    for _ in range(6):
+        meter.begins({"method": "POST", "path": "/orders"}, time.perf_counter() - age_s)
+    frame = meter.frame()
+    assert (frame.writes, frame.p95_ms > 2900) == ((6, True) if age_s > 1 else (0, False))
+
+
+def test_a_crowd_is_kept_as_a_sample() -> None:
+    meter = LoadMeter("orders")
+    for n in range(5000):
+        write(meter, 1.0 if n % 10 == 0 else 0.01)
+    assert len(meter._slots[-1].seconds) == KEPT_MAX
+    assert (meter.frame().writes, meter._open) == (5000, {})
+
+
+async def test_a_pool_without_a_free_connection_is_told(postgres_url: str) -> None:
+    engine = postgres_engine.connect(LedgerSettings(postgres_url=postgres_url, postgres_pool_max=1), name="test")
+    meter = LoadMeter("orders")
+    async with engine.connect():
+        meter._pool_full_s(engine)
+        await wait_until(lambda: meter._pool_full_s(engine) > 0.02)
+    assert meter._pool_full_s(engine) == 0
+    await engine.dispose()

@@ -1,0 +1,188 @@
+"""Keys that rotate: accepted by all before one signs, and until the last thing they signed is over."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from services.gateway.settings import Settings
+from shared.security.key_reload import KeyWatch
+from shared.security.key_rotation import HISTORY_MAX, JWKS_MAX_AGE_S, OVERLAPS, Change, Key, RotatingKeys
+from shared.security.tokens import Keyring, Pass, PassReader, QueueToken, QueueTokens, b64, sign_pass
+from shared.web.problems import BadCredential
+
+TOKEN = QueueToken("show", 1, 0, 7, "holder", 0)
+PASS = Pass("show", "holder", "1-0-7-1", 1, 0, 7, 6, 0, 2_000_000)
+SECRETS = [bytes([n]) * 32 for n in range(5)]
+
+
+def one(kid: str = "k1", secret: bytes = SECRETS[1], *, signs_from_s: int = 0, gone_at_s: int | None = None) -> Key:
+    return Key(kid=kid, secret=b64(secret), signs_from_s=signs_from_s, gone_at_s=gone_at_s)
+
+
+def keys() -> RotatingKeys:
+    return RotatingKeys(rings={purpose: [one()] for purpose in OVERLAPS})
+
+
+def write(path: Path, keys: RotatingKeys) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"checkout": "k1:x", "rotating": keys.model_dump()}))
+    new.replace(path)
+
+
+class Clock:
+    now_s = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_key_is_announced_signs_retires_and_goes():
+    ring = keys()
+    ring.rotate("pass", SECRETS[2], signs_from_s=1_000)
+    life_s = OVERLAPS["pass"].life_s
+
+    def stages(now_s: float) -> list[str]:
+        return [stage for _, stage in ring.stages("pass", now_s)]
+
+    assert stages(999) == ["signing", "announced"]
+    assert stages(1_000) == ["retiring", "signing"]
+    assert stages(999 + life_s) == ["retiring", "signing"]
+    assert stages(1_000 + life_s) == ["gone", "signing"]
+    assert [list(ring.keyring("pass", at).keys) for at in (999, 1_000, 1_000 + life_s)] == [
+        ["k1", "k2"], ["k2", "k1"], ["k2"],
+    ]  # fmt: skip
+    ring.forget(1_000 + life_s)
+    assert [key.kid for key in ring.rings["pass"]] == ["k2"]
+    assert ring.rotate("pass", SECRETS[3], signs_from_s=9_000_000).kid == "k3", "a kid is never used twice"
+
+
+def test_the_overlaps_are_longer_than_what_they_must_outlive():
+    assert OVERLAPS["pass"].announce_s >= 2 * JWKS_MAX_AGE_S
+    assert OVERLAPS["pass"].life_s >= 2 * 86_400, "a session and a hold last a day at most, each"
+    assert OVERLAPS["queue_token"].life_s > Settings().queue_cookie_s
+
+
+async def test_services_follow_the_file_and_the_clock_without_a_restart(tmp_path):
+    path, clock, ring = tmp_path / "keys.json", Clock(), keys()
+    write(path, ring)
+    settings = Settings(keys_file=path)
+    watch = KeyWatch(path, settings, clock=clock)
+    tokens, passes = QueueTokens(settings.queue_token_keys), PassReader(settings.pass_public_keys)
+    await watch.look()
+    old_token, old_pass = tokens.sign(TOKEN), sign_pass(ring.keyring("pass", clock.now_s), PASS)
+    assert passes.read(old_pass, now_s=0) == PASS
+    ring.rotate("queue_token", SECRETS[2], signs_from_s=1_000_060)
+    ring.rotate("pass", SECRETS[2], signs_from_s=1_000_060)
+    write(path, ring)
+    await watch.look()
+    assert list(settings.pass_public_keys.keys) == ["k1", "k2"], "published before it signs"
+    assert tokens.sign(TOKEN) == old_token
+    announced = QueueTokens(Keyring({"k2": SECRETS[2]})).sign(TOKEN)
+    assert tokens.read(announced) == TOKEN, "accepted before anybody signs with it"
+    clock.now_s += 60
+    await watch.look()
+    assert tokens.sign(TOKEN) == announced
+    new_pass = sign_pass(ring.keyring("pass", clock.now_s), PASS)
+    assert passes.read(new_pass, now_s=0) == passes.read(old_pass, now_s=0) == PASS
+    assert tokens.read(old_token) == TOKEN
+    ring.end("queue_token", "k1", at_s=int(clock.now_s))
+    ring.end("pass", "k1", at_s=int(clock.now_s))
+    write(path, ring)
+    await watch.look()
+    for read, old in ((tokens.read, old_token), (lambda text: passes.read(text, now_s=0), old_pass)):
+        with pytest.raises(BadCredential):
+            read(old)
+    assert (tokens.read(announced), passes.read(new_pass, now_s=0)) == (TOKEN, PASS)
+
+
+def broken() -> list[tuple[str, str]]:
+    """Files that must be refused, and the words that say why."""
+    whole = {"rotating": keys().model_dump()}
+
+    def ring(*members: Key) -> str:
+        rings = {**whole["rotating"]["rings"], "pass": [member.model_dump() for member in members]}
+        return json.dumps({"rotating": {"rings": rings}})
+
+    return [
+        ("", "JSON"), ("{}", "rotating"), (json.dumps(whole)[:-20], "JSON"), ("x" * 200_000, "too large"),
+        (json.dumps({"rotating": {"rings": {"pass": []}}}), "pass"),
+        (json.dumps({"rotating": {"rings": {"pass": [{"kid": "k1", "secret": "c2hvcnQ", "signs_from_s": 0}]}}}), "32"),
+        (ring(one(gone_at_s=5)), "newest"),
+        (ring(one(), one("k1", SECRETS[2], signs_from_s=5)), "same kid"),
+        (ring(one(signs_from_s=9), one("k2", signs_from_s=5)), "oldest first"),
+        (ring(one(gone_at_s=4), one("k2", signs_from_s=5)), "gone before"),
+        (ring(one(signs_from_s=4_000_000_000)), "clock"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "why"), broken(), ids=[why for _, why in broken()])
+async def test_a_broken_file_is_refused_in_words_and_the_old_keys_stay(tmp_path, caplog, text, why):
+    path = tmp_path / "keys.json"
+    write(path, keys())
+    settings = Settings(keys_file=path)
+    watch = KeyWatch(path, settings, clock=Clock())
+    await watch.look()
+    path.write_text(text)
+    caplog.clear()
+    for _ in range(3):
+        await watch.look()
+    (refused,) = [record for record in caplog.records if record.getMessage() == "keys.refused"]
+    assert why in refused.data["why"]
+    assert b64(SECRETS[1]) not in str(refused.data)
+    assert settings.queue_token_keys.keys == {"k1": SECRETS[1]}
+    if why != "clock":
+        with pytest.raises(ValueError, match="keys"):
+            Settings(keys_file=path)
+    ring = keys()
+    ring.rotate("queue_token", SECRETS[2], signs_from_s=5)
+    write(path, ring)
+    await watch.look()
+    assert settings.queue_token_keys.kid == "k2", "a good file after a bad one is taken"
+
+
+async def test_a_file_that_goes_away_leaves_the_keys(tmp_path, caplog):
+    path = tmp_path / "keys.json"
+    write(path, keys())
+    settings = Settings(keys_file=path)
+    watch = KeyWatch(path, settings, clock=Clock())
+    await watch.look()
+    path.unlink()
+    await watch.look()
+    assert [record.getMessage() for record in caplog.records if record.name == "onsale.maintenance.keys"][
+        -1
+    ] == "keys.refused"
+    assert settings.pass_public_keys.kid == "k1"
+
+
+async def test_a_change_is_told_in_the_log_with_who_made_it(tmp_path, caplog):
+    path, ring = tmp_path / "keys.json", keys()
+    write(path, ring)
+    watch = KeyWatch(path, Settings(keys_file=path), clock=Clock())
+    ring.rotate("queue_token", SECRETS[2], signs_from_s=999_999)
+    for at_s in range(HISTORY_MAX + 5):
+        ring.note(Change(at_s=at_s, by="ada", action="rotate", purpose="queue_token", kid="k2"))
+    write(path, ring)
+    await watch.look()
+    (changed,) = [record.data for record in caplog.records if record.getMessage() == "keys.changed"]
+    assert (changed["before"], changed["now"], changed["signs"]) == (["k1"], ["k2", "k1"], "k2")
+    assert changed["last_change"]["by"] == "ada"
+    assert len(ring.history) == HISTORY_MAX
+    assert "secret" not in repr(ring)
+
+
+async def test_a_keyring_that_is_set_wins_over_the_file(tmp_path):
+    path, given = tmp_path / "keys.json", Keyring({"mine": SECRETS[4]})
+    write(path, keys())
+    settings = Settings(keys_file=path, queue_token_keys=given)
+    await KeyWatch(path, settings, clock=Clock()).look()
+    assert settings.queue_token_keys.kid == "mine"
+    assert settings.pass_public_keys.kid == "k1"
+
+
+def test_a_ring_that_is_replaced_signs_with_its_new_key():
+    ring = Keyring({"k1": SECRETS[1]})
+    assert PassReader(ring.public()).read(sign_pass(ring, PASS), now_s=0) == PASS
+    ring.replace(Keyring({"k2": SECRETS[2], "k1": SECRETS[1]}))
+    fresh = sign_pass(ring, PASS)
+    assert PassReader(Keyring({"k2": SECRETS[2]}).public()).read(fresh, now_s=0) == PASS

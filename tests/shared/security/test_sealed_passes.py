@@ -1,0 +1,132 @@
+"""A pass sealed for neighbours: cheap to check for those who share the secret, and nothing more than its signature."""
+
+import dataclasses
+import os
+import time
+from functools import partial
+
+import orjson
+import pytest
+
+from shared.runtime.settings import development_keys
+from shared.security.order_tokens import read_order_token, sign_order_token
+from shared.security.tokens import Keyring, Pass, PassReader, QueueToken, QueueTokens, b64, sign_pass, unb64
+from shared.web.problems import BadCredential
+
+KEYS, SEAL = development_keys("pass"), development_keys("service")
+NOW = int(time.time())
+PASS = Pass("arena", "fan", "1-0-7-1", 1, 0, 7, 6, NOW, NOW + 900)
+
+
+def reader(*, seal: Keyring | None = SEAL, passes: Keyring = KEYS) -> PassReader:
+    return PassReader(passes.public(), seal=seal)
+
+
+def with_claims(token: str, old: bytes, new: bytes) -> str:
+    header, claims, signature = token.split(".")
+    told = unb64(claims)
+    assert old in told
+    return ".".join((header, b64(told.replace(old, new)), signature))
+
+
+def test_whoever_shares_the_secret_needs_no_signature() -> None:
+    header, claims, _ = sign_pass(KEYS, PASS, seal=SEAL).split(".")
+    unsigned = f"{header}.{claims}.{b64(bytes(64))}"
+    assert reader().read(unsigned, now_s=NOW) == PASS
+    with pytest.raises(BadCredential):
+        reader(seal=None).read(unsigned, now_s=NOW)
+
+
+def test_everybody_else_reads_the_same_pass_by_its_signature() -> None:
+    token = sign_pass(KEYS, PASS, seal=SEAL)
+    assert reader(seal=None).read(token, now_s=NOW) == PASS
+    assert orjson.loads(unb64(token.split(".")[1]))["sub"] == "fan"
+    other = Keyring({"other": bytes(range(32))})
+    assert reader(seal=other).read(token, now_s=NOW) == PASS  # a seal we cannot read is no reason to refuse
+    assert reader().read(sign_pass(KEYS, PASS), now_s=NOW) == PASS
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"sub":"fan"', b'"sub":"you"'), (b'"aud":"arena"', b'"aud":"other"'), (b',"seal":"', b',"x":1,"seal":"'),
+        (b'"}', b'","x":"1"}'), (b'"epo":1', b'"epo":2'),
+    ],
+)  # fmt: skip
+def test_changed_claims_break_the_seal(old: bytes, new: bytes) -> None:
+    with pytest.raises(BadCredential):
+        reader().read(with_claims(sign_pass(KEYS, PASS, seal=SEAL), old, new), now_s=NOW)
+
+
+def test_a_seal_does_not_travel_to_another_pass() -> None:
+    sealed = unb64(sign_pass(KEYS, PASS, seal=SEAL).split(".")[1])
+    seal = sealed[sealed.index(b',"seal"') :]
+    header, claims, _ = sign_pass(KEYS, dataclasses.replace(PASS, holder="thief")).split(".")
+    with pytest.raises(BadCredential):
+        reader().read(f"{header}.{b64(unb64(claims)[:-1] + seal)}.{b64(bytes(64))}", now_s=NOW)
+
+
+def test_a_retired_pass_key_takes_its_seals_along() -> None:
+    token = sign_pass(KEYS, PASS, seal=SEAL)
+    with pytest.raises(BadCredential):
+        reader(passes=Keyring({"new": bytes(range(32))})).read(token, now_s=NOW)
+
+
+def test_the_secret_of_a_seal_is_not_the_passes_own() -> None:
+    with pytest.raises(BadCredential):
+        reader().read(forged(Keyring({SEAL.kid: bytes(32)})), now_s=NOW)
+
+
+def forged(keys: Keyring) -> str:
+    header, claims, _ = sign_pass(KEYS, PASS, seal=keys).split(".")
+    return f"{header}.{claims}.{b64(bytes(64))}"
+
+
+def variants(token: str, count: int) -> list[str]:
+    """The same claims under signatures that somebody made up, and under other spellings of the good one."""
+    signed, _, signature = token.rpartition(".")
+    made_up = [f"{signed}.{b64(os.urandom(64))}" for _ in range(count)]
+    return [
+        *made_up,
+        f"{token}==",
+        f"{signed}.{signature[:-1]}{chr(ord(signature[-1]) + 1)}",
+        f"{signed}.",
+        f"{signed}.AA",
+    ]
+
+
+def test_a_pass_has_one_spelling_however_often_its_signature_is_made_up() -> None:
+    token, patient = sign_pass(KEYS, PASS, seal=SEAL), reader()
+    assert patient.read(token, now_s=NOW) == PASS
+    for variant in variants(token, 4_000):
+        with pytest.raises(BadCredential):
+            patient.read(variant, now_s=NOW)
+    assert patient.read(token, now_s=NOW) == PASS
+    assert len(patient._remembered) == 1
+
+
+def test_who_begins_with_a_made_up_signature_has_that_one_until_the_good_one_comes() -> None:
+    token, patient = sign_pass(KEYS, PASS, seal=SEAL), reader()
+    first, *others = variants(token, 5)
+    assert patient.read(first, now_s=NOW) == PASS
+    assert patient.read(token, now_s=NOW) == PASS
+    for variant in (first, *others):
+        with pytest.raises(BadCredential):
+            patient.read(variant, now_s=NOW)
+    header, claims, signature = token.split(".")
+    with pytest.raises(BadCredential):
+        reader().read(f"{header}.{claims}==.{signature}", now_s=NOW)
+
+
+def test_queue_and_order_tokens_have_one_spelling_too() -> None:
+    queue, keys = QueueTokens(development_keys("queue-token")), development_keys("order-token")
+    place = QueueToken("arena", 1, 0, 7, "fan", NOW)
+    for token, read in (
+        (queue.sign(place), queue.read),
+        (sign_order_token(keys, "ABCDEFGHJKMN"), partial(read_order_token, keys)),
+    ):
+        read(token)
+        for other in (f"{token}=", token[:-1] + chr(ord(token[-1]) + 1)):
+            assert unb64(other.rpartition(".")[2]) == unb64(token.rpartition(".")[2])
+            with pytest.raises(BadCredential):
+                read(other)

@@ -1,0 +1,220 @@
+"""Tokens: what we signed is read, and nothing else."""
+
+import base64
+import json
+import time
+
+import jwt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.runtime.settings import development_keys
+from shared.security.order_tokens import checkout_key, read_order_token, sign_order_token
+from shared.security.tokens import Keyring, Pass, PassReader, QueueToken, QueueTokens, b64, jwks, sign_pass
+from shared.web.problems import BadCredential
+
+KEYS = development_keys("queue-token")
+PASS_KEYS = development_keys("pass")
+TOKEN = QueueToken("arena", 1, 0, 42, "holder", 1_700_000_000)
+PASS = Pass("arena", "holder", "1-0-42-1", 1, 0, 42, 6, 1000, 2000)
+
+
+def reader() -> PassReader:
+    return PassReader(PASS_KEYS.public())
+
+
+def test_a_queue_token_is_read_as_it_was_signed() -> None:
+    tokens = QueueTokens(KEYS)
+    assert tokens.read(tokens.sign(TOKEN)) == TOKEN
+
+
+@given(place=st.integers(0, 300), change=st.integers(1, 127))
+def test_a_queue_token_changed_anywhere_is_refused(place: int, change: int) -> None:
+    tokens = QueueTokens(KEYS)
+    text = tokens.sign(TOKEN)
+    at = place % len(text)
+    forged = text[:at] + chr(ord(text[at]) ^ change) + text[at + 1 :]
+    try:
+        assert tokens.read(forged) == TOKEN  # the last character of base64 has bits that mean nothing
+        assert at == len(text) - 1
+    except BadCredential:
+        pass
+
+
+def test_an_unsigned_queue_token_is_refused() -> None:
+    header = b64(json.dumps({"alg": "none", "typ": "onsale-queue", "kid": KEYS.kid}).encode())
+    claims = QueueTokens(KEYS).sign(TOKEN).split(".")[1]
+    for forged in (f"{header}.{claims}.", f"{header}.{claims}", "", "a.b.c", "\x00", "é.é.é"):
+        with pytest.raises(BadCredential):
+            QueueTokens(KEYS).read(forged)
+
+
+def test_an_old_key_still_reads_after_rotation_and_a_removed_one_does_not() -> None:
+    old = QueueTokens(KEYS).sign(TOKEN)
+    rotated = Keyring({"new": bytes(32), **KEYS.keys})
+    assert QueueTokens(rotated).read(old) == TOKEN
+    assert QueueTokens(rotated).sign(TOKEN) != old
+    with pytest.raises(BadCredential):
+        QueueTokens(Keyring({"new": bytes(32)})).read(old)
+
+
+def test_a_pass_is_a_jwt_that_anyone_can_verify_with_our_jwks() -> None:
+    text = sign_pass(PASS_KEYS, PASS)
+    key = jwt.PyJWKSet.from_dict(jwks(PASS_KEYS.public()))[jwt.get_unverified_header(text)["kid"]]
+    claims = jwt.decode(
+        text, key, algorithms=["EdDSA"], audience="arena", issuer="onsale", options={"verify_exp": False}
+    )
+    assert (claims["sub"], claims["jti"], claims["seq"]) == ("holder", "1-0-42-1", 42)
+
+
+def test_the_same_admission_is_the_same_pass() -> None:
+    assert sign_pass(PASS_KEYS, PASS) == sign_pass(PASS_KEYS, PASS)
+
+
+def test_an_expired_pass_is_refused_but_still_says_whose_it_is() -> None:
+    text = sign_pass(PASS_KEYS, PASS)
+    assert reader().read(text, now_s=1500) == PASS
+    with pytest.raises(BadCredential):
+        reader().read(text, now_s=2006)
+    assert reader().read(text, now_s=9999, allow_expired=True) == PASS
+
+
+def test_a_remembered_pass_expires_too() -> None:
+    text, remembering = sign_pass(PASS_KEYS, PASS), reader()
+    remembering.read(text, now_s=1500)
+    with pytest.raises(BadCredential):
+        remembering.read(text, now_s=2006)
+
+
+def test_a_pass_signed_with_our_public_key_as_a_secret_is_refused() -> None:
+    """Algorithm confusion: HS256 keyed with what everybody knows."""
+    claims = {"aud": "arena", "sub": "h", "jti": "1", "typ": "onsale-pass", "epo": 1, "lan": 0, "seq": 1,
+              "qty_max": 6, "iat": 1, "nbf": 1, "exp": 2**31, "iss": "onsale"}  # fmt: skip
+    public = PASS_KEYS.public().keys[PASS_KEYS.kid]
+    for forged in (
+        jwt.encode(claims, public, algorithm="HS256", headers={"kid": PASS_KEYS.kid}),
+        jwt.encode(claims, "", algorithm="none", headers={"kid": PASS_KEYS.kid}),
+        sign_pass(development_keys("other"), PASS),
+        QueueTokens(KEYS).sign(TOKEN),
+    ):
+        with pytest.raises(BadCredential):
+            reader().read(forged, now_s=1500)
+
+
+def signed(header: str, claims: object) -> str:
+    """Any header and claims under a true signature of ours."""
+    text = f"{b64(header.encode())}.{b64(json.dumps(claims, separators=(',', ':')).encode())}"
+    return f"{text}.{b64(PASS_KEYS.signer()[1].sign(text.encode()))}"
+
+
+HEADER = f'{{"alg":"EdDSA","kid":"{PASS_KEYS.kid}","typ":"JWT"}}'
+CLAIMS = {"iss": "onsale", "aud": "arena", "sub": "holder", "jti": "1-0-42-1", "typ": "onsale-pass", "epo": 1, "lan": 0,
+          "seq": 42, "qty_max": 6, "iat": 1000, "nbf": 940, "exp": 2000}  # fmt: skip
+
+
+def test_a_pass_is_what_pyjwt_would_have_signed() -> None:
+    """So the next two tests change exactly what they say they change."""
+    by_pyjwt = jwt.encode(CLAIMS, PASS_KEYS.signer()[1], algorithm="EdDSA", headers={"kid": PASS_KEYS.kid})
+    assert by_pyjwt == sign_pass(PASS_KEYS, PASS) == signed(HEADER, CLAIMS)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEADER.replace("EdDSA", "HS256"),
+        HEADER.replace("EdDSA", "none"),
+        HEADER.replace('"typ"', '"crit":["b64"],"b64":false,"typ"'),
+        HEADER.replace('"kid"', '"jku":"https://elsewhere.example","kid"'),
+        HEADER.replace(",", ", "),
+        HEADER.replace(f'"kid":"{PASS_KEYS.kid}",', ""),
+        "{}",
+        "",
+    ],
+)
+def test_a_header_we_do_not_write_is_refused_even_with_our_signature(header: str) -> None:
+    assert header != HEADER
+    with pytest.raises(BadCredential):
+        reader().read(signed(header, CLAIMS), now_s=1500)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({name: None} for name in CLAIMS),
+        *({name: "7"} for name in ("epo", "lan", "seq", "qty_max", "iat", "nbf", "exp")),
+        *({name: value} for name in ("seq", "exp", "nbf") for value in (True, 7.5, [7])),
+        *({name: 7} for name in ("iss", "aud", "sub", "jti", "typ")),
+        {"aud": ["arena"]},
+        {"iss": "somebody"},
+        {"typ": "onsale-queue"},
+        {"nbf": 2**33},
+    ],
+)
+def test_a_claim_of_another_kind_or_none_is_refused_even_with_our_signature(change: dict[str, object]) -> None:
+    with pytest.raises(BadCredential):
+        reader().read(signed(HEADER, {**CLAIMS, **change}), now_s=1500)
+    with pytest.raises(BadCredential):
+        reader().read(signed(HEADER, {n: v for n, v in CLAIMS.items() if n not in change}), now_s=1500)
+
+
+@pytest.mark.parametrize("claims", [None, [], "text", 7, {}])
+def test_claims_that_are_no_claims_are_refused(claims: object) -> None:
+    with pytest.raises(BadCredential):
+        reader().read(signed(HEADER, claims), now_s=1500)
+
+
+def test_a_pass_not_valid_yet_is_refused_unless_by_a_clock_a_little_behind() -> None:
+    now_s = int(time.time())
+    assert reader().read(signed(HEADER, {**CLAIMS, "nbf": now_s + 3, "exp": now_s + 60}), now_s=now_s).join_seq == 42
+    with pytest.raises(BadCredential):
+        reader().read(signed(HEADER, {**CLAIMS, "nbf": now_s + 60, "exp": now_s + 90}), now_s=now_s)
+
+
+@given(place=st.integers(0, 400), change=st.integers(1, 127))
+def test_a_pass_changed_anywhere_is_refused(place: int, change: int) -> None:
+    text = sign_pass(PASS_KEYS, PASS)
+    at = place % len(text)
+    forged = text[:at] + chr(ord(text[at]) ^ change) + text[at + 1 :]
+    try:
+        assert reader().read(forged, now_s=1500) == PASS  # the last character of base64 has bits that mean nothing
+        assert at == len(text) - 1
+    except BadCredential:
+        pass
+
+
+def test_the_reader_forgets_the_oldest_pass() -> None:
+    few = PassReader(PASS_KEYS.public(), remembered_max=2)
+    for seq in range(5):
+        few.read(sign_pass(PASS_KEYS, Pass("arena", "h", str(seq), 1, 0, seq, 6, 1000, 2000)), now_s=1500)
+    assert len(few._remembered) == 2
+
+
+def test_an_order_token_opens_its_order_only() -> None:
+    token = sign_order_token(KEYS, "ABCD1234")
+    assert read_order_token(KEYS, token) == "ABCD1234"
+    for forged in (token.replace("ABCD", "ABCE"), token[:-4] + "AAAA", "ABCD1234..", ""):
+        with pytest.raises(BadCredential):
+            read_order_token(KEYS, forged)
+
+
+def test_a_mac_over_parts_is_not_a_mac_over_their_sum() -> None:
+    assert KEYS.mac("ab", "c") != KEYS.mac("a", "bc")
+
+
+def test_a_checkout_key_is_stable_for_one_admission() -> None:
+    assert checkout_key(KEYS, "1-0-42-1") == checkout_key(KEYS, "1-0-42-1") != checkout_key(KEYS, "1-0-42-2")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "k1", "k1:short", "k1:" + base64.b64encode(bytes(32)).decode() + "!", "a b:" + "A" * 43]
+)
+def test_a_broken_keyring_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"keyring|base64url"):
+        Keyring.parse(text)
+
+
+def test_a_keyring_reads_its_own_text() -> None:
+    keys = Keyring({"new": bytes(range(32)), "old": bytes(32)})
+    assert Keyring.parse(keys.text()) == keys
+    assert keys.kid == "new"

@@ -1,0 +1,220 @@
+"""A user's JWT is believed for what it proves and for nothing else."""
+
+import base64
+import hmac
+import json
+import time
+from typing import Any
+from unittest.mock import Mock
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from pydantic import ValidationError
+
+from shared.runtime.settings import ServiceSettings
+from shared.security import user_jwt
+from shared.security.user_jwt import holder_of, signed_in
+from shared.web.problems import BadCredential
+from tests.support.providers.identity_provider import (
+    AUDIENCE,
+    ISSUER,
+    SECRET,
+    by_key,
+    by_secret,
+    claims_of,
+    identity_provider,
+    private_key,
+    public_jwk,
+)
+
+KEYED: dict[str, Any] = {"user_jwt_issuer": ISSUER, "user_jwt_audience": AUDIENCE}
+LONG_AGO_S, FAR_AHEAD_S = 1_000_000_000, 4_000_000_000
+
+
+def settings(**fields: Any) -> ServiceSettings:
+    return ServiceSettings(**({"user_jwt_secret": SECRET} | KEYED | fields))
+
+
+def encoded(part: Any) -> str:
+    raw = part if isinstance(part, bytes) else json.dumps(part).encode()
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+async def test_a_user_is_who_the_secret_says_and_the_same_holder_everywhere() -> None:
+    async with signed_in(settings()) as users:
+        user = await users.read(by_secret("ada", vip=True))
+        assert (user.user_id, user.claims["vip"]) == ("ada", True)
+        assert user.holder == holder_of(settings().holder_keys, "ada")
+        assert "ada" not in user.holder
+        assert len(user.holder) <= 64
+        assert (await users.read(by_secret("bob"))).holder != user.holder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exp": LONG_AGO_S}, {"exp": None}, {"exp": "never"}, {"exp": float("inf")}, {"exp": []},
+        {"nbf": FAR_AHEAD_S}, {"iat": FAR_AHEAD_S}, {"iss": "https://other"}, {"iss": None}, {"aud": "other"},
+        {"aud": None}, {"aud": ["other", "another"]}, {"sub": None}, {"sub": ""}, {"sub": "x" * 256},
+        {"sub": "a\0b"}, {"sub": 7}, {"sub": "\ud800"}, {"secret": "another secret that also has enough bytes"},
+    ],
+    ids=repr,
+)  # fmt: skip
+async def test_a_token_that_claims_too_little_or_too_much_is_refused(changes: dict[str, Any]) -> None:
+    async with signed_in(settings()) as users:
+        text = by_secret(**changes)
+        with pytest.raises(BadCredential):
+            await users.read(text)
+
+
+async def test_an_audience_among_several_is_enough_and_clocks_may_differ_a_little() -> None:
+    async with signed_in(settings()) as users:
+        assert await users.read(by_secret(aud=["other", AUDIENCE]))
+        assert await users.read(by_secret(nbf=int(time.time()) + 2, exp=int(time.time()) - 2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ".", "..", "a.b.c", "é.b.c", f"{encoded([])}.e30.x", f"{encoded('x')}.e30.x", f"{encoded({})}.e30.x",
+        f"{encoded(b'[' * 5000)}.e30.x", f"{encoded({'alg': ['HS256']})}.e30.x", f"{encoded({'alg': 'HS256'})}.e30.x",
+        f"{encoded({'alg': 'HS256', 'kid': {}})}.{encoded(b'[' * 5000)}.x", "x" * 9000,
+    ],
+)  # fmt: skip
+async def test_garbage_is_refused_like_any_bad_token(text: str) -> None:
+    async with signed_in(settings()) as users:
+        with pytest.raises(BadCredential):
+            await users.read(text)
+    async with identity_provider() as provider, signed_in(by_keys(provider.url)) as users:
+        with pytest.raises(BadCredential):
+            await users.read(text)
+
+
+def by_keys(url: str, **fields: Any) -> ServiceSettings:
+    return settings(user_jwt_secret=None, user_jwt_jwks_url=url, **fields)
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
+async def test_a_user_is_who_the_providers_key_says(algorithm: str) -> None:
+    async with identity_provider() as provider:
+        provider.shows = [public_jwk("EdDSA", "other"), public_jwk(algorithm, "k1")]
+        async with signed_in(by_keys(provider.url)) as users:
+            assert (await users.read(by_key("ada", algorithm=algorithm))).user_id == "ada"
+            forged = jwt.encode(claims_of("ada"), private_key(algorithm, "stolen"), algorithm, headers={"kid": "k1"})
+            with pytest.raises(BadCredential):
+                await users.read(forged)
+
+
+async def test_a_token_without_a_kid_needs_a_provider_with_one_key_of_its_kind() -> None:
+    async with identity_provider() as provider:
+        async with signed_in(by_keys(provider.url)) as users:
+            assert await users.read(by_key(kid=None))
+        provider.shows.append(public_jwk("EdDSA", "k2"))
+        async with signed_in(by_keys(provider.url)) as users:
+            with pytest.raises(BadCredential):
+                await users.read(by_key(kid=None))
+
+
+def unsigned(alg: str) -> str:
+    return f"{encoded({'alg': alg, 'typ': 'JWT', 'kid': 'k1'})}.{encoded(claims_of())}."
+
+
+def hmac_by(raw: bytes) -> str:
+    """An HS256 token whose secret is what everybody can read; no honest library would make it."""
+    signed = f"{encoded({'alg': 'HS256', 'typ': 'JWT', 'kid': 'k1'})}.{encoded(claims_of())}"
+    return f"{signed}.{encoded(hmac.digest(raw, signed.encode(), 'sha256'))}"
+
+
+async def test_no_token_can_choose_its_algorithm() -> None:
+    """`none` in all spellings, HMAC by the public key, and one kind of key in place of another."""
+    public = private_key("RS256", "k1").public_key()
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    jwk = json.dumps(public_jwk("RS256", "k1")).encode()
+    confused = [hmac_by(raw) for raw in (pem, pem.strip(), der, jwk, b"")]
+    nothing = [unsigned(alg) for alg in ("none", "None", "NONE", "nOnE", "")]
+    async with identity_provider() as provider:
+        provider.shows = [public_jwk("RS256", "k1"), {"kty": "oct", "kid": "k1", "k": encoded(SECRET.encode())}]
+        async with signed_in(by_keys(provider.url)) as users:
+            assert await users.read(by_key(algorithm="RS256"))
+            for text in [*confused, *nothing, by_secret(), by_key(algorithm="ES256")]:
+                with pytest.raises(BadCredential):
+                    await users.read(text)
+    async with signed_in(settings()) as users:
+        for text in [*nothing, by_key(algorithm="RS256"), by_key(algorithm="EdDSA")]:
+            with pytest.raises(BadCredential):
+                await users.read(text)
+
+
+async def test_an_algorithm_that_is_not_configured_is_not_believed() -> None:
+    async with identity_provider() as provider:
+        provider.shows = [public_jwk("RS256", "k1"), public_jwk("EdDSA", "k2")]
+        async with signed_in(by_keys(provider.url, user_jwt_algorithms="RS256")) as users:
+            assert await users.read(by_key(algorithm="RS256"))
+            with pytest.raises(BadCredential):
+                await users.read(by_key(algorithm="EdDSA", kid="k2"))
+
+
+async def test_a_key_of_the_provider_for_something_else_vouches_for_nobody() -> None:
+    encrypting = public_jwk("RS256", "k1", use="enc")
+    other_algorithm = public_jwk("RS256", "k1", alg="RS512")
+    async with identity_provider() as provider:
+        provider.shows = [encrypting, other_algorithm, public_jwk("EdDSA", "k2")]
+        async with signed_in(by_keys(provider.url)) as users:
+            with pytest.raises(BadCredential):
+                await users.read(by_key(algorithm="RS256"))
+
+
+async def test_nobody_is_signed_in_where_nothing_is_configured() -> None:
+    async with signed_in(ServiceSettings()) as users:
+        for text in (by_secret(), by_key(), unsigned("none")):
+            with pytest.raises(BadCredential):
+                await users.read(text)
+
+
+async def test_a_token_is_verified_once_and_still_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = Mock(wraps=jwt.decode)
+    monkeypatch.setattr(jwt, "decode", decode)
+    text = by_secret()
+    async with signed_in(settings()) as users:
+        for _ in range(50):
+            assert await users.read(text)
+        assert decode.call_count == 1
+        ((name, (expires_at_s, user_id, holder)),) = users._remembered.items()
+        users._remembered[name] = expires_at_s - 610, user_id, holder  # as if ten minutes had passed
+        with pytest.raises(BadCredential, match="expired"):
+            await users.read(text)
+
+
+async def test_what_is_remembered_is_bounded() -> None:
+    users = user_jwt.Users(settings(), user_jwt.OneSecret(SECRET), remembered_max=3)
+    for number in range(10):
+        await users.read(by_secret(f"user-{number}"))
+    assert len(users._remembered) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"user_jwt_jwks_url": "https://id.example.org/keys"}, "exclude each other"),
+        ({"user_jwt_secret": "short"}, "at least 32 bytes"),
+        ({"user_jwt_algorithms": "RS256"}, "HS256 goes with user_jwt_secret"),
+        ({"user_jwt_secret": None, "user_jwt_algorithms": "HS256"}, "HS256 goes with user_jwt_secret"),
+        ({"user_jwt_algorithms": "none"}, "user_jwt_algorithms"),
+        ({"user_jwt_secret": None, "user_jwt_jwks_url": "file:///etc/keys"}, "user_jwt_jwks_url"),
+        ({"user_jwt_secret": None, "user_jwt_jwks_url": "https://id/k", "user_jwt_audience": ""}, "needs user_jwt"),
+    ],
+)
+def test_settings_that_would_let_the_wrong_in_do_not_start(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        settings(**fields)
+
+
+def test_production_wants_a_secret_that_names_fans() -> None:
+    with pytest.raises(ValidationError, match="holder_keys"):
+        ServiceSettings.model_validate({"environment": "production", "service_keys": "k1:" + "A" * 43})
+
+
+def test_no_secret_shows_in_a_log() -> None:
+    assert SECRET not in repr(settings())

@@ -1,0 +1,89 @@
+"""The wire: whole answers over connections that are used again, and a clear word when one breaks."""
+
+import asyncio
+
+import pytest
+
+from shared.rpc.http1 import ConnectionLost, Wire
+
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
+LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+CUT = b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhel"
+GARBAGE = b"SMTP ready\r\n\r\n"
+
+
+class Server:
+    """Answers each request with the next of `answers`; empty closes, None says nothing."""
+
+    def __init__(self, *answers: bytes | None) -> None:
+        self.answers, self.connections = list(answers), 0
+        self.requests: list[bytes] = []
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while self.answers:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"content-length: "))
+                self.requests.append(head + await reader.readexactly(length))
+                answer = self.answers.pop(0)
+                if answer is None:
+                    await asyncio.Event().wait()
+                elif not answer or answer in (CUT, LAST):
+                    writer.write(answer or b"")
+                    await writer.drain()
+                    return
+                else:
+                    writer.write(answer)
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+
+async def asked(*answers: bytes | None, times: int = 1, timeout: float = 5):
+    server = Server(*answers)
+    listening = await asyncio.start_server(server, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    try:
+        async with Wire(connections_max=2) as wire:
+            got = [
+                await wire.post(f"http://127.0.0.1:{port}/a?b=c", content=b"body", headers={"x": "y"}, timeout=timeout)
+                for _ in range(times)
+            ]
+        return server, got
+    finally:
+        listening.close()
+
+
+async def test_answers_come_whole_over_one_connection() -> None:
+    server, got = await asked(WHOLE, CHUNKED, WHOLE, times=3)
+    assert [(a.status_code, a.content) for a in got] == [(200, b"hello"), (201, b"hello"), (200, b"hello")]
+    assert got[0].headers["x-a"] == "b"
+    assert server.connections == 1
+    assert server.requests[0].startswith(b"POST /a?b=c HTTP/1.1\r\nhost: 127.0.0.1")
+    assert server.requests[0].endswith(b"x: y\r\n\r\nbody")
+
+
+async def test_a_closed_connection_is_replaced() -> None:
+    server, got = await asked(LAST, LAST, times=2)
+    assert [a.content for a in got] == [b"ok", b"ok"]
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("answer", [CUT, b"", GARBAGE])
+async def test_a_broken_answer_is_a_lost_connection(answer) -> None:
+    with pytest.raises(ConnectionLost):
+        await asked(answer)
+
+
+async def test_nobody_there_is_a_lost_connection() -> None:
+    async with Wire() as wire:
+        with pytest.raises(ConnectionLost):
+            await wire.post("http://127.0.0.1:9/", content=b"", headers={}, timeout=5)
+
+
+async def test_a_late_answer_is_given_up() -> None:
+    with pytest.raises(TimeoutError):
+        await asked(None, timeout=0.05)

@@ -1,0 +1,175 @@
+"""Servers of others, however badly they answer: told apart by whether they can have heard of the request."""
+
+import asyncio
+import ssl
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from socket import SO_LINGER, SOL_SOCKET
+
+import certifi
+import pytest
+
+from shared.rpc.outgoing import Answer, AnswerLost, AnswerTooLarge, NoNames, NotReached, Outgoing, outgoing
+from tests.support.running.certificates import self_signed
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+@asynccontextmanager
+async def served(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A server that does this on each connection; its port."""
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(once, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def certified(folder: Path) -> ssl.SSLContext:
+    """Of a server whose certificate, for `localhost` and 127.0.0.1, nobody vouches for."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(self_signed(folder), folder / "site.key")
+    return context
+
+
+def answers(*parts: bytes, then: str = "ends", pause_s: float = 0) -> Serve:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(pause_s)
+            if then == "resets":
+                writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+            elif then == "hangs":
+                await reader.read()
+            if then != "stays":
+                return
+
+    return serve
+
+
+async def ask(client: Outgoing, port: int, *, timeout_s: float = 5, scheme: str = "http") -> Answer:
+    url = f"{scheme}://127.0.0.1:{port}/charges?limit=1"
+    return await client.request("POST", url, headers={"idempotency-key": "k"}, content=b"{}", timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("serve", "timeout_s"),
+    [
+        (answers(), 5), (answers(then="resets"), 5), (answers(then="hangs"), 0.2),
+        (answers(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"), 5),
+        (answers(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhalf"), 5),
+        (answers(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nnumber\r\n"), 5),
+        (answers(b"HTTP/1.1 two hundred\r\n\r\n"), 5), (answers(b"garbage\r\n\r\n"), 5),
+        (answers(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n"), 5),
+        (answers(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n", *[b"drip"] * 25, pause_s=0.05), 0.3),
+    ],
+    ids=[
+        "closes", "resets", "silent", "half a body", "half a chunk", "no chunk", "no status", "no HTTP", "endless head",
+        "drips",
+    ],
+)  # fmt: skip
+async def test_what_a_server_may_have_heard_is_an_answer_that_was_lost(serve: Serve, timeout_s: float) -> None:
+    async with served(serve) as port, outgoing(connections_max=2) as client:
+        began_s = time.monotonic()
+        with pytest.raises(AnswerLost):
+            await ask(client, port, timeout_s=timeout_s)
+        assert time.monotonic() - began_s < 3
+
+
+async def test_a_server_that_is_not_there_has_heard_nothing(tmp_path: Path) -> None:
+    context = certified(tmp_path)
+    async with outgoing(connections_max=2) as client:
+        async with served(answers(OK)) as gone:
+            pass
+        with pytest.raises(NotReached):
+            await ask(client, gone)
+        async with served(answers(OK)) as plain:
+            with pytest.raises(NotReached):
+                await ask(client, plain, scheme="https")
+        async with served(answers(OK), context) as forged:
+            with pytest.raises(NotReached, match="CERTIFICATE_VERIFY_FAILED"):
+                await ask(client, forged, scheme="https")
+        for url in ("http://nobody.invalid/", "http:///x", "http://127.0.0.1:99999/"):
+            with pytest.raises(NotReached):
+                await client.request("GET", url, headers={}, timeout_s=2)
+
+
+async def test_a_certificate_is_checked_against_the_name_that_was_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = certified(tmp_path)
+    monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "site.crt"))
+    alone = outgoing(connections_max=2, keep_open=False, resolver=NoNames())
+    async with served(answers(OK, then="stays"), context) as port, alone as client:
+        url = f"https://127.0.0.1:{port}/"
+        answer = await client.request("GET", url, headers={}, timeout_s=5, server_name="localhost")
+        assert (answer.status_code, answer.content) == (200, b"ok")
+        with pytest.raises(NotReached, match="CERTIFICATE_VERIFY_FAILED"):
+            await client.request("GET", url, headers={}, timeout_s=5, server_name="evil.example")
+        with pytest.raises(NotReached, match="DNS"):
+            await client.request("GET", f"https://localhost:{port}/", headers={}, timeout_s=5)
+
+
+async def test_an_answer_that_grows_too_large_is_cut_off_with_its_status() -> None:
+    large = b"HTTP/1.1 201 Created\r\nconnection: close\r\n\r\n" + b"x" * 5000
+    async with served(answers(large, then="hangs")) as port, outgoing(connections_max=2) as client:
+        with pytest.raises(AnswerTooLarge) as cut:
+            await client.request("GET", f"http://127.0.0.1:{port}/", headers={}, timeout_s=5, answer_max_bytes=4000)
+        assert cut.value.status_code == 201
+
+
+async def test_no_server_is_asked_over_more_connections_than_allowed_and_they_are_kept() -> None:
+    open_now, most, opened = 0, 0, 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_now, most, opened
+        open_now, opened = open_now + 1, opened + 1
+        most = max(most, open_now)
+        try:
+            await answers(OK, then="stays", pause_s=0.01)(reader, writer)
+        finally:
+            open_now -= 1
+
+    async with served(serve) as port, outgoing(connections_max=4) as client:
+        asked = await asyncio.gather(*(ask(client, port) for _ in range(40)))
+        assert {answer.status_code for answer in asked} == {200}
+        assert (most, opened) == (4, 4)
+
+
+async def test_who_waits_too_long_for_a_free_connection_was_never_heard() -> None:
+    async with served(answers(then="hangs")) as port, outgoing(connections_max=1) as client:
+        first, second = await asyncio.gather(
+            ask(client, port, timeout_s=2), ask(client, port, timeout_s=0.4), return_exceptions=True
+        )
+        assert (type(first), type(second)) == (AnswerLost, NotReached)
+
+
+async def test_redirects_are_not_followed_and_cookies_not_kept() -> None:
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            heads.append(await reader.readuntil(b"\r\n\r\n{}"))
+            writer.write(b"HTTP/1.1 307 Go\r\nlocation: /x\r\nset-cookie: a=b\r\ncontent-length: 0\r\n\r\n")
+
+    async with served(serve) as port, outgoing(connections_max=1) as client:
+        for _ in range(2):
+            assert (await ask(client, port)).status_code == 307
+    assert len(heads) == 2
+    assert b"cookie" not in heads[1].lower()
+    assert b"POST /charges?limit=1 HTTP/1.1\r\n" in heads[0]
+    assert b"accept-encoding: identity\r\n" in heads[0].lower()

@@ -1,0 +1,112 @@
+"""Servers of event logs for tests: each can be stopped and started again, and says how it is spoken to."""
+
+import os
+import re
+import shutil
+import signal
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+import redis
+
+from onsale.local.binaries import find_redis
+from onsale.local.ports import HOST, free_port
+from tests.drills.fleet import Program, until
+
+MOCK = """
+import confluent_kafka, signal
+mock = confluent_kafka.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 3})
+brokers = mock.list_topics(timeout=10).brokers.values()
+print("kafka://" + ",".join(f"{broker.host}:{broker.port}" for broker in brokers), flush=True)
+signal.pause()
+"""
+
+
+class LogServer(Program):
+    """A server of an event log, alone."""
+
+    url: str
+
+    def wait(self) -> None:
+        raise NotImplementedError
+
+    def away(self) -> None:
+        """Stops it at once; what it had acknowledged is on its disk."""
+        self.end(signal.SIGKILL)
+
+    def back(self) -> None:
+        self.start()
+        self.wait()
+
+
+class ClusterNode(LogServer):
+    """One Valkey that has all slots of a cluster, and refuses what is not of one slot as any cluster does."""
+
+    def __init__(self, home: Path) -> None:
+        port = free_port()
+        self.url = f"redis://{HOST}:{port}/0"
+        options = {
+            "port": port, "cluster-port": free_port(), "bind": HOST, "dir": home, "appendonly": "yes",
+            "appendfsync": "always", "save": "", "cluster-enabled": "yes", "cluster-config-file": home / "nodes.conf",
+            "cluster-require-full-coverage": "no",
+        }  # fmt: skip
+        flat = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+        super().__init__([str(find_redis(os.environ)), *flat], home / "valkey.log")
+
+    def wait(self) -> None:
+        client = redis.Redis.from_url(self.url)
+        until(client.ping, what="Valkey")
+        if client.cluster("info")["cluster_slots_assigned"] != "16384":
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        until(lambda: client.cluster("info")["cluster_state"] == "ok", what="a cluster of one")
+        client.close()
+
+
+class Nats(LogServer):
+    """One NATS with JetStream; with `peers` (their cluster ports) a node of a cluster."""
+
+    def __init__(
+        self, home: Path, *, credentials: str = "", cluster_port: int = 0, peers: tuple[int, ...] = ()
+    ) -> None:
+        program = shutil.which("nats-server", path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
+        if program is None:
+            pytest.skip("there is no nats-server: apt-get install nats-server")
+        home.mkdir(exist_ok=True)
+        self.home, self.port, self._monitor = home, free_port(), free_port()
+        user, _, password = credentials.partition(":")
+        known = f"{user}:{quote(password, safe='')}@" if credentials else ""
+        self.url = f"nats://{known}{HOST}:{self.port}"
+        options = ["-a", HOST, "-p", str(self.port), "-m", str(self._monitor), "-js", "-sd", str(home), "-n", home.name]
+        if credentials:
+            options += ["--user", user, "--pass", password]
+        if peers:
+            routes = ",".join(f"nats://{HOST}:{port}" for port in peers)
+            options += ["--cluster_name", "logs", "--cluster", f"nats://{HOST}:{cluster_port}", "--routes", routes]
+        super().__init__([program, *options], home / "nats.log")
+
+    def wait(self) -> None:
+        """Returns when JetStream takes something."""
+        question = f"http://{HOST}:{self._monitor}/healthz"
+        until(lambda: httpx.get(question, trust_env=False).json()["status"] == "ok", what="NATS")
+
+
+class MockKafka(LogServer):
+    """The brokers that librdkafka has for tests. They speak the protocol and keep nothing: no evidence of more."""
+
+    def __init__(self, home: Path) -> None:
+        self._said = home / "kafka.log"
+        super().__init__([sys.executable, "-c", MOCK], self._said)
+
+    def wait(self) -> None:
+        until(lambda: "\nkafka://" in "\n" + self._said.read_text(), what="the mock of Kafka")
+        self.url = re.findall(r"^kafka://\S+", self._said.read_text(), re.M)[-1]
+
+    def away(self) -> None:
+        """It forgets everything when it ends, so it is frozen."""
+        self.send(signal.SIGSTOP)
+
+    def back(self) -> None:
+        self.send(signal.SIGCONT)

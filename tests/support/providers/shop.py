@@ -1,0 +1,83 @@
+"""A shop that knows nothing of us, and nginx in front of it with the very configuration that the guide shows."""
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from onsale.local.ports import free_port
+from tests.support.running.serving import serving
+from tests.support.running.suite import no_cookies
+from tests.support.wait import wait_until
+
+NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
+HOST = "127.0.0.2"  # not the waiting room's: browsers keep cookies by host, whatever the port
+GUIDE = Path(__file__).parents[3] / "docs" / "gate.md"
+PAGE = {"accept": "text/html,application/xhtml+xml", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+SCRIPT = {"accept": "application/json", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
+METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]
+
+
+async def _answer(request: Request) -> PlainTextResponse:
+    holder = request.headers.get("x-onsale-holder", "")
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return PlainTextResponse(f"the shop: {request.method} {path} for [{holder}]")
+
+
+def shop() -> Starlette:
+    return Starlette(routes=[Route("/{path:path}", _answer, methods=METHODS)])
+
+
+def snippet(language: str) -> str:
+    """The first example in this language of the guide."""
+    found = re.search(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.S)
+    assert found, f"the guide shows no {language}"
+    return found[1]
+
+
+def _conf(folder: Path, port: int, gateway: int, origin: int, event_id: str) -> list[str]:
+    server = snippet("nginx").replace("127.0.0.1:8101", f"127.0.0.1:{gateway}").replace("arena-2026", event_id)
+    server = server.replace("127.0.0.1:9000", f"127.0.0.1:{origin}").replace("listen 8080;", f"listen {HOST}:{port};")
+    places = "".join(
+        f"{kind}_temp_path {folder}/{kind}; " for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    log = f"log_format said '$request $status'; access_log {folder}/access.log said;"
+    (folder / "nginx.conf").write_text(f"events {{}}\nhttp {{ {places} {log}\n{server}\n}}\n")
+    return [NGINX, "-e", f"{folder}/error.log", "-c", f"{folder}/nginx.conf", "-g", f"pid {folder}/pid; daemon off;"]
+
+
+@asynccontextmanager
+async def guarded_shop(folder: Path, gateway: int, event_id: str) -> AsyncIterator[str]:
+    """The address of a shop behind nginx behind the gate of this event."""
+    port = free_port()
+    async with serving(shop()) as origin:
+        process = await asyncio.create_subprocess_exec(*_conf(folder, port, gateway, origin, event_id))
+        try:
+            async with browser() as anybody:
+
+                async def answers() -> bool:
+                    try:
+                        return bool((await anybody.get(f"http://{HOST}:{port}/")).status_code)
+                    except httpx.TransportError:
+                        return False
+
+                await wait_until(answers, timeout_s=20)
+            yield f"http://{HOST}:{port}"
+        finally:
+            process.terminate()
+            await asyncio.wait_for(process.wait(), 10)
+
+
+def browser(*, cookies: bool = True, **headers: Any) -> httpx.AsyncClient:
+    """Keeps cookies per host unless told not to, and follows no redirect by itself."""
+    jar = None if cookies else no_cookies()
+    return httpx.AsyncClient(timeout=20, cookies=jar, headers={**PAGE, **headers}, trust_env=False)

@@ -1,0 +1,251 @@
+"""The whole suite as a user starts it: `onsale up` in a process of its own, on a free port, in an empty directory."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from onsale.commands.client import Admin
+from onsale.local.ports import free_port
+from tests.support.engines.engines import fast_place
+from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET
+
+READY_WITHIN_S = 60
+ENGINE_BINARIES = ("ONSALE_POSTGRES_BIN", "ONSALE_REDIS_BIN")  # a run of the matrix says which it means
+
+
+class RunningSuite:
+    """A started `onsale up`, and what an operator knows about it."""
+
+    def __init__(self, data_dir: Path, *options: str, port: int | None = None, **environ: str) -> None:
+        self.data_dir, self.port = data_dir, port or free_port()
+        self.url = f"http://localhost:{self.port}"
+        self._options, self._environ, self._log_path = options, environ, data_dir.with_suffix(".log")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "RunningSuite":
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "onsale",
+            "up",
+            "--port",
+            str(self.port),
+            "--data-dir",
+            str(self.data_dir),
+        ]
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("ONSALE_") or name in ENGINE_BINARIES
+        }
+        environ |= {"ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER}
+        environ |= {"ONSALE_USER_JWT_AUDIENCE": AUDIENCE, "ORDERS_HOOK_LOOPBACK": "true"}
+        environ |= {"ORDERS_PROVIDER_TIMEOUT_S": "4", **self._environ}
+        environ |= self._environ
+        with self._log_path.open("w") as log:
+            self.process = subprocess.Popen(
+                [*command, *self._options], env=environ, stdout=log, stderr=subprocess.STDOUT
+            )
+        return self
+
+    def wait_until_ready(self) -> "RunningSuite":
+        deadline = time.monotonic() + READY_WITHIN_S
+        while not self._ready():
+            assert self.process is not None
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"onsale up did not get ready: {self.said()}")
+            time.sleep(0.05)
+        return self
+
+    def _ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def said(self) -> str:
+        return self._log_path.read_text()
+
+    def stop(self, number: signal.Signals = signal.SIGINT, *, within_s: float = 20) -> int:
+        """The exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"onsale up did not stop within {within_s} s: {self.said()}") from None
+
+    @property
+    def admin_key(self) -> str:
+        return (self.data_dir / "admin.key").read_text().strip()
+
+    @property
+    def engines(self) -> dict[str, str]:
+        return dict(json.loads((self.data_dir / "engines.json").read_text()))
+
+    def operator(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {self.admin_key}"}, timeout=20)
+
+    def browser(self) -> httpx.AsyncClient:
+        """A fan without cookies: each test says itself what it carries."""
+        limits = httpx.Limits(max_connections=100)
+        return httpx.AsyncClient(base_url=self.url, timeout=20, limits=limits, cookies=no_cookies())
+
+    async def open_event(self, **changes: Any) -> str:
+        """A new event with an open room; `room`, `sales`, `sections`, `fees` and `taxes` replace the small venue's."""
+        event_id = f"t-{uuid.uuid4().hex[:12]}"
+        event = {
+            "event_id": event_id, "name": "A test", "venue": "A hall", "currency": "EUR",
+            "starts_at": "2030-01-01T20:00:00Z",
+            "room": {"rate_per_s": 1000, "burst": 1000, "max_active": 5000, **changes.get("room", {})},
+            "sales": {"tickets_per_order": 6, "tickets_per_customer": 6, **changes.get("sales", {})},
+            "sections": changes.get("sections") or [
+                {"section_id": "A", "name": "Block A", "kind": "seated", "rows": 4, "seats_per_row": 10,
+                 "price_minor": 5000, "fee_minor": 250},
+                {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50,
+                 "price_minor": 3000, "fee_minor": 100},
+            ],
+            "fees": changes.get("fees", []), "taxes": changes.get("taxes", []),
+        }  # fmt: skip
+        async with self.operator() as operator:
+            for service in ("inventory", "orders", "queue"):
+                answer = await operator.put(f"/admin/{service}/events/{event_id}", json=event)
+                assert answer.is_success, answer.text
+            if changes.get("open", True):
+                answer = await operator.post(f"/admin/queue/events/{event_id}/room/open", json={"reason": "test"})
+                assert answer.is_success, answer.text
+        return event_id
+
+    async def audit(self, event_id: str) -> list[dict[str, Any]]:
+        """Invariants that do not hold: an empty list is a clean audit. The same questions as `onsale audit` asks."""
+        async with self.operator() as operator:
+            rows = await Admin(operator, self.url, self.admin_key).audit(event_id)
+        assert {row["service"] for row in rows} == {"queue", "inventory", "orders", "both"}, "somebody checks nothing"
+        return [row for row in rows if not row["holds"]]
+
+    async def is_clean(self, event_id: str) -> bool:
+        """For waiting until what is on its way has arrived."""
+        return await self.audit(event_id) == []
+
+
+def no_cookies() -> CookieJar:
+    """A jar that takes nothing: tests say themselves what each request carries."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+
+
+class Fan:
+    """One fan's steps, each of which must succeed; the journeys read like a story."""
+
+    def __init__(self, browser: httpx.AsyncClient, event_id: str) -> None:
+        self.browser, self.event_id, self.path = browser, event_id, f"/events/{event_id}"
+        self.token = self.admission = self.checkout_key = ""
+        self.join_seq = 0
+
+    async def join(self) -> dict[str, Any]:
+        answer = await self.browser.post(f"{self.path}/queue")
+        assert answer.status_code == 201, answer.text
+        place: dict[str, Any] = answer.json()
+        self.token, self.join_seq = place["queue_token"], place["join_seq"]
+        return place
+
+    async def status(self) -> dict[str, Any]:
+        answer = await self.browser.get(f"{self.path}/queue/status", headers=bearer(self.token))
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def wait_for_the_call(self, *, within_s: float = 20) -> None:
+        deadline = time.monotonic() + within_s
+        while (await self.status())["status"] != "ready":
+            assert time.monotonic() < deadline, "never called"
+            await asyncio.sleep(0.1)
+
+    async def claim(self) -> str:
+        answer = await self.browser.post(f"{self.path}/queue/pass", headers=bearer(self.token))
+        assert answer.status_code == 200, answer.text
+        self.admission, self.checkout_key = answer.json()["pass"], answer.json()["checkout_key"]
+        return self.admission
+
+    async def come_in(self) -> "Fan":
+        await self.join()
+        await self.wait_for_the_call()
+        await self.claim()
+        return self
+
+    async def reserve(self, **wish: Any) -> httpx.Response:
+        headers = {**bearer(self.admission), "idempotency-key": str(uuid.uuid4())}
+        return await self.browser.post(f"{self.path}/reservations", json=wish, headers=headers)
+
+    async def hold(self, **wish: Any) -> dict[str, Any]:
+        answer = await self.reserve(**wish)
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    async def order(self, reservation: dict[str, Any], *, method: str = "ok", **changes: Any) -> httpx.Response:
+        body = {
+            "reservation_id": reservation["reservation_id"],
+            "expected_total_minor": reservation["total_amount_minor_units"],
+            "currency": reservation["currency"],
+            "customer": {"name": "A fan", "email": f"{uuid.uuid4().hex}@example.org"},
+            "payment": {"provider": "sandbox", "method": method},
+            **changes,
+        }
+        key = f"{self.checkout_key}.{reservation['reservation_id']}"
+        return await self.browser.post("/orders", json=body, headers={**bearer(self.admission), "idempotency-key": key})
+
+    async def buy(self, reservation: dict[str, Any], *, method: str = "ok") -> dict[str, Any]:
+        """Orders and waits for the end."""
+        answer = await self.order(reservation, method=method)
+        assert answer.status_code == 202, answer.text
+        return await self.ending(answer.json())
+
+    async def ending(self, order: dict[str, Any], *, within_s: float = 20) -> dict[str, Any]:
+        deadline = time.monotonic() + within_s
+        while True:
+            answer = await self.browser.get(f"/orders/{order['reference']}", headers=bearer(order["order_token"]))
+            assert answer.status_code == 200, answer.text
+            if answer.json()["status"] != "pending":
+                return dict(answer.json())
+            assert time.monotonic() < deadline, answer.text
+            await asyncio.sleep(0.05)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    """Status and slug of a problem document."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    assert answer.json()["request_id"] or answer.status_code == 404
+    return answer.status_code, answer.json()["type"].removeprefix("/problems/")
+
+
+@pytest.fixture(scope="session")
+def suite() -> Iterator[RunningSuite]:
+    """One suite for all journeys of this test process; every test opens an event of its own."""
+    arena = Path(__file__).parents[3] / "deploy" / "events" / "arena.yaml"
+    assert yaml.safe_load(arena.read_text())["event_id"] == "arena-2026"
+    with tempfile.TemporaryDirectory(prefix="onsale-suite-", dir=fast_place()) as folder:
+        running = RunningSuite(Path(folder) / "data", "--event", str(arena)).start()
+        try:
+            yield running.wait_until_ready()
+        finally:
+            assert running.stop() == 0, running.said()
