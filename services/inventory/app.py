@@ -15,9 +15,9 @@ from services.inventory.api.address_limits import AddressHolds
 from services.inventory.api.auth import Admissions, Turns
 from services.inventory.api.openapi import document_reserve
 from services.inventory.catalogue.layout import Catalogue
-from services.inventory.reconcile import reconciler as reconcile_reconciler
 from services.inventory.reconcile.oversell_refunds import Refunding
 from services.inventory.reconcile.reconciler import Reconciler
+from services.inventory.reconcile.reconciler import forget as forget_findings
 from services.inventory.redis_stock.availability import Board
 from services.inventory.redis_stock.client import Gate
 from services.inventory.redis_stock.rebuild import Watcher
@@ -149,7 +149,7 @@ def _start(loops: Loops, room: Room, relay: Relay, again: ToldAgain) -> None:
     loops.keep(relay.run, name="inventory.relay")
     loops.every(1.0, again.look, name="inventory.log")
     loops.every(3600.0, relay.forget, name="inventory.forget")
-    loops.every(3600.0, lambda: reconcile_reconciler.forget(room.engine), name="inventory.forget_findings")
+    loops.every(3600.0, lambda: forget_findings(room.engine), name="inventory.forget_findings")
 
 
 def _checks(app: FastAPI) -> Checks:

@@ -20,7 +20,6 @@ from services.orders.checkout.create_order import Placing
 from services.orders.checkout.idempotency import Priors
 from services.orders.checkout.inventory_client import Stock
 from services.orders.mail import reminders
-from services.orders.mail import reminders as mail_reminders
 from services.orders.mail.compose import Writer
 from services.orders.mail.dispatcher import Postman
 from services.orders.mail.smtp import server_of, session
@@ -102,8 +101,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             if settings.smtp_url is not None:
                 postman = _postman(room, settings.smtp_url.get_secret_value())
                 loops.every(MAIL_TURN_S, postman.turn, name="orders.mail")
-                taker = mail_reminders.ConsentTaker(room.engine, room.stock, settings)
-                loops.every(mail_reminders.TURN_S, taker.turn, name="orders.consents")
+                taker = reminders.ConsentTaker(room.engine, room.stock, settings)
+                loops.every(reminders.TURN_S, taker.turn, name="orders.consents")
                 loops.every(3600, postman.forget, name="orders.mail_forget")
             yield
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
-from redis.asyncio import Connection, Redis
+from redis.asyncio import BlockingConnectionPool, Connection, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -38,7 +38,8 @@ __all__ = [
 
 
 def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retries: int = 1) -> Redis:
-    """A client with bounded waits; one immediate retry covers a connection that the engine closed while idle.
+    """A client with bounded waits; one immediate retry covers a connection that the engine closed while idle. Whoever
+    comes while all connections are in use waits for one, at most `timeout_s`.
 
     Who subscribes wants no retries: a connection lost and found has missed what was shown in between. Raises
     `ValueError` if the URL cannot be meant.
@@ -49,14 +50,19 @@ def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retr
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "max_connections": connections_max,
+        "timeout": timeout_s,  # for a connection
         "retry": Retry(NoBackoff(), retries),
         "retry_on_error": [RedisConnectionError],
     }
     if where.kind == "sentinel":
         return _able(primary_by_sentinel(where, **options))
     if where.kind == "cluster":
-        return Cluster(where.addresses, lambda address: _able(Redis.from_url(where.at(address), **options)))
-    return _able(Redis.from_url(url, **options))
+        return Cluster(where.addresses, lambda address: _client(where.at(address), options))
+    return _client(url, options)
+
+
+def _client(url: str, options: dict[str, Any]) -> Redis:
+    return _able(Redis.from_pool(BlockingConnectionPool.from_url(url, **options)))
 
 
 class EngineUnable(RedisConnectionError):  # type: ignore[misc]

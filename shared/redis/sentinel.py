@@ -7,7 +7,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
@@ -19,7 +19,7 @@ from shared.redis.url import EngineUrl
 ASKED_WITHIN_S, ASK_AGAIN_S = 0.5, 0.25
 
 
-class _Pool(SentinelConnectionPool):  # type: ignore[misc]
+class _Pool(SentinelConnectionPool, BlockingConnectionPool):  # type: ignore[misc]
     """Connections to the primary; closing it closes those to sentinels and replicas too."""
 
     def __init__(self, where: EngineUrl, watch: Sentinel, **options: Any) -> None:

@@ -12,6 +12,7 @@ OWNERS = ("inventory", "orders", "queue")
 
 class Suite(Protocol):
     url: str
+    opened: list[str]
 
     @property
     def admin_key(self) -> str: ...
@@ -30,6 +31,7 @@ def put_on_sale(suite: Suite, **facts: Any) -> str:
         for service in OWNERS:
             admin.put(f"/admin/{service}/events/{event_id}", json=event).raise_for_status()
         admin.post(f"/admin/queue/events/{event_id}/room/open", json={}).raise_for_status()
+    suite.opened.append(event_id)
     return event_id
 
 

@@ -13,7 +13,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 from services.orders.order import leases
-from services.orders.order import leases as order_leases
 from services.orders.order.updates import Lease
 from services.orders.payments.webhook_inbox import apply_hints
 from services.orders.processing.processor import Cashier
@@ -64,12 +63,12 @@ class Workers:
             return  # the first that is done wakes us
         await apply_hints(self._engine)
         while (free := self._settings.workers - len(self._running)) > 0:
-            leases = await order_leases.take(
+            due = await leases.take(
                 self._engine, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
             )
-            for lease in leases:
+            for lease in due:
                 self._keep(self._in_background(lease), lease)
-            if len(leases) < free:
+            if len(due) < free:
                 return
 
     def _done(self, task: asyncio.Task[Any]) -> None:
@@ -90,7 +89,7 @@ class Workers:
     async def renew(self) -> None:
         """Keeps the leases of what is in work here, three times before they would run out."""
         if self._running:
-            await order_leases.renew(self._engine, list(self._running.values()), lease_s=self._settings.lease_s)
+            await leases.renew(self._engine, list(self._running.values()), lease_s=self._settings.lease_s)
 
     async def _in_background(self, lease: Lease) -> None:
         """While a provider does not answer, each worker asks it for the next order only after a pause."""

@@ -83,8 +83,9 @@ async def test_the_line_and_the_sale_survive_the_engine(
         assert min(fan.join_seq for fan in late) > fans[-1].join_seq, "who comes later stands behind"
         for fan, before in list(zip(inside, passes, strict=True))[::2]:  # the one between them has bought and is done
             assert await insist(fan.claim) == before, "the same pass"
-        positions = [await insist(fan.position) for fan in sorted((*fans, *late), key=lambda fan: fan.join_seq)]
-        assert positions == sorted(positions), "the order stays"
+        in_line = sorted((*fans, *late), key=lambda fan: fan.join_seq)
+        positions = [await insist(fan.position) for fan in reversed(in_line)]  # calling goes on, and nobody falls back
+        assert positions == sorted(positions, reverse=True), "the order stays"
         await nobody_was_called_twice(ledger, event_id)
     await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
     what = f"Valkey {mishap.__name__.replace('_', ' ')}"

@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import text
 
 from services.inventory.reconcile import ledger_repair
-from services.inventory.reconcile import reconciler as reconcile_reconciler
 from services.inventory.reconcile.redis_diff import differences, read_gate
 from services.inventory.redis_keys import Keys
 from services.inventory.stock.snapshot import take_stock
@@ -75,7 +74,7 @@ async def test_without_taking_turns_two_reconcilers_correct_the_gate_twice(
     still: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard shown to matter: both read, then both correct by what they read."""
-    monkeypatch.setattr(reconcile_reconciler, "ALONE", text("SELECT length(:event_id) > 0"))
+    monkeypatch.setattr("services.inventory.reconcile.reconciler.ALONE", text("SELECT length(:event_id) > 0"))
     await still.room.gate.redis.hincrby(KEYS.counts, "GA1:available", 7)
     both = [still.room.reconciler, another(still)]
     read, real = asyncio.Barrier(2), still.room.gate.correct

@@ -194,10 +194,8 @@ async def test_without_the_tombstone_a_late_write_takes_a_freed_seat(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard shown to matter: freed without a tombstone, the sleeper's write succeeds and gate and ledger differ."""
-    from sqlalchemy import text as sql
-
     nothing = "SELECT unnest(CAST(:ids AS text[])) WHERE :event_id <> '' AND CAST(:now_ms AS bigint) > 0"
-    monkeypatch.setattr(expiry, "TOMBSTONES", sql(nothing))
+    monkeypatch.setattr(expiry, "TOMBSTONES", text(nothing))
     room = inventory.room
     real, written = room.gate.hold, asyncio.Event()
 

@@ -94,7 +94,11 @@ async def stock(browser: httpx.AsyncClient, event_id: str) -> tuple[int, int]:
 
 async def let_in(fan: Fan) -> bool:
     """Joins; called and in time for it, or told that nothing is left."""
-    await fan.join()
+    answer = await fan.browser.post(f"{fan.path}/queue")
+    if answer.status_code == 410:
+        assert problem(answer) == (410, "sold-out")
+        return False
+    fan.joined(answer)
     while (status := (await fan.status())["status"]) != "expired":
         if status == "ready":
             if (await fan.browser.post(f"{fan.path}/queue/pass", headers=bearer(fan.token))).is_success:

@@ -173,13 +173,13 @@ async def test_leaving_beside_a_claim_frees_no_slot_of_a_working_pass(
 ):
     from sqlalchemy import text
 
-    from services.queue.line import repository as line_repository
+    from services.queue.line import repository
 
     if not guarded:
-        loose = str(line_repository.END_PLACES).replace(
+        loose = str(repository.END_PLACES).replace(
             "NOT (CAST(:unclaimed AS boolean)", "NOT (false AND CAST(:unclaimed AS boolean)"
         )
-        monkeypatch.setattr(line_repository, "END_PLACES", text(loose))
+        monkeypatch.setattr(repository, "END_PLACES", text(loose))
     await queue.open()
     await queue.join("ann")
     await queue.turn()
