@@ -5,19 +5,22 @@ Sections note themselves as dirty in the scripts that change them, so selling ne
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import compress
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.layout import Catalogue, Layout
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import Gate, load
+from services.inventory.redis_stock.client import EVENTS_AT_ONCE, Gate, load
 from services.inventory.stock.snapshot import count_sections
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, stock_channel
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import ENGINE_AWAY, RedisError
 from shared.redis.snapshots import Showing
 from shared.runtime.clock import now_ms
+from shared.runtime.group_commit import chunks
 
 SHOW = load("show")
 HOLDING = text(
@@ -41,13 +44,30 @@ class Board:
 
     async def show(self) -> None:
         """One turn: publishes what changed, and what has not been said for a while."""
-        for layout in self._catalogue.layouts():
+        layouts = self._catalogue.layouts()
+        changed = await self._changed(layouts)
+        for layout in layouts:
             due = time.monotonic() - self._shown_at_s.get(layout.event_id, 0.0) > FRAME_REPEAT_S * 0.8
+            if not due and layout.event_id not in changed:
+                continue
             with suppress(*ENGINE_AWAY):  # other events may be with another engine
                 frame = await self._frame(layout, force=due, peek=False)
                 if frame is not None:
                     await self._showing.show(stock_channel(layout.event_id), frame)
                     self._shown_at_s[layout.event_id] = time.monotonic()
+
+    async def _changed(self, layouts: Iterable[Layout]) -> set[str]:
+        """Events whose stock may have changed since it was shown: many are asked in one round trip."""
+        changed: set[str] = set()
+        for some in chunks((layout.event_id for layout in layouts), EVENTS_AT_ONCE):
+            pipe = self._gate.redis.pipeline(transaction=False)
+            for event_id in some:
+                pipe.exists(Keys.of(event_id).dirty)
+            try:
+                changed.update(compress(some, await pipe.execute()))
+            except RedisError:
+                changed.update(some)  # each is asked by itself: other processes of the engine may answer
+        return changed
 
     async def frame(self, layout: Layout) -> StockFrame:
         """The stock as it was at most a quarter of a second ago: from the gate, or from the ledger while that is not

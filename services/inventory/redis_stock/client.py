@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.repository import Live, Record
-from shared.redis.client import Redis
+from shared.redis.client import ENGINE_AWAY, Redis
 from shared.redis.scripts import Script, word
 from shared.runtime.clock_offsets import Clocks
 from shared.runtime.group_commit import chunks
@@ -21,6 +21,7 @@ from shared.runtime.group_commit import chunks
 NEW_HOLD_DUE_MS = 5_000
 LIVE_UNLIMITED_MAX = 100
 FILLED_AT_ONCE, CORRECT_WIDTH = 500, 4
+EVENTS_AT_ONCE = 500
 HOLDS_AT_ONCE = 64  # the engine answers nobody else meanwhile: about a millisecond
 
 
@@ -163,10 +164,26 @@ class Gate:
 
     async def due(self, event_id: str, *, count_max: int) -> tuple[int, list[str]]:
         """The time, by the engine or whoever is behind it, and what is due; nothing while the gate is closed."""
-        keys = Keys.of(event_id).only("gate", "deadlines")
-        times = {"clock_offset_ms": self.clock_offset_ms, "others_ms": self.others_ms()}
-        reply = await self.scripts["due"](self.redis, **keys, **times, count_max=count_max)
+        reply = await self.scripts["due"](self.redis, **self._due(event_id, count_max))
         return (0, []) if word(reply) == "not-ready" else (int(reply[0]), [r.decode() for r in reply[1:]])
+
+    async def with_due(self, event_ids: Iterable[str]) -> list[str]:
+        """Those events of which something may be due: many are asked in one round trip. Events of a process that does
+        not answer are among them.
+        """
+        found: list[str] = []
+        for some in chunks(event_ids, EVENTS_AT_ONCE):
+            try:
+                replies = await self.scripts["due"].many(self.redis, [self._due(event_id, 1) for event_id in some])
+            except ENGINE_AWAY:
+                found += some
+            else:
+                found += [e for e, reply in zip(some, replies, strict=True) if not _is_nothing(reply)]
+        return found
+
+    def _due(self, event_id: str, count_max: int) -> dict[str, Any]:
+        times = {"clock_offset_ms": self.clock_offset_ms, "others_ms": self.others_ms()}
+        return {**Keys.of(event_id).only("gate", "deadlines"), **times, "count_max": count_max}
 
     async def revoke(self, event_id: str, passes: Sequence[tuple[str, str, int]]) -> list[tuple[str, int | None]]:
         """(jti, holder, expires_at_ms) each; `gone`, `live` with until_ms, or `not-ready`."""
@@ -185,6 +202,11 @@ class Gate:
         for reply in replies:
             word(reply)
         return replies
+
+
+def _is_nothing(due: Any) -> bool:
+    """Only the time, or `not-ready`; an error is for whoever asks for that event alone."""
+    return isinstance(due, list) and len(due) == 1
 
 
 def as_hold(record: Live) -> tuple[str | int, ...]:

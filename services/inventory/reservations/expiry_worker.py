@@ -42,15 +42,15 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """By the gate's deadlines."""
-        for layout in self._catalogue.layouts():
+        for event_id in await self._gate.with_due(layout.event_id for layout in self._catalogue.layouts()):
             try:
                 more = True
                 while more:
-                    now_ms, due = await self._gate.due(layout.event_id, count_max=DUE_MAX)
-                    ended = due and await settle(self._engine, self._gate, layout.event_id, due, now_ms=now_ms)
+                    now_ms, due = await self._gate.due(event_id, count_max=DUE_MAX)
+                    ended = due and await settle(self._engine, self._gate, event_id, due, now_ms=now_ms)
                     more = bool(ended) and len(due) == DUE_MAX
             except (*ENGINE_AWAY, *LEDGER_AWAY) as away:
-                log.warning("sweep.skipped", extra=data(event_id=layout.event_id, error=type(away).__name__))
+                log.warning("sweep.skipped", extra=data(event_id=event_id, error=type(away).__name__))
 
     async def scan(self) -> None:
         """By the ledger, whatever the gates remember."""

@@ -1,0 +1,60 @@
+"""Loops that look at every event ask about many in one round trip, and of each what it needs when something is up."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+
+from services.inventory.redis_keys import Keys
+from tests.inventory.conftest import Inventory, event_file
+
+EVENTS = 40
+Turn = Callable[[Inventory], Awaitable[None]]
+TURNS: dict[str, Turn] = {
+    "expiry": lambda inventory: inventory.room.sweeper.sweep(),
+    "availability": lambda inventory: inventory.room.board.show(),
+    "rebuild": lambda inventory: inventory.room.watcher.look(),
+}
+
+
+@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
+async def test_a_quiet_turn_asks_once_for_all_events(
+    still: Inventory, turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(EVENTS):
+        assert (await still.put({**event_file(), "event_id": f"many-{n}"})).is_success
+    await still.room.watcher.look()
+    await still.room.board.show()  # each frame is said again after four seconds
+    asked: list[Any] = []
+    ask, pipe = Redis.execute_command, Pipeline.execute
+
+    async def counted(self: Redis, *args: Any, **options: Any) -> Any:
+        asked.append(args[0])
+        return await ask(self, *args, **options)
+
+    async def piped(self: Pipeline, *args: Any, **options: Any) -> Any:
+        asked.append("pipeline")
+        return await pipe(self, *args, **options)
+
+    monkeypatch.setattr(Redis, "execute_command", counted)
+    monkeypatch.setattr(Pipeline, "execute", piped)
+    await turn(still)
+    assert 0 < len(asked) <= 4, asked
+
+
+async def test_one_of_many_that_is_lost_or_changed_is_found(still: Inventory) -> None:
+    for n in range(EVENTS):
+        assert (await still.put({**event_file(), "event_id": f"many-{n}"})).is_success
+    await still.room.watcher.look()
+    await still.room.board.show()
+    redis, lost, changed = still.room.gate.redis, Keys.of("many-7"), Keys.of("many-23")
+    before = await redis.hget(changed.gate, "version")
+    await redis.delete(lost.counts)
+    assert (await still.reserve(event_id="many-23", seats=["A-1-1"])).status_code == 201
+    await still.room.watcher.look()
+    assert await redis.exists(lost.counts)
+    await still.room.board.show()
+    assert await redis.hget(changed.gate, "version") > before
+    assert not await redis.exists(changed.dirty)
