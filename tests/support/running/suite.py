@@ -85,6 +85,7 @@ class RunningSuite:
     def stop(self, number: signal.Signals = signal.SIGINT, *, within_s: float = 20) -> int:
         """The exit code."""
         assert self.process is not None
+        self.opened.clear()
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
