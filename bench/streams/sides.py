@@ -59,8 +59,8 @@ async def ours_held(turn: Turn, transport: str, *, processes: int = 1) -> AsyncI
     neighbours = f"http://{HOST}:{await turn.serve_textbook('quiet_neighbours')}"
     settings = {
         "ONSALE_REDIS_URL": turn.redis_url, "ONSALE_QUEUE_URL": neighbours, "ONSALE_INVENTORY_URL": neighbours,
-        "NOTIFIER_TRANSPORT": transport, "NOTIFIER_STREAMS_NEW_PER_S": "1000000", "NOTIFIER_STALE_S": "3600",
-        "ONSALE_LOG_REQUESTS": "false",
+        "NOTIFIER_TRANSPORT": transport, "NOTIFIER_STREAMS_NEW_PER_S": "1000000",
+        "NOTIFIER_CHANNEL_STALE_AFTER_S": "3600", "ONSALE_LOG_REQUESTS": "false",
     }  # fmt: skip
     ports = []
     for n in range(processes):

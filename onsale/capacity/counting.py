@@ -47,7 +47,7 @@ def _service(
     rush, height = (cores(moment, name, known) for moment in both)
     asked = {"two, so that one may fail": known["processes_min"], "processor": max(rush, height) / sale.busy}
     if name == "queue":
-        asked["batches of the gateways"] = processes["gateway"] / known["joins_at_once_max"]
+        asked["batches of the gateways"] = processes["gateway"] / known["join_batches_in_flight_max"]
     if name == "notifier":
         asked["open streams"] = max(moment.streams for moment in both) / known["streams_max"]
     why = max(asked, key=lambda reason: math.ceil(asked[reason]))

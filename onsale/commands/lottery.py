@@ -69,7 +69,7 @@ def verify(
     lane: Annotated[int, typer.Option(min=0, max=15, help="The lane of --entry.")] = 0,
     public_value: Annotated[str | None, typer.Option(help="The value as I know it from elsewhere.")] = None,
     earlier: Annotated[Path | None, typer.Option(help="What `show` printed before.")] = None,
-    proof: Annotated[Path | None, typer.Option(help="My proof of having entered, from …/queue/lottery/proof.")] = None,
+    proof: Annotated[Path | None, typer.Option(help="The proof of entry, from …/queue/lottery/proof.")] = None,
     url: Url = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:

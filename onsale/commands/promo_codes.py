@@ -42,7 +42,7 @@ def add(
     url: Url = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """Make a promo code, or make it what is asked for. A stopped one is good again."""
+    """Create or replace a promo code. A stopped one is good again."""
     if (percent is None) == (amount is None):
         raise Refused("Say what it takes off: --percent or --amount.")
     body = {

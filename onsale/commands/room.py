@@ -33,7 +33,7 @@ def _add_acts(room: typer.Typer, out: Console, run: Run) -> None:
     def rebuild(
         event_id: EventId, reason: Reason = "onsale room rebuild", url: Url = None, data_dir: DataDir = DATA_DIR
     ) -> None:
-        """Fill the engine from the ledger by hand: places, order and passes stay, the rate ramps up in 30 s."""
+        """Rebuild Redis from the database by hand: places, order and passes stay, the rate ramps up in 30 s."""
         run(url, data_dir, lambda admin: admin.act(event_id, "rebuild", reason=reason))
         out.print(f"{event_id}: filled from the ledger")
 
@@ -59,7 +59,7 @@ def _add_acts(room: typer.Typer, out: Console, run: Run) -> None:
         url: Url = None,
         data_dir: DataDir = DATA_DIR,
     ) -> None:
-        """Start the line anew: every place, queue token and pass of the old line is dead."""
+        """Reset the queue: every place, queue token and pass of the old line is dead."""
         if not yes and not typer.confirm(f"Everybody in the line of {event_id} loses their place. Go on?"):
             raise typer.Exit(1)
         run(url, data_dir, lambda admin: admin.act(event_id, "reset", reason=reason))
@@ -73,7 +73,7 @@ def _add_acts(room: typer.Typer, out: Console, run: Run) -> None:
         url: Url = None,
         data_dir: DataDir = DATA_DIR,
     ) -> None:
-        """Say something to everybody in the line."""
+        """Set the queue message."""
         run(url, data_dir, lambda admin: admin.act(event_id, "message", message=text or None, reason=reason))
         out.print(f"{event_id}: {text or 'no message'}")
 
@@ -127,7 +127,7 @@ def _add_looks(room: typer.Typer, out: Console, run: Run) -> None:
         url: Url = None,
         data_dir: DataDir = DATA_DIR,
     ) -> None:
-        """Who changed what, when and why."""
+        """List audit log entries."""
         path = _at(event_id, f"changes?page_size={count}")
         table = Table("when", "who", "what", "change", "why", title=event_id)
         for change in run(url, data_dir, lambda admin: admin.call("GET", path))["changes"]:

@@ -67,7 +67,7 @@ def remove(
 def enable(
     hook_id: HookId, reason: Reason = "onsale hooks enable", url: Url = None, data_dir: DataDir = DATA_DIR
 ) -> None:
-    """Send to a disabled endpoint again; what it was owed before goes on."""
+    """Enable a webhook endpoint; what it was owed before goes on."""
     _ask(url, data_dir, "POST", f"/{hook_id}/enable", {"reason": reason})
     out.print(f"{hook_id}: enabled")
 

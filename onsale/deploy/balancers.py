@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from shared.web.problems import (
     BodyTooLarge,
-    InternalFault,
+    InternalError,
     MalformedRequest,
     NoAnswer,
     NotFound,
@@ -38,7 +38,7 @@ OWN_ERRORS: Mapping[int, Problem] = {
     413: BodyTooLarge(),
     414: MalformedRequest(),
     429: TooManyRequests(),
-    500: InternalFault(),
+    500: InternalError(),
     502: NoAnswer(),
     503: Unavailable(),
     504: NoAnswer(),

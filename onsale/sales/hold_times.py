@@ -11,7 +11,7 @@ SHOWN = ("50", "75", "90", "95", "99", "100")
 
 
 def hold_times(event_id: EventId, url: Url = None, data_dir: DataDir = DATA_DIR) -> None:
-    """How long fans take from hold to payment, who comes back, a suggested hold_ttl_s, and conversion by arm."""
+    """Show hold times, returning holders, a suggested hold_ttl_s, and conversion by arm."""
     report = ask(url, data_dir, lambda admin: admin.call("GET", f"/admin/inventory/events/{event_id}/hold-times"))
     out.print(_percentiles(report))
     out.print(_histogram(report["to_payment"]["histogram"]))

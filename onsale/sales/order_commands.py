@@ -45,7 +45,7 @@ def rerun(
     url: Url = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """Do what is due for this command's order now, instead of when its next try comes."""
+    """Replay a command now instead of when its next try comes."""
     path = f"{PATH}/commands/{command_id}/rerun"
     again = ask(url, data_dir, lambda admin: admin.call("POST", path, {"reason": reason}))
     out.print(f"{again['reference']}: {again['command_type']} runs again as {again['command_id']}")

@@ -48,7 +48,7 @@ def find(
 
 @app.command("show")
 def show(reference: Reference, url: Url = None, data_dir: DataDir = DATA_DIR) -> None:
-    """Everything that happened to an order, in the order of time."""
+    """Show the timeline of an order."""
     told = _call(url, data_dir, "GET", f"/{reference}/timeline")
     order = told["order"]
     table = Table("at", "", "what", title=f"{reference}: {order['status']} {order['end_reason'] or ''}".strip())
@@ -100,7 +100,7 @@ def resolve(
     url: Url = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """Decide about an order in review: it is sold, its money goes back, or it ends."""
+    """Resolve an order in review: it is sold, its money goes back, or it ends."""
     body = {"decision": decision, "reason": reason, "return_to_sale": return_to_sale}
     _say(_call(url, data_dir, "POST", f"/{reference}/resolve", body), f"{decision} decided")
 
@@ -125,7 +125,7 @@ def refund_event(
     url: Url = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """Give everybody's money back, at a pace; see how far it is, pause it, go on."""
+    """Refund an event; show its progress, pause or resume it."""
     path, method = f"/events/{event_id}/refund", "GET" if action == "show" else "POST"
     body: dict[str, Any] | None = None if action == "show" else {"reason": reason}
     if body is not None and action != "pause" and rate is not None:
@@ -161,7 +161,7 @@ def settlement(
     url: Url = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """What each provider took and gave back, by day. Exit code 1 if a provider's list differs from our books."""
+    """Show settlement by provider and day. Exit code 1 if a provider's list differs from our books."""
     query = urlencode({"from": first, "to": last, "tz": tz, "compare": compare})
     report = _call(url, data_dir, "GET", f"/settlement?{query}")
     table = Table("day", "provider", "currency", "charges", "charged", "refunds", "refunded", "net", title=tz)

@@ -28,7 +28,7 @@ def now(event_id: EventId, url: Url = None, data_dir: DataDir = DATA_DIR) -> Non
 
 @app.command()
 def show(event_id: EventId, url: Url = None, data_dir: DataDir = DATA_DIR) -> None:
-    """What was found, since when, and what was done about it. Exit code 1 if something waits for a person."""
+    """List drift and oversell findings of an event. Exit code 1 if something waits for a person."""
     path = f"/admin/inventory/events/{event_id}/reconcile"
     report: dict[str, Any] = ask(url, data_dir, lambda admin: admin.call("GET", path))
     table = Table("what", "said", "should be", "since", "done", title=f"{event_id}: what differed")

@@ -41,7 +41,7 @@ def _places(seats: list[str] | None, rows: list[str] | None, ga: list[str] | Non
 
 @app.command("show")
 def show(event_id: EventId, url: Url = None, data_dir: DataDir = DATA_DIR) -> None:
-    """What is left, held, sold, blocked, kept aside and earned, by section; and what opens when."""
+    """Show the stock report, by section; and what opens when."""
     report = _ask(url, data_dir, "GET", _path(event_id, "stock"))
     table = Table("section", *COLUMNS, "kept aside by", title=f"{event_id} ({report['currency']})")
     for section in report["sections"]:
@@ -81,7 +81,7 @@ def open_allotment(
     url: Url = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """Put an allotment on sale now; the line calls again if it had stopped."""
+    """Release an allotment now; the line calls again if it had stopped."""
     path = _path(event_id, "allotments", allotment_id, "open")
     _say(event_id, "open", _ask(url, data_dir, "POST", path, {"reason": reason}))
 

@@ -80,12 +80,12 @@ def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) 
         settings.queue_token_keys,
         users,
         holder_keys=settings.holder_keys,
-        remembered_max=settings.remembered_max,
+        cache_entries_max=settings.cache_entries_max,
         secure=settings.secure_cookies,
     )
     limits = Limits(settings)
-    places = Places(queue, waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max)
-    challenges, arrivals = Challenges(settings.queue_token_keys), Arrivals(events_max=settings.limited_max)
+    places = Places(queue, waiting_max=settings.pending_requests_max, cache_entries_max=settings.cache_entries_max)
+    challenges, arrivals = Challenges(settings.queue_token_keys), Arrivals(events_max=settings.rate_limit_keys_max)
     return Room(
         settings=settings,
         board=board,
@@ -99,7 +99,10 @@ def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) 
         ),
         places=places,
         user_places=UserPlaces(
-            queue, name="gateway", waiting_max=settings.asks_waiting_max, remembered_max=settings.remembered_max
+            queue,
+            name="gateway",
+            waiting_max=settings.pending_requests_max,
+            cache_entries_max=settings.cache_entries_max,
         ),
         life=Life(queue),
         passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),

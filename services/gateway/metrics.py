@@ -2,24 +2,27 @@
 
 from prometheus_client import Counter, Histogram
 
-JOINS = Counter("gateway_joins_total", "Fans at the door, by the queue's word.", ["word"])
+JOINS = Counter("gateway_joins_total", "Fans at the door, by the queue's word.", ["outcome"])
 POLLS = Counter(
-    "gateway_polls_total", "Status polls: from arithmetic, from memory, or asked from the queue.", ["answered_from"]
+    "gateway_polls_total", "Status polls: from arithmetic, from memory, or asked from the queue.", ["source"]
 )
-CLAIMS = Counter("gateway_claims_total", "Attempts to fetch a pass, by outcome.", ["word"])
-FRAMES = Counter("gateway_frames_total", "Line frames taken in, by how they came.", ["came_by"])
-SIGNS = Counter("gateway_signs_of_life_total", "Places reported alive to the queue.")
-SIGNS_DROPPED = Counter("gateway_signs_of_life_dropped_total", "Signs of life beyond what one process may collect.")
+CLAIMS = Counter("gateway_claims_total", "Attempts to fetch a pass, by outcome.", ["outcome"])
+FRAMES = Counter("gateway_frames_total", "Line frames taken in, by how they came.", ["source"])
+SIGNS = Counter("gateway_heartbeats_sent_total", "Places reported alive to the queue.")
+SIGNS_DROPPED = Counter("gateway_heartbeats_dropped_total", "Signs of life beyond what one process may collect.")
 GATE_ENGINE = Counter(
-    "gateway_gate_engine_errors_total", "Requests without a pass while nobody can be called, by what became of them.",
+    "gateway_forward_auth_redis_errors_total",
+    "Requests without a pass while nobody can be called, by what became of them.",
     ["verdict"],
 )  # fmt: skip
 GATE_RELEASES = Counter(
-    "gateway_gate_releases_total", "Slots given back by sites, by the place's state after.", ["state"]
+    "gateway_forward_auth_releases_total", "Slots given back by sites, by the place's state after.", ["state"]
 )
-GATE_CHECKS = Counter("gateway_gate_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"])
+GATE_CHECKS = Counter(
+    "gateway_forward_auth_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"]
+)
 PROOFS = Counter(
-    "gateway_proofs_of_work_total", "Fans asked for a proof of work, or showing one, by outcome.", ["word"]
+    "gateway_proofs_of_work_total", "Fans asked for a proof of work, or showing one, by outcome.", ["outcome"]
 )
 REFUSED = Counter("gateway_refused_by_limit_total", "Requests refused by this process's own limits.", ["limit"])
 ESTIMATE_ERROR = Histogram(

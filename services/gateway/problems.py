@@ -16,7 +16,7 @@ class SignInNeeded(Problem):
     status = 401
 
 
-class ReturnNotAllowed(Problem):
+class ReturnUrlNotAllowed(Problem):
     """The room's gate sends nobody back to this address."""
 
     status = 422

@@ -24,10 +24,12 @@ class Settings(PublicSettings):
         7 * 86_400, ge=60, le=90 * 86_400, description="How long a browser keeps its place's token."
     )
     joins_waiting_max: int = Field(16_384, ge=1, description="Joins of one event that may wait for their batch.")
-    asks_waiting_max: int = Field(8_192, ge=1, description="Places of one event that may wait for an answer, per kind.")
+    pending_requests_max: int = Field(
+        8_192, ge=1, description="Places of one event that may wait for an answer, per kind."
+    )
     events_max: int = Field(10_000, ge=1, description="Events whose line one process keeps in memory.")
-    first_asks_max: int = Field(64, ge=1, description="Questions about events never heard of, at the same time.")
-    remembered_max: int = Field(
+    cold_lookups_max: int = Field(64, ge=1, description="Questions about events never heard of, at the same time.")
+    cache_entries_max: int = Field(
         65_536, ge=1, description="Verified tokens and statuses that one process remembers, each."
     )
     wrong_codes_per_s: float = Field(
@@ -46,4 +48,6 @@ class Settings(PublicSettings):
         10, gt=0, le=1e6, description="Calls of one fan, all tabs together, at one process: status, join, pass, leave."
     )
     identity_calls_burst: int = Field(100, ge=1, le=1_000_000, description="As many of them may come at once.")
-    limited_max: int = Field(65_536, ge=1, description="Fans and addresses whose calls one process counts, each.")
+    rate_limit_keys_max: int = Field(
+        65_536, ge=1, description="Fans and addresses whose calls one process counts, each."
+    )

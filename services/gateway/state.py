@@ -41,7 +41,7 @@ class Room:
 
     async def place(self, scope: Scope, event_id: str) -> QueueToken:
         """The place this request speaks for: its queue token's, or that of the user it shows. Raises `NoCredential`,
-        `BadCredential`, `WrongEvent`, and for a user `NoPlace`.
+        `BadCredential`, `WrongEvent`, and for a user `NotInQueue`.
         """
         token = self.identities.shown(scope, event_id)
         if token is not None:

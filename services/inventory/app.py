@@ -97,12 +97,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _admissions(settings: Settings, queue: QueueClient, users: Users) -> Admissions:
-    waiting_max, remembered_max = settings.claims_waiting_max, settings.remembered_max
+    waiting_max, cache_entries_max = settings.claims_waiting_max, settings.cache_entries_max
     return Admissions(
         PassReader(settings.pass_public_keys, seal=settings.service_keys),
         QueueTokens(settings.queue_token_keys), users,
-        UserPlaces(queue, name="inventory", waiting_max=waiting_max, remembered_max=remembered_max),
-        Turns(queue, waiting_max=waiting_max, remembered_max=remembered_max), settings.secure_cookies,
+        UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
+        Turns(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max), settings.secure_cookies,
     )  # fmt: skip
 
 
@@ -127,22 +127,23 @@ def _room(
         settings, engine, reading, gate, catalogue, board, payments, watcher,
         Sweeper(engine, gate, catalogue, payments, orders), reconciler, returns, TicketReturns(engine, gate, returns),
         Refunding(engine, returns, orders), admissions,
-        Portions(alone_max=settings.hold_batch_max, beside_max=settings.hold_batch_beside_max),
-        AddressHolds(most=settings.address_holds_max, keys_max=settings.remembered_max),
+        Portions(alone_max=settings.hold_batch_max, beside_max=settings.hold_batch_max_contended),
+        AddressHolds(most=settings.address_holds_max, keys_max=settings.cache_entries_max),
         Buckets(
-            per_s=1 / settings.given_back_pause_s, burst=settings.given_back_at_once, keys_max=settings.remembered_max
+            per_s=1 / settings.given_back_pause_s, burst=settings.given_back_at_once,
+            keys_max=settings.cache_entries_max,
         ),
     )  # fmt: skip
 
 
 def _start(loops: Loops, room: Room, relay: Relay, again: ToldAgain) -> None:
     settings = room.settings
-    loops.every(settings.watch_interval_ms / 1000, room.watcher.look, name="inventory.watch")
-    loops.every(settings.sweep_interval_ms / 1000, room.sweeper.sweep, name="inventory.sweep")
-    loops.every(settings.scan_interval_ms / 1000, room.sweeper.scan, name="inventory.scan")
+    loops.every(settings.redis_check_interval_ms / 1000, room.watcher.look, name="inventory.watch")
+    loops.every(settings.expiry_interval_ms / 1000, room.sweeper.sweep, name="inventory.sweep")
+    loops.every(settings.expiry_scan_interval_ms / 1000, room.sweeper.scan, name="inventory.scan")
     opener = Opener(room.engine, room.gate, room.catalogue)
-    loops.every(settings.open_interval_ms / 1000, opener.turn, name="inventory.open")
-    loops.every(settings.show_interval_ms / 1000, room.board.show, name="inventory.show")
+    loops.every(settings.allotment_interval_ms / 1000, opener.turn, name="inventory.open")
+    loops.every(settings.publish_interval_ms / 1000, room.board.show, name="inventory.show")
     loops.every(1.0, partial(room.gate.clocks.look, room.reading, room.gate.redis), name="inventory.clocks")
     loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
     loops.every(1.0, room.refunding.turn, name="inventory.refund")

@@ -9,7 +9,7 @@ class SeatsTaken(Problem):
     status = 409
 
 
-class NotTogether(Problem):
+class NoAdjacentSeats(Problem):
     """There are enough seats, but not so many next to each other."""
 
     status = 409
@@ -45,14 +45,8 @@ class AlreadyBought(Problem):
     status = 409
 
 
-class UnsafeChange(Problem):
+class StockConflict(Problem):
     """This change would take away places that are held or sold."""
-
-    status = 409
-
-
-class StockChanged(Problem):
-    """Somebody else changed this event's stock first."""
 
     status = 409
 

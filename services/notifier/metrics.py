@@ -4,13 +4,13 @@ from prometheus_client import Counter, Gauge, Histogram
 
 STREAMS = Gauge("notifier_streams_open", "Streams open now.", ["kind"])
 OPENED = Counter("notifier_streams_opened_total", "Streams opened, by the way they are held.", ["transport"])
-TURNED_AWAY = Counter("notifier_streams_turned_away_total", "Streams answered with retry and close, by why.", ["why"])
+TURNED_AWAY = Counter("notifier_streams_rejected_total", "Streams answered with retry and close, by why.", ["reason"])
 RECONNECTS = Counter("notifier_reconnects_total", "Streams opened by listeners who had heard something before.")
 REPLAYS = Counter("notifier_replays_total", "What a newcomer was given: snapshot, delta or none.", ["kind"])
-GAPS = Counter("notifier_gaps_total", "Reconnects whose last id could not be continued from.")
+GAPS = Counter("notifier_resume_failures_total", "Reconnects whose last id could not be continued from.")
 PAUSED = Gauge("notifier_streams_paused", "Streams whose reader does not read now.")
 ENDED = Counter(
-    "notifier_streams_ended_total", "Streams ended, by why: left, slow, half_open, broken, max_age, drain.", ["why"]
+    "notifier_streams_ended_total", "Streams ended, by why: left, slow, half_open, broken, max_age, drain.", ["reason"]
 )
 FRAMES = Counter("notifier_frames_written_total", "Frames and snapshots written, one per stream reached.", ["kind"])
 CONFLATED = Counter("notifier_frames_conflated_total", "News that left with later news in one frame.", ["kind"])

@@ -60,8 +60,12 @@ class Settings(PublicSettings):
     socket_buffer_bytes: int = Field(
         64 * 1024, ge=4096, description="What may wait for one reader in the kernel, and as much again in the process."
     )
-    first_look_s: float = Field(3.0, gt=0, le=30, description="How long a newcomer waits for a topic's first snapshot.")
+    first_snapshot_timeout_s: float = Field(
+        3.0, gt=0, le=30, description="How long a newcomer waits for a topic's first snapshot."
+    )
     ask_interval_s: float = Field(1.0, gt=0, le=60, description="How often neighbours are asked while frames stay out.")
-    stale_s: float = Field(FRAME_STALE_S, gt=0, description="An event's channel silent for this long counts as away.")
-    linger_s: float = Field(5.0, ge=0, le=300, description="How long a topic outlives its last listener.")
+    channel_stale_after_s: float = Field(
+        FRAME_STALE_S, gt=0, description="An event's channel silent for this long counts as away."
+    )
+    feed_idle_ttl_s: float = Field(5.0, ge=0, le=300, description="How long a topic outlives its last listener.")
     drain_s: float = Field(2.0, ge=0, le=300, description="Streams are sent away over at most this long at shutdown.")

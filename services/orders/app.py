@@ -144,14 +144,14 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     keys = settings.order_token_keys, settings.customer_keys
     shares = Shares(engine)
     prices = await stack.enter_async_context(PriceList(book.engine))
-    wrong = WrongCodes(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_codes_at_once)
+    wrong = WrongCodes(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_code_burst)
     quoting = Quoting(prices, wrong, WrongCodesOfAddresses(settings))
     priors = Priors(engine, stock)
     stack.push_async_callback(priors.close)
     checkout = Checkout(engine, book, priors, stock, placing, providers, inline, shares, quoting, *keys)
     sender = await _sender(stack, settings)
     printer = Printer(
-        at_once=settings.prints_at_once, waiting_max=settings.prints_waiting_max, font=settings.print_font,
+        at_once=settings.pdf_workers, waiting_max=settings.prints_waiting_max, font=settings.print_font,
         kept_bytes=settings.prints_kept_bytes,
     )  # fmt: skip
     stack.callback(printer.close)
@@ -177,11 +177,11 @@ async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Pro
 
 async def _sender(stack: AsyncExitStack, settings: Settings) -> Sender:
     """Nothing is kept open between webhooks, and no name is resolved but by `Names`."""
-    most = settings.hook_couriers
+    most = settings.webhook_workers
     client = await stack.enter_async_context(outgoing(connections_max=most, keep_open=False, resolver=NoNames()))
-    names = Names(settings.hook_couriers)
+    names = Names(settings.webhook_workers)
     stack.callback(names.close)
-    deadline_s, loopback = settings.hook_deadline_s, settings.hook_loopback
+    deadline_s, loopback = settings.webhook_timeout_s, settings.webhook_allow_loopback
     return Sender(client, deadline_s=deadline_s, loopback=loopback, resolve=names.resolve)
 
 

@@ -11,7 +11,7 @@ CHECKOUT_SECONDS = Histogram(
     "the background because too many requests settled theirs.",
     ["path"],
 )
-WAKE_UPS = Counter("orders_wake_ups_total", "Jobs that woke the workers.")
+WAKE_UPS = Counter("orders_jobs_received_total", "Jobs that woke the workers.")
 STEPS = Counter("orders_steps_total", "Steps done on orders.", ["step"])
 STEP_FAILURES = Counter("orders_step_failures_total", "Steps that will be tried again.", ["step"])
 LEASES_LOST = Counter("orders_leases_lost_total", "Orders that another worker had taken over in the meantime.")
@@ -19,4 +19,4 @@ WEBHOOKS = Counter("orders_webhooks_total", "Webhooks by what became of them.", 
 REVIEWS = Counter("orders_reviews_total", "Orders that a person must look at.", ["reason"])
 MAILS = Counter("orders_mails_total", "Mails by what became of them.", ["kind", "outcome"])
 PROVIDER_SECONDS = Histogram("orders_provider_seconds", "Calls to payment providers.", ["provider", "call"])
-HOOKS = Counter("orders_hook_deliveries_total", "Webhooks sent to organisers, by what came of it.", ["outcome"])
+HOOKS = Counter("orders_webhook_deliveries_total", "Webhooks sent to organisers, by what came of it.", ["outcome"])

@@ -39,20 +39,14 @@ class CardNumberRefused(Problem):
     status = 422
 
 
-class OrderGivenUp(Problem):
+class ReservationTaken(Problem):
     """Another order took over this reservation; order again with a new Idempotency-Key."""
 
     status = 409
 
 
-class OrderEnded(Problem):
+class OrderNotPending(Problem):
     """The order cannot do that any more."""
-
-    status = 409
-
-
-class PaymentUnderway(Problem):
-    """A payment of this order is under way."""
 
     status = 409
 
@@ -81,7 +75,7 @@ class UnknownTicket(Problem):
     status = 404
 
 
-class MailOff(Problem):
+class MailDisabled(Problem):
     """No mail is sent from here."""
 
     status = 409
@@ -93,7 +87,7 @@ class RefundRefused(Problem):
     status = 409
 
 
-class NotInReview(Problem):
+class DecisionNotAllowed(Problem):
     """This cannot be decided about the order."""
 
     status = 409
@@ -105,7 +99,7 @@ class NoEventRefund(Problem):
     status = 404
 
 
-class EventRefundOver(Problem):
+class EventRefundFinished(Problem):
     """The refund of this event is done."""
 
     status = 409
@@ -117,13 +111,13 @@ class UnknownCommand(Problem):
     status = 404
 
 
-class NothingToRerun(Problem):
+class NotReplayable(Problem):
     """Running this command again could do nothing."""
 
     status = 409
 
 
-class UnknownHook(Problem):
+class UnknownWebhook(Problem):
     """There is no webhook endpoint with this id."""
 
     status = 404
@@ -135,13 +129,13 @@ class UnknownDelivery(Problem):
     status = 404
 
 
-class HookUrlRefused(Problem):
+class WebhookUrlRefused(Problem):
     """Webhooks are not sent to this address."""
 
     status = 422
 
 
-class TooManyHooks(Problem):
+class TooManyWebhooks(Problem):
     """There are as many webhook endpoints as there may be."""
 
     status = 409

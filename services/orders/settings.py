@@ -84,7 +84,9 @@ class Settings(PublicSettings):
     retry_max_s: float = Field(15.0, gt=0, le=600, description="Longest pause after a failure.")
     poll_s: float = Field(2.0, gt=0, le=60, description="How often a charge in progress is looked up.")
     review_after_s: float = Field(900.0, ge=1, le=86_400, description="Unknown for so long past the deadline: review.")
-    look_again_s: tuple[float, ...] = Field((60.0, 3600.0), description="After its end an order is looked up again.")
+    post_end_sync_delays_s: tuple[float, ...] = Field(
+        (60.0, 3600.0), description="After its end an order is looked up again."
+    )
 
     workers: int = Field(400, ge=1, le=1024, description="Orders settled at once by this process.")
     event_workers_max: int = Field(
@@ -95,22 +97,28 @@ class Settings(PublicSettings):
         9.0, ge=1, le=120, description="A worker that died is replaced after this; a live one renews."
     )
     job_accept_s: float = Field(1.0, gt=0, le=10, description="If a job is not accepted by then, the request settles.")
-    inline_max: int = Field(8, ge=0, le=256, description="Requests that may settle their order themselves at once.")
-    inline_wait_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
-    hook_loopback: bool = Field(False, description="Webhooks may go to this machine, also by http: development only.")
-    hook_deadline_s: float = Field(15.0, gt=0, le=60, description="A webhook's receiver must have answered by then.")
-    hook_sweep_s: float = Field(1.0, gt=0, le=60, description="How often owed webhooks are looked for.")
-    hook_couriers: int = Field(32, ge=1, le=256, description="Webhooks on their way at once from this process.")
-    hook_concurrency: int = Field(4, ge=1, le=100, description="Webhooks on their way to one endpoint, everywhere.")
-    hook_pauses_s: tuple[float, ...] = Field(
+    inline_slots_max: int = Field(
+        8, ge=0, le=256, description="Requests that may settle their order themselves at once."
+    )
+    inline_timeout_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
+    webhook_allow_loopback: bool = Field(
+        False, description="Webhooks may go to this machine, also by http: development only."
+    )
+    webhook_timeout_s: float = Field(15.0, gt=0, le=60, description="A webhook's receiver must have answered by then.")
+    webhook_poll_interval_s: float = Field(1.0, gt=0, le=60, description="How often owed webhooks are looked for.")
+    webhook_workers: int = Field(32, ge=1, le=256, description="Webhooks on their way at once from this process.")
+    webhook_endpoint_concurrency: int = Field(
+        4, ge=1, le=100, description="Webhooks on their way to one endpoint, everywhere."
+    )
+    webhook_backoff_s: tuple[float, ...] = Field(
         (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),
         max_length=30,
         description="Pauses before a webhook is tried again; after the last it has failed.",
     )
-    hook_disable_after_s: float = Field(
+    webhook_disable_after_s: float = Field(
         5 * 86_400, gt=0, description="An endpoint that took nothing for so long is disabled."
     )
-    wrong_codes_at_once: int = Field(10, ge=1, le=1000, description="Wrong promo codes one fan may try at once.")
+    wrong_code_burst: int = Field(10, ge=1, le=1000, description="Wrong promo codes one fan may try at once.")
     wrong_codes_per_minute: float = Field(10, gt=0, le=10_000, description="And then so many a minute.")
     lapsed_pass_s: float = Field(
         3600.0, ge=0, le=86_400, description="So long after its end a pass proves who made a hold. It opens no order."
@@ -119,7 +127,7 @@ class Settings(PublicSettings):
 
     public_url: str = Field("http://localhost:8000", pattern=r"^https?://[^\s/]+$", description="As fans type it.")
     ticket_window_s: int = Field(0, ge=0, le=3600, description="Codes of tickets move this often; 0: they stand still.")
-    prints_at_once: int = Field(2, ge=1, le=16, description="PDFs that one process draws at once.")
+    pdf_workers: int = Field(2, ge=1, le=16, description="PDFs that one process draws at once.")
     prints_waiting_max: int = Field(50, ge=1, le=1000, description="PDFs that may wait for it.")
     prints_kept_bytes: int = Field(
         16 * 1024 * 1024, ge=0, le=1 << 31, description="PDFs that one process keeps to answer them again."
@@ -144,12 +152,12 @@ class Settings(PublicSettings):
     mails_per_s: int = Field(10, ge=1, le=1000, description="Mails one process sends in a second, at most.")
     mail_retry_first_s: float = Field(30.0, gt=0, le=3600, description="First pause after a failure; doubles.")
     mail_tickets: bool = Field(False, description="Tickets are attached to the confirmation as PDF.")
-    remind_before_s: int = Field(120, ge=10, le=3600, description="Reminders come so long before a hold ends.")
+    reminder_lead_s: int = Field(120, ge=10, le=3600, description="Reminders come so long before a hold ends.")
 
     @model_validator(mode="after")
     def _send_nothing_home_in_production(self) -> Self:
-        if self.environment == "production" and self.hook_loopback:
-            raise ValueError("hook_loopback is for development")
+        if self.environment == "production" and self.webhook_allow_loopback:
+            raise ValueError("webhook_allow_loopback is for development")
         return self
 
     @model_validator(mode="after")

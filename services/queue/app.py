@@ -104,13 +104,21 @@ def build(
     board = StockBoard(client, inventory)
     gatekeeper = Gatekeeper(engine, line, rooms, frames, board, life, sessions, recovery)
     floors = Floors(inventory)
-    guard = Guard(line, LoadBoard(client), round(settings.guard_step_s * 1000), round(settings.guard_recover_s * 1000))
+    guard = Guard(
+        line, LoadBoard(client), round(settings.guard_step_s * 1000), round(settings.throttle_recovery_s * 1000)
+    )
     frames.throttles = guard.applied
     return Running(
         line=line,
         rooms=rooms,
         joins=Joins(
-            engine, line, rooms, gatekeeper.turn, gatekeeper.frame, Landings(line, rooms), settings.joins_at_once_max
+            engine,
+            line,
+            rooms,
+            gatekeeper.turn,
+            gatekeeper.frame,
+            Landings(line, rooms),
+            settings.join_batches_in_flight_max,
         ),
         claims=Claims(
             engine, line, rooms, sessions, settings.pass_keys, settings.checkout_keys, settings.service_keys, floors

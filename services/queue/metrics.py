@@ -3,20 +3,20 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 JOINED = Counter("queue_joined_total", "Places given, durable.", ["numbered_by"])
-JOIN_REFUSED = Counter("queue_join_refused_total", "Joins refused.", ["word"])
+JOIN_REFUSED = Counter("queue_join_refused_total", "Joins refused, by why.", ["reason"])
 CALLED = Counter("queue_called_total", "Calls written to the ledger by this process.")
 LANE_CALLED = Counter("queue_lane_called_total", "Calls written to the ledger by this process, per lane.", ["lane"])
 LANE_CONTESTED = Gauge(
-    "queue_lane_contested_calls", "Calls of turns in which all lanes had somebody to call.", ["event_id", "lane"]
+    "queue_lane_contended_calls", "Calls of turns in which all lanes had somebody to call.", ["event_id", "lane"]
 )
-LANE_DUE = Gauge("queue_lane_contested_due", "The lane's share of these by weight.", ["event_id", "lane"])
+LANE_DUE = Gauge("queue_lane_contended_fair_share", "The lane's share of these by weight.", ["event_id", "lane"])
 CLAIMED = Counter("queue_claimed_total", "Calls turned into sessions.")
 MISSED = Counter("queue_missed_total", "Calls nobody claimed in time.")
-PASSED_BY = Counter("queue_passed_by_total", "Calls beside the line: fans outside the rolled-out share.")
+PASSED_BY = Counter("queue_bypass_admissions_total", "Calls beside the line: fans outside the rolled-out share.")
 VOIDED = Counter("queue_voided_total", "Calls of numbers without a live place, taken back.")
-ENDED = Counter("queue_ended_total", "Places ended.", ["how"])
+ENDED = Counter("queue_ended_total", "Places ended.", ["reason"])
 TICK_SECONDS = Histogram(
-    "queue_turn_seconds",
+    "queue_tick_seconds",
     "One turn of the gatekeeper: script, ledger, acknowledgement, frame.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
@@ -28,7 +28,7 @@ RECONCILED = Counter(
     "Places that engine and ledger had differently: bought and not ended, freed, or all filled anew.",
     ["what"],
 )
-DEAF = Counter("queue_deaf_turns_total", "Turns in which signs of life may have been lost.")
+DEAF = Counter("queue_heartbeat_gap_ticks_total", "Turns in which signs of life may have been lost.")
 THROTTLED = Gauge(
     "queue_throttle_share", "Share of the rate that the guard lets through; 1 is all of it.", ["event_id"]
 )

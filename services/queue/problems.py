@@ -3,12 +3,6 @@
 from shared.web.problems import Problem
 
 
-class RoomChanged(Problem):
-    """The room was changed since you read it: read it again, then decide."""
-
-    status = 412
-
-
 class RoomStateConflict(Problem):
     """The room cannot do that in its present state."""
 

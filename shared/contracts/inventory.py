@@ -163,14 +163,14 @@ class CustomerLimit(BaseModel):
 
 
 class StepDone(BaseModel):
-    """`done`, also when it was done before. `being-paid`: another order owns it (its reference is told).
+    """`done`, also when it was done before. `payment-in-progress`: another order owns it (its reference is told).
     `ended`: the hold is over, or some of these tickets are not its own any more. `taken`: its stock went to somebody
     else (retake only). `limit-exceeded`: too many for one customer, by `over`. `changed`: part of it was given back
     meanwhile (begin only). `not-owner`: this order does not own the hold. `status` and `reserved_until_ms` are the
     hold's as it is now.
     """
 
-    word: Literal["done", "being-paid", "ended", "taken", "limit-exceeded", "changed", "not-owner", "unknown"]
+    word: Literal["done", "payment-in-progress", "ended", "taken", "limit-exceeded", "changed", "not-owner", "unknown"]
     order_reference: str | None = None
     status: ReservationState | None = None
     reserved_until_ms: int | None = None

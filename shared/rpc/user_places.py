@@ -11,7 +11,7 @@ from typing import NamedTuple
 from shared.contracts.queue import HoldersQuestion, PlaceFound, QueueClient
 from shared.runtime.keyed_batches import Batches
 from shared.security.tokens import QueueToken
-from shared.web.problems import NoPlace
+from shared.web.problems import NotInQueue
 
 REMEMBERED_S = 1.0
 REMEMBERED_MAX = 65_536
@@ -28,22 +28,22 @@ class UserPlaces:
     """The places of signed-in fans, as tokens that nobody had to carry."""
 
     def __init__(
-        self, queue: QueueClient, *, name: str, waiting_max: int, remembered_max: int = REMEMBERED_MAX
+        self, queue: QueueClient, *, name: str, waiting_max: int, cache_entries_max: int = REMEMBERED_MAX
     ) -> None:
-        self._queue, self._remembered_max = queue, remembered_max
+        self._queue, self._remembered_max = queue, cache_entries_max
         self._batches: Batches[_Line, str, QueueToken | None] = Batches(
             self._ask, name=f"{name}.users", waiting_max=waiting_max
         )
         self._remembered: OrderedDict[tuple[str, str], tuple[float, QueueToken]] = OrderedDict()
 
     async def place(self, event_id: str, holder: str, *, epoch_min: int = 0) -> QueueToken:
-        """Raises `NoPlace`, `UnknownEvent`, `Unavailable`, `Overloaded`."""
+        """Raises `NotInQueue`, `UnknownEvent`, `Unavailable`, `Overloaded`."""
         until_s, remembered = self._remembered.get((event_id, holder), (0.0, None))
         if remembered is not None and time.monotonic() < until_s and remembered.epoch >= epoch_min:
             return remembered
         place = await self._batches.submit(_Line(event_id, epoch_min), holder)
         if place is None:
-            raise NoPlace
+            raise NotInQueue
         self._remember(event_id, holder, place)
         return place
 

@@ -21,7 +21,7 @@ CLOCK_SKEW = Gauge(
     ["service", "clock"],
 )
 BATCHES = Histogram(
-    "onsale_group_commit_batch",
+    "onsale_batch_size",
     "Members per group commit.",
     ["batch"],
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),

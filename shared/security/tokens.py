@@ -210,7 +210,7 @@ def _seal(keys: Keyring, kid: str, header: str, claims: bytes) -> str:
 
 
 class PassReader:
-    """Verifies a pass once and remembers it, the latest `remembered_max` of them.
+    """Verifies a pass once and remembers it, the latest `cache_entries_max` of them.
 
     A signature costs 67 µs, the seal 4: whoever has the neighbours' keys looks at the seal first, and at the signature
     when there is none or it does not fit. The same claims with another signature are read by that one: a pass has one
@@ -218,10 +218,10 @@ class PassReader:
     never parsed: nothing in a token can choose an algorithm.
     """
 
-    def __init__(self, public_keys: Keyring, *, seal: Keyring | None = None, remembered_max: int = 50_000) -> None:
+    def __init__(self, public_keys: Keyring, *, seal: Keyring | None = None, cache_entries_max: int = 50_000) -> None:
         self._keys, self._seal = public_keys, seal
         self._remembered: OrderedDict[str, tuple[str, Pass]] = OrderedDict()
-        self._remembered_max = remembered_max
+        self._remembered_max = cache_entries_max
         self._follow()
 
     def _follow(self) -> None:

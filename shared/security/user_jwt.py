@@ -71,8 +71,10 @@ class OneSecret:
 class Users:
     """Reads users' JWTs. The latest that were verified are remembered by their hash, until the keys change."""
 
-    def __init__(self, settings: ServiceSettings, keys: Keys | None, *, remembered_max: int = REMEMBERED_MAX) -> None:
-        self._settings, self._keys, self._remembered_max = settings, keys, remembered_max
+    def __init__(
+        self, settings: ServiceSettings, keys: Keys | None, *, cache_entries_max: int = REMEMBERED_MAX
+    ) -> None:
+        self._settings, self._keys, self._remembered_max = settings, keys, cache_entries_max
         self._remembered: OrderedDict[bytes, tuple[float, str, str]] = OrderedDict()
         self._generation = 0
         self._checks: Any = {"require": ["exp", "sub"], "verify_aud": settings.user_jwt_audience is not None,

@@ -158,7 +158,7 @@ class RequestShell:
                 "request.failed", extra=data(service=self._service, request_id=request_id, path=scope["path"])
             )
             if not status:
-                await send_problem(problems.InternalFault(), request_id, tagged)
+                await send_problem(problems.InternalError(), request_id, tagged)
         finally:
             del scope[RECEIVE_KEY]  # it refers back to the request, which would wait for the collector
             self._measure(scope, status, seconds := time.perf_counter() - started, request_id)

@@ -30,7 +30,7 @@ def answer_with_problems(app: FastAPI) -> None:
         if isinstance(raised.__cause__, Problem):  # found while the framework was reading the body
             return _response(request, raised.__cause__)
         known = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}
-        answer = _response(request, known.get(raised.status_code, problems.InternalFault)(status=raised.status_code))
+        answer = _response(request, known.get(raised.status_code, problems.InternalError)(status=raised.status_code))
         if raised.status_code == problems.MethodNotAllowed.status:
             answer.headers["allow"] = ", ".join(_allowed(app, request))
         return answer
@@ -42,7 +42,7 @@ def answer_with_problems(app: FastAPI) -> None:
         return _response(request, problem_of(raised))
 
     async def unexpected(request: Request, raised: Exception) -> Response:
-        return _response(request, problems.InternalFault())
+        return _response(request, problems.InternalError())
 
     app.add_exception_handler(Problem, expected)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]

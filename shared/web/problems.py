@@ -76,7 +76,7 @@ def from_document(status: int, body: bytes) -> Problem:
     return known(document.get("detail"), status=document.get("status"), **members)
 
 
-class InternalFault(Problem):
+class InternalError(Problem):
     """Something went wrong on our side."""
 
 
@@ -205,19 +205,19 @@ class StaleEpoch(Problem):
     status = 410
 
 
-class NotCalled(Problem):
+class NotAdmitted(Problem):
     """It is not your turn yet."""
 
     status = 403
 
 
-class NoPlace(Problem):
+class NotInQueue(Problem):
     """You have no place in this line; join it first."""
 
     status = 404
 
 
-class PlaceEnded(Problem):
+class PlaceExpired(Problem):
     """This place in the line has ended; you may join again at its end."""
 
     status = 410
@@ -272,8 +272,14 @@ class HoldExpired(Problem):
     status = 410
 
 
-class BeingPaid(Problem):
-    """The reservation is being paid by another order."""
+class VersionMismatch(Problem):
+    """This was changed since you read it. Read it again, then decide."""
+
+    status = 412
+
+
+class PaymentInProgress(Problem):
+    """A payment of this is in progress. Wait until it has ended."""
 
     status = 409
 

@@ -61,7 +61,7 @@ def test_defaults_are_what_the_settings_say() -> None:
     gateway, notifier = GatewaySettings(), NotifierSettings()
     assert KNOWN["streams_max"] == notifier.streams_max
     assert KNOWN["postgres_pool_max"] == gateway.postgres_pool_max == QueueSettings().postgres_pool_max
-    assert KNOWN["joins_at_once_max"] == QueueSettings().joins_at_once_max
+    assert KNOWN["join_batches_in_flight_max"] == QueueSettings().join_batches_in_flight_max
     assert KNOWN["ticks_per_s"] == 1 / QueueSettings().tick_s
     assert KNOWN["frames.kept_bytes"] == snapshots.LOG_BYTES_MAX
     assert KNOWN["poll_every_s"] == pytest.approx(gateway.poll_max_ms / 1000 * 0.9 * 0.9)

@@ -181,7 +181,8 @@ def settings_of(redis_url: str, postgres_url: str) -> Settings:
     """As inventory runs in tests: every loop turns fast."""
     return Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(f"{ADMIN},{OPERATOR}"), log_requests=False,
-        watch_interval_ms=50, open_interval_ms=50, sweep_interval_ms=50, scan_interval_ms=200, show_interval_ms=50,
+        redis_check_interval_ms=50, allotment_interval_ms=50, expiry_interval_ms=50, expiry_scan_interval_ms=200,
+        publish_interval_ms=50,
     )  # fmt: skip
 
 

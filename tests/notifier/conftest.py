@@ -319,7 +319,13 @@ async def start(redis: Any, cable: Cable, neighbours: Neighbours) -> AsyncIterat
     async with contextlib.AsyncExitStack() as stack:
 
         async def run(*, graceful_s: int = 3, in_reach: bool = True, **words: Any) -> Notifier:
-            quick = {"window_ms": 50, "ask_interval_s": 0.05, "linger_s": 0.1, "drain_s": 0.5, "log_requests": False}
+            quick = {
+                "window_ms": 50,
+                "ask_interval_s": 0.05,
+                "feed_idle_ttl_s": 0.1,
+                "drain_s": 0.5,
+                "log_requests": False,
+            }
             url = f"http://127.0.0.1:{neighbours.port}"
             urls = {"redis_url": cable.url, "queue_url": url, "inventory_url": url, "orders_url": url}
             app = create_app(Settings(**{**quick, **urls, **words}))

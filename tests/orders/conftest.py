@@ -54,7 +54,7 @@ ORDERS_QUICK: dict[str, Any] = {
     "retry_max_s": 0.2,
     "poll_s": 0.1,
     "sweep_s": 0.1,
-    "look_again_s": (0.3, 0.6),
+    "post_end_sync_delays_s": (0.3, 0.6),
     "lease_s": 3.0,
     "log_requests": False,
 }

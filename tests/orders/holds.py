@@ -76,7 +76,7 @@ class Holds:
         if held.status in ("paying", "confirmed") and held.order_reference == step.order_reference:
             return _told("done", held)
         if held.status == "paying":
-            return _told("being-paid", held)
+            return _told("payment-in-progress", held)
         if held.status != "pending_payment" or now_ms() > held.reserved_until_ms + held.grace_s * 1000:
             return _told("ended", held)
         if step.given_back is not None and step.given_back != held.given_back:
@@ -120,7 +120,7 @@ class Holds:
         if held is None or held.status == "confirmed":
             return _told("done", held) if held is not None and mine else _refused(held, is_somebodys=True)
         if held.status == "paying" and not mine:
-            return _told("being-paid", held)
+            return _told("payment-in-progress", held)
         if held.status == "returned":
             return _told("ended", held)
         if step.reservation_id in self.taken and held.status not in LIVE:

@@ -120,7 +120,7 @@ class Notebook:
         if entry.status in ("paying", "confirmed") and entry.reference == reference:
             return "done"
         if entry.status == "paying":
-            return "being-paid"
+            return "payment-in-progress"
         if entry.status != "pending_payment" or entry.overdue(now_ms):
             return "ended"
         if not entry.payment_extended:
@@ -156,7 +156,7 @@ class Notebook:
         if entry.status == "confirmed":
             return "done" if mine else "not-owner"
         if entry.status == "paying" and not mine:
-            return "being-paid"
+            return "payment-in-progress"
         if not entry.is_live and not self.are_free(entry):
             return "taken"
         entry.status, entry.reference = "confirmed", reference

@@ -51,7 +51,7 @@ class TheMoney(RuleBasedStateMachine):
         """A few have ordered already."""
         self.loop, self.stack = asyncio.Runner(), AsyncExitStack()
         self.desk: Desk = self.loop.run(
-            self.stack.enter_async_context(open_desk(self.postgres_url, self.redis_url, inline_wait_s=0.05))
+            self.stack.enter_async_context(open_desk(self.postgres_url, self.redis_url, inline_timeout_s=0.05))
         )
         self.keys, self.bodies = list[str](), list[dict[str, Any]]()
         self.promised, self.given_up, self.seen = set[str](), set[str](), dict[str, str]()

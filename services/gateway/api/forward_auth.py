@@ -15,7 +15,7 @@ from services.gateway.forward_auth.decision import Verdict, admitted, judge
 from services.gateway.forward_auth.handover_codes import HANDOVER_S, Grant
 from services.gateway.forward_auth.request import RETURN_MAX_CHARS, Asked, Proxy, asked, site_of, with_code
 from services.gateway.metrics import GATE_CHECKS, GATE_RELEASES
-from services.gateway.problems import ReturnNotAllowed
+from services.gateway.problems import ReturnUrlNotAllowed
 from services.gateway.state import Room
 from shared.security.auth import pass_cookie, require_credential
 from shared.security.key_rotation import JWKS_MAX_AGE_S
@@ -31,7 +31,7 @@ router = APIRouter(tags=["gate"])
 
 
 @router.get(
-    "/gate/{proxy}/check", summary="May this request pass?",
+    "/gate/{proxy}/check", summary="Decide a forward-auth request",
     responses={
         303: {"description": "To the waiting room"}, 401: {"description": "To the waiting room, as nginx takes it"},
         403: {"description": "No, or no such event: proxies tell 403 from everything else"},
@@ -95,7 +95,7 @@ class HandoverBody(Body):
     gate: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{24}$")]
 
 
-@router.post("/events/{event_id}/queue/handover", status_code=201, summary="Go back to the site one came from")
+@router.post("/events/{event_id}/queue/handover", status_code=201, summary="Create a one-time return link")
 async def hand_over(request: Request, response: Response, event_id: EventIdPath, body: HandoverBody) -> dict[str, Any]:
     """For a fan with a pass: the address to go to, with a code that is good once, for seconds, in that browser."""
     room: Room = request.app.state.room
@@ -104,13 +104,13 @@ async def hand_over(request: Request, response: Response, event_id: EventIdPath,
     await admitted(room, event_id, [text], line)
     site = site_of(body.return_to, line.frame.options.gate)
     if site is None:
-        raise ReturnNotAllowed
+        raise ReturnUrlNotAllowed
     response.headers["cache-control"] = "no-store"
     code = await room.handovers.give(Grant(event_id=event_id, site=site, gate=body.gate, admission=text))
     return {"location": with_code(body.return_to.partition("#")[0], code), "good_for_s": HANDOVER_S}
 
 
-@router.post("/gate/release", summary="Give the slot of a pass back")
+@router.post("/gate/release", summary="Release the slot of a pass")
 async def release(request: Request, event: EventQuery) -> dict[str, str]:
     """By the pass itself: the session is over, and the pass is dead before its slot is free. Twice is once; `admitted`
     means that a reservation lets it stand.
@@ -125,7 +125,7 @@ async def release(request: Request, event: EventQuery) -> dict[str, str]:
     return {"status": state}
 
 
-@router.get("/.well-known/jwks.json", summary="Public keys of passes")
+@router.get("/.well-known/jwks.json", summary="List public keys of passes")
 async def public_keys(request: Request, response: Response) -> dict[str, list[dict[str, str]]]:
     """The JWK set any origin verifies passes with; during a rotation it holds the old key and the new."""
     room: Room = request.app.state.room
@@ -133,7 +133,7 @@ async def public_keys(request: Request, response: Response) -> dict[str, list[di
     return jwks(room.settings.pass_public_keys)
 
 
-@router.get("/.well-known/ticket-keys.json", summary="Public keys of tickets")
+@router.get("/.well-known/ticket-keys.json", summary="List public keys of tickets")
 async def ticket_keys(request: Request, response: Response) -> dict[str, list[dict[str, str]]]:
     """The JWK set scanners load before the doors open; tickets are verified without asking anybody."""
     room: Room = request.app.state.room

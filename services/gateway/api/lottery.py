@@ -9,7 +9,7 @@ from shared.web.fields import EventIdPath
 router = APIRouter(tags=["line"])
 
 
-@router.get("/events/{event_id}/queue/lottery", summary="The lottery of the pre-queue, for anyone to check")
+@router.get("/events/{event_id}/queue/lottery", summary="Get the lottery of the pre-queue")
 async def published(event_id: EventIdPath, request: Request, response: Response) -> PublishedLottery:
     """The commitment and the rules from the beginning; the entrants' number and hash once entry has closed; public
     value and seed once it is drawn.
@@ -20,7 +20,7 @@ async def published(event_id: EventIdPath, request: Request, response: Response)
     return told
 
 
-@router.get("/events/{event_id}/queue/lottery/proof", summary="My proof of having entered")
+@router.get("/events/{event_id}/queue/lottery/proof", summary="Get my lottery entry")
 async def proof(event_id: EventIdPath, request: Request, response: Response) -> EntryProof:
     """For the holder of a queue token whose place was entered when entry closed."""
     room: Room = request.app.state.room

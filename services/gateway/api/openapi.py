@@ -65,12 +65,12 @@ def _paths() -> dict[str, Any]:
     join["parameters"] = [KEY, PROOF]
     join["requestBody"] = {"required": False, "content": _json(JoinBody)}
     join["security"] = [{}, *CREDENTIAL]
-    challenge = _call("Work to solve before joining", {200: "ALTCHA's challenge", 204: "None is needed"}, None)
+    challenge = _call("Get a proof-of-work challenge", {200: "ALTCHA's challenge", 204: "None is needed"}, None)
     challenge["parameters"], challenge["security"] = [KEY], [{}, *CREDENTIAL]
-    line = _call("The line as everybody sees it", {200: "The line", 304: "Unchanged"}, LineAnswer)
+    line = _call("Get the public state of the waiting room", {200: "The line", 304: "Unchanged"}, LineAnswer)
     leave = _call("Leave the line", {204: "Left"}, None)
-    status = _call("How a place stands", {200: "The status"}, StatusAnswer, refusals={410: "The room was reset"})
-    claim = _call("Fetch the pass when called", {200: "Admitted"}, PassAnswer,
+    status = _call("Get the status of a place", {200: "The status"}, StatusAnswer, refusals={410: "The room was reset"})
+    claim = _call("Claim the pass", {200: "Admitted"}, PassAnswer,
                   refusals={409: "Not called yet", 410: "This place has ended"})  # fmt: skip
     for owned in (leave, status, claim):
         owned["security"] = CREDENTIAL

@@ -26,7 +26,7 @@ from shared.runtime.clock import now_ms, rfc3339
 from shared.security.auth import pass_cookie, queue_cookie, set_cookie
 from shared.security.tokens import QueueToken
 from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer, whole_body
-from shared.web.problems import NotCalled, PlaceEnded, Problem, RoomClosed, SoldOut, StaleEpoch
+from shared.web.problems import NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
 Said = TypeVar("Said", bound=BaseModel)
@@ -209,7 +209,7 @@ class Claim:
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         waits = line.position(token.lane, token.join_seq) > 0 and not beside(scope, line, token)
         if waits and room.board.fresh(line):
-            CLAIMS.labels("not-called-by-frame").inc()
+            CLAIMS.labels("not-admitted-by-frame").inc()
             raise not_called(line)
         try:
             claimed = await room.places.claim(token)
@@ -221,7 +221,7 @@ class Claim:
     async def _admit(self, room: Room, line: Line, token: QueueToken, claimed: Claimed, send: Send) -> None:
         if claimed.word in ENDED:
             why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
-            raise PlaceEnded(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word, **why)
+            raise PlaceExpired(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word, **why)
         if claimed.admission is None or claimed.expires_at_ms is None:
             raise not_called(line)
         body = {
@@ -241,7 +241,7 @@ def not_called(line: Line) -> Problem:
         return RoomClosed()
     if line.frame.state == "sold_out":
         return SoldOut("Every ticket has found an owner.", status=410)
-    return NotCalled(status=409, retry_after_s=max(1, line.soon_ms() // 1000))
+    return NotAdmitted(status=409, retry_after_s=max(1, line.soon_ms() // 1000))
 
 
 class Leave:

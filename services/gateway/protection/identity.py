@@ -73,7 +73,7 @@ class Identities:
         users: Users,
         *,
         holder_keys: Keyring,
-        remembered_max: int,
+        cache_entries_max: int,
         secure: bool = False,
     ) -> None:
         self._keys, self._users, self._holder_keys = keys, users, holder_keys
@@ -82,7 +82,7 @@ class Identities:
         self._tokens = QueueTokens(keys)
         self._remembered: OrderedDict[str, QueueToken] = OrderedDict()
         self._outdated: set[QueueToken] = set()
-        self._remembered_max = remembered_max
+        self._remembered_max = cache_entries_max
         self._holders = _holders()
 
     def token(self, text: str, event_id: str) -> QueueToken:

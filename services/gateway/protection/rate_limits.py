@@ -21,10 +21,14 @@ class Limits:
     def __init__(self, settings: Settings) -> None:
         self._trusted = settings.trusted_proxies
         self._fans = Buckets(
-            per_s=settings.identity_calls_per_s, burst=settings.identity_calls_burst, keys_max=settings.limited_max
+            per_s=settings.identity_calls_per_s,
+            burst=settings.identity_calls_burst,
+            keys_max=settings.rate_limit_keys_max,
         )
         self._addresses = Buckets(
-            per_s=settings.address_joins_per_s, burst=settings.address_joins_burst, keys_max=settings.limited_max
+            per_s=settings.address_joins_per_s,
+            burst=settings.address_joins_burst,
+            keys_max=settings.rate_limit_keys_max,
         )
 
     def fan(self, event_id: str, holder: str) -> None:

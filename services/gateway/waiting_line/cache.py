@@ -49,7 +49,7 @@ class LineBoard:
     def __init__(self, redis: Redis, queue: QueueClient, settings: Settings) -> None:
         self._redis, self._queue = redis, queue
         self._poll_ms = settings.poll_min_ms, settings.poll_max_ms
-        self._events_max, self._first_asks_max = settings.events_max, settings.first_asks_max
+        self._events_max, self._first_asks_max = settings.events_max, settings.cold_lookups_max
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._unknown: OrderedDict[str, float] = OrderedDict()
         self._asking: dict[str, asyncio.Task[None]] = {}

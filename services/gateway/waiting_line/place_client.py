@@ -32,7 +32,7 @@ class Epoch(NamedTuple):
 class Places:
     """The queue's word on places, batched per event and epoch."""
 
-    def __init__(self, queue: QueueClient, *, waiting_max: int, remembered_max: int) -> None:
+    def __init__(self, queue: QueueClient, *, waiting_max: int, cache_entries_max: int) -> None:
         self._queue = queue
         self._statuses: Batches[Epoch, PlaceRef, PlaceStatus] = Batches(
             self._ask_status, name="gateway.status", waiting_max=waiting_max
@@ -47,7 +47,7 @@ class Places:
             self._ask_release, name="gateway.releases", waiting_max=waiting_max
         )
         self._remembered: OrderedDict[tuple[Epoch, int, int], tuple[float, PlaceStatus]] = OrderedDict()
-        self._remembered_max = remembered_max
+        self._remembered_max = cache_entries_max
 
     def remembered(self, token: QueueToken) -> PlaceStatus | None:
         """The status if it was asked within the last second."""

@@ -18,7 +18,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.logging import data
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer
 from shared.web.fields import DryRun, EventIdPath
-from shared.web.problems import BeingPaid, InvalidRequest, UnknownReservation
+from shared.web.problems import InvalidRequest, PaymentInProgress, UnknownReservation
 
 log = logging.getLogger("onsale.inventory")
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
@@ -50,7 +50,7 @@ async def put_event(
     }  # fmt: skip
 
 
-@router.post("/events/{event_id}/release-all", summary="Give back every hold nobody is paying")
+@router.post("/events/{event_id}/release-all", summary="Release every hold that is not being paid")
 async def release_all(operator: AnOperator, inventory: InRoom, event_id: EventIdPath) -> dict[str, int]:
     inventory.catalogue.layout(event_id)
     released = 0
@@ -64,14 +64,14 @@ async def release_all(operator: AnOperator, inventory: InRoom, event_id: EventId
             return {"released": released}
 
 
-@router.post("/reservations/{reservation_id}/release", summary="Give back one hold")
+@router.post("/reservations/{reservation_id}/release", summary="Release a hold")
 async def release(operator: AnOperator, inventory: InRoom, reservation_id: ReservationIdPath) -> dict[str, Any]:
     record = await _read(inventory, reservation_id)
     if record.status == "pending_payment":
         await _cancel(inventory, record.event_id, [reservation_id], how="operator", operator=operator)
         record = await _read(inventory, reservation_id)
     if record.is_live:
-        raise BeingPaid("The reservation is being paid; its order must end first.")
+        raise PaymentInProgress("The reservation is being paid; its order must end first.")
     return {"reservation_id": reservation_id, "status": record.status}
 
 
@@ -88,13 +88,13 @@ async def _cancel(inventory: Room, event_id: str, ids: list[str], *, how: How, o
     return await cancel(inventory.engine, inventory.gate, event_id, ids, how=how, now_ms=now, actor=operator.name)
 
 
-@router.get("/events/{event_id}/hold-times", summary="How long fans take from hold to payment")
+@router.get("/events/{event_id}/hold-times", summary="Get hold times")
 async def get_hold_times(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
     """Percentiles, returning fans, a suggested `hold_ttl_s`, and conversion by arm, from the ledger."""
     return await hold_times(inventory.engine, inventory.catalogue.layout(event_id))
 
 
-@router.get("/events/{event_id}/audit", summary="The live invariants of an event's stock")
+@router.get("/events/{event_id}/audit", summary="Check the invariants of an event's stock")
 async def get_audit(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
     invariants = await audit(inventory.engine, inventory.gate, inventory.catalogue.layout(event_id))
     return {"confirmed": await confirmed(inventory.engine, event_id), "invariants": invariants}

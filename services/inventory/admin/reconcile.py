@@ -28,13 +28,13 @@ class Approval(Body):
     reason: PlainText
 
 
-@router.post("/events/{event_id}/reconcile", summary="Compare gate and ledger now, and the ledger with itself")
+@router.post("/events/{event_id}/reconcile", summary="Reconcile Redis and the database")
 async def look(operator: AnOperator, inventory: InRoom, event_id: EventIdPath) -> dict[str, int]:
     """One look. What was seen before, at least five seconds ago, and has not changed is corrected."""
     return await inventory.reconciler.look(inventory.catalogue.layout(event_id))
 
 
-@router.get("/events/{event_id}/reconcile", summary="What was found, since when, and what was done")
+@router.get("/events/{event_id}/reconcile", summary="List drift and oversell findings")
 async def report(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
     """`watched` is what this process sees now and has not acted upon; the rest is the same on every process."""
     inventory.catalogue.layout(event_id)
@@ -56,7 +56,7 @@ async def report(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> 
     }
 
 
-@router.post("/events/{event_id}/oversell/approve", summary="Cancel the latest buyers of what waits for approval")
+@router.post("/events/{event_id}/oversell/approve", summary="Cancel the latest buyers of an oversell")
 async def approve(operator: AnAdmin, inventory: InRoom, event_id: EventIdPath, asked: Approval) -> dict[str, Any]:
     """Everything of this event that waits; who bought last gives back first and is refunded in full."""
     inventory.catalogue.layout(event_id)

@@ -72,7 +72,7 @@ async def _change(
     return {"event_id": event_id, "changed": changed, "version": change.version, "seats": len(change.touched.seats)}
 
 
-@router.post("/seats/block", summary="Take seats and GA places out of the sale")
+@router.post("/seats/block", summary="Block seats and GA places")
 async def block(operator: AnOperator, inventory: InRoom, event_id: EventIdPath, ask: PlacesAsk) -> dict[str, Any]:
     """All of them or none: held and sold ones are named, and then nothing was changed."""
 
@@ -82,7 +82,7 @@ async def block(operator: AnOperator, inventory: InRoom, event_id: EventIdPath, 
     return await _change(inventory, event_id, operator, "block", ask, work)
 
 
-@router.post("/seats/unblock", summary="Put blocked seats and GA places on sale again")
+@router.post("/seats/unblock", summary="Unblock seats and GA places")
 async def unblock(operator: AnOperator, inventory: InRoom, event_id: EventIdPath, ask: PlacesAsk) -> dict[str, Any]:
     async def work(change: Change) -> None:
         await free(change, await change.spots(ask))
@@ -90,7 +90,7 @@ async def unblock(operator: AnOperator, inventory: InRoom, event_id: EventIdPath
     return await _change(inventory, event_id, operator, "unblock", ask, work)
 
 
-@router.post("/sections/{section_id}/resize", summary="Give a GA section another capacity while it sells")
+@router.post("/sections/{section_id}/resize", summary="Change the capacity of a GA section")
 async def post_resize(
     operator: AnOperator, inventory: InRoom, event_id: EventIdPath, section_id: SectionIdPath, ask: ResizeAsk
 ) -> dict[str, Any]:
@@ -102,7 +102,7 @@ async def post_resize(
     return await _change(inventory, event_id, operator, "resize", ask, work)
 
 
-@router.put("/allotments/{allotment_id}", summary="Keep places aside")
+@router.put("/allotments/{allotment_id}", summary="Create an allotment")
 async def put_allotment(
     operator: AnOperator, inventory: InRoom, event_id: EventIdPath, allotment_id: AllotmentIdPath, ask: AllotmentAsk
 ) -> dict[str, Any]:
@@ -114,7 +114,7 @@ async def put_allotment(
     return await _change(inventory, event_id, operator, "allot", ask, work)
 
 
-@router.post("/allotments/{allotment_id}/open", summary="Put an allotment on sale")
+@router.post("/allotments/{allotment_id}/open", summary="Release an allotment")
 async def open_allotment(
     operator: AnOperator, inventory: InRoom, event_id: EventIdPath, allotment_id: AllotmentIdPath, why: Why
 ) -> dict[str, Any]:
@@ -126,12 +126,12 @@ async def open_allotment(
     return await _change(inventory, event_id, operator, "open", why, work)
 
 
-@router.get("/stock", summary="What is left, held, sold, blocked, kept aside and earned")
+@router.get("/stock", summary="Show the stock report")
 async def get_stock(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
     return await stock_report(inventory.engine, event_id)
 
 
-@router.get("/changes", summary="Who changed the stock, when and why, the newest first")
+@router.get("/changes", summary="List stock changes, newest first")
 async def get_changes(
     operator: Viewer, inventory: InRoom, event_id: EventIdPath,
     page: Annotated[PAGE, Query()] = 1, page_size: Annotated[PAGE_SIZE, Query()] = 50,
@@ -143,7 +143,9 @@ async def get_changes(
     return {"changes": found[:page_size], "next": more if len(found) > page_size else None}
 
 
-@router.get("/{what}.csv", summary="Seats or sales as CSV", responses=file_of("text/csv"), response_class=Response)
+@router.get(
+    "/{what}.csv", summary="Export seats or sales as CSV", responses=file_of("text/csv"), response_class=Response
+)
 async def get_csv(
     operator: AnOperator, inventory: InRoom, event_id: EventIdPath, what: Literal["seats", "sales"]
 ) -> StreamingResponse:

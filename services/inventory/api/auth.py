@@ -28,8 +28,8 @@ from shared.web.app import ANSWER_HEADERS_KEY
 from shared.web.problems import (
     BadCredential,
     NoCredential,
-    NotCalled,
-    PlaceEnded,
+    NotAdmitted,
+    PlaceExpired,
     StaleEpoch,
     UnknownReservation,
     WrongEvent,
@@ -50,15 +50,15 @@ class _Epoch(NamedTuple):
 class Turns:
     """The queue's word on places, batched and remembered for a moment."""
 
-    def __init__(self, queue: QueueClient, *, waiting_max: int, remembered_max: int) -> None:
-        self._queue, self._remembered_max = queue, remembered_max
+    def __init__(self, queue: QueueClient, *, waiting_max: int, cache_entries_max: int) -> None:
+        self._queue, self._remembered_max = queue, cache_entries_max
         self._batches: Batches[_Epoch, PlaceRef, Claimed] = Batches(
             self._ask, name="inventory.claims", waiting_max=waiting_max
         )
         self._remembered: OrderedDict[tuple[str, int, int, int], tuple[float, Claimed]] = OrderedDict()
 
     async def claim(self, place: QueueToken) -> Claimed:
-        """The pass of this place. Raises `NotCalled`, `PlaceEnded`, `StaleEpoch`, `Unavailable`, `Overloaded`."""
+        """The pass of this place. Raises `NotAdmitted`, `PlaceExpired`, `StaleEpoch`, `Unavailable`, `Overloaded`."""
         key = place[:4]
         until_s, claimed = self._remembered.get(key, (0.0, None))
         if claimed is None or time.monotonic() >= until_s:
@@ -66,9 +66,9 @@ class Turns:
             claimed = await self._batches.submit(_Epoch(place.event_id, place.epoch), ref)
             self._remember(key, claimed)
         if claimed.word in ENDED:
-            raise PlaceEnded(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word)
+            raise PlaceExpired(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word)
         if claimed.admission is None:
-            raise NotCalled(retry_after_s=RETRY_AFTER_S)
+            raise NotAdmitted(retry_after_s=RETRY_AFTER_S)
         return claimed
 
     def _remember(self, key: tuple[str, int, int, int], claimed: Claimed) -> None:
@@ -111,8 +111,8 @@ class Admissions:
     secure_cookies: bool
 
     async def admitted(self, connection: HTTPConnection, event_id: str) -> Pass:
-        """The pass that was shown, or the one this fan gets now. Raises `NotCalled`, `PlaceEnded`, `NoPlace`, and
-        `WrongEvent` for another event's.
+        """The pass that was shown, or the one this fan gets now. Raises `NotAdmitted`, `PlaceExpired`, `NotInQueue`,
+        and `WrongEvent` for another event's.
         """
         shown = await self._shown(connection, event_id, allow_expired=False)
         if isinstance(shown, Pass):

@@ -27,7 +27,7 @@ SEAT_WORDS = text(
 )
 
 
-@router.get("/events", summary="Events on sale")
+@router.get("/events", summary="List events on sale")
 async def events(
     inventory: InRoom, page: Annotated[PAGE, Query()] = 1, page_size: Annotated[PAGE_SIZE, Query()] = 50
 ) -> dict[str, Any]:
@@ -39,12 +39,12 @@ async def events(
     return {"events": cards, "next": f"/events?page={page + 1}&page_size={page_size}" if more else None}
 
 
-@router.get("/events/{event_id}", summary="One event: sections, prices with fees, limits")
+@router.get("/events/{event_id}", summary="Get an event")
 async def event(inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
     return event_body(inventory.catalogue.layout(event_id))
 
 
-@router.get("/events/{event_id}/sections", summary="What is left, by section")
+@router.get("/events/{event_id}/sections", summary="List availability by section")
 async def sections(request: Request, inventory: InRoom, event_id: EventIdPath) -> Response:
     layout = inventory.catalogue.layout(event_id)
     frame = await inventory.board.frame(layout)
@@ -68,7 +68,7 @@ def _cacheable(request: Request, body: bytes) -> Response:
     return Response(body, headers=headers, media_type="application/json")
 
 
-@router.get("/events/{event_id}/sections/{section_id}/seats", summary="Seats of a section, for admitted fans")
+@router.get("/events/{event_id}/sections/{section_id}/seats", summary="List the seats of a section")
 async def seats(
     request: Request,
     response: Response,

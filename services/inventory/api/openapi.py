@@ -16,7 +16,7 @@ REFUSALS = {
     "401": "No credential, or a bad one",
     "403": "Not called yet (see Retry-After), or another event's credential",
     "404": "No such event or section, or a signed-in fan without a place in its line",
-    "409": "seats-taken, not-together, sold-out or limit-exceeded: nothing was taken",
+    "409": "seats-taken, no-adjacent-seats, sold-out or limit-exceeded: nothing was taken",
     "410": "The place in the line has ended, or the room was reset",
     "422": "A value is not acceptable, or the Idempotency-Key was used with another body",
     "503": "The stock is being counted anew, or too many wait; see Retry-After",
@@ -47,7 +47,7 @@ def _operation() -> dict[str, Any]:
     body["properties"]["best_available"] = parts["BestAvailable"]
     return {
         "tags": ["reservations"],
-        "summary": "Take seats and GA tickets: all of them or none",
+        "summary": "Reserve seats and GA tickets, all or none",
         "parameters": PARAMETERS,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {"201": {"description": HELD}}

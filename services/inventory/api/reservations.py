@@ -39,12 +39,12 @@ from shared.web.client_address import client_address
 from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer, whole_body
 from shared.web.fields import EventIdPath
 from shared.web.problems import (
-    BeingPaid,
     HoldExpired,
     IdempotencyKeyMalformed,
     InvalidRequest,
     LimitExceeded,
     MalformedRequest,
+    PaymentInProgress,
     SoldOut,
     TooManyRequests,
     UnknownReservation,
@@ -183,7 +183,7 @@ async def _mine(request: Request, inventory: Room, event_id: str, reservation_id
     return record
 
 
-@router.get("/events/{event_id}/reservations/{reservation_id}", summary="See a reservation")
+@router.get("/events/{event_id}/reservations/{reservation_id}", summary="Get a reservation")
 async def see(
     request: Request, response: Response, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath
 ) -> dict[str, Any]:
@@ -191,7 +191,7 @@ async def see(
     return record_body(await _mine(request, inventory, event_id, reservation_id))
 
 
-@router.delete("/events/{event_id}/reservations/{reservation_id}", status_code=204, summary="Give it back")
+@router.delete("/events/{event_id}/reservations/{reservation_id}", status_code=204, summary="Release a reservation")
 async def give_back(
     request: Request, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath
 ) -> None:
@@ -212,14 +212,14 @@ async def give_back(
 
 def _require_ended(record: Record) -> None:
     if record.status == "paying":
-        raise BeingPaid("The reservation is being paid; cancel the order instead.")
+        raise PaymentInProgress("The reservation is being paid; cancel the order instead.")
     if record.status == "confirmed":
         raise AlreadyBought
     if record.status == "expired":
         raise HoldExpired
 
 
-@router.post("/events/{event_id}/reservations/{reservation_id}/extend", summary="Keep it longer, once")
+@router.post("/events/{event_id}/reservations/{reservation_id}/extend", summary="Extend a reservation once")
 async def extend(
     request: Request, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath
 ) -> dict[str, Any]:
@@ -238,7 +238,7 @@ async def extend(
     return record_body(record)
 
 
-@router.post("/events/{event_id}/reservations/{reservation_id}/keep", summary="Keep a part of it, give the rest back")
+@router.post("/events/{event_id}/reservations/{reservation_id}/keep", summary="Release a part of a reservation")
 async def keep_some(
     request: Request, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath, kept: KeepAsk
 ) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from services.inventory.catalogue.resize import resize
-from services.inventory.problems import UnsafeChange
+from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.rebuild import FENCE_ALONE
 from services.inventory.stock.allotments import declare
 from services.inventory.stock.blocking import in_the_way
@@ -41,7 +41,7 @@ async def add(change: Change, wanted: Row) -> None:
 
 
 async def reshape(change: Change, now: Row, wanted: Row) -> None:
-    """Rows may be added and taken away behind; any other shape is another section. Raises `UnsafeChange`."""
+    """Rows may be added and taken away behind; any other shape is another section. Raises `StockConflict`."""
     if (now["kind"], wanted["kind"]) != ("seated", "seated") or now["seats_per_row"] != wanted["seats_per_row"]:
         await remove(change, now)
         await add(change, wanted)
@@ -59,14 +59,14 @@ async def reshape(change: Change, now: Row, wanted: Row) -> None:
 
 
 async def remove(change: Change, now: Row) -> None:
-    """Raises `UnsafeChange` unless all of it is free."""
+    """Raises `StockConflict` unless all of it is free."""
     section_id = now["section_id"]
     if now["kind"] == "seated":
         await _unmake(change, section_id, from_position=0)
     elif taken := now["capacity"] - now["seats_remaining"]:
         live, out = taken - now["blocked"], now["blocked"]
         detail = f"{live} places of {section_id} are held or sold, {out} are blocked or kept aside."
-        raise UnsafeChange(detail, section_id=section_id, taken=taken)
+        raise StockConflict(detail, section_id=section_id, taken=taken)
     mine = tables.section.c.event_id == change.event_id, tables.section.c.section_id == section_id
     await change.connection.execute(delete(tables.section).where(*mine))
     del change.sections[section_id]
@@ -78,7 +78,7 @@ async def _seats(change: Change, wanted: Row, *, first: int) -> None:
 
 
 async def _unmake(change: Change, section_id: str, *, from_position: int) -> None:
-    """Takes the seats from this place on away; raises `UnsafeChange`, which names those that are not free."""
+    """Takes the seats from this place on away; raises `StockConflict`, which names those that are not free."""
     seat = tables.seat.c
     these = seat.event_id == change.event_id, seat.section_id == section_id, seat.position >= from_position
     query = select(tables.seat).where(*these, seat.status != "available").order_by(seat.position).with_for_update()
@@ -104,7 +104,7 @@ class Applied:
 async def apply(
     engine: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None, dry_run: bool = False
 ) -> Applied:
-    """Raises `UnsafeChange`, and then nothing was changed. A dry run refuses the same and changes nothing."""
+    """Raises `StockConflict`, and then nothing was changed. A dry run refuses the same and changes nothing."""
     async with transaction(engine, dry_run=dry_run) as connection:
         await connection.execute(FENCE_ALONE, {"event_id": file.event_id})
         before = await _event(connection, file)
@@ -138,7 +138,9 @@ async def _event(connection: AsyncConnection, file: EventFile) -> RowMapping | N
 def _same_currency(change: Change, file: EventFile, before: RowMapping | None) -> None:
     taken = sum(row["capacity"] - row["seats_remaining"] - row["blocked"] for row in change.sections.values())
     if before is not None and before["currency"] != file.currency and taken:
-        raise UnsafeChange(f"{taken} places are held or sold in {before['currency']}; the currency stays.", taken=taken)
+        raise StockConflict(
+            f"{taken} places are held or sold in {before['currency']}; the currency stays.", taken=taken
+        )
 
 
 def _event_row(file: EventFile) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from sqlalchemy import text
 
-from services.inventory.problems import UnsafeChange
+from services.inventory.problems import StockConflict
 from services.inventory.stock.change import Change
 from services.inventory.stock.snapshot import count_sections
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX
@@ -19,7 +19,7 @@ PLACES = text("SELECT sum(capacity) FROM inventory.section WHERE event_id = :eve
 async def resize(change: Change, section_id: str, capacity: int) -> bool:
     """Whether it changed anything; what is gained or lost is available.
 
-    Raises `UnknownSection` (also for a seated one), or `UnsafeChange` with what is held, sold and blocked.
+    Raises `UnknownSection` (also for a seated one), or `StockConflict` with what is held, sold and blocked.
     """
     await change.lock([section_id])
     if change.section(section_id, "ga").capacity == capacity:
@@ -29,15 +29,15 @@ async def resize(change: Change, section_id: str, capacity: int) -> bool:
         raise await _too_small(change, section_id, capacity)
     places = (await change.connection.execute(PLACES, {"event_id": change.event_id})).scalar_one()
     if places > SEATS_PER_EVENT_MAX:
-        raise UnsafeChange(f"An event has at most {SEATS_PER_EVENT_MAX} places; this would make it {places}.")
+        raise StockConflict(f"An event has at most {SEATS_PER_EVENT_MAX} places; this would make it {places}.")
     change.touched.ga.add(section_id)
     return True
 
 
-async def _too_small(change: Change, section_id: str, capacity: int) -> UnsafeChange:
+async def _too_small(change: Change, section_id: str, capacity: int) -> StockConflict:
     row = (await count_sections(change.connection, change.event_id))[section_id]
     taken = {"held": int(row["held"]), "sold": int(row["sold"]), "blocked": row["blocked"]}
     said = ", ".join(f"{n} {name}" for name, n in taken.items())
     least = row["capacity"] - row["available"]
     detail = f"{capacity} places are too few for {section_id}: {said}; at least {least}. Nothing was changed."
-    return UnsafeChange(detail, section_id=section_id, capacity_min=least, **taken)
+    return StockConflict(detail, section_id=section_id, capacity_min=least, **taken)

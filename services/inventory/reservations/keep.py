@@ -21,7 +21,7 @@ from shared.postgres.engine import statement
 from shared.postgres.errors import outlive_deadlocks
 from shared.redis.client import ENGINE_AWAY
 from shared.runtime.logging import data
-from shared.web.problems import BeingPaid, HoldExpired
+from shared.web.problems import HoldExpired, PaymentInProgress
 
 log = logging.getLogger("onsale.inventory")
 GIVE_SOME_BACK = statement(__package__, "give_some_back")
@@ -30,8 +30,8 @@ GIVE_SOME_BACK = statement(__package__, "give_some_back")
 async def keep(
     engine: AsyncEngine, gate: Gate, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
 ) -> Record:
-    """The reservation with these places alone. Raises `NotHeld`, `BeingPaid`, `AlreadyBought`, `HoldExpired`, and then
-    nothing was changed.
+    """The reservation with these places alone. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought`, `HoldExpired`,
+    and then nothing was changed.
     """
     record = await outlive_deadlocks(lambda: _kept(engine, gate, reservation_id, seats, ga))
     try:
@@ -71,7 +71,7 @@ def _require_unpaid(record: Record, now_ms: int) -> None:
     if record.status == "confirmed":
         raise AlreadyBought
     if record.status == "paying" or (record.is_live and record.order_reference):
-        raise BeingPaid("An order has begun to pay for all of it. Cancel the order, or give all of it back.")
+        raise PaymentInProgress("An order has begun to pay for all of it. Cancel the order, or give all of it back.")
     if record.status != "pending_payment" or now_ms > record.release_at_ms:
         raise HoldExpired
 

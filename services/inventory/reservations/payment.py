@@ -160,7 +160,7 @@ class Payments:
         if record.status in ("paying", "confirmed") and record.order_reference == step.order_reference:
             return "done"
         if record.status == "paying":
-            return "being-paid"
+            return "payment-in-progress"
         if record.status != "pending_payment" or turn.now_ms > record.release_at_ms:
             return "ended"
         if step.given_back is not None and step.given_back != record.given_back:
@@ -257,7 +257,7 @@ async def _retake(turn: _Turn, step: PaymentStep) -> str:
     if record.status == "confirmed":
         return "done" if mine else "not-owner"
     if record.status == "paying" and not mine:
-        return "being-paid"
+        return "payment-in-progress"
     if record.is_live:  # still ours
         turn.move(record, "confirmed", reference=step.order_reference)
         return "done"

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import DRIFT, HOLDS
-from services.inventory.problems import NotTogether, SeatsTaken
+from services.inventory.problems import NoAdjacentSeats, SeatsTaken
 from services.inventory.redis_stock.client import LIVE_UNLIMITED_MAX, Gate, Gated, Refusal
 from services.inventory.reservations.expiry import follow, settle
 from services.inventory.reservations.repository import Record, Take, read, write
@@ -35,7 +35,7 @@ from shared.web.problems import (
     ClocksApart,
     HoldExpired,
     IdempotencyKeyReused,
-    InternalFault,
+    InternalError,
     LimitExceeded,
     Problem,
     SoldOut,
@@ -270,7 +270,7 @@ class Reserver:
             if mine is not None:
                 return _replayed(ask, mine)
             if not isinstance(outcome, str):
-                failed = InternalFault("This reservation could not be written.")
+                failed = InternalError("This reservation could not be written.")
                 failed.__cause__ = outcome if isinstance(outcome, BaseException) else None
                 return failed
             DRIFT.labels("ledger").inc()
@@ -323,8 +323,8 @@ def _problem(ask: Ask, refusal: Refusal) -> Problem:
             taken = {tuple(part.split(":")) for part in refusal.detail.split(";")}
             seats = [seat_id for s, p, seat_id, _ in ask.basket.seats if (s, str(p)) in taken]
             return SeatsTaken(f"Taken meanwhile: {', '.join(seats)}.", seats=seats)
-        case "not-together":
-            return NotTogether(f"At most {refusal.detail} seats are together.", together=int(refusal.detail))
+        case "no-adjacent-seats":
+            return NoAdjacentSeats(f"At most {refusal.detail} seats are together.", together=int(refusal.detail))
         case "sold-out":
             pairs = [part.split("*") for part in refusal.detail.split(";")]
             return SoldOut(available={section_id: int(n) for section_id, n in pairs})

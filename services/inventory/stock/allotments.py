@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from services.inventory.catalogue.layout import Catalogue
-from services.inventory.problems import UnknownAllotment, UnsafeChange
+from services.inventory.problems import StockConflict, UnknownAllotment
 from services.inventory.redis_stock.client import Gate
 from services.inventory.redis_stock.push import say
 from services.inventory.stock.blocking import free, keep
@@ -46,7 +46,7 @@ KEPT_GA = text(
 
 
 async def declare(change: Change, allotment_id: str, wanted: AllotmentBody) -> bool:
-    """Makes the allotment what is wanted; whether that changed anything. Raises `UnsafeChange`."""
+    """Makes the allotment what is wanted; whether that changed anything. Raises `StockConflict`."""
     row = await _row(change, allotment_id)
     places = wanted.model_dump(mode="json", include=PLACES)
     opens_at_ms = from_datetime(wanted.opens_at) if wanted.opens_at else None
@@ -54,7 +54,7 @@ async def declare(change: Change, allotment_id: str, wanted: AllotmentBody) -> b
     if row is not None and all(row[name] == value for name, value in values.items()):
         return False
     if row is not None and row["opened_at"] is not None and row["places"] != places:
-        raise UnsafeChange(f"The allotment {allotment_id} is open; its places are ordinary stock.")
+        raise StockConflict(f"The allotment {allotment_id} is open; its places are ordinary stock.")
     if row is None:
         await change.connection.execute(
             insert(tables.allotment).values(event_id=change.event_id, allotment_id=allotment_id, **values)

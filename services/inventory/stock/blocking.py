@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row, TextClause, text
 
-from services.inventory.problems import UnsafeChange
+from services.inventory.problems import StockConflict
 from services.inventory.stock.change import Change, Seat, Spots, seat_columns
 from shared.postgres.engine import statement
 
@@ -35,7 +35,7 @@ NAMED_MAX = 20
 
 
 async def keep(change: Change, spots: Spots, *, allotment_id: str | None = None) -> None:
-    """Takes places out of the sale, by hand or for an allotment. Raises `UnsafeChange`, which names what is in the way.
+    """Takes places out of the sale, by hand or for an allotment. Raises `StockConflict`, naming what is in the way.
 
     A seat that is out for the same reason already is left as it is.
     """
@@ -48,8 +48,8 @@ async def keep(change: Change, spots: Spots, *, allotment_id: str | None = None)
 
 
 async def free(change: Change, spots: Spots, *, allotment_id: str | None = None) -> None:
-    """Puts places on sale again. Raises `UnsafeChange`, which names what is in the way: what is held or sold, or out of
-    the sale for another reason.
+    """Puts places on sale again. Raises `StockConflict`, naming what is in the way: what is held or sold, or out
+    of the sale for another reason.
     """
     seats = await _movable(change, spots, allotment_id)
     out = [(row.section_id, row.position) for row in seats if row.status == "blocked"]
@@ -79,11 +79,11 @@ async def _movable(change: Change, spots: Spots, allotment_id: str | None) -> Se
     return rows
 
 
-def in_the_way(change: Change, seats: dict[str, list[Seat]]) -> UnsafeChange:
+def in_the_way(change: Change, seats: dict[str, list[Seat]]) -> StockConflict:
     """Names seats by what they are."""
     words = [f"{_shortly(change.seat_ids(some), len(some))} {why}" for why, some in seats.items()]
     named = {why: change.seat_ids(some) for why, some in seats.items()}
-    return UnsafeChange(f"In the way: {'; '.join(words)}. Nothing was changed.", seats=named)
+    return StockConflict(f"In the way: {'; '.join(words)}. Nothing was changed.", seats=named)
 
 
 def _shortly(seat_ids: list[str], n: int) -> str:
@@ -98,7 +98,7 @@ async def _only_by_hand(change: Change, spots: Spots) -> None:
     for section_id, n in spots.ga.items():
         by_hand = change.sections[section_id]["blocked"] - kept.get(section_id, 0)
         if n > by_hand:
-            raise UnsafeChange(f"{by_hand} places of {section_id} are blocked by hand, not {n}.", blocked=by_hand)
+            raise StockConflict(f"{by_hand} places of {section_id} are blocked by hand, not {n}.", blocked=by_hand)
 
 
 async def _kept(change: Change, spots: Spots, allotment_id: str, more_or_less: TextClause) -> None:
@@ -123,7 +123,7 @@ async def _sections(change: Change, spots: Spots, *, sign: int) -> None:
     moved = set((await change.connection.execute(ASIDE_SECTIONS, values)).scalars())
     for section_id in sorted(counts.keys() - moved):
         left = change.sections[section_id]["seats_remaining"]
-        raise UnsafeChange(
+        raise StockConflict(
             f"Only {left} places of {section_id} are free, not {counts[section_id]}.", section_id=section_id,
             available=left,
         )  # fmt: skip

@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from services.inventory.catalogue.layout import Section
-from services.inventory.problems import StockChanged, UnknownSection, UnsafeChange
+from services.inventory.problems import StockConflict, UnknownSection
 from shared.contracts.allotments import Places
-from shared.web.problems import UnknownEvent
+from shared.web.problems import UnknownEvent, VersionMismatch
 
 Seat = tuple[str, int]  # section_id, position
 SEATS_SHOWN_MAX = 200
@@ -86,7 +86,7 @@ class Change:
         return Section.of(row)
 
     async def spots(self, places: Places) -> Spots:
-        """Places one by one, their sections locked. Raises `UnknownSection`, `UnknownSeat`, or `UnsafeChange` for more
+        """Places one by one, their sections locked. Raises `UnknownSection`, `UnknownSeat`, or `StockConflict` for more
         seats than one step may move.
         """
         await self.lock(section_ids(places))
@@ -101,7 +101,7 @@ class Change:
             for row_n in range(part.rows[0] - 1, part.rows[1]):
                 seats |= {(part.section_id, row_n * width + n) for n in range(section.seats_per_row)}
             if len(seats) > SEATS_MAX:
-                raise UnsafeChange(f"At most {SEATS_MAX} seats change at a time. Nothing was changed.")
+                raise StockConflict(f"At most {SEATS_MAX} seats change at a time. Nothing was changed.")
         ga: dict[str, int] = {}
         for some in places.ga:
             self.section(some.section_id, "ga")
@@ -158,14 +158,14 @@ async def changing(
 ) -> AsyncIterator[Change]:
     """A change, alone among operators; a problem inside undoes it whole.
 
-    Raises `UnknownEvent`, or `StockChanged` if the stock is no longer of this version.
+    Raises `UnknownEvent`, or `VersionMismatch` if the stock is no longer of this version.
     """
     async with engine.begin() as connection:
         now: int | None = (await connection.execute(LOCK_EVENT, {"event_id": event_id})).scalar()
         if now is None:
             raise UnknownEvent
         if version is not None and version != now:
-            raise StockChanged(version=now)
+            raise VersionMismatch(version=now)
         change = Change(connection, event_id, now)
         yield change
         await change.write(actor=actor, action=action, reason=reason)

@@ -124,9 +124,9 @@ class Feed(ABC):
             if isinstance(answer, BaseException):
                 raise answer
 
-    def judge(self, *, away: bool, now_s: float, stale_s: float) -> bool:
+    def judge(self, *, away: bool, now_s: float, channel_stale_after_s: float) -> bool:
         """Whether this feed must be followed by asking; its listeners are told when that begins and ends."""
-        degraded = away or self._silent(now_s - stale_s)
+        degraded = away or self._silent(now_s - channel_stale_after_s)
         if degraded != self.degraded:
             self.degraded = degraded
             for topic in self.topics.values():

@@ -92,7 +92,7 @@ class Following:
 
     async def _first_look(self, feed: Feed) -> None:
         try:
-            async with asyncio.timeout(self._settings.first_look_s):
+            async with asyncio.timeout(self._settings.first_snapshot_timeout_s):
                 await feed.known.wait()
         except TimeoutError as late:
             raise TurnedAway("unanswered") from late
@@ -116,10 +116,12 @@ class Following:
 
     def _judge(self, feed: Feed) -> bool:
         now_s = asyncio.get_running_loop().time()
-        return feed.judge(away=not self.inbox.connected, now_s=now_s, stale_s=self._settings.stale_s)
+        return feed.judge(
+            away=not self.inbox.connected, now_s=now_s, channel_stale_after_s=self._settings.channel_stale_after_s
+        )
 
     def _idle(self, since_s: float, now_s: float) -> bool:
-        return now_s - since_s >= self._settings.linger_s
+        return now_s - since_s >= self._settings.feed_idle_ttl_s
 
     def _let_go_of_topics(self, feed: Feed, now_s: float) -> None:
         for only, topic in list(feed.topics.items()):
@@ -159,7 +161,7 @@ class Following:
             return False
         try:
             log_of = await self._showing.log(channels)
-            return feed.refill(log_of, fresh_s=self._settings.stale_s * FRESH_SHARE)
+            return feed.refill(log_of, fresh_s=self._settings.channel_stale_after_s * FRESH_SHARE)
         except (RedisError, OSError, ValueError) as away:
             log.info("log.unread", extra=data(kind=feed.kind, error=type(away).__name__))
             return False

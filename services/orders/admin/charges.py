@@ -25,7 +25,7 @@ _CHARGES = text("""
     ORDER BY m.id LIMIT :many OFFSET :skipped""")
 
 
-@router.get("/events/{event_id}/charges", summary="Every charge and what of it went back, oldest first")
+@router.get("/events/{event_id}/charges", summary="Export charges and refunds, oldest first")
 async def charges(
     event_id: EventIdPath, request: Request, operator: Viewer, page: Page = 1, page_size: PageSize = 1000
 ) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def as_json(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 
-@router.get("/commands", summary="What was done for orders: what, for whom, why, how often tried, with what error")
+@router.get("/commands", summary="List commands")
 async def list_commands(
     request: Request, operator: Viewer, status: CommandStatus | None = None, reference: Reference = None,
     event_id: EventId | None = None, page: Page = 1, page_size: PageSize = 50,
@@ -49,7 +49,7 @@ async def list_commands(
     return {"page": page, "page_size": page_size, "commands": [as_json(row) for row in found]}
 
 
-@router.post("/commands/{command_id}/rerun", status_code=202, summary="Do what is due for this command's order now")
+@router.post("/commands/{command_id}/rerun", status_code=202, summary="Replay a command")
 async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, request: Request) -> dict[str, Any]:
     room = room_of(request)
     again = await command_log.rerun(room.engine, command_id, actor=operator.name, reason=why.reason)
@@ -57,14 +57,14 @@ async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, reque
     return as_json(again)
 
 
-@router.get("/events/{event_id}/checkout", summary="The share of checkouts that the background does")
+@router.get("/events/{event_id}/checkout", summary="Get the share of checkouts processed in the background")
 async def show_share(operator: Viewer, event_id: EventIdPath, request: Request) -> dict[str, Any]:
     shares = room_of(request).shares
     await shares.refresh()
     return {"event_id": event_id, "background_percent": shares.percent(event_id)}
 
 
-@router.patch("/events/{event_id}/checkout", summary="Change that share, while orders are coming in")
+@router.patch("/events/{event_id}/checkout", summary="Change the share of checkouts processed in the background")
 async def change_share(operator: AnOperator, event_id: EventIdPath, ask: ShareAsk, request: Request) -> dict[str, Any]:
     changed = await room_of(request).shares.change(
         event_id, ask.background_percent, actor=operator.name, action="background", reason=ask.reason
@@ -72,7 +72,7 @@ async def change_share(operator: AnOperator, event_id: EventIdPath, ask: ShareAs
     return {"event_id": event_id, "background_percent": ask.background_percent, "changed": changed}
 
 
-@router.get("/changes", summary="Who changed what, when and why")
+@router.get("/changes", summary="List audit log entries")
 async def list_changes(
     request: Request, operator: Viewer, subject: Subject = None, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:

@@ -62,7 +62,7 @@ async def retry(room: Room, seen: Order, by: By) -> None:
 
 
 async def cancel(room: Room, seen: Order, by: By) -> None:
-    """An unpaid order, as its fan could. Raises `OrderEnded`."""
+    """An unpaid order, as its fan could. Raises `OrderNotPending`."""
     await cancel_order(room.engine, room.jobs, seen, reason="operator")
     async with room.engine.begin() as connection:
         await note(connection, "cancel", by, event_id=seen.event_id, reference=seen.reference, before=seen.status)

@@ -25,7 +25,7 @@ After = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
 Zone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
 
 
-@router.get("", summary="Orders by reference, e-mail, name, seat or charge, newest first")
+@router.get("", summary="Search orders")
 async def search(
     request: Request, operator: AnOperator, event_id: EventId | None = None, status: Status = None, q: Wanted = None,
     since: AwareDatetime | None = None, until: AwareDatetime | None = None, after: After = None,
@@ -40,7 +40,7 @@ async def search(
 
 @router.get(
     "/export.csv",
-    summary="An event's orders as CSV, line by line",
+    summary="Export an event's orders as CSV",
     responses=file_of("text/csv"),
     response_class=Response,
 )
@@ -50,7 +50,7 @@ async def export(request: Request, operator: AnOperator, event_id: EventId) -> S
     return StreamingResponse(pages, media_type="text/csv; charset=utf-8", headers=named)
 
 
-@router.get("/settlement", summary="What each provider took and gave back, by day")
+@router.get("/settlement", summary="Show settlement by provider and day")
 async def settle(
     request: Request, operator: Viewer, first: Annotated[date, Query(alias="from")],
     last: Annotated[date, Query(alias="to")], tz: Zone = "UTC",
@@ -64,7 +64,7 @@ async def settle(
     return answer
 
 
-@router.get("/events/{event_id}/audit", summary="Are the promises about orders and money kept, by the ledger?")
+@router.get("/events/{event_id}/audit", summary="Check the invariants of orders and money")
 async def check(event_id: EventIdPath, request: Request, operator: Viewer) -> dict[str, Any]:
     engine = room_of(request).engine
     return {

@@ -20,7 +20,7 @@ CodePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Reason = Annotated[PlainText | None, Query()]
 
 
-@router.put("/promo-codes/{code}", summary="Make a promo code, or make it what is asked for")
+@router.put("/promo-codes/{code}", summary="Create or replace a promo code")
 async def put_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, ask: PromoCodeAsk
 ) -> dict[str, Any]:
@@ -29,7 +29,7 @@ async def put_code(
     return await _seen(room, event_id, code, changed=changed)
 
 
-@router.delete("/promo-codes/{code}", summary="Stop a promo code")
+@router.delete("/promo-codes/{code}", summary="Deactivate a promo code")
 async def stop_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, reason: Reason = None
 ) -> dict[str, Any]:
@@ -46,7 +46,7 @@ async def _seen(room: Room, event_id: str, code: str, **more: Any) -> dict[str, 
     return {**found[0], **more}
 
 
-@router.get("/promo-codes", summary="The event's promo codes, and how often each is used")
+@router.get("/promo-codes", summary="List promo codes and their uses")
 async def list_codes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
@@ -54,12 +54,12 @@ async def list_codes(
     return {"page": page, "page_size": page_size, "promo_codes": found}
 
 
-@router.get("/promo-codes/{code}", summary="One promo code")
+@router.get("/promo-codes/{code}", summary="Get a promo code")
 async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath) -> dict[str, Any]:
     return await _seen(room_of(request), event_id, code)
 
 
-@router.get("/promo-codes/{code}/uses", summary="Which orders took a promo code, newest first")
+@router.get("/promo-codes/{code}/uses", summary="List orders that used a promo code, newest first")
 async def get_uses(
     request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
@@ -68,7 +68,7 @@ async def get_uses(
     return {"page": page, "page_size": page_size, "uses": found}
 
 
-@router.get("/price-changes", summary="Who changed prices and promo codes, when and why, newest first")
+@router.get("/price-changes", summary="List changes of prices and promo codes, newest first")
 async def get_changes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:

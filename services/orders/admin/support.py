@@ -31,13 +31,13 @@ async def _read(room: Room, reference: str) -> Order:
     return seen
 
 
-@router.get("/{reference}/timeline", summary="Everything that happened to an order")
+@router.get("/{reference}/timeline", summary="Get the timeline of an order")
 async def show(reference: ReferencePath, request: Request, operator: AnOperator) -> dict[str, Any]:
     room = room_of(request)
     return await timeline(room.book.engine, await _read(room, reference))
 
 
-@router.post("/{reference}/refund", status_code=202, summary="Give money back: all, an amount, or for some tickets")
+@router.post("/{reference}/refund", status_code=202, summary="Refund an order")
 async def refund(
     reference: ReferencePath, asked: RefundAsked, request: Request, operator: AnOperator, key: Key = None
 ) -> dict[str, Any]:
@@ -64,7 +64,7 @@ async def cancel(reference: ReferencePath, asked: Reason, request: Request, oper
     return seen_from_desk(await _read(room, reference))
 
 
-@router.post("/{reference}/retry", status_code=202, summary="Make whatever is due for an order due now")
+@router.post("/{reference}/retry", status_code=202, summary="Retry an order now")
 async def retry(reference: ReferencePath, asked: Reason, request: Request, operator: AnOperator) -> dict[str, Any]:
     refuse_card_numbers(asked)
     room = room_of(request)
@@ -72,7 +72,7 @@ async def retry(reference: ReferencePath, asked: Reason, request: Request, opera
     return seen_from_desk(await _read(room, reference))
 
 
-@router.post("/{reference}/resolve", status_code=202, summary="Decide about an order in review")
+@router.post("/{reference}/resolve", status_code=202, summary="Resolve an order in review")
 async def decide(
     reference: ReferencePath, asked: ResolveAsked, request: Request, operator: AnOperator
 ) -> dict[str, Any]:
@@ -83,7 +83,7 @@ async def decide(
     return seen_from_desk(await _read(room, reference))
 
 
-@router.post("/events/{event_id}/refund", status_code=202, summary="Give everybody's money back, at a pace")
+@router.post("/events/{event_id}/refund", status_code=202, summary="Refund an event")
 async def refund_event(
     event_id: EventIdPath, asked: EventRefundAsked, request: Request, operator: AnOperator
 ) -> dict[str, Any]:
@@ -95,12 +95,12 @@ async def refund_event(
     return await event_refunds.progress(engine, event_id)
 
 
-@router.get("/events/{event_id}/refund", summary="How far the refund of an event is")
+@router.get("/events/{event_id}/refund", summary="Get the progress of an event refund")
 async def event_refund(event_id: EventIdPath, request: Request, operator: Viewer) -> dict[str, Any]:
     return await event_refunds.progress(room_of(request).book.engine, event_id)
 
 
-@router.post("/events/{event_id}/refund/pause", summary="Ask for no further refunds for now")
+@router.post("/events/{event_id}/refund/pause", summary="Pause the event refund")
 async def pause(event_id: EventIdPath, asked: Reason, request: Request, operator: AnOperator) -> dict[str, Any]:
     refuse_card_numbers(asked)
     engine = room_of(request).engine
@@ -108,7 +108,7 @@ async def pause(event_id: EventIdPath, asked: Reason, request: Request, operator
     return await event_refunds.progress(engine, event_id)
 
 
-@router.post("/events/{event_id}/refund/resume", summary="Go on, perhaps at another pace")
+@router.post("/events/{event_id}/refund/resume", summary="Resume the event refund")
 async def resume(
     event_id: EventIdPath, asked: EventRefundResumed, request: Request, operator: AnOperator
 ) -> dict[str, Any]:

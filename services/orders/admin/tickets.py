@@ -31,7 +31,7 @@ COLUMNS = ("ticket_id", "section_id", "seat_id", "order", "status", "issued_at",
 Told = dict[str, Any]
 
 
-@router.get("/events/{event_id}/tickets.json", summary="The tickets of an event, for scanners")
+@router.get("/events/{event_id}/tickets.json", summary="Export the tickets of an event for scanners")
 async def as_json(event_id: EventIdPath, request: Request, operator: AnOperator, status: Wanted = None) -> Any:
     room: Room = request.app.state.room
 
@@ -50,7 +50,7 @@ async def as_json(event_id: EventIdPath, request: Request, operator: AnOperator,
 
 @router.get(
     "/events/{event_id}/tickets.csv",
-    summary="The same for a spreadsheet",
+    summary="Export settlement as CSV",
     responses=file_of("text/csv"),
     response_class=Response,
 )

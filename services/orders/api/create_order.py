@@ -60,7 +60,7 @@ def operation() -> dict[str, Any]:
     key = {"name": "Idempotency-Key", "in": "header", "required": True, "schema": {"type": "string", "maxLength": 255}}
     return {
         "tags": ["orders"],
-        "summary": "Order a reservation; it is charged in the background",
+        "summary": "Create an order; it is charged in the background",
         "parameters": [key],
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {

@@ -20,7 +20,7 @@ OPERATIONS: dict[str, dict[str, Any]] = {
     LOOK.path: {
         "get": {
             "tags": ["orders"],
-            "summary": "One order, for its owner, for good",
+            "summary": "Get an order",
             "parameters": [_in_path("reference", REFERENCE)],
             "responses": {
                 "200": {"description": "The order as it is now"},
@@ -32,7 +32,7 @@ OPERATIONS: dict[str, dict[str, Any]] = {
     WEBHOOK.path: {
         "post": {
             "tags": ["webhooks"],
-            "summary": "A payment provider tells of a charge",
+            "summary": "Receive a payment provider's webhook",
             "parameters": [_in_path("provider", "[a-z]{1,32}")],
             "responses": {
                 "200": {"description": "Stored"},

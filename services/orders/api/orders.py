@@ -89,7 +89,7 @@ def keeps_order(room: Room, reference: str, token: str) -> str:
     return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
 
 
-@router.post("/orders/quote", summary="What a reservation costs, with everything in it")
+@router.post("/orders/quote", summary="Quote the price of a reservation")
 async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict[str, Any]:
     """Changes nothing. `promo-code-not-valid` says why in `reason`."""
     room = room_of(request)
@@ -99,7 +99,7 @@ async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict
     return quote_body(*await room.checkout.quote(buyers, asked, address=address))
 
 
-@router.get("/orders/events/{event_id}/prices", summary="The fees and taxes of an event, for anyone")
+@router.get("/orders/events/{event_id}/prices", summary="Get the fees and taxes of an event")
 async def prices(
     event_id: EventIdPath, request: Request, response: Response, each: Each = None, line: Lines = None
 ) -> PricesAnswer:
@@ -116,14 +116,14 @@ async def prices(
     )
 
 
-@router.get("/payments/providers", summary="Who may charge here, and by which methods")
+@router.get("/payments/providers", summary="List payment providers and methods")
 async def providers(request: Request, response: Response) -> dict[str, Any]:
     offered = room_of(request).providers.values()
     response.headers["cache-control"] = "public, max-age=60"
     return {"providers": [{"name": each.name, "methods": sorted(each.methods)} for each in offered]}
 
 
-@router.get("/orders", summary="The caller's own orders, newest first")
+@router.get("/orders", summary="List my orders, newest first")
 async def list_orders(request: Request, response: Response, page: Page = 1, page_size: PageSize = 20) -> dict[str, Any]:
     room = room_of(request)
     response.headers["cache-control"] = "no-store"
@@ -145,7 +145,7 @@ def _made_by(buyer: Buyer) -> ColumnElement[bool]:
     return and_(literal_column(OF_USERS), literal_column(HOLDER) == buyer.holder)
 
 
-@router.post("/orders/{reference}/cancel", summary="Cancel before payment")
+@router.post("/orders/{reference}/cancel", summary="Cancel an order before payment")
 async def cancel(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
     """202 while the provider still has to agree."""
     room = room_of(request)
@@ -159,7 +159,7 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
     return body(latest)
 
 
-@router.post("/orders/{reference}/payments", status_code=202, summary="Another attempt to pay, after a decline")
+@router.post("/orders/{reference}/payments", status_code=202, summary="Retry a declined payment")
 async def pay(
     reference: ReferencePath, asked: NewPayment, request: Request, response: Response, key: Key = None
 ) -> dict[str, Any]:

@@ -29,7 +29,7 @@ TicketIdPath = Annotated[str, Path(pattern="^[A-Z0-9]{12}$")]
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
-@router.get("/orders/{reference}/tickets", summary="The tickets of an order, with the codes to show at the door")
+@router.get("/orders/{reference}/tickets", summary="List the tickets of an order with their codes")
 async def list_tickets(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
     """Empty until the order is confirmed. Where codes move, `window_s` says how often to ask again."""
     room = room_of(request)
@@ -58,7 +58,7 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
 
 @router.get(
     "/orders/{reference}/tickets/{ticket_id}.svg",
-    summary="A ticket's code as a picture",
+    summary="Get a ticket's code as SVG",
     responses=file_of("image/svg+xml"),
     response_class=Response,
 )
@@ -73,7 +73,7 @@ async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Reque
 
 @router.get(
     "/orders/{reference}/tickets.pdf",
-    summary="The tickets of an order, a page each",
+    summary="Get the tickets of an order as PDF",
     responses=PDF,
     response_class=Response,
 )
@@ -89,7 +89,7 @@ async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
 
 @router.get(
     "/orders/{reference}/receipt.pdf",
-    summary="What was bought, paid and given back",
+    summary="Show an order for support",
     responses=PDF,
     response_class=Response,
 )
@@ -103,7 +103,7 @@ async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
     return await _pdf(room, request, reference, paper, room.printer.receipt, name="receipt")
 
 
-@router.post("/orders/{reference}/key", status_code=204, summary="Let this browser open the order")
+@router.post("/orders/{reference}/key", status_code=204, summary="Create a browser session for an order")
 async def open_here(reference: ReferencePath, request: Request) -> Response:
     """With the order's own token as Bearer, as a mail's link has it in its fragment: a cookie from now on."""
     room = room_of(request)

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.audit import audit_log
 from services.orders.order.leases import NOW
-from services.orders.problems import NothingToRerun, UnknownCommand
+from services.orders.problems import NotReplayable, UnknownCommand
 from services.orders.tables import checkout_command, order, payment_attempt, refund
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 
@@ -46,7 +46,7 @@ def _wanted(status: str | None, reference: str | None, event_id: str | None) -> 
 
 async def rerun(engine: AsyncEngine, command_id: str, *, actor: str, reason: str) -> dict[str, Any]:
     """The new command. Asked for again while it has not ended, it is the same one. Raises `UnknownCommand`,
-    `NothingToRerun`.
+    `NotReplayable`.
     """
     async with engine.begin() as connection:
         asked = await _read(connection, command_id)
@@ -78,17 +78,17 @@ async def _require_something_to_do(connection: AsyncConnection, asked: Row[Any])
     mine = order.c.reference == asked.reference
     status = await connection.scalar(select(order.c.status).where(mine).with_for_update())
     if asked.status == "completed":
-        raise NothingToRerun("This command was carried out.", command_status=asked.status)
+        raise NotReplayable("This command was carried out.", command_status=asked.status)
     if asked.command_type == "cancel" and status != "pending":
-        raise NothingToRerun(f"An order that is {status} cannot be cancelled.", order_status=status)
+        raise NotReplayable(f"An order that is {status} cannot be cancelled.", order_status=status)
     if asked.command_type == "refund":
         if not await _refunds_under_way(connection, asked.reference):
-            raise NothingToRerun("No refund of this order is under way; one refused is decided in review.",
+            raise NotReplayable("No refund of this order is under way; one refused is decided in review.",
                                  order_status=status)  # fmt: skip
         return
     attempts = select(func.count()).where(payment_attempt.c.reference == asked.reference)
     if status != "pending" and not await connection.scalar(attempts):
-        raise NothingToRerun("The order has ended, and no provider was ever asked to charge it.", order_status=status)
+        raise NotReplayable("The order has ended, and no provider was ever asked to charge it.", order_status=status)
 
 
 async def _refunds_under_way(connection: AsyncConnection, reference: str) -> int:

@@ -28,18 +28,18 @@ from services.orders.order.updates import Lease
 from services.orders.payments.provider import Provider
 from services.orders.pricing.calculator import Quote
 from services.orders.pricing.quote import Quoting, not_valid, quote_body
-from services.orders.problems import OrderGivenUp, PriceChanged, PromoCodeNotValid
+from services.orders.problems import PriceChanged, PromoCodeNotValid, ReservationTaken
 from services.orders.processing.worker_pool import Inline
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.postgres.engine import AsyncEngine
 from shared.security.tokens import Keyring
 from shared.web.problems import (
-    BeingPaid,
     HoldExpired,
     IdempotencyInFlight,
     IdempotencyKeyReused,
     InvalidRequest,
     LimitExceeded,
+    PaymentInProgress,
     UnknownReservation,
 )
 
@@ -166,7 +166,7 @@ class Checkout:
         )  # fmt: skip
         done = await self.stock.begin_payment(step)
         other = done.order_reference
-        if done.word == "being-paid" and other and await bury(self.engine, other):
+        if done.word == "payment-in-progress" and other and await bury(self.engine, other):
             end = PaymentStep(reservation_id=held, order_reference=other)
             await self.stock.end_payment(end)
             done = await self.stock.begin_payment(step)
@@ -182,7 +182,7 @@ class Checkout:
             return known
         if word == "buried":
             await self._let_go(placed)
-            raise OrderGivenUp
+            raise ReservationTaken
         if word != "placed" and word != "unheard":
             if await self._known(owners, key, placed.fingerprint) is None:
                 await self._let_go(placed)
@@ -253,11 +253,11 @@ def _owner(owners: Sequence[str], reservation: Reservation | None) -> str:
 
 
 def _payable(owners: Sequence[str], reservation: Reservation | None) -> tuple[str, Reservation]:
-    """Who made it, and it. Raises `UnknownReservation`, `BeingPaid`, `HoldExpired`."""
+    """Who made it, and it. Raises `UnknownReservation`, `PaymentInProgress`, `HoldExpired`."""
     who = _owner(owners, reservation)
     assert reservation is not None
     if reservation.status == "confirmed":
-        raise BeingPaid(BOUGHT)
+        raise PaymentInProgress(BOUGHT)
     if reservation.status not in PAYABLE:
         raise HoldExpired
     return who, reservation
@@ -285,10 +285,10 @@ def _begun(reservation: Reservation, done: StepDone) -> Reservation:
     if done.word == "done":
         assert done.reserved_until_ms is not None, "inventory tells until when"
         return reservation.model_copy(update={"status": "paying", "reserved_until_ms": done.reserved_until_ms})
-    if done.word in ("being-paid", "not-owner"):
-        raise BeingPaid
+    if done.word in ("payment-in-progress", "not-owner"):
+        raise PaymentInProgress("The reservation is being paid by another order.")
     if done.status == "confirmed":
-        raise BeingPaid(BOUGHT)
+        raise PaymentInProgress(BOUGHT)
     if done.word == "limit-exceeded":
         raise _too_many(done)
     if done.word == "unknown":

@@ -103,7 +103,7 @@ class Writer:
         if kind == "remind":
             if held.status != "pending_payment" or held.reserved_until_ms <= now_ms():
                 raise NoLongerTrue(f"the reservation is {held.status}")
-            if (remind_at := ends_at - timedelta(seconds=self.settings.remind_before_s)) > to_datetime(now_ms() + 1000):
+            if (remind_at := ends_at - timedelta(seconds=self.settings.reminder_lead_s)) > to_datetime(now_ms() + 1000):
                 raise NotYet(remind_at)
         elif held.status in STILL_HELD:
             raise NotYet(max(ends_at, to_datetime(now_ms())) + timedelta(seconds=held.grace_s + LOOK_AGAIN_S))

@@ -18,7 +18,7 @@ from services.orders.api.auth import principal
 from services.orders.api.schemas import ReservationId
 from services.orders.checkout.inventory_client import Stock
 from services.orders.order.references import customer_key
-from services.orders.problems import MailOff
+from services.orders.problems import MailDisabled
 from services.orders.settings import Settings
 from services.orders.state import Room
 from services.orders.tickets.tables import mail, mail_stop
@@ -72,13 +72,13 @@ class ReminderAsked(Body):
     email: Email
 
 
-@router.post("/reminders", status_code=202, summary="Mail me before my hold ends, and when it has")
+@router.post("/reminders", status_code=202, summary="Subscribe to hold reminders")
 async def remind(asked: ReminderAsked, request: Request) -> dict[str, str]:
     """With the pass the hold was made with. Asking again changes nothing; who opted out is not mailed."""
     room: Room = request.app.state.room
     buyers = await room.callers.buyers(request, lapsed_s=room.settings.lapsed_pass_s)
     if room.settings.smtp_url is None:
-        raise MailOff
+        raise MailDisabled
     held = await room.stock.read(asked.reservation_id)
     if held is None or not any(buyer.owns(principal(held.event_id, held.holder)) for buyer in buyers):
         raise UnknownReservation
@@ -94,7 +94,7 @@ async def owe(engine: AsyncEngine, settings: Settings, held: Reservation, addres
         return
     ends_at = to_datetime(held.reserved_until_ms)
     due = {"hold_over": ends_at + timedelta(seconds=held.grace_s + AFTER_S)}
-    remind_at = ends_at - timedelta(seconds=settings.remind_before_s)
+    remind_at = ends_at - timedelta(seconds=settings.reminder_lead_s)
     if remind_at > to_datetime(now_ms()):
         due["remind"] = remind_at
     rows = [
@@ -113,7 +113,7 @@ async def ask_stop(token: StopToken, request: Request) -> Response:
     return _page("No more reminders?", ASK)
 
 
-@router.post("/reminders/stop/{token}", summary="No more reminders: one click (RFC 8058)")
+@router.post("/reminders/stop/{token}", summary="Unsubscribe from reminders with one click (RFC 8058)")
 async def stop(token: StopToken, request: Request) -> Response:
     room: Room = request.app.state.room
     customer = _customer(room.settings.customer_keys, token)

@@ -14,11 +14,11 @@ from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.next_step import Order
 from services.orders.order.states import LIVE
 from services.orders.payments.provider import Provider
-from services.orders.problems import OrderEnded, PaymentUnderway
+from services.orders.problems import OrderNotPending
 from services.orders.processing.job_queue import JobNotAccepted, Jobs
 from services.orders.tables import checkout_command, order, payment_attempt
 from shared.postgres.engine import AsyncConnection, AsyncEngine, DBAPIError
-from shared.web.problems import HoldExpired, IdempotencyInFlight
+from shared.web.problems import HoldExpired, IdempotencyInFlight, PaymentInProgress
 
 GIVEN_UP = ("cancelled", "expired")
 
@@ -66,11 +66,11 @@ async def _add_attempt(connection: AsyncConnection, seen: Order, asked: NewPayme
     attempts = attempts.where(payment_attempt.c.reference == reference).order_by(payment_attempt.c.n.desc())
     last = (await connection.execute(attempts.limit(1))).first()
     if locked.status != "pending" or locked.cancel_asked or last is None or last.reason == "provider-error":
-        raise OrderEnded
+        raise OrderNotPending
     if seen.late:
         raise HoldExpired
     if last.status in (*LIVE, "succeeded"):
-        raise PaymentUnderway
+        raise PaymentInProgress("A payment of this order is in progress.")
     payment, n = asked.payment, last.n + 1
     await connection.execute(
         insert(payment_attempt).values(
@@ -99,14 +99,14 @@ async def cancel_order(engine: AsyncEngine, jobs: Jobs, seen: Order, *, reason: 
 
 
 async def ask_cancel(connection: AsyncConnection, reference: str, reason: str) -> None:
-    """In the caller's transaction. Raises `OrderEnded` if it is not pending."""
+    """In the caller's transaction. Raises `OrderNotPending` if it is not pending."""
     asked = await connection.execute(
         update(order)
         .where(order.c.reference == reference, order.c.status == "pending")
         .values(nudge=order.c.nudge + 1, due_at=leases.NOW, end_reason=reason, cancel_asked_at=leases.NOW)
     )
     if not asked.rowcount:
-        raise OrderEnded
+        raise OrderNotPending
     await connection.execute(
         insert(checkout_command).values(
             reference=reference,

@@ -150,7 +150,7 @@ class Cashier:
             live = seen.attempt is not None and seen.attempt.status in LIVE
             return max(0.0, min(left_s, self._settings.poll_s) if live else left_s)
         since_s = (seen.now_ms - (seen.ended_at_ms or seen.now_ms)) / 1000
-        return next((after_s - since_s for after_s in self._settings.look_again_s if after_s > since_s), None)
+        return next((after_s - since_s for after_s in self._settings.post_end_sync_delays_s if after_s > since_s), None)
 
     # -- inventory -------------------------------------------------------------------------------------------------
 

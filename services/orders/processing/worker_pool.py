@@ -117,7 +117,7 @@ class Inline:
 
     def __init__(self, engine: AsyncEngine, workers: Workers, settings: Settings) -> None:
         self._engine, self._workers, self._settings = engine, workers, settings
-        self._free = settings.inline_max
+        self._free = settings.inline_slots_max
 
     def claim(self, reference: str) -> Lease | None:
         """A slot, and the lease under which to make the order, so that no worker takes it. `settle` or `drop` it."""
@@ -135,7 +135,7 @@ class Inline:
         """Does what is due for this order, and waits for it a bounded time."""
         task = self._workers.start(lease)
         task.add_done_callback(lambda _: self.drop(lease))
-        await asyncio.wait([task], timeout=self._settings.inline_wait_s)
+        await asyncio.wait([task], timeout=self._settings.inline_timeout_s)
 
     async def settle_now(self, reference: str) -> None:
         """The same for an order that is there already, if there is a slot and nobody has it in hand."""

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.admin.manual_actions import By, note
 from services.orders.payments.retry_payment import ask_cancel
-from services.orders.problems import EventRefundOver, NoEventRefund, OrderEnded, RefundRefused
+from services.orders.problems import EventRefundFinished, NoEventRefund, OrderNotPending, RefundRefused
 from services.orders.refunds.plan import Wish
 from services.orders.refunds.request import Asked, give_back_in
 from services.orders.refunds.tables import event_refund
@@ -60,7 +60,7 @@ class EventRefunds:
                     return False
                 await give_back_in(connection, each.reference, Asked(wish=Wish(), by=by, to_sale=job.to_sale))
                 return True
-        except (RefundRefused, OrderEnded) as refused:
+        except (RefundRefused, OrderNotPending) as refused:
             log.info("event_refund.refused", extra=data(reference=each.reference, reason=str(refused)))
             return False
 
@@ -88,7 +88,7 @@ async def start(engine: AsyncEngine, event_id: str, by: By, *, rate_per_s: float
 
 
 async def steer(engine: AsyncEngine, event_id: str, by: By, *, status: str, rate_per_s: float | None = None) -> None:
-    """`running` or `paused`, and perhaps another rate. Raises `NoEventRefund`, `EventRefundOver`."""
+    """`running` or `paused`, and perhaps another rate. Raises `NoEventRefund`, `EventRefundFinished`."""
     latest = select(event_refund.c.id, event_refund.c.status).where(event_refund.c.event_id == event_id)
     latest = latest.order_by(event_refund.c.id.desc()).limit(1).with_for_update()
     async with engine.begin() as connection:
@@ -96,7 +96,7 @@ async def steer(engine: AsyncEngine, event_id: str, by: By, *, status: str, rate
         if job is None:
             raise NoEventRefund
         if job.status == "done":
-            raise EventRefundOver
+            raise EventRefundFinished
         sets: dict[str, Any] = {"status": status} | ({"rate_per_s": rate_per_s} if rate_per_s else {})
         await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
         await note(connection, "steer-refund-event", by, event_id=event_id, before=job.status, **sets)

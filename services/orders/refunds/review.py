@@ -11,7 +11,7 @@ from sqlalchemy import update
 from services.orders.admin.manual_actions import By, note
 from services.orders.order import leases
 from services.orders.order.next_step import Order
-from services.orders.problems import NotInReview
+from services.orders.problems import DecisionNotAllowed
 from services.orders.processing.job_queue import JobNotAccepted
 from services.orders.refunds.plan import Wish, left_minor
 from services.orders.refunds.request import Asked, give_back
@@ -34,7 +34,7 @@ def lawful(seen: Order) -> frozenset[str]:
 
 
 async def resolve(room: Room, seen: Order, decision: Decision, by: By, *, to_sale: bool) -> None:
-    """Raises `NotInReview` for what is not lawful."""
+    """Raises `DecisionNotAllowed` for what is not lawful."""
     if decision == "refund" and seen.sold:
         _check(seen, decision)
         await give_back(room, seen.reference, Asked(wish=Wish(), by=by, to_sale=to_sale, in_review=True))
@@ -65,4 +65,4 @@ async def _decide(connection: AsyncConnection, reference: str, decision: Decisio
 def _check(seen: Order, decision: Decision) -> None:
     if decision not in (ways := lawful(seen)):
         allowed = f"It may be decided: {', '.join(sorted(ways))}." if ways else "It is not waiting for a decision."
-        raise NotInReview(allowed)
+        raise DecisionNotAllowed(allowed)

@@ -48,7 +48,7 @@ class Couriers:
                     self._running.add(task)
                     task.add_done_callback(self._done)
                 try:
-                    async with asyncio.timeout(self._settings.hook_sweep_s):
+                    async with asyncio.timeout(self._settings.webhook_poll_interval_s):
                         await self._woken.wait()
                 except TimeoutError:
                     continue
@@ -63,12 +63,12 @@ class Couriers:
 
     async def _take(self) -> list[Delivery]:
         """One process takes at a time, or two would both find room at the same endpoint."""
-        free = self._settings.hook_couriers - len(self._running)
+        free = self._settings.webhook_workers - len(self._running)
         if free <= 0:
             return []
         wanted = {
-            "many": free, "each_max": self._settings.hook_concurrency, "lease": uuid.uuid4().hex,
-            "lease_s": self._settings.hook_deadline_s + LEASE_SPARE_S,
+            "many": free, "each_max": self._settings.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
+            "lease_s": self._settings.webhook_timeout_s + LEASE_SPARE_S,
         }  # fmt: skip
         async with self._engine.begin() as connection:
             if not await connection.scalar(_ALONE):
@@ -83,11 +83,11 @@ class Couriers:
             log.exception("hook.failed", extra=data(hook=delivery.hook_id, delivery=delivery.id))
 
     async def _finish(self, delivery: Delivery, sent: Sent) -> None:
-        pause = pause_s(self._settings.hook_pauses_s, delivery.attempts + 1, random.random())  # noqa: S311 - jitter
+        pause = pause_s(self._settings.webhook_backoff_s, delivery.attempts + 1, random.random())  # noqa: S311 - jitter
         told = {
             "id": delivery.id, "lease": delivery.lease, "delivered": sent.delivered, "gone": sent.gone,
             "pause_s": None if sent.delivered or sent.gone else pause, "answer_status": sent.status,
-            "error": sent.error, "disable_after_s": self._settings.hook_disable_after_s,
+            "error": sent.error, "disable_after_s": self._settings.webhook_disable_after_s,
         }  # fmt: skip
         async with self._engine.begin() as connection:
             disabled = await connection.scalar(_FINISH, told)

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import RowMapping, delete, func, insert, select, update
 
 from services.orders.audit import audit_log
-from services.orders.problems import TooManyHooks, UnknownDelivery, UnknownHook
+from services.orders.problems import TooManyWebhooks, UnknownDelivery, UnknownWebhook
 from services.orders.webhooks.schemas import NewHook
 from services.orders.webhooks.sender import new_secret
 from services.orders.webhooks.tables import hook, hook_delivery
@@ -18,7 +18,7 @@ DELIVERY_SHOWN = [column for column in hook_delivery.c if column.name not in ("b
 
 
 async def add(engine: AsyncEngine, asked: NewHook, *, actor: str) -> dict[str, Any]:
-    """A new endpoint with its secret, which is shown this once. Raises `TooManyHooks`."""
+    """A new endpoint with its secret, which is shown this once. Raises `TooManyWebhooks`."""
     new = {
         "hook_id": f"hook_{secrets.token_hex(8)}", "url": asked.url, "secret": new_secret(),
         "kinds": sorted(set(asked.kinds)), "event_id": asked.event_id, "description": asked.description,
@@ -26,19 +26,19 @@ async def add(engine: AsyncEngine, asked: NewHook, *, actor: str) -> dict[str, A
     async with engine.begin() as connection:
         await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("hooks", 0))))
         if (await connection.scalar(select(func.count()).select_from(hook)) or 0) >= HOOKS_MAX:
-            raise TooManyHooks(f"There are {HOOKS_MAX} endpoints; remove one first.")
+            raise TooManyWebhooks(f"There are {HOOKS_MAX} endpoints; remove one first.")
         row = (await connection.execute(insert(hook).values(new).returning(*hook.c))).mappings().one()
         await _note(connection, "hook-add", row["hook_id"], actor, asked.reason, after=_told(row))
     return dict(row)
 
 
 async def remove(engine: AsyncEngine, hook_id: str, *, actor: str, reason: str) -> None:
-    """Nothing more is sent to it; what was sent is forgotten within the hour. Raises `UnknownHook`."""
+    """Nothing more is sent to it; what was sent is forgotten within the hour. Raises `UnknownWebhook`."""
     async with engine.begin() as connection:
         gone = await connection.execute(delete(hook).where(hook.c.hook_id == hook_id).returning(*hook.c))
         row = gone.mappings().one_or_none()
         if row is None:
-            raise UnknownHook
+            raise UnknownWebhook
         await _note(connection, "hook-remove", hook_id, actor, reason, before=_told(row))
 
 
@@ -48,7 +48,7 @@ async def enable(engine: AsyncEngine, hook_id: str, *, actor: str, reason: str) 
         locked = await connection.execute(select(hook).where(hook.c.hook_id == hook_id).with_for_update())
         before = locked.mappings().one_or_none()
         if before is None:
-            raise UnknownHook
+            raise UnknownWebhook
         values = {"disabled_at": None, "disabled_reason": None, "failing_since": None}
         changed = await connection.execute(
             update(hook).where(hook.c.hook_id == hook_id).values(values).returning(*SHOWN)
@@ -68,9 +68,9 @@ async def read_all(connection: AsyncConnection) -> list[dict[str, Any]]:
 async def deliveries(
     connection: AsyncConnection, hook_id: str, *, status: str | None, page: int, page_size: int
 ) -> list[dict[str, Any]]:
-    """What was owed to an endpoint and what came of it, the newest first. Raises `UnknownHook`."""
+    """What was owed to an endpoint and what came of it, the newest first. Raises `UnknownWebhook`."""
     if await connection.scalar(select(hook.c.hook_id).where(hook.c.hook_id == hook_id)) is None:
-        raise UnknownHook
+        raise UnknownWebhook
     found = select(*DELIVERY_SHOWN).where(hook_delivery.c.hook_id == hook_id).order_by(hook_delivery.c.id.desc())
     if status is not None:
         found = found.where(hook_delivery.c.status == status)

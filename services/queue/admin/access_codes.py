@@ -60,14 +60,14 @@ class CodePage(BaseModel):
     codes: list[CodeView]
 
 
-@router.post("", status_code=201, summary="Make codes that open a lane")
+@router.post("", status_code=201, summary="Create access codes")
 async def create(event_id: EventIdPath, wanted: NewCodes, operator: AnOperator, queue: Queue) -> CodesMade:
     room = await queue.rooms.read(event_id)
     asked: dict[str, Any] = wanted.model_dump()
     return CodesMade(codes=await queue.codes.create(room, actor=operator.name, **asked))
 
 
-@router.get("", summary="List codes by what is known of them")
+@router.get("", summary="List access codes")
 async def page(
     event_id: EventIdPath, _operator: Viewer, queue: Queue,
     lane: Annotated[int | None, Query(ge=1, le=15)] = None,
@@ -80,7 +80,7 @@ async def page(
     return CodePage(total=total, page=page, page_size=page_size, codes=views)
 
 
-@router.post("/revoke", summary="Take codes back; places stay")
+@router.post("/revoke", summary="Revoke access codes")
 async def revoke(event_id: EventIdPath, wanted: Revocation, operator: AnOperator, queue: Queue) -> dict[str, int]:
     """How many stood until now; a code that is unknown or revoked already counts for nothing."""
     hashes = [code_hash(event_id, code) for code in wanted.codes]

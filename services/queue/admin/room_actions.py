@@ -20,7 +20,7 @@ PAGE_MAX = 200
 ADMITTING = frozenset({"open", "paused", "draining"})
 
 
-@router.post("/room/admit", summary="Call some fans beyond the rate")
+@router.post("/room/admit", summary="Admit fans beyond the rate")
 async def admit(
     event_id: EventIdPath, wish: Admit, operator: AnOperator, queue: Queue, if_match: IfMatch = None
 ) -> Admitted:
@@ -38,7 +38,7 @@ async def admit(
     return Admitted(called=called, asked=wish.count)
 
 
-@router.post("/room/rebuild", summary="Fill the engine from the ledger")
+@router.post("/room/rebuild", summary="Rebuild Redis from the database")
 async def rebuild(
     event_id: EventIdPath, operator: AnOperator, queue: Queue, response: Response,
     step: Step = NO_REASON, if_match: IfMatch = None,
@@ -50,7 +50,7 @@ async def rebuild(
     return await obey(queue, await queue.rooms.read(room.event_id), response)
 
 
-@router.post("/room/plan", summary="Try a rate without setting it")
+@router.post("/room/plan", summary="Preview a rate without setting it")
 async def try_out(event_id: EventIdPath, wish: PlanWish, _operator: Viewer, queue: Queue) -> PlanView:
     """When the line as it is now would be drained, and what binds."""
     room = await queue.rooms.read(event_id)
@@ -58,7 +58,7 @@ async def try_out(event_id: EventIdPath, wish: PlanWish, _operator: Viewer, queu
     return capacity_plan.planned(room, await queue.gatekeeper.frame(event_id), use, wish)
 
 
-@router.get("/changes", summary="Who changed what, when and why")
+@router.get("/changes", summary="List audit log entries")
 async def history(
     event_id: EventIdPath, _operator: Viewer, queue: Queue,
     before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,

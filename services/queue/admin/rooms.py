@@ -10,7 +10,7 @@ from services.queue import redis_keys
 from services.queue.admin.schemas import NULLABLE, LaneView, LotteryDraw, Notice, Rehearsed, RoomPatch, RoomView, Step
 from services.queue.line.redis_line import ANSWER_WITHIN_S
 from services.queue.line.repository import Of, Tally
-from services.queue.problems import RoomChanged, RoomStateConflict
+from services.queue.problems import RoomStateConflict
 from services.queue.rooms.invariants import audit
 from services.queue.rooms.model import Room
 from services.queue.rooms.store import Action
@@ -23,7 +23,7 @@ from shared.runtime.clock import from_datetime, now_ms
 from shared.runtime.logging import data
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer, operators
 from shared.web.fields import DryRun, EventIdPath
-from shared.web.problems import InvalidRequest, Problem
+from shared.web.problems import InvalidRequest, Problem, VersionMismatch
 
 log = logging.getLogger("onsale.queue")
 router = APIRouter(prefix="/admin/queue/events/{event_id}", tags=["admin"])
@@ -48,7 +48,7 @@ async def apply(
     return await obey(queue, applied.room, response)
 
 
-@router.get("/room", summary="See the room")
+@router.get("/room", summary="Get the waiting room")
 async def show(event_id: EventIdPath, _operator: Viewer, queue: Queue, response: Response) -> RoomView:
     return await view(queue, await queue.rooms.read(event_id), response)
 
@@ -72,7 +72,7 @@ async def change(
     return await obey(queue, room, response)
 
 
-@router.post("/room/message", summary="Say something to everybody in the line")
+@router.post("/room/message", summary="Set the queue message")
 async def message(
     event_id: EventIdPath, notice: Notice, operator: AnOperator, queue: Queue, response: Response,
     if_match: IfMatch = None,
@@ -84,7 +84,7 @@ async def message(
     return await obey(queue, room, response)
 
 
-@router.post("/room/reset", summary="Start the line anew")
+@router.post("/room/reset", summary="Reset the queue")
 async def reset(
     event_id: EventIdPath, operator: Annotated[Operator, operators("admin")], queue: Queue, response: Response,
     step: Step = NO_REASON, if_match: IfMatch = None,
@@ -120,7 +120,7 @@ async def draw(event_id: EventIdPath, value: LotteryDraw, operator: AnOperator, 
     return drawn
 
 
-@router.get("/audit", summary="Look whether the promises about the line hold")
+@router.get("/audit", summary="Check the invariants of the queue")
 async def look(event_id: EventIdPath, _operator: Viewer, queue: Queue) -> dict[str, Any]:
     room = await queue.rooms.read(event_id)
     line = queue.line
@@ -134,7 +134,7 @@ def wanted_version(if_match: str | None) -> int | None:
         return None
     text = if_match.removeprefix("W/").strip('"')
     if not text.isdigit():
-        raise RoomChanged("If-Match is not the ETag of this room.")
+        raise VersionMismatch("If-Match is not the ETag of this room.")
     return int(text)
 
 

@@ -15,7 +15,6 @@ from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.admission.overload import Guard, Overload
 from services.queue.line.sessions import Floors
 from services.queue.metrics import AUTOTUNE
-from services.queue.problems import RoomChanged
 from services.queue.rooms.model import Room
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
@@ -23,7 +22,7 @@ from shared.contracts.room_options import PaceRules
 from shared.postgres.engine import LEDGER_AWAY
 from shared.redis.client import ENGINE_AWAY
 from shared.runtime.logging import data
-from shared.web.problems import Problem
+from shared.web.problems import Problem, VersionMismatch
 
 ACTOR = "autotune"
 UP, DOWN = 1.05, 0.8
@@ -76,7 +75,7 @@ class Autotune:
             return await self.rooms.change(
                 room.event_id, {"rate_per_s": wish}, actor=ACTOR, action="change", reason=reason, version=room.version
             )
-        except RoomChanged:
+        except VersionMismatch:
             return None  # an operator, or another process, was first
 
     async def _moved_lately(self, event_id: str) -> bool:

@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.line.repository import FENCE_ALONE
 from services.queue.lottery.ranking import Draw, change_order, commit, committed_in_time
-from services.queue.problems import RoomChanged, RoomStateConflict
+from services.queue.problems import RoomStateConflict
 from services.queue.rooms.audit_log import record
 from services.queue.rooms.lanes import add_lanes, set_lanes
 from services.queue.rooms.model import EVERY_ROOM, Room, State, from_row, read
@@ -16,6 +16,7 @@ from services.queue.tables import room
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
 from shared.postgres.engine import AsyncConnection, AsyncEngine, transaction
+from shared.web.problems import VersionMismatch
 
 Action = Literal["open", "pause", "resume", "drain", "close"]
 TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
@@ -105,7 +106,7 @@ class Rooms:
         self, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str, reason: str | None,
         version: int | None = None,
     ) -> Room:  # fmt: skip
-        """Sets columns and options of the room. Raises `RoomChanged` if `version` is given and not the room's."""
+        """Sets columns and options of the room. Raises `VersionMismatch` if `version` is given and not the room's."""
         async with self.engine.begin() as connection:
             if "lanes" in wanted:
                 await connection.execute(FENCE_ALONE, {"event_id": event_id})
@@ -188,7 +189,7 @@ async def _change(
 
 def _require(room: Room, version: int | None) -> None:
     if version is not None and version != room.version:
-        raise RoomChanged(version=room.version)
+        raise VersionMismatch(version=room.version)
 
 
 def _changes_order(before: Room, wanted: Mapping[str, Any]) -> bool:

@@ -68,7 +68,9 @@ def test_without_its_last_ticket_a_hold_is_given_back_whole(page: Any, suite: Su
 
 
 @pytest.mark.parametrize(
-    ("status", "slug", "step"), [(409, "being-paid", "held"), (410, "hold-expired", "choosing")], ids=["paid", "over"]
+    ("status", "slug", "step"),
+    [(409, "payment-in-progress", "held"), (410, "hold-expired", "choosing")],
+    ids=["paid", "over"],
 )
 def test_a_part_that_cannot_go_back_stays_and_the_fan_is_told(
     page: Any, event_id: str, status: int, slug: str, step: str

@@ -278,7 +278,7 @@ def wrong(name: str, answer: httpx.Response | BaseException) -> str | None:
         return None
     problem = answer.json() if answer.headers["content-type"] == "application/problem+json" else {}
     slug = str(problem.get("type", "")).removeprefix("/problems/")
-    fits = answer.status_code == 503 and "retry-after" in answer.headers and slug not in ("", "internal-fault")
+    fits = answer.status_code == 503 and "retry-after" in answer.headers and slug not in ("", "internal-error")
     return None if fits else f"{name}: {answer.status_code} {slug} {answer.text[:200]}"
 
 

@@ -172,7 +172,7 @@ async def test_nobody_is_sent_to_a_site_that_is_not_on_the_list(shop, rules, gat
         ):  # fmt: skip
             body = {"return_to": address, "gate": "a" * 24}
             refused = await fan.post(f"{door}/events/show/queue/handover", json=body, headers=ours)
-            assert (refused.status_code, refused.json()["type"]) == (422, "/problems/return-not-allowed"), address
+            assert (refused.status_code, refused.json()["type"]) == (422, "/problems/return-url-not-allowed"), address
         body = {"return_to": f"{shop}/ok", "gate": "a" * 24}
         assert (await fan.post(f"{door}/events/show/queue/handover", json=body, headers=ours)).status_code == 201
         await rules(return_to=[])

@@ -23,7 +23,7 @@ async def test_a_pass_before_the_call_is_refused_from_the_frame(fan, queue, show
     await fan.post(PATH)
     await show(room.frame())
     refused = await fan.post(f"{PATH}/pass")
-    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/not-called")
+    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/not-admitted")
     assert queue.asked["/claims"] == 0
 
 
@@ -69,7 +69,7 @@ async def test_an_ended_place_gets_no_pass(fan, queue, show):
     room.ended[1] = "expired"
     await show(room.change(head_seq=1))
     refused = await fan.post(f"{PATH}/pass")
-    assert (refused.status_code, refused.json()["type"]) == (410, "/problems/place-ended")
+    assert (refused.status_code, refused.json()["type"]) == (410, "/problems/place-expired")
     assert refused.json()["place"] == "expired"
     assert "set-cookie" not in refused.headers
     assert (await fan.get(f"{PATH}/status")).json()["status"] == "expired"

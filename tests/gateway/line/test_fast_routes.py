@@ -78,7 +78,7 @@ async def test_a_bug_says_nothing_of_itself_on_either_way(app, queue, monkeypatc
     with caplog.at_level(logging.ERROR):
         status, _, body, _ = await answer(way(app), ("GET", PATH, {}, b""), "request-1234")
     assert status == 500
-    assert b"/problems/internal-fault" in body
+    assert b"/problems/internal-error" in body
     assert b"secret" not in body
     assert "request.failed" in caplog.messages
 

@@ -12,7 +12,7 @@ from shared.contracts.queue import HoldersQuestion, Join, JoinBatch
 from shared.rpc import user_places
 from shared.security.user_jwt import holder_of
 from shared.web.app import public
-from shared.web.problems import NoPlace, Unavailable
+from shared.web.problems import NotInQueue, Unavailable
 from tests.gateway.fake_queue import FakeQueue
 from tests.support.providers.identity_provider import (
     AUDIENCE,
@@ -76,7 +76,7 @@ async def test_a_user_waits_is_called_and_leaves_by_jwt_alone(queue, browser, sh
     ada, elsewhere = bearer(by_secret("ada")), browser()
     await browser().post(PATH, headers=ada)
     assert (await elsewhere.get(f"{PATH}/status", headers=ada)).json()["status"] == "waiting"
-    assert problem(await elsewhere.post(f"{PATH}/pass", headers=ada)) == (409, "not-called")
+    assert problem(await elsewhere.post(f"{PATH}/pass", headers=ada)) == (409, "not-admitted")
     await show(room.change(head_seq=1))
     assert (await elsewhere.get(f"{PATH}/status", headers=ada)).json()["status"] == "ready"
     admitted = await elsewhere.post(f"{PATH}/pass", headers=ada)
@@ -102,7 +102,7 @@ async def test_a_user_who_polls_costs_one_question_and_crowds_share_it(queue, ro
 async def test_a_user_who_never_joined_has_no_place(queue, fan) -> None:
     queue.open()
     for _ in range(5):
-        assert problem(await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))) == (404, "no-place")
+        assert problem(await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))) == (404, "not-in-queue")
     assert (await fan.post(PATH, headers=bearer(by_secret("ada")))).status_code == 201
     assert (await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))).json()["join_seq"] == 1
 
@@ -111,7 +111,7 @@ async def test_who_joins_at_one_process_has_a_place_at_the_other_at_once(queue, 
     queue.open()
     other = user_places.UserPlaces(room.user_places._queue, name="other", waiting_max=10)
     ada = holder_of(room.settings.holder_keys, "ada")
-    with pytest.raises(NoPlace):
+    with pytest.raises(NotInQueue):
         await other.place("show", ada)
     await fan.post(PATH, headers=bearer(by_secret("ada")))
     assert (await other.place("show", ada)).join_seq == 1
@@ -123,7 +123,7 @@ async def test_after_a_reset_a_users_old_place_is_forgotten(queue, fan, show) ->
     await fan.post(PATH, headers=bearer(by_secret("ada")))
     room.holders.clear()
     await show(room.change(epoch=2))
-    assert problem(await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))) == (404, "no-place")
+    assert problem(await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))) == (404, "not-in-queue")
     assert (await fan.post(PATH, headers=bearer(by_secret("ada")))).json()["epoch"] == 2
 
 

@@ -129,7 +129,10 @@ async def test_what_is_being_paid_or_bought_is_not_given_back(inventory: Invento
     by_hand = await inventory.admin("POST", f"/reservations/{reservation_id}/release")
     await inventory.step("confirm", reservation_id, "order-1")
     bought = await inventory.mine("DELETE", reservation_id)
-    assert (paying.json()["type"], by_hand["type"]) == ("/problems/being-paid", "/problems/being-paid")
+    assert (paying.json()["type"], by_hand["type"]) == (
+        "/problems/payment-in-progress",
+        "/problems/payment-in-progress",
+    )
     assert bought.json()["type"] == "/problems/already-bought"
 
 

@@ -91,7 +91,7 @@ async def test_what_is_held_or_sold_cannot_be_taken_away(inventory: Inventory) -
         file = event_file()
         change(file)
         answer = await inventory.put(file)
-        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/unsafe-change")
+        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/stock-conflict")
     assert await inventory.broken() == []
 
 

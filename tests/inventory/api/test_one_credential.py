@@ -107,7 +107,7 @@ async def test_who_waits_is_refused_and_the_queue_is_asked_once_a_second(
     room = line(queue, head_seq=0)
     for _ in range(10):
         answer = await inventory.fans.get(SEATS, headers=bearer(token()))
-        assert problem(answer) == (403, "not-called")
+        assert problem(answer) == (403, "not-admitted")
         assert int(answer.headers["retry-after"]) >= 1
     assert queue.asked["/claims"] == 1
     room.head_seq = 1
@@ -164,21 +164,21 @@ async def test_other_credentials_open_nothing(inventory: Inventory, queue: FakeQ
         (make_pass("fan", event_id="another"), (403, "wrong-event")),
         (make_pass("fan", lasts_s=-60), (401, "bad-credential")),
         (by_secret("ada", exp=1), (401, "bad-credential")),
-        (by_secret("nobody-here"), (404, "no-place")),
+        (by_secret("nobody-here"), (404, "not-in-queue")),
         ("x.y.z", (401, "bad-credential")),
     ):
         assert problem(await inventory.fans.get(SEATS, headers=bearer(text))) == refusal, text
         assert problem(await inventory.reserve(token=text, seats=["A-1-1"])) == refusal, text
     assert problem(await inventory.fans.get(SEATS)) == (401, "no-credential")
     room.ended[1] = "left"
-    assert problem(await inventory.fans.get(SEATS, headers=bearer(token()))) == (410, "place-ended")
+    assert problem(await inventory.fans.get(SEATS, headers=bearer(token()))) == (410, "place-expired")
     assert await inventory.left("A") == (15, 0)
 
 
 async def test_after_a_reset_a_user_is_found_in_the_new_line(inventory: Inventory, queue: FakeQueue) -> None:
     room = line(queue, "ada", head_seq=0)
     jwt = bearer(by_secret("ada"))
-    assert problem(await inventory.fans.get(SEATS, headers=jwt)) == (403, "not-called")
+    assert problem(await inventory.fans.get(SEATS, headers=jwt)) == (403, "not-admitted")
     inventory.room.admissions.turns._remembered.clear()
     room.epoch, room.head_seq = 2, 3
     assert (await inventory.fans.get(SEATS, headers=jwt)).status_code == 200

@@ -73,7 +73,7 @@ def test_the_gate_picks_what_trying_everything_would(
                 assert picked == wanted
             else:
                 enough = sum(row.count(".") for row in rows) >= n
-                assert picked.word == ("not-together" if enough else "sold-out")
+                assert picked.word == ("no-adjacent-seats" if enough else "sold-out")
 
     loop_runner.run(one())
 
@@ -126,7 +126,7 @@ async def test_fewer_together_are_told_and_taken_in_groups_if_the_fan_likes(inve
     await inventory.reserve("one", seats=["B-1-2", "B-2-2"])
     ask_for = {"quantity": 3, "section_id": "B"}
     refused = (await inventory.reserve("three", best_available=ask_for)).json()
-    assert (refused["type"], refused["together"]) == ("/problems/not-together", 2)
+    assert (refused["type"], refused["together"]) == ("/problems/no-adjacent-seats", 2)
     groups = (await inventory.reserve("three", best_available=ask_for | {"split": True})).json()
     assert groups["seats"] == ["B-1-1", "B-1-3", "B-1-4"]
 

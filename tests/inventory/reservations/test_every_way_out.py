@@ -113,7 +113,7 @@ async def test_an_operator_is_told_that_it_is_being_paid(still: Inventory) -> No
     paying = await held(still)
     await still.step("begin-payment", paying, "order-1")
     refused = await still.admin("POST", f"/reservations/{paying}/release")
-    assert (refused["status"], refused["type"]) == (409, "/problems/being-paid")
+    assert (refused["status"], refused["type"]) == (409, "/problems/payment-in-progress")
 
 
 async def test_release_all_does_not_reach_those_who_are_paying(still: Inventory) -> None:

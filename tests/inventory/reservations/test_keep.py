@@ -83,9 +83,9 @@ async def test_what_is_not_there_or_no_longer_the_fans_is_refused_and_nothing_ch
     assert problem(await keep(still, mine)) == (422, "invalid-request")
     assert (await keep(still, mine, "A-1-1", holder="other")).status_code in (403, 404)
     assert await begin(still, mine) == "done"
-    assert problem(await keep(still, mine, "A-1-1")) == (409, "being-paid")
+    assert problem(await keep(still, mine, "A-1-1")) == (409, "payment-in-progress")
     await still.step("end-payment", mine, "order-1")
-    assert problem(await keep(still, mine, "A-1-1")) == (409, "being-paid"), "its payment may still come"
+    assert problem(await keep(still, mine, "A-1-1")) == (409, "payment-in-progress"), "its payment may still come"
     still.travel(1_000_000)
     await still.room.sweeper.scan()
     assert problem(await keep(still, mine, "A-1-1")) == (410, "hold-expired")
@@ -111,7 +111,7 @@ async def test_a_payment_begins_for_all_that_orders_saw_or_not_at_all(still: Inv
         word, kept = await asyncio.gather(
             begin(still, mine, given_back=0), keep(still, mine, "A-1-1", "A-1-2", holder=holder)
         )
-        assert (word, *problem(kept)) in [("done", 409, "being-paid"), ("changed", 200, "")]
+        assert (word, *problem(kept)) in [("done", 409, "payment-in-progress"), ("changed", 200, "")]
         await (still.step("release", mine, "order-1") if word == "done" else still.mine("DELETE", mine, holder))
         assert await left(still, "A") == (15, 0)
     mine = await hold(still)

@@ -26,10 +26,10 @@ async def test_only_the_order_that_began_may_go_on(inventory: Inventory) -> None
         "done", first["reserved_until_ms"]
     )  # fmt: skip
     other = await inventory.step("begin-payment", reservation_id, "order-2")
-    assert (other["word"], other["order_reference"]) == ("being-paid", "order-1")
+    assert (other["word"], other["order_reference"]) == ("payment-in-progress", "order-1")
     for verb in ("end-payment", "confirm", "release"):
         assert (await inventory.step(verb, reservation_id, "order-2"))["word"] == "not-owner"
-    assert (await inventory.step("retake", reservation_id, "order-2"))["word"] == "being-paid"
+    assert (await inventory.step("retake", reservation_id, "order-2"))["word"] == "payment-in-progress"
     assert (await inventory.step("confirm", reservation_id, "order-1"))["word"] == "done"
     assert (await inventory.step("confirm", reservation_id, "order-1"))["word"] == "done"
     assert (await inventory.step("confirm", reservation_id, "order-2"))["word"] == "not-owner"
@@ -50,7 +50,7 @@ async def test_another_order_cannot_touch_a_payment_under_way(
         if not guarded:
             _believe_every_order(unguarded)
         word = (await inventory.step(verb, reservation_id, "order-2"))["word"]
-    assert word == ("done" if not guarded else "being-paid" if verb == "begin-payment" else "not-owner")
+    assert word == ("done" if not guarded else "payment-in-progress" if verb == "begin-payment" else "not-owner")
     first = await inventory.step("confirm", reservation_id, "order-1")
     paid = (first["word"], first["order_reference"], first["status"])
     assert (paid == ("done", "order-1", "confirmed")) == guarded

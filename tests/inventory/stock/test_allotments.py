@@ -90,7 +90,7 @@ async def test_an_allotment_changes_until_it_is_open(inventory: Inventory) -> No
     assert await left(inventory, "GA1") == (17, 0)
     assert (await inventory.put(event_file())).json()["changed"] is False, "one the file no longer names stays"
     await inventory.operate("POST", "/allotments/band/open")
-    assert (await inventory.put(with_allotments(BAND))).json()["type"] == "/problems/unsafe-change"
+    assert (await inventory.put(with_allotments(BAND))).json()["type"] == "/problems/stock-conflict"
     assert (await inventory.put(with_allotments({**other, "name": "Guests"}))).json()["changed"] is True
     assert await left(inventory, "GA1") == (20, 0), "a new name closes nothing"
     assert (await inventory.operate("POST", "/allotments/none/open")).json()["type"] == "/problems/unknown-allotment"

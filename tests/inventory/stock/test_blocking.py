@@ -58,7 +58,7 @@ async def test_held_and_sold_seats_are_named_and_nothing_is_blocked(inventory: I
     await inventory.step("confirm", bought, "order-1")
     for verb in ("block", "unblock"):
         answer = await inventory.operate("POST", f"/seats/{verb}", rows=[{"section_id": "A", "rows": [1, 2]}])
-        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/unsafe-change")
+        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/stock-conflict")
         assert answer.json()["seats"] == {"held": ["A-1-1"], "sold": ["A-1-2"]}
     assert (await report(inventory, "A"))["blocked"] == 0
     assert await inventory.broken() == []
@@ -85,7 +85,7 @@ async def test_what_does_not_exist_is_refused_and_what_is_half_wrong_changes_not
         ({"ga": [{"section_id": "A", "quantity": 1}]}, "unknown-section"),
         ({"seats": ["Z-1-1"]}, "unknown-section"),
         ({}, "invalid-request"),
-        ({"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 21}]}, "unsafe-change"),
+        ({"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 21}]}, "stock-conflict"),
     ):
         answer = await inventory.operate("POST", "/seats/block", **body)
         assert answer.json()["type"] == f"/problems/{slug}", body
@@ -96,7 +96,7 @@ async def test_what_does_not_exist_is_refused_and_what_is_half_wrong_changes_not
 async def test_a_change_has_a_limit(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change, "SEATS_MAX", 9)
     refused = await inventory.operate("POST", "/seats/block", rows=[{"section_id": "A", "rows": [1, 2]}])
-    assert refused.json()["type"] == "/problems/unsafe-change"
+    assert refused.json()["type"] == "/problems/stock-conflict"
     named = [f"A-1-{n}" for n in range(1, 5001)] + ["A-1-1"]
     assert (await inventory.operate("POST", "/seats/block", seats=named)).status_code == 422
     assert await left(inventory, "A") == (15, 0)
@@ -332,7 +332,7 @@ async def test_an_event_file_adds_and_takes_away_rows_but_names_seats_it_would_o
     await inventory.ready()
     assert (await left(inventory, "A"), await left(inventory, "B")) == ((9, 1), (11, 1))
     file["currency"] = "USD"
-    assert (await inventory.put(file)).json()["type"] == "/problems/unsafe-change"
+    assert (await inventory.put(file)).json()["type"] == "/problems/stock-conflict"
     assert await inventory.broken() == []
 
 
@@ -340,7 +340,7 @@ async def test_every_change_is_kept_with_who_what_and_why(inventory: Inventory) 
     version = (await inventory.operate("GET", "/stock")).json()["version"]
     await inventory.operate("POST", "/seats/block", seats=["A-1-1"], reason="camera", version=version)
     late = await inventory.operate("POST", "/seats/block", seats=["A-1-2"], version=version)
-    assert (late.status_code, late.json()["type"]) == (409, "/problems/stock-changed")
+    assert (late.status_code, late.json()["type"]) == (412, "/problems/version-mismatch")
     await inventory.operate("POST", "/sections/GA1/resize", capacity=25, reason="fire marshal")
     resized, blocked, applied = (await inventory.operate("GET", "/changes")).json()["changes"]
     assert (blocked["actor"], blocked["action"], blocked["reason"]) == ("tester", "block", "camera")

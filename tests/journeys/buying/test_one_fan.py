@@ -140,7 +140,7 @@ async def test_the_line_is_first_come_first_served_and_an_operator_steers_it(sui
         assert (await fans[4].status())["position_in_queue"] == 5
         assert problem(await browser.post(f"{fans[4].path}/queue/pass", headers=bearer(fans[4].token))) == (
             409,
-            "not-called",
+            "not-admitted",
         )
         room = f"/admin/queue/events/{event_id}/room"
         changed = await operator.patch(room, json={"rate_per_s": 20, "reason": "go"})

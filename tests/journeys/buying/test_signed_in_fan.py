@@ -98,7 +98,7 @@ async def test_a_waiting_fan_is_refused_and_nobody_gets_in_by_another_lines_toke
         await other.join()
         seats = f"{waiting.path}/sections/A/seats"
         refused = await browser.get(seats, headers=bearer(waiting.token))
-        assert problem(refused) == (403, "not-called")
+        assert problem(refused) == (403, "not-admitted")
         assert int(refused.headers["retry-after"]) >= 1
         assert problem(await browser.get(seats, headers=bearer(other.token))) == (403, "wrong-event")
         await operator.post(f"/admin/queue/events/{first}/room/reset", json={"reason": "test"})

@@ -77,7 +77,7 @@ async def test_what_was_shown_while_the_connection_was_lost_is_asked_for(
 
 
 async def test_an_event_whose_channel_falls_silent_is_followed_by_asking(start: Start, neighbours: Neighbours):
-    notifier = await start(stale_s=0.3)
+    notifier = await start(channel_stale_after_s=0.3)
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("line") and ear.last("line").get("degraded"))
     neighbours.stock = stock(20, A=1)
@@ -96,7 +96,7 @@ async def test_unreadable_frames_do_no_harm(notifier: Notifier):
 
 
 async def test_when_nobody_answers_a_newcomer_is_told_when_to_come_back(start: Start, neighbours: Neighbours):
-    notifier = await start(first_look_s=0.2)
+    notifier = await start(first_snapshot_timeout_s=0.2)
     neighbours.away = True
     ear = await notifier.listen()
     await wait_until(lambda: ear.closed)

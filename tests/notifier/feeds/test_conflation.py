@@ -144,7 +144,7 @@ async def _mix(steps: list[tuple[str, Any]], only: Only) -> None:
         elif verb == "line":
             feed.take(line_channel(EVENT), line(version, what), exact=True)
         elif verb == "away":
-            feed.judge(away=what, now_s=0.0, stale_s=1e9)
+            feed.judge(away=what, now_s=0.0, channel_stale_after_s=1e9)
         elif verb == "come":
             readers.append(_Reader(topic, Page()))
         elif verb == "return":

@@ -41,7 +41,7 @@ async def came_and_went(notifier: Notifier, n: int) -> None:
 
 @pytest.mark.parametrize(("transport", "share"), list(zip(WAYS, (1, 4, 20), strict=True)))
 async def test_streams_that_came_and_went_leave_nothing_behind(start: Start, transport: str, share: int):
-    notifier = await start(transport=transport, streams_new_per_s=1_000_000, heartbeat_s=0.3, linger_s=60)
+    notifier = await start(transport=transport, streams_new_per_s=1_000_000, heartbeat_s=0.3, feed_idle_ttl_s=60)
     process, room = psutil.Process(), notifier.room
 
     async def crowd(size: int) -> tuple[Counter[str], int]:

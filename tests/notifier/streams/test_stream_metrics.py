@@ -69,7 +69,7 @@ async def test_what_waits_for_a_window_is_counted_as_conflated(start: Start):
 
 async def test_a_slow_reader_is_counted_as_paused_skipped_and_ended(start: Start):
     moved = Moved(
-        ("notifier_frames_skipped_total", {"kind": "event"}), ("notifier_streams_ended_total", {"why": "slow"})
+        ("notifier_frames_skipped_total", {"kind": "event"}), ("notifier_streams_ended_total", {"reason": "slow"})
     )
     notifier = await start(window_ms=0, socket_buffer_bytes=8192, slow_reader_max_s=1.0, heartbeat_s=1)
     sleeper = Sleeper(notifier.port, fan(2))
@@ -77,7 +77,7 @@ async def test_a_slow_reader_is_counted_as_paused_skipped_and_ended(start: Start
     await wait_until(lambda: len(notifier.room.hub) == 2)
     await flood(notifier, ear, range(1000, 1012))
     assert value("notifier_streams_paused") == 1
-    await wait_until(lambda: moved.by("notifier_streams_ended_total", why="slow") == 1)
+    await wait_until(lambda: moved.by("notifier_streams_ended_total", reason="slow") == 1)
     assert moved.by("notifier_frames_skipped_total", kind="event") > 2
     assert value("notifier_streams_paused") == 0
     sleeper.socket.close()
@@ -86,7 +86,7 @@ async def test_a_slow_reader_is_counted_as_paused_skipped_and_ended(start: Start
 async def test_who_comes_back_is_counted_with_what_it_was_given(notifier: Notifier):
     kinds = [("notifier_replays_total", {"kind": kind}) for kind in ("none", "delta", "snapshot")]
     opened = ("notifier_streams_opened_total", {"transport": "detached"})
-    moved = Moved(*kinds, ("notifier_reconnects_total", {}), ("notifier_gaps_total", {}), opened)
+    moved = Moved(*kinds, ("notifier_reconnects_total", {}), ("notifier_resume_failures_total", {}), opened)
     await notifier.begin()
     ear = await notifier.listen()
     await wait_until(lambda: ear.last_id)
@@ -97,7 +97,7 @@ async def test_who_comes_back_is_counted_with_what_it_was_given(notifier: Notifi
         back = await notifier.listen(last_event_id=last_event_id)
         await wait_until(partial(getattr, back, "retries"))
     assert moved.by("notifier_reconnects_total") == 3
-    assert moved.by("notifier_gaps_total") == 1
+    assert moved.by("notifier_resume_failures_total") == 1
     assert moved.by("notifier_replays_total", kind="none") == 1
     assert moved.by("notifier_replays_total", kind="delta") == 1
     assert moved.by("notifier_replays_total", kind="snapshot") == 2
@@ -106,16 +106,16 @@ async def test_who_comes_back_is_counted_with_what_it_was_given(notifier: Notifi
 
 async def test_who_is_turned_away_or_leaves_is_counted(start: Start):
     moved = Moved(
-        ("notifier_streams_turned_away_total", {"why": "full"}), ("notifier_streams_ended_total", {"why": "left"})
+        ("notifier_streams_rejected_total", {"reason": "full"}), ("notifier_streams_ended_total", {"reason": "left"})
     )
     notifier = await start(streams_max=1)
     ear = await notifier.listen()
     await wait_until(lambda: value("notifier_streams_open", kind="event") == 1)
     late = await notifier.listen(token=fan(2))
     await wait_until(lambda: late.closed)
-    assert moved.by("notifier_streams_turned_away_total", why="full") == 1
+    assert moved.by("notifier_streams_rejected_total", reason="full") == 1
     await ear.close()
-    await wait_until(lambda: moved.by("notifier_streams_ended_total", why="left") == 1)
+    await wait_until(lambda: moved.by("notifier_streams_ended_total", reason="left") == 1)
 
 
 async def test_a_busy_loop_and_a_collection_are_noticed(start: Start):

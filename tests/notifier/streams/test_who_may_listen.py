@@ -130,7 +130,9 @@ async def test_distinct_filters_are_bounded(start: Start):
 
 
 async def test_a_crowd_that_comes_within_a_second_is_let_in(start: Start):
-    notifier = await start(streams_new_per_s=500, lag_max_s=30, first_look_s=30)  # others may be busy on this machine
+    notifier = await start(
+        streams_new_per_s=500, lag_max_s=30, first_snapshot_timeout_s=30
+    )  # others may be busy on this machine
     told = await crowd(notifier, 3_000)
     assert told == {"let in": 3_000}, "no number of a second is a reason"
 

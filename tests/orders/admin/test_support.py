@@ -108,7 +108,7 @@ async def test_a_day_settles_by_provider_and_agrees_with_the_providers_list(shop
 
 
 async def test_what_differs_from_the_providers_list_is_named(rooms: Any) -> None:
-    shop = await rooms.open(look_again_s=(60.0,))
+    shop = await rooms.open(post_end_sync_delays_s=(60.0,))
     one, two = await bought(shop), await bought(shop, "A-1-2")
     stranger = {"reference": "NOBODYSORDER", "amount_minor": 5, "currency": "EUR", "method": "ok"}
     taken = await shop.sandbox.post("/charges", json=stranger, headers={"idempotency-key": "stranger"})

@@ -18,7 +18,12 @@ from tests.orders.shop import ROOT_SECRET, VIEWER_SECRET, pass_of
 from tests.support.providers.receiver import Receiver, receiving
 from tests.support.wait import wait_until
 
-QUICK = {"hook_loopback": True, "hook_sweep_s": 0.05, "hook_deadline_s": 0.3, "hook_pauses_s": (0.05,) * 9}
+QUICK = {
+    "webhook_allow_loopback": True,
+    "webhook_poll_interval_s": 0.05,
+    "webhook_timeout_s": 0.3,
+    "webhook_backoff_s": (0.05,) * 9,
+}
 ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}
 VIEWER = {"authorization": f"Bearer {VIEWER_SECRET}"}
 HOOKS = "/admin/orders/hooks"
@@ -107,7 +112,7 @@ async def test_a_receiver_at_its_worst_gets_it_in_the_end_and_can_tell_that_it_i
 
 
 async def test_an_answer_without_end_is_not_read_to_it(rooms, receiver):
-    shop = await rooms.open(**QUICK | {"hook_deadline_s": 5.0})
+    shop = await rooms.open(**QUICK | {"webhook_timeout_s": 5.0})
     hook = await add(shop, receiver, kinds=["order.created"])
     receiver.moods = ["huge"]
     await shop.order()
@@ -132,7 +137,7 @@ async def test_who_answers_410_is_asked_no_more_until_enabled_again(rooms, recei
 
 
 async def test_who_takes_nothing_for_days_is_disabled(rooms, receiver):
-    shop = await rooms.open(**QUICK | {"hook_disable_after_s": 0.2})
+    shop = await rooms.open(**QUICK | {"webhook_disable_after_s": 0.2})
     await add(shop, receiver, kinds=["order.created"])
     receiver.moods = ["failing"] * 9
     await shop.order()
@@ -141,7 +146,7 @@ async def test_who_takes_nothing_for_days_is_disabled(rooms, receiver):
 
 
 async def test_after_the_last_pause_a_delivery_has_failed_and_can_be_sent_again(rooms, receiver):
-    shop = await rooms.open(**QUICK | {"hook_pauses_s": (0.05,)})
+    shop = await rooms.open(**QUICK | {"webhook_backoff_s": (0.05,)})
     hook = await add(shop, receiver, kinds=["order.created"])
     receiver.moods = ["failing", "failing"]
     await shop.order()
@@ -154,7 +159,7 @@ async def test_after_the_last_pause_a_delivery_has_failed_and_can_be_sent_again(
 async def test_no_endpoint_has_more_on_their_way_than_it_may_and_none_waits_for_another(rooms, receiver):
     async with AsyncExitStack() as stack:
         fine = await stack.enter_async_context(receiving())
-        stuck = {**QUICK, "hook_deadline_s": 20.0, "hook_concurrency": 2}
+        stuck = {**QUICK, "webhook_timeout_s": 20.0, "webhook_endpoint_concurrency": 2}
         shops = [await rooms.open(**stuck), await rooms.open(**stuck)]
         await add(shops[0], receiver, kinds=["order.created"])
         await add(shops[0], fine, kinds=["order.created"])
@@ -170,7 +175,7 @@ async def test_no_endpoint_has_more_on_their_way_than_it_may_and_none_waits_for_
 
 async def test_one_process_takes_at_a_time(rooms, receiver):
     """Else one that comes due meanwhile is taken beside those that another is just taking."""
-    shop = await rooms.open(**QUICK | {"hook_sweep_s": 60.0, "hook_concurrency": 1})
+    shop = await rooms.open(**QUICK | {"webhook_poll_interval_s": 60.0, "webhook_endpoint_concurrency": 1})
     await add(shop, receiver, kinds=["order.created"])
     couriers = shop.app.state.room.couriers
     async with shop.app.state.room.engine.connect() as another:
@@ -213,7 +218,7 @@ def test_signatures_are_those_of_the_standard():
 
 
 def test_pauses_grow_over_days_with_jitter():
-    pauses = Settings.model_fields["hook_pauses_s"].default
+    pauses = Settings.model_fields["webhook_backoff_s"].default
     assert list(pauses) == sorted(pauses)
     assert 3 * 86_400 < sum(pauses) < 5 * 86_400
     assert pause_s(pauses, 1, 0.0) == 5
@@ -237,8 +242,8 @@ def test_production_does_not_give_tickets_away_unless_it_is_told_to(monkeypatch)
 def test_production_never_sends_to_itself(monkeypatch):
     for name in ("CUSTOMER", "HOLDER", "ORDER_TOKEN", "PASS_PUBLIC", "SANDBOX_WEBHOOK", "SERVICE", "TICKET"):
         monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
-    with pytest.raises(ValueError, match="hook_loopback"):
-        Settings(environment="production", hook_loopback=True, allow_sandbox=True, secure_cookies=True)
+    with pytest.raises(ValueError, match="webhook_allow_loopback"):
+        Settings(environment="production", webhook_allow_loopback=True, allow_sandbox=True, secure_cookies=True)
     assert len(KINDS) == 5
 
 

@@ -51,11 +51,11 @@ async def test_an_order_that_cannot_be_placed_does_not_take_others_with_it(shop)
     for answer in answers[1:]:
         await shop.settled(answer.json()["reference"], "confirmed")
     again = await shop.post(shop.body(holds["buried"]), key="buried")
-    assert again.json()["type"] == "/problems/order-given-up"
+    assert again.json()["type"] == "/problems/reservation-taken"
 
 
 async def test_a_success_that_is_known_is_not_asked_about_and_any_other_is(rooms):
-    shop = await rooms.open(look_again_s=(60.0,), poll_s=60.0)
+    shop = await rooms.open(post_end_sync_delays_s=(60.0,), poll_s=60.0)
     reference = await shop.order()
     await shop.settled(reference, "confirmed")
     [charge] = await shop.charges(reference)

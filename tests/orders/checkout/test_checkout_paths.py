@@ -57,7 +57,7 @@ async def test_what_finds_no_room_in_requests_goes_to_the_background(rooms):
             inside.append(reference)
             await let_go.wait()
 
-    shop = await rooms.open(inline_max=1, failpoint=gate, sweep_s=10.0)
+    shop = await rooms.open(inline_slots_max=1, failpoint=gate, sweep_s=10.0)
     await switch(shop, 0)
     before = went("overflow")
     first = asyncio.create_task(shop.post(shop.body(shop.holds.hold()), key="first"))
@@ -78,7 +78,7 @@ async def test_a_request_waits_a_bounded_time_and_the_work_goes_on(rooms):
         if name == "before the provider":
             await let_go.wait()
 
-    shop = await rooms.open(inline_max=1, inline_wait_s=0.2, failpoint=gate, **LAZY)
+    shop = await rooms.open(inline_slots_max=1, inline_timeout_s=0.2, failpoint=gate, **LAZY)
     await switch(shop, 0)
     answer = await shop.post(shop.body(shop.holds.hold()))
     assert answer.json()["status"] == "pending"
@@ -156,7 +156,7 @@ async def test_without_the_job_engine_another_attempt_is_settled_in_its_request(
 
 
 async def test_without_the_job_engine_requests_do_no_more_than_they_may(rooms):
-    shop = await rooms.open(job_accept_s=0.1, inline_max=0, sweep_s=0.1)
+    shop = await rooms.open(job_accept_s=0.1, inline_slots_max=0, sweep_s=0.1)
     before = went("overflow")
     async with shop.app.state.room.engine.connect() as elsewhere:
         await elsewhere.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))

@@ -33,7 +33,7 @@ async def test_a_hold_of_a_real_order_is_not_taken_over(shop):
     reservation = shop.holds.hold()
     await shop.order_of(reservation, method="redirect")
     answer = await shop.post(shop.body(reservation), key="another")
-    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/being-paid")
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/payment-in-progress")
     assert "end-payment" not in {path for path, *_ in shop.holds.asked}
 
 
@@ -50,7 +50,7 @@ async def test_a_transaction_that_comes_after_its_tombstone_loses(shop):
 
     shop.holds.gate = gate
     answer = await shop.post(shop.body(reservation))
-    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/order-given-up")
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/reservation-taken")
     assert shop.holds.reservations[reservation].status == "pending_payment"
     reference = await shop.order_of(reservation)
     assert reference != buried[0]

@@ -31,8 +31,8 @@ async def test_two_orders_for_one_reservation_are_one(shop):
     answers = await asyncio.gather(*(shop.post(body, key=f"key-{i}") for i in range(8)))
     assert sorted(answer.status_code for answer in answers) == [202] + [409] * 7
     assert {a.json()["type"] for a in answers if a.status_code == 409} <= {
-        "/problems/being-paid",
-        "/problems/order-given-up",
+        "/problems/payment-in-progress",
+        "/problems/reservation-taken",
     }
     assert await _count(shop, order, order.c.status != "tombstone") == 1
 

@@ -99,7 +99,7 @@ async def test_only_the_holder_gets_mail_and_only_at_an_address(quiet: Shop, ema
 
 
 async def test_where_no_mail_is_sent_nobody_is_promised_any(shop: Shop):
-    assert (await ask(shop, shop.holds.hold())).json()["type"] == "/problems/mail-off"
+    assert (await ask(shop, shop.holds.hold())).json()["type"] == "/problems/mail-disabled"
 
 
 async def test_consent_given_with_the_reservation_is_taken_once_and_heard(quiet: Shop, mailbox: Mailbox):

@@ -153,7 +153,7 @@ async def test_what_would_do_nothing_is_refused_and_changes_nothing(shop):
     before = await commands(shop, reference=reference)
     [done] = [one for one in before if one["command_type"] == "checkout"]
     answer = await rerun(shop, done)
-    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/nothing-to-rerun")
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/not-replayable")
     await shop.run("UPDATE orders.checkout_command SET status = 'failed', command_type = 'refund'")
     assert (await rerun(shop, done)).status_code == 409, "no refund was ever refused"
     await shop.run("UPDATE orders.checkout_command SET command_type = 'cancel'")

@@ -18,13 +18,13 @@ async def test_a_declined_fan_may_try_another_card(shop):
     assert (await _pay(shop, reference, "slow", key="second")).json()["type"] == "/problems/idempotency-key-reused"
     await shop.settled(reference, "confirmed")
     assert [c["idempotency_key"] for c in await shop.charges(reference)] == [f"{reference}:1", f"{reference}:2"]
-    assert (await _pay(shop, reference, "ok", key="third")).json()["type"] == "/problems/order-ended"
+    assert (await _pay(shop, reference, "ok", key="third")).json()["type"] == "/problems/order-not-pending"
 
 
 async def test_a_second_attempt_waits_for_the_first(shop):
     reference = await shop.order(method="redirect")
     answer = await _pay(shop, reference, "ok", key="second")
-    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/payment-underway")
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/payment-in-progress")
 
 
 async def test_an_order_is_cancelled_before_payment_and_its_hold_released(shop):
@@ -49,7 +49,7 @@ async def test_a_paid_order_cannot_be_cancelled(shop):
     reference = await shop.order()
     await shop.settled(reference, "confirmed")
     answer = await _cancel(shop, reference)
-    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/order-ended")
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/order-not-pending")
 
 
 async def test_a_success_after_the_fan_cancelled_is_refunded_always(shop):
@@ -92,7 +92,7 @@ async def test_an_expiring_order_that_turns_out_paid_is_confirmed(rooms):
 
 async def test_money_nobody_told_us_of_is_found_and_refunded(rooms):
     """A charge under a finished order's reference, without any webhook: the second look finds it."""
-    shop = await rooms.open(look_again_s=(0.5, 1.0))
+    shop = await rooms.open(post_end_sync_delays_s=(0.5, 1.0))
     reference = await shop.order()
     await shop.settled(reference, "confirmed")
     stray = {"reference": reference, "amount_minor": 6800, "currency": "EUR", "method": "refund_fails_once"}

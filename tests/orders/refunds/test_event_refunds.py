@@ -73,7 +73,7 @@ async def test_it_keeps_its_pace_whoever_works_on_it_and_goes_on_in_another_proc
     await wait_until(lambda: is_done(other), timeout_s=10)
     assert await asked_for(other) == 8
     for verb in ("pause", "resume"):
-        assert (await other.desk(f"{ALL}/{verb}")).json()["type"] == "/problems/event-refund-over"
+        assert (await other.desk(f"{ALL}/{verb}")).json()["type"] == "/problems/event-refund-finished"
 
 
 async def test_only_a_refund_that_was_asked_for_can_be_seen_or_steered(shop: Shop) -> None:

@@ -30,14 +30,14 @@ async def test_money_of_a_wrong_amount_goes_back_when_a_person_says_so(shop: Sho
     (order,) = (await shop.look_up(status="review"))["orders"]
     assert (order["end_reason"], order["may_be_resolved_by"]) == ("mismatch", ["refund"])
     for decision in ("confirm", "expire"):
-        assert problem(await shop.desk(f"{reference}/resolve", decision=decision)) == (409, "not-in-review")
+        assert problem(await shop.desk(f"{reference}/resolve", decision=decision)) == (409, "decision-not-allowed")
     answers = await asyncio.gather(*(shop.desk(f"{reference}/resolve", decision="refund") for _ in range(5)))
     assert Counter(answer.status_code for answer in answers) == {202: 1, 409: 4}
     await shop.is_now(reference, "refunded")
     await wait_until(lambda: shop.holds.reservations[held].status == "cancelled")
     assert await shop.net_minor(reference) == 0
     assert [e[0] for e in await shop.entries()] == ["charge", "refund"]
-    assert problem(await shop.desk(f"{reference}/resolve", decision="refund")) == (409, "not-in-review")
+    assert problem(await shop.desk(f"{reference}/resolve", decision="refund")) == (409, "decision-not-allowed")
     assert await shop.audit() == {}
 
 

@@ -134,7 +134,7 @@ async def test_an_operator_changes_the_rate_and_the_next_tick_obeys(admin, queue
     late = await admin.patch(
         f"/admin/queue/events/{EVENT}/room", json={"rate_per_s": 1}, headers={"If-Match": room.headers["ETag"]}
     )
-    assert (late.status_code, late.json()["type"]) == (412, "/problems/room-changed")
+    assert (late.status_code, late.json()["type"]) == (412, "/problems/version-mismatch")
 
 
 async def _is(queue_client: QueueClient, state: str) -> bool:

@@ -302,7 +302,7 @@ async def test_whoever_has_read_an_older_room_changes_nothing(desk: httpx.AsyncC
     for path, body in [("close", {}), ("message", {"message": "x"}), ("reset", {}), ("rebuild", {}),
                        ("admit", {"count": 1})]:  # fmt: skip
         answer = await desk.post(f"{AT}/room/{path}", json=body, headers={"If-Match": seen})
-        assert (answer.status_code, answer.json()["type"]) == (412, "/problems/room-changed"), path
+        assert (answer.status_code, answer.json()["type"]) == (412, "/problems/version-mismatch"), path
     assert (await desk.get(f"{AT}/room")).json()["version"] == room["version"]
     assert (await desk.post(f"{AT}/room/admit", json={"count": 0})).status_code == 422
     await desk.post(f"{AT}/room/close")

@@ -184,7 +184,7 @@ def test_a_pass_changed_anywhere_is_refused(place: int, change: int) -> None:
 
 
 def test_the_reader_forgets_the_oldest_pass() -> None:
-    few = PassReader(PASS_KEYS.public(), remembered_max=2)
+    few = PassReader(PASS_KEYS.public(), cache_entries_max=2)
     for seq in range(5):
         few.read(sign_pass(PASS_KEYS, Pass("arena", "h", str(seq), 1, 0, seq, 6, 1000, 2000)), now_s=1500)
     assert len(few._remembered) == 2

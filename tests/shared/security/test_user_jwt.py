@@ -188,7 +188,7 @@ async def test_a_token_is_verified_once_and_still_ends_in_time(monkeypatch: pyte
 
 
 async def test_what_is_remembered_is_bounded() -> None:
-    users = user_jwt.Users(settings(), user_jwt.OneSecret(SECRET), remembered_max=3)
+    users = user_jwt.Users(settings(), user_jwt.OneSecret(SECRET), cache_entries_max=3)
     for number in range(10):
         await users.read(by_secret(f"user-{number}"))
     assert len(users._remembered) == 3

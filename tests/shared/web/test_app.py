@@ -145,7 +145,7 @@ async def test_a_fan_who_goes_away_in_the_middle_of_a_question_is_no_fault_of_ou
 async def test_a_bug_says_nothing_of_itself(app) -> None:
     async with client(app) as browser:
         answer = await browser.post("/things", json={"count": 7})
-    assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-fault")
+    assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-error")
     assert "division" not in answer.text
 
 

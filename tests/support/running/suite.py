@@ -55,7 +55,7 @@ class RunningSuite:
             if not name.startswith("ONSALE_") or name in ENGINE_BINARIES
         }
         environ |= {"ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER}
-        environ |= {"ONSALE_USER_JWT_AUDIENCE": AUDIENCE, "ORDERS_HOOK_LOOPBACK": "true"}
+        environ |= {"ONSALE_USER_JWT_AUDIENCE": AUDIENCE, "ORDERS_WEBHOOK_ALLOW_LOOPBACK": "true"}
         environ |= {"ORDERS_PROVIDER_TIMEOUT_S": "4", **self._environ}
         environ |= self._environ
         with self._log_path.open("w") as log:

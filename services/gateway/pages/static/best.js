@@ -60,7 +60,7 @@ export class Best {
 
   #refused(problem) {
     if (!problem.unknown) this.#key = freshKey();
-    if (problem.slug !== "not-together") return trouble(problem.message);
+    if (problem.slug !== "no-adjacent-seats") return trouble(problem.message);
     const most = problem.members.together ?? 1;
     byId("best-split").focus();
     return trouble(`At most ${plural(most, "seat")} next to each other. Allow groups, or ask for fewer.`);

@@ -133,7 +133,7 @@ class Journey {
   }
 
   notLetIn(problem) {
-    if (problem.slug === "not-called") {
+    if (problem.slug === "not-admitted") {
       this.line.place = { ...this.line.place, status: "waiting" };
       return this.go("waiting");
     }

@@ -80,7 +80,7 @@ export class Line extends EventTarget {
     }
   }
 
-  /** Claims the call: `{expires_at, checkout_key}`. Throws `not-called` while it is somebody else's turn. */
+  /** Claims the call: `{expires_at, checkout_key}`. Throws `not-admitted` while it is somebody else's turn. */
   async claim() {
     const pass = await ask("POST", `${this.path}/pass`, { patience: 4 });
     this.place = { ...this.place, status: pass.status ?? "admitted" };

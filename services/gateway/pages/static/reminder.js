@@ -25,7 +25,7 @@ export class Reminder {
       byId("remind").disabled = true;
     } catch (problem) {
       byId("remind").checked = false;
-      if (problem.slug !== "mail-off") return trouble(problem.message);
+      if (problem.slug !== "mail-disabled") return trouble(problem.message);
       write("remind-text", "No mail is sent from here.");
       show("remind-row", false);
     }

@@ -13,7 +13,7 @@
 -- ARGV[4+] asks list JSON each: reservation_id, holder, jti, pass_epoch, stock_print, body_print, hold_ttl_ms, tickets_max
 --   (per holder, 0 is unlimited), live_max (reservations per holder), and basket or best {quantity, zones, split, tidy}
 -- Answers per ask: held epoch until_ms basket | again id epoch until_ms basket | reused | revoked | not-ready | clocks-apart ahead_ms
---        | seats-taken/not-together/sold-out/limit-exceeded now_ms detail due_id…
+--        | seats-taken/no-adjacent-seats/sold-out/limit-exceeded now_ms detail due_id…
 local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[7],
               map = KEYS[8]}
 local revoked = KEYS[6]
@@ -78,7 +78,7 @@ local function picked(want)
   local basket, widest = best(keys, want)
   if lost then return nil, {'not-ready'} end
   if basket then return basket end
-  if widest then return nil, refuse('not-together', text(widest)) end
+  if widest then return nil, refuse('no-adjacent-seats', text(widest)) end
   local left, seen = {}, {}
   for _, zone in ipairs(want.zones) do
     if not seen[zone[1]] then
