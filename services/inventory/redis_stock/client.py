@@ -21,7 +21,7 @@ from shared.runtime.group_commit import chunks
 NEW_HOLD_DUE_MS = 5_000
 LIVE_UNLIMITED_MAX = 100
 FILLED_AT_ONCE, CORRECT_WIDTH = 500, 4
-EVENTS_AT_ONCE = 500
+EVENTS_AT_ONCE = 100  # as for holds: the engine answers nobody else meanwhile
 HOLDS_AT_ONCE = 64  # the engine answers nobody else meanwhile: about a millisecond
 
 

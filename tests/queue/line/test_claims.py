@@ -123,6 +123,7 @@ async def test_leaving_ends_the_place_and_the_holder_may_join_again(queue: Queue
     assert await queue.status((1, "ann")) == ["left"]
     assert [j.join_seq for j in await queue.join("ann")] == [2]
     await queue.configure(rate_per_s=100.0)
+    queue.later(0.1)
     await queue.turn()
     assert await queue.called() == [2]
 
