@@ -1,6 +1,7 @@
 """Two providers to one test: the calls that make each of them behave in a given way, and what the fan does there."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +25,7 @@ CHARGE = ChargeOrder(reference="ORDER1", key="ORDER1:1", amount_minor=6800, curr
 
 
 @dataclass
-class Desk:
+class Desk(ABC):
     """One provider; `ways` is what is asked for so that it behaves in the way of that name."""
 
     make: Callable[[float], Provider]
@@ -43,17 +44,17 @@ class Desk:
         await self.provider.find("nobody's")
         return await self.make(IMPATIENT_S).create(self.asks(way, **changes))
 
+    @abstractmethod
     async def stumble(self, how: str) -> None:
         """The next call is answered 429 (`limited`) or by a broken gateway (`broken`)."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def pay(self, charge: ProviderCharge) -> None:
         """The fan pays on the page they were sent to."""
-        raise NotImplementedError
 
+    @abstractmethod
     def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
         """A signature and a body."""
-        raise NotImplementedError
 
     @property
     def header(self) -> str:

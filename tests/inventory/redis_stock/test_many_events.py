@@ -19,14 +19,19 @@ TURNS: dict[str, Turn] = {
 }
 
 
+async def put_on_sale(still: Inventory) -> None:
+    """Many events, their stock filled and shown; each frame is said again after four seconds."""
+    for n in range(EVENTS):
+        assert (await still.put({**event_file(), "event_id": f"many-{n}"})).is_success
+    await still.room.watcher.look()
+    await still.room.board.show()
+
+
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 async def test_a_quiet_turn_asks_once_for_all_events(
     still: Inventory, turn: Turn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for n in range(EVENTS):
-        assert (await still.put({**event_file(), "event_id": f"many-{n}"})).is_success
-    await still.room.watcher.look()
-    await still.room.board.show()  # each frame is said again after four seconds
+    await put_on_sale(still)
     asked: list[Any] = []
     ask, pipe = Redis.execute_command, Pipeline.execute
 
@@ -45,10 +50,7 @@ async def test_a_quiet_turn_asks_once_for_all_events(
 
 
 async def test_one_of_many_that_is_lost_or_changed_is_found(still: Inventory) -> None:
-    for n in range(EVENTS):
-        assert (await still.put({**event_file(), "event_id": f"many-{n}"})).is_success
-    await still.room.watcher.look()
-    await still.room.board.show()
+    await put_on_sale(still)
     redis, lost, changed = still.room.gate.redis, Keys.of("many-7"), Keys.of("many-23")
     before = await redis.hget(changed.gate, "version")
     await redis.delete(lost.counts)
