@@ -11,8 +11,8 @@ from bench.baselines.line_designs import fan, portions
 from bench.harness.pipes import Operation, Paced, Pipes, packed, run_calls
 from bench.harness.stage import Turn
 from bench.line.waiting_rooms import PLACES, Queue, queue
-from services.gateway.waiting_line.snapshot import Line as Seen
-from services.gateway.waiting_line.wait_estimate import Promise
+from services.gateway.waiting_line.snapshot import LineSnapshot as Seen
+from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from services.queue import redis_keys
 from services.queue.line.redis_line import ACKNOWLEDGE, ALLOCATE, LAND, TICK
 from shared.contracts.frames import LaneHead, LineFrame
@@ -99,7 +99,7 @@ class Ours:
         frame = LineFrame(
             event_id=self._event, epoch=1, version=1, ready=True, at_ms=0, state="open", lanes=lanes, rate_per_s=50
         )
-        return Seen(frame, promise=Promise(per_place_s=0.02), heard_s=0, poll_ms=(1000, 30_000))
+        return Seen(frame, promise=WaitEstimate(per_place_s=0.02), heard_s=0, poll_ms=(1000, 30_000))
 
     async def admit(self, count: int, *, each: int) -> Paced:
         before = await self._calls()

@@ -13,17 +13,17 @@ import httpx
 from bench.harness.stage import Turn
 from bench.line.joins import EVENT
 from services.queue.app import build
-from services.queue.line.redis_line import Line
+from services.queue.line.redis_line import RedisLine
 from services.queue.line.replies import Stock
-from services.queue.rooms.model import Room
-from services.queue.settings import QueueSettings
-from services.queue.state import Running
+from services.queue.rooms.model import WaitingRoom
+from services.queue.settings import Settings
+from services.queue.state import State
 from shared.contracts.inventory import InventoryClient
 from shared.postgres import engine as postgres_engine
 from shared.postgres import migrations
 from shared.postgres.settings import LedgerSettings
 from shared.redis import client as redis_client
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.runtime.settings import development_keys
 
 PER_BATCH = 1000
@@ -37,12 +37,12 @@ SELECT '{event_id}', 1, 0, n, 'fan-' || n FROM generate_series(1, {count}) n
 class Queue:
     """One queue process without its loops."""
 
-    running: Running
+    running: State
     redis: redis_client.Redis
-    room: Room
+    room: WaitingRoom
 
     @property
-    def line(self) -> Line:
+    def line(self) -> RedisLine:
         return self.running.line
 
     def later(self, milliseconds: int) -> None:
@@ -55,12 +55,12 @@ class Queue:
             numbers = await self.line.allocate(self.room, 0, f"crowd-{n}", count=min(PER_BATCH, count - n))
             assert not isinstance(numbers, str), numbers
             given = range(numbers.first, numbers.first + numbers.granted)
-            await self.line.land(self.room, 0, numbers.member, given)
+            await self.line.commit_join(self.room, 0, numbers.member, given)
 
     async def all_heard(self, count: int) -> None:
         """A sign of life of every place in the present window."""
         for n in range(1, count + 1, 4096):
-            await self.line.hear(self.room.event_id, self.room.epoch, 0, range(n, min(n + 4096, count + 1)))
+            await self.line.touch(self.room.event_id, self.room.epoch, 0, range(n, min(n + 4096, count + 1)))
 
     async def tick(self) -> int:
         """One tick with its acknowledgement; how many it called."""
@@ -78,14 +78,14 @@ async def queue(turn: Turn, event_id: str = EVENT.event_id, **room: float) -> As
     client = redis_client.connect(turn.redis_url, timeout_s=60)
     try:
         async with httpx.AsyncClient(trust_env=False) as pool:
-            neighbour = Neighbour(pool, "http://inventory", development_keys("service"), name="inventory")
-            running = build(QueueSettings(ramp_after_loss=False), engine, client, InventoryClient(neighbour))
+            neighbour = ServiceClient(pool, "http://inventory", development_keys("service"), name="inventory")
+            running = build(Settings(ramp_after_loss=False), engine, client, InventoryClient(neighbour))
             event = EVENT.model_copy(
                 update={"event_id": event_id, "room": EVENT.room.model_copy(update={"max_active": 1_000_000, **room})}
             )
             await running.rooms.apply(event, actor="bench")
             await running.rooms.change(event_id, {"stock_coupling": False}, actor="bench", action="change", reason=None)
-            await running.rooms.move(event_id, "open", actor="bench", reason=None)
+            await running.rooms.transition(event_id, "open", actor="bench", reason=None)
             await running.recovery.rebuild(event_id)
             yield Queue(running, client, await running.rooms.get(event_id))
     finally:

@@ -11,20 +11,20 @@ from bench.stock.reservations import EVENT
 from bench.stock.shop import TICKETS, Show, Sold
 from services.inventory.api.reservations import make_ask
 from services.inventory.api.schemas import ReservationAsk
-from services.inventory.catalogue.apply_event_file import apply
-from services.inventory.catalogue.layout import Catalogue
-from services.inventory.redis_stock.client import Gate
-from services.inventory.redis_stock.rebuild import Watcher
-from services.inventory.reservations.expiry_worker import Sweeper
+from services.inventory.catalogue.apply_event_file import apply_event_file
+from services.inventory.catalogue.layout import EventCache
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.rebuild import RedisStockMonitor
+from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.payment import Payments
-from services.inventory.reservations.reserve import Held, Reserver
+from services.inventory.reservations.reserve import ReservationBatcher, Reserved
 from services.inventory.settings import Settings
 from shared.contracts.event_file import GaSection
 from shared.contracts.orders import OrdersClient
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import LedgerSettings
 from shared.redis import client
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.runtime.settings import development_keys
 from shared.security.tokens import Pass
 from shared.web.problems import SoldOut
@@ -38,12 +38,12 @@ class OurStock:
     name = "ours, gate + group commit"
 
     def __init__(self, engine: postgres_engine.AsyncEngine, cache: client.Redis, orders: OrdersClient) -> None:
-        self._engine, self._gate = engine, Gate(cache)
+        self._engine, self._gate = engine, RedisStock(cache)
         reading = engine.execution_options(isolation_level="AUTOCOMMIT")
-        self._catalogue = Catalogue(reading)
-        self._watcher = Watcher(engine, self._gate, self._catalogue)
+        self._catalogue = EventCache(reading)
+        self._watcher = RedisStockMonitor(engine, self._gate, self._catalogue)
         payments = Payments(engine, self._gate, self._catalogue)
-        self._sweeper = Sweeper(engine, self._gate, self._catalogue, payments, orders)
+        self._sweeper = ExpiryWorker(engine, self._gate, self._catalogue, payments, orders)
         self._settings, self._fans = Settings(), 0
 
     @classmethod
@@ -54,7 +54,7 @@ class OurStock:
         cache = client.connect(redis_url, timeout_s=60)
         try:
             async with httpx.AsyncClient(trust_env=False) as pool:
-                orders = OrdersClient(Neighbour(pool, "http://orders", development_keys("service"), name="orders"))
+                orders = OrdersClient(ServiceClient(pool, "http://orders", development_keys("service"), name="orders"))
                 yield cls(engine, cache, orders)
         finally:
             await cache.aclose()
@@ -65,12 +65,12 @@ class OurStock:
             GaSection(section_id=f"GA{n}", name=f"Floor {n}", kind="ga", capacity=show.each, price_minor=5000)
             for n in range(show.sections)
         ]
-        await apply(self._engine, EVENT.model_copy(update={"event_id": show.name, "sections": sections}))
-        await self._watcher.look()
+        await apply_event_file(self._engine, EVENT.model_copy(update={"event_id": show.name, "sections": sections}))
+        await self._watcher.check()
 
     async def sell(self, show: Show, wishes: Iterator[int], contenders: int) -> Sold:
         layout, heard = self._catalogue.layout(show.name), {True: 0, False: 0}
-        reserver = Reserver(
+        reserver = ReservationBatcher(
             self._engine, self._gate, show.name, batch_max=self._settings.hold_batch_max,
             waiting_max=self._settings.hold_waiting_max,
         )  # fmt: skip
@@ -80,7 +80,7 @@ class OurStock:
             admission = Pass(show.name, f"fan-{self._fans}", f"jti-{self._fans}", 1, 0, self._fans, 6, 0, PASS_S)
             body = ReservationAsk(ga_section=f"GA{section}", ga_quantity=TICKETS)
             try:
-                heard[isinstance(await reserver.reserve(make_ask(layout, admission, body, None)), Held)] += 1
+                heard[isinstance(await reserver.reserve(make_ask(layout, admission, body, None)), Reserved)] += 1
             except SoldOut:
                 heard[False] += 1
 

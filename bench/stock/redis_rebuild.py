@@ -26,8 +26,8 @@ from services.inventory.app import create_app
 from services.inventory.reconcile.invariants import audit
 from services.inventory.redis_stock import rebuild
 from services.inventory.settings import Settings
-from services.inventory.state import Room
-from services.inventory.stock.snapshot import take_stock
+from services.inventory.state import State
+from services.inventory.stock.snapshot import read_stock
 from shared.contracts.event_file import EventFile, SeatedSection
 from shared.postgres.migrations import upgrade
 from shared.security.auth import AdminKeys
@@ -107,7 +107,7 @@ def event(seats: int) -> EventFile:
 
 
 @asynccontextmanager
-async def selling(turn: Turn, file: EventFile) -> AsyncIterator[tuple[Room, httpx.AsyncClient]]:
+async def selling(turn: Turn, file: EventFile) -> AsyncIterator[tuple[State, httpx.AsyncClient]]:
     """Inventory with the event on sale, part of it gone."""
     await upgrade(turn.postgres_url, "inventory")
     settings = Settings(
@@ -132,18 +132,18 @@ async def selling(turn: Turn, file: EventFile) -> AsyncIterator[tuple[Room, http
         yield app.state.room, fans
 
 
-async def reopened(room: Room, fans: httpx.AsyncClient, event_id: str, fan: int) -> Reopened:
+async def reopened(room: State, fans: httpx.AsyncClient, event_id: str, fan: int) -> Reopened:
     """One loss: everything in the engine goes, and one fan after the other asks until a seat is theirs."""
     stages: dict[str, float] = {}
 
     async def timed(*args: object, **named: object) -> object:
         began_s = time.perf_counter()
-        stock = await take_stock(*args, **named)  # type: ignore[arg-type]
+        stock = await read_stock(*args, **named)  # type: ignore[arg-type]
         stages["read"] = time.perf_counter() - began_s
         stages["filled_from"] = time.perf_counter()
         return stock
 
-    rebuild.take_stock = timed  # type: ignore[assignment,attr-defined]
+    rebuild.read_stock = timed  # type: ignore[assignment,attr-defined]
     await room.gate.redis.flushall()
     began_s, refused = time.perf_counter(), 0
     while True:
@@ -154,7 +154,7 @@ async def reopened(room: Room, fans: httpx.AsyncClient, event_id: str, fan: int)
         refused += 1
         await asyncio.sleep(0.01)
     back_s = time.perf_counter()
-    rebuild.take_stock = take_stock  # type: ignore[attr-defined]
+    rebuild.read_stock = read_stock  # type: ignore[attr-defined]
     return Reopened(back_s - began_s, stages["read"], back_s - stages["filled_from"], refused)
 
 
@@ -200,7 +200,7 @@ async def lost(stage: Stage, effort: Effort, file: EventFile) -> tuple[list[Reop
     return rounds, audits_s
 
 
-async def ready(room: Room, event_id: str) -> None:
+async def ready(room: State, event_id: str) -> None:
     """Returns when the gate is open."""
     while event_id not in room.watcher.ready_since_s:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.05)

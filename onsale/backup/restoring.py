@@ -16,7 +16,7 @@ from onsale.backup.manifest import KeptSchema, Manifest
 from onsale.backup.taking import Say
 from shared.postgres import migrations
 from shared.postgres.schema_version import revisions
-from shared.redis.client import ENGINE_AWAY, connect
+from shared.redis.client import REDIS_AWAY, connect
 
 TOLD_AGAIN = timedelta(hours=1)
 RUNNING = (
@@ -57,7 +57,7 @@ async def require_empty(redis_url: str) -> None:
         engine = connect(redis_url)
         found = await engine.dbsize()
         await engine.aclose()
-    except (*ENGINE_AWAY, ValueError) as away:
+    except (*REDIS_AWAY, ValueError) as away:
         raise BadBackup(f"The Redis in ONSALE_REDIS_URL cannot be asked whether it is empty: {away}.") from away
     if found:
         raise BadBackup("The Redis in ONSALE_REDIS_URL is not empty. It is filled from the ledger: empty it first.")

@@ -12,7 +12,7 @@ import typer
 from onsale.commands.client import Refused
 from onsale.commands.context import DATA_DIR, DataDir, EventId, Url, ask, out
 from shared.security.jwks_client import DEADLINE_S, SET_MAX_BYTES, parse
-from shared.security.tickets import BadTicket, Ticket, read_ticket, require_beat
+from shared.security.tickets import BadTicket, TicketCode, read_ticket, require_beat
 from shared.security.tokens import unb64
 
 LIST_MAX_BYTES = 256 * 1024 * 1024
@@ -64,7 +64,7 @@ def _keys(where: str) -> bytes:
         raise Refused(f"{where}: {away}") from away
 
 
-def _require_listed(ticket: Ticket, code: str, path: Path | None) -> None:
+def _require_listed(ticket: TicketCode, code: str, path: Path | None) -> None:
     listed = _listed(path).get((ticket.event_id, ticket.ticket_id)) if path else None
     if path and listed is None and ticket.window_s:
         raise BadTicket("it is not in the list; fetch a newer one")

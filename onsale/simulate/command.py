@@ -25,7 +25,7 @@ from onsale.simulate.http import Browser, Calls
 from onsale.simulate.observations import Seen
 from onsale.simulate.profiles import CALM, WILD, Temper
 from onsale.simulate.reconciliation import Books, compare
-from shared.rpc.http1 import Wire
+from shared.rpc.http1 import HttpClient
 
 CONNECTIONS_MAX = 256
 STREAMS_MAX = 500
@@ -97,7 +97,7 @@ class Crowd:
     async def run(self, out: Console) -> None:
         dice = random.Random(self._seed)  # noqa: S311 - a rehearsal, not a secret
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        async with Wire(connections_max=CONNECTIONS_MAX) as wire, httpx.AsyncClient(limits=limits) as streams:
+        async with HttpClient(connections_max=CONNECTIONS_MAX) as wire, httpx.AsyncClient(limits=limits) as streams:
             browser = Browser(wire, streams, self._url, self.calls, dice)
             event = await self._event(wire)
             self.seen.capacity = sum(section["capacity"] for section in event["sections"])
@@ -106,7 +106,7 @@ class Crowd:
             await self._show(crowd, out)
             self._took_s = time.monotonic() - started
 
-    async def _event(self, wire: Wire) -> dict[str, Any]:
+    async def _event(self, wire: HttpClient) -> dict[str, Any]:
         try:
             answer = await wire.request("GET", f"{self._url}/events/{self._event_id}", headers={}, timeout=20)
         except (ConnectionError, TimeoutError) as unreachable:

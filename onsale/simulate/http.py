@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import orjson
 
-from shared.rpc.http1 import Wire
+from shared.rpc.http1 import HttpClient
 
 TRIES_MAX = 6
 PATIENCE_S = 60.0
@@ -41,7 +41,9 @@ class Calls:
 class Browser:
     """The crowd's requests. Every write carries what makes it safe to repeat, so a lost answer is asked for again."""
 
-    def __init__(self, wire: Wire, streams: httpx.AsyncClient, url: str, calls: Calls, dice: random.Random) -> None:
+    def __init__(
+        self, wire: HttpClient, streams: httpx.AsyncClient, url: str, calls: Calls, dice: random.Random
+    ) -> None:
         self._wire, self._streams, self._url, self._calls, self._dice = wire, streams, url, calls, dice
 
     async def listen(self, path: str, *, token: str) -> AsyncGenerator[tuple[str, dict[str, Any]]]:

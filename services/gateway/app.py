@@ -11,23 +11,23 @@ from fastapi import FastAPI
 from services.gateway.api import forward_auth, lottery, pages, problem_pages
 from services.gateway.api import queue as api_queue
 from services.gateway.api.openapi import document_hot_paths
-from services.gateway.forward_auth.fail_open import Outages
-from services.gateway.forward_auth.handover_codes import Handovers
-from services.gateway.forward_auth.revoked_passes import Revocations
-from services.gateway.protection.identity import Identities
-from services.gateway.protection.proof_of_work import Arrivals, Challenges, Door
-from services.gateway.protection.rate_limits import Limits
+from services.gateway.forward_auth.fail_open import FailOpenWindow
+from services.gateway.forward_auth.handover_codes import OneTimeCodes
+from services.gateway.forward_auth.revoked_passes import RevokedPasses
+from services.gateway.protection.identity import TokenReader
+from services.gateway.protection.proof_of_work import ArrivalRate, Challenges, JoinPolicy
+from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.settings import Settings
-from services.gateway.state import Room
-from services.gateway.waiting_line.cache import POLL_S, LineBoard
-from services.gateway.waiting_line.heartbeats import Life
-from services.gateway.waiting_line.join_batcher import Joins
-from services.gateway.waiting_line.lottery_cache import Lotteries
-from services.gateway.waiting_line.place_client import Places
+from services.gateway.state import State
+from services.gateway.waiting_line.cache import POLL_S, LineCache
+from services.gateway.waiting_line.heartbeats import Heartbeats
+from services.gateway.waiting_line.join_batcher import JoinBatcher
+from services.gateway.waiting_line.lottery_cache import LotteryCache
+from services.gateway.waiting_line.place_client import PlaceClient
 from shared.contracts.lottery import LotteryClient
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis, connect
-from shared.rpc.client import Neighbour, client
+from shared.rpc.client import ServiceClient, client
 from shared.rpc.user_places import UserPlaces
 from shared.runtime.background import Loops
 from shared.security.guess_limiter import WrongCodesOfAddresses
@@ -48,7 +48,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             redis = connect(chosen.redis_url)
             stack.push_async_callback(redis.aclose)
             pool = await stack.enter_async_context(client())
-            neighbour = Neighbour(pool, chosen.queue_url, chosen.service_keys, name="queue")
+            neighbour = ServiceClient(pool, chosen.queue_url, chosen.service_keys, name="queue")
             users = await stack.enter_async_context(signed_in(chosen))
             room = app.state.room = _room(chosen, redis, neighbour, users)
             stack.push_async_callback(_close, room)
@@ -73,24 +73,24 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) -> Room:
+def _room(settings: Settings, redis: Redis, neighbour: ServiceClient, users: Users) -> State:
     queue = QueueClient(neighbour)
-    board = LineBoard(redis, queue, settings)
-    identities = Identities(
+    board = LineCache(redis, queue, settings)
+    identities = TokenReader(
         settings.queue_token_keys,
         users,
         holder_keys=settings.holder_keys,
         cache_entries_max=settings.cache_entries_max,
         secure=settings.secure_cookies,
     )
-    limits = Limits(settings)
-    places = Places(queue, waiting_max=settings.pending_requests_max, cache_entries_max=settings.cache_entries_max)
-    challenges, arrivals = Challenges(settings.queue_token_keys), Arrivals(events_max=settings.rate_limit_keys_max)
-    return Room(
+    limits = RateLimits(settings)
+    places = PlaceClient(queue, waiting_max=settings.pending_requests_max, cache_entries_max=settings.cache_entries_max)
+    challenges, arrivals = Challenges(settings.queue_token_keys), ArrivalRate(events_max=settings.rate_limit_keys_max)
+    return State(
         settings=settings,
         board=board,
         identities=identities,
-        joins=Joins(
+        joins=JoinBatcher(
             queue,
             board,
             waiting_max=settings.joins_waiting_max,
@@ -104,18 +104,18 @@ def _room(settings: Settings, redis: Redis, neighbour: Neighbour, users: Users) 
             waiting_max=settings.pending_requests_max,
             cache_entries_max=settings.cache_entries_max,
         ),
-        life=Life(queue),
+        life=Heartbeats(queue),
         passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
-        handovers=Handovers(redis),
-        outages=Outages(),
-        revocations=Revocations(redis, queue),
-        lotteries=Lotteries(LotteryClient(neighbour)),
-        door=Door(identities, challenges, arrivals, limits=limits, places=places),
+        handovers=OneTimeCodes(redis),
+        outages=FailOpenWindow(),
+        revocations=RevokedPasses(redis, queue),
+        lotteries=LotteryCache(LotteryClient(neighbour)),
+        door=JoinPolicy(identities, challenges, arrivals, limits=limits, places=places),
         limits=limits,
     )
 
 
-async def _close(room: Room) -> None:
+async def _close(room: State) -> None:
     """Answers who waits, then says goodbye, so that the queue does not take our silence for deafness."""
     await room.joins.close()
     await room.places.close()

@@ -4,46 +4,46 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from services.gateway.forward_auth.fail_open import Outages
-from services.gateway.forward_auth.handover_codes import Handovers
-from services.gateway.forward_auth.revoked_passes import Revocations
-from services.gateway.protection.identity import Identities
-from services.gateway.protection.proof_of_work import Door
-from services.gateway.protection.rate_limits import Limits
+from services.gateway.forward_auth.fail_open import FailOpenWindow
+from services.gateway.forward_auth.handover_codes import OneTimeCodes
+from services.gateway.forward_auth.revoked_passes import RevokedPasses
+from services.gateway.protection.identity import TokenReader
+from services.gateway.protection.proof_of_work import JoinPolicy
+from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.settings import Settings
-from services.gateway.waiting_line.cache import LineBoard
-from services.gateway.waiting_line.heartbeats import Life
-from services.gateway.waiting_line.join_batcher import Joins
-from services.gateway.waiting_line.lottery_cache import Lotteries
-from services.gateway.waiting_line.place_client import Places
+from services.gateway.waiting_line.cache import LineCache
+from services.gateway.waiting_line.heartbeats import Heartbeats
+from services.gateway.waiting_line.join_batcher import JoinBatcher
+from services.gateway.waiting_line.lottery_cache import LotteryCache
+from services.gateway.waiting_line.place_client import PlaceClient
 from shared.rpc.user_places import UserPlaces
 from shared.security.tokens import PassReader, QueueToken
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class State:
     """Everything a request at this door may need."""
 
     settings: Settings
-    board: LineBoard
-    identities: Identities
-    joins: Joins
-    places: Places
+    board: LineCache
+    identities: TokenReader
+    joins: JoinBatcher
+    places: PlaceClient
     user_places: UserPlaces
-    life: Life
+    life: Heartbeats
     passes: PassReader
-    handovers: Handovers
-    outages: Outages
-    revocations: Revocations
-    lotteries: Lotteries
-    door: Door
-    limits: Limits
+    handovers: OneTimeCodes
+    outages: FailOpenWindow
+    revocations: RevokedPasses
+    lotteries: LotteryCache
+    door: JoinPolicy
+    limits: RateLimits
 
     async def place(self, scope: Scope, event_id: str) -> QueueToken:
         """The place this request speaks for: its queue token's, or that of the user it shows. Raises `NoCredential`,
         `BadCredential`, `WrongEvent`, and for a user `NotInQueue`.
         """
-        token = self.identities.shown(scope, event_id)
+        token = self.identities.queue_token(scope, event_id)
         if token is not None:
             return token
         user = await self.identities.user(scope)

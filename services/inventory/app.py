@@ -12,37 +12,37 @@ from services.inventory.admin import events, reconcile, stock
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
 from services.inventory.api.address_limits import AddressHolds
-from services.inventory.api.auth import Admissions, Turns
+from services.inventory.api.auth import HolderAuthenticator, PassClaimer
 from services.inventory.api.openapi import document_reserve
-from services.inventory.catalogue.layout import Catalogue
-from services.inventory.reconcile.oversell_refunds import Refunding
+from services.inventory.catalogue.layout import EventCache
+from services.inventory.reconcile.oversell_refunds import OversellRefunds
 from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.reconcile.reconciler import forget as forget_findings
-from services.inventory.redis_stock.availability import Board
-from services.inventory.redis_stock.client import Gate
-from services.inventory.redis_stock.rebuild import Watcher
-from services.inventory.reservations.expiry_worker import Sweeper
+from services.inventory.redis_stock.availability import AvailabilityPublisher
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.rebuild import RedisStockMonitor
+from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.payment import Payments
-from services.inventory.reservations.reserve import Portions
-from services.inventory.reservations.returns import Returns, TicketReturns
+from services.inventory.reservations.reserve import BatchSizer
+from services.inventory.reservations.returns import ReturnService, TicketReturns
 from services.inventory.settings import Settings
-from services.inventory.state import Room
-from services.inventory.stock.allotments import Opener
+from services.inventory.state import State
+from services.inventory.stock.allotments import AllotmentOpener
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.messaging.open_log import open_log
 from shared.messaging.outbox import Relay
-from shared.messaging.republish import ToldAgain
+from shared.messaging.republish import Republisher
 from shared.postgres import engine as postgres_engine
 from shared.redis import client as redis_client
-from shared.redis.snapshots import Showing
+from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc import client as rpc_client
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.rpc.user_places import UserPlaces
 from shared.runtime.background import Loops
 from shared.runtime.clock_offsets import Clocks
 from shared.runtime.load_meter import LoadMeter
-from shared.runtime.preconditions import Ground
+from shared.runtime.preconditions import Preconditions
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import Users, signed_in
@@ -71,18 +71,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     engine = postgres_engine.connect(settings, name="inventory")
     cache = redis_client.connect(settings.redis_url)
-    app.state.ground = Ground("inventory", settings, engine, cache)
+    app.state.ground = Preconditions("inventory", settings, engine, cache)
     try:
         await app.state.ground.refuse_unfit()
         async with rpc_client.client() as client:
-            orders = OrdersClient(Neighbour(client, settings.orders_url, settings.service_keys, name="orders"))
-            queue = QueueClient(Neighbour(client, settings.queue_url, settings.service_keys, name="queue"))
+            orders = OrdersClient(ServiceClient(client, settings.orders_url, settings.service_keys, name="orders"))
+            queue = QueueClient(ServiceClient(client, settings.queue_url, settings.service_keys, name="queue"))
             async with signed_in(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
                 app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
                 app.state.warnings = room.gate.clocks.warnings
                 with suppress(*postgres_engine.LEDGER_AWAY):
                     await room.catalogue.refresh()  # whoever is asked first knows what is sold
-                again = ToldAgain(engine, event_log, tables.outbox)
+                again = Republisher(engine, event_log, tables.outbox)
                 _start(loops, room, Relay(engine, event_log, tables.outbox, tables.outbox_lease), again)
                 show_load = partial(app.state.meter.show, cache, engine)
                 loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load")
@@ -96,13 +96,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.dispose()
 
 
-def _admissions(settings: Settings, queue: QueueClient, users: Users) -> Admissions:
+def _admissions(settings: Settings, queue: QueueClient, users: Users) -> HolderAuthenticator:
     waiting_max, cache_entries_max = settings.claims_waiting_max, settings.cache_entries_max
-    return Admissions(
+    return HolderAuthenticator(
         PassReader(settings.pass_public_keys, seal=settings.service_keys),
         QueueTokens(settings.queue_token_keys), users,
         UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
-        Turns(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max), settings.secure_cookies,
+        PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max), settings.secure_cookies,
     )  # fmt: skip
 
 
@@ -111,23 +111,23 @@ def _room(
     engine: postgres_engine.AsyncEngine,
     cache: redis_client.Redis,
     orders: OrdersClient,
-    admissions: Admissions,
-) -> Room:
-    gate = Gate(cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms)
+    admissions: HolderAuthenticator,
+) -> State:
+    gate = RedisStock(cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms)
     reading = engine.execution_options(isolation_level="AUTOCOMMIT")
-    catalogue = Catalogue(reading)
+    catalogue = EventCache(reading)
     payments = Payments(engine, gate, catalogue)
-    watcher = Watcher(engine, gate, catalogue)
+    watcher = RedisStockMonitor(engine, gate, catalogue)
     reconciler = Reconciler(
         engine, gate, catalogue, ready_since_s=watcher.ready_since_s, interval_s=settings.reconcile_interval_s
     )
-    returns = Returns(engine, gate)
-    board = Board(reading, gate, catalogue, Showing(cache, settings.pubsub))
-    return Room(
+    returns = ReturnService(engine, gate)
+    board = AvailabilityPublisher(reading, gate, catalogue, SnapshotPublisher(cache, settings.pubsub))
+    return State(
         settings, engine, reading, gate, catalogue, board, payments, watcher,
-        Sweeper(engine, gate, catalogue, payments, orders), reconciler, returns, TicketReturns(engine, gate, returns),
-        Refunding(engine, returns, orders), admissions,
-        Portions(alone_max=settings.hold_batch_max, beside_max=settings.hold_batch_max_contended),
+        ExpiryWorker(engine, gate, catalogue, payments, orders), reconciler, returns,
+        TicketReturns(engine, gate, returns), OversellRefunds(engine, returns, orders), admissions,
+        BatchSizer(alone_max=settings.hold_batch_max, beside_max=settings.hold_batch_max_contended),
         AddressHolds(most=settings.address_holds_max, keys_max=settings.cache_entries_max),
         Buckets(
             per_s=1 / settings.given_back_pause_s, burst=settings.given_back_at_once,
@@ -136,14 +136,14 @@ def _room(
     )  # fmt: skip
 
 
-def _start(loops: Loops, room: Room, relay: Relay, again: ToldAgain) -> None:
+def _start(loops: Loops, room: State, relay: Relay, again: Republisher) -> None:
     settings = room.settings
-    loops.every(settings.redis_check_interval_ms / 1000, room.watcher.look, name="inventory.watch")
+    loops.every(settings.redis_check_interval_ms / 1000, room.watcher.check, name="inventory.watch")
     loops.every(settings.expiry_interval_ms / 1000, room.sweeper.sweep, name="inventory.sweep")
     loops.every(settings.expiry_scan_interval_ms / 1000, room.sweeper.scan, name="inventory.scan")
-    opener = Opener(room.engine, room.gate, room.catalogue)
+    opener = AllotmentOpener(room.engine, room.gate, room.catalogue)
     loops.every(settings.allotment_interval_ms / 1000, opener.turn, name="inventory.open")
-    loops.every(settings.publish_interval_ms / 1000, room.board.show, name="inventory.show")
+    loops.every(settings.publish_interval_ms / 1000, room.board.publish, name="inventory.show")
     loops.every(1.0, partial(room.gate.clocks.look, room.reading, room.gate.redis), name="inventory.clocks")
     loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
     loops.every(1.0, room.refunding.turn, name="inventory.refund")
@@ -154,6 +154,6 @@ def _start(loops: Loops, room: Room, relay: Relay, again: ToldAgain) -> None:
 
 
 def _checks(app: FastAPI) -> Checks:
-    room: Room = app.state.room
-    ground: Ground = app.state.ground
+    room: State = app.state.room
+    ground: Preconditions = app.state.ground
     return {**ground.checks(), "catalogue": room.catalogue.check}

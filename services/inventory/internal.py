@@ -7,10 +7,10 @@ from fastapi import APIRouter
 from starlette.routing import Route
 
 from services.inventory.reservations.payment import Payments
-from services.inventory.reservations.reminder_consents import unheard
+from services.inventory.reservations.reminder_consents import pending_consents
 from services.inventory.reservations.repository import read
 from services.inventory.reservations.sessions import end_sessions, raise_floor
-from services.inventory.state import InRoom, Room
+from services.inventory.state import InRoom, State
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import (
     Consents,
@@ -48,7 +48,7 @@ async def pass_floor(floor: PassFloor, inventory: InRoom) -> PassFloor:
 
 @router.post("/reservations/consents")
 async def consents(heard: ConsentsHeard, inventory: InRoom) -> Consents:
-    return Consents(consents=await unheard(inventory.engine, heard.reservation_ids))
+    return Consents(consents=await pending_consents(inventory.engine, heard.reservation_ids))
 
 
 @router.post("/reservations/take-back")
@@ -71,10 +71,10 @@ async def stock(question: StockQuestion, inventory: InRoom) -> StockFrame:
 
 
 async def _read(state: Any, question: ReadReservations) -> ReservationsAnswer:
-    inventory: Room = state.room
+    inventory: State = state.room
     async with inventory.reading.connect() as connection:
         found = await read(connection, question.reservation_ids)
-    told = [found[r].contract() if r in found else None for r in question.reservation_ids]
+    told = [found[r].to_contract() if r in found else None for r in question.reservation_ids]
     return ReservationsAnswer(reservations=told)
 
 
@@ -91,5 +91,5 @@ HOT_ROUTES = [
     _step("end-payment", Payments.end),
     _step("confirm", Payments.confirm),
     _step("release", Payments.release),
-    _step("retake", Payments.retake),
+    _step("retake", Payments.reacquire),
 ]

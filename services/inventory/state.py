@@ -8,59 +8,59 @@ from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.api.address_limits import AddressHolds
-from services.inventory.api.auth import Admissions
-from services.inventory.catalogue.layout import Catalogue
-from services.inventory.reconcile.oversell_refunds import Refunding
+from services.inventory.api.auth import HolderAuthenticator
+from services.inventory.catalogue.layout import EventCache
+from services.inventory.reconcile.oversell_refunds import OversellRefunds
 from services.inventory.reconcile.reconciler import Reconciler
-from services.inventory.redis_stock.availability import Board
-from services.inventory.redis_stock.client import Gate
-from services.inventory.redis_stock.rebuild import Watcher
-from services.inventory.reservations.expiry_worker import Sweeper
+from services.inventory.redis_stock.availability import AvailabilityPublisher
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.rebuild import RedisStockMonitor
+from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.payment import Payments
-from services.inventory.reservations.reserve import Portions, Reserver
-from services.inventory.reservations.returns import Returns, TicketReturns
+from services.inventory.reservations.reserve import BatchSizer, ReservationBatcher
+from services.inventory.reservations.returns import ReturnService, TicketReturns
 from services.inventory.settings import Settings
 from shared.security.token_buckets import Buckets
 
 
 @dataclass(slots=True)
-class Room:
+class State:
     """Everything inventory works with. `reading` is the same pool for single statements: it opens no transaction."""
 
     settings: Settings
     engine: AsyncEngine
     reading: AsyncEngine
-    gate: Gate
-    catalogue: Catalogue
-    board: Board
+    gate: RedisStock
+    catalogue: EventCache
+    board: AvailabilityPublisher
     payments: Payments
-    watcher: Watcher
-    sweeper: Sweeper
+    watcher: RedisStockMonitor
+    sweeper: ExpiryWorker
     reconciler: Reconciler
-    returns: Returns
+    returns: ReturnService
     ticket_returns: TicketReturns
-    refunding: Refunding
-    admissions: Admissions
-    portions: Portions
+    refunding: OversellRefunds
+    admissions: HolderAuthenticator
+    portions: BatchSizer
     address_holds: AddressHolds
     given_back: Buckets
-    reservers: dict[str, Reserver] = field(default_factory=dict)
+    reservers: dict[str, ReservationBatcher] = field(default_factory=dict)
 
-    def reserver(self, event_id: str) -> Reserver:
+    def reserver(self, event_id: str) -> ReservationBatcher:
         """Its events' batches never wait for another event's."""
         found = self.reservers.get(event_id)
         if found is None:
-            found = self.reservers[event_id] = Reserver(
+            found = self.reservers[event_id] = ReservationBatcher(
                 self.engine, self.gate, event_id, batch_max=partial(self.portions.of, event_id),
                 waiting_max=self.settings.hold_waiting_max,
             )  # fmt: skip
         return found
 
 
-async def room(request: Request) -> Room:
+async def room(request: Request) -> State:
     """For `Depends`; `async`, because another would be run in a thread."""
-    found: Room = request.app.state.room
+    found: State = request.app.state.room
     return found
 
 
-InRoom = Annotated[Room, Depends(room)]
+InRoom = Annotated[State, Depends(room)]

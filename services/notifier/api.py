@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from services.notifier.feeds.feed import Only
+from services.notifier.feeds.feed import SectionFilter
 from services.notifier.problems import MalformedFilter
-from services.notifier.state import Room
+from services.notifier.state import State
 from services.notifier.streams.open_stream import Listener, Stream
 from shared.runtime.clock import now_s
 from shared.security.auth import bearer, order_cookie, pass_cookie, queue_cookie, require_credential
@@ -49,7 +49,7 @@ class OrderUpdates:
         await stream.serve(Listener(f"order/{reference}"), room.following.order(reference, user=user))
 
 
-async def _user_unless_opened(token: str, room: Room, reference: str) -> str | None:
+async def _user_unless_opened(token: str, room: State, reference: str) -> str | None:
     """Nothing if the token opens this order, else the signed-in holder, who must own it. Raises `NotAllowed` for the
     token of another order, `BadCredential`.
     """
@@ -62,7 +62,7 @@ async def _user_unless_opened(token: str, room: Room, reference: str) -> str | N
     return None
 
 
-def _asked(scope: Scope) -> tuple[Request, Room]:
+def _asked(scope: Scope) -> tuple[Request, State]:
     return Request(scope), scope["app"].state.room
 
 
@@ -72,7 +72,7 @@ def _matching(pattern: re.Pattern[str], name: str) -> str:
     return name
 
 
-def _only(text: str | None) -> Only:
+def _only(text: str | None) -> SectionFilter:
     """The sections of `?sections=A,GA1`; `None` for all of them."""
     if text is None:
         return None
@@ -81,7 +81,7 @@ def _only(text: str | None) -> Only:
     return frozenset(text.split(","))
 
 
-async def _listener(request: Request, room: Room, event_id: str) -> Listener:
+async def _listener(request: Request, room: State, event_id: str) -> Listener:
     """Who listens, by the Bearer token or else by the first cookie that is good."""
     token = bearer(request)
     ours = (name(event_id, secure=room.settings.secure_cookies) for name in (queue_cookie, pass_cookie))
@@ -97,7 +97,7 @@ async def _listener(request: Request, room: Room, event_id: str) -> Listener:
     raise refused
 
 
-async def _read(text: str, room: Room, event_id: str) -> Listener:
+async def _read(text: str, room: State, event_id: str) -> Listener:
     """A queue token, a pass, or a user's JWT. Raises `BadCredential`, `WrongEvent`, `Unavailable`."""
     if room.queue_tokens.is_one(text):
         place = room.queue_tokens.read(text)
@@ -111,7 +111,7 @@ async def _read(text: str, room: Room, event_id: str) -> Listener:
     return Listener(f"{event_id}/{user.holder}", await _place(room, event_id, user))
 
 
-async def _place(room: Room, event_id: str, user: User) -> QueueToken | None:
+async def _place(room: State, event_id: str, user: User) -> QueueToken | None:
     """The place that listening is a sign of life of; without one, a user may listen all the same."""
     try:
         return await room.user_places.place(event_id, user.holder)

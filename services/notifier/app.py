@@ -8,22 +8,22 @@ import uvicorn
 from fastapi import FastAPI
 
 from services.notifier.api import HOT_ROUTES
-from services.notifier.broadcast.heartbeat_timer import Pulse, collections_timed
+from services.notifier.broadcast.heartbeat_timer import HeartbeatTimer, collections_timed
 from services.notifier.broadcast.hub import Hub
-from services.notifier.feeds.registry import Following
+from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
-from services.notifier.heartbeats import Life
+from services.notifier.heartbeats import Heartbeats
 from services.notifier.openapi import document_streams
 from services.notifier.settings import Settings
-from services.notifier.state import Room
+from services.notifier.state import State
 from services.notifier.streams import detached
-from services.notifier.streams.limits import Turnstile
+from services.notifier.streams.limits import StreamLimiter
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis, connect
-from shared.redis.snapshots import Showing
-from shared.rpc.client import Neighbour, client
+from shared.redis.snapshots import SnapshotPublisher
+from shared.rpc.client import ServiceClient, client
 from shared.rpc.user_places import UserPlaces
 from shared.runtime.background import Loops
 from shared.runtime.logging import data
@@ -47,8 +47,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             stack.push_async_callback(redis.aclose)
             pool = await stack.enter_async_context(client())
 
-            def neighbour(name: str, url: str) -> Neighbour:
-                return Neighbour(pool, url, chosen.service_keys, name=name)
+            def neighbour(name: str, url: str) -> ServiceClient:
+                return ServiceClient(pool, url, chosen.service_keys, name=name)
 
             users = await stack.enter_async_context(signed_in(chosen))
             room = app.state.room = _room(chosen, redis, neighbour, users)
@@ -68,25 +68,25 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neighbour], users: Users) -> Room:
+def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], ServiceClient], users: Users) -> State:
     hub, headroom = Hub(settings), Headroom(settings)
     queue = QueueClient(neighbour("queue", settings.queue_url))
-    following = Following(
+    following = FeedRegistry(
         settings,
         hub,
         redis,
-        Showing(redis, settings.pubsub),
+        SnapshotPublisher(redis, settings.pubsub),
         queue=queue,
         inventory=InventoryClient(neighbour("inventory", settings.inventory_url)),
         orders=OrdersClient(neighbour("orders", settings.orders_url)),
     )
-    return Room(
+    return State(
         settings=settings,
         hub=hub,
         following=following,
-        turnstile=Turnstile(settings, headroom),
+        turnstile=StreamLimiter(settings, headroom),
         headroom=headroom,
-        life=Life(queue),
+        life=Heartbeats(queue),
         queue_tokens=QueueTokens(settings.queue_token_keys),
         passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
         users=users,
@@ -94,18 +94,18 @@ def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Neig
     )
 
 
-def _start(loops: Loops, room: Room) -> None:
+def _start(loops: Loops, room: State) -> None:
     if room.settings.transport == "detached" and not detached.may_detach():
         log.warning("streams.not_detached", extra=data(uvicorn=uvicorn.__version__, held="asgi"))
     loops.keep(room.following.inbox.listen, name="notifier.inbox")
     loops.keep(room.hub.run, name="notifier.frames")
-    loops.every(room.settings.ask_interval_s, room.following.tend, name="notifier.tend")
-    loops.keep(Pulse(room.hub).run, name="notifier.pulse")
+    loops.every(room.settings.ask_interval_s, room.following.sweep, name="notifier.tend")
+    loops.keep(HeartbeatTimer(room.hub).run, name="notifier.pulse")
     loops.keep(room.headroom.run, name="notifier.headroom")
     loops.keep(room.life.run, name="notifier.life")
 
 
-async def _close(room: Room) -> None:
+async def _close(room: State) -> None:
     """Says goodbye, so that the queue does not take our silence for deafness."""
     await room.following.close()
     await room.user_places.close()

@@ -20,7 +20,7 @@ def place_of(token: QueueToken) -> Place:
     return (sys.intern(token.event_id), token.epoch, token.lane, token.join_seq)
 
 
-class Life:
+class Heartbeats:
     """The places whose fans listen here, or did since the last report."""
 
     def __init__(self, queue: QueueClient) -> None:

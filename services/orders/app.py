@@ -10,53 +10,53 @@ from services.orders import internal
 from services.orders.admin import charges, commands, events, orders, promo_codes, support, tickets
 from services.orders.api import orders as api_orders
 from services.orders.api import tickets as api_tickets
-from services.orders.api.auth import Callers
+from services.orders.api.auth import CustomerAuthenticator
 from services.orders.api.create_order import PLACE
 from services.orders.api.openapi import document_hot_calls
 from services.orders.api.read_order import LOOK
-from services.orders.checkout.background_share import REFRESH_S, Shares
+from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
 from services.orders.checkout.checkout import Checkout
-from services.orders.checkout.create_order import Placing
-from services.orders.checkout.idempotency import Priors
-from services.orders.checkout.inventory_client import Stock
+from services.orders.checkout.create_order import OrderWriter
+from services.orders.checkout.idempotency import Prefetch
+from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.mail import reminders
-from services.orders.mail.compose import Writer
-from services.orders.mail.dispatcher import Postman
+from services.orders.mail.compose import MailComposer
+from services.orders.mail.dispatcher import MailDispatcher
 from services.orders.mail.smtp import server_of, session
-from services.orders.order.repository import Book
-from services.orders.order.view import Repeater
+from services.orders.order.repository import OrderRepository
+from services.orders.order.view import FrameRepublisher
 from services.orders.payments import open_providers
 from services.orders.payments.charge import Failpoint, no_failpoint
 from services.orders.payments.provider import Provider
-from services.orders.payments.webhook_inbox import WEBHOOK, Inbox
-from services.orders.pricing.quote import Quoting
-from services.orders.pricing.rules_cache import PriceList
-from services.orders.processing.job_queue import Jobs
-from services.orders.processing.processor import Cashier
-from services.orders.processing.worker_pool import Inline, Workers
+from services.orders.payments.webhook_inbox import WEBHOOK, WebhookInbox
+from services.orders.pricing.quote import Quoter
+from services.orders.pricing.rules_cache import PriceRulesCache
+from services.orders.processing.job_queue import JobQueue
+from services.orders.processing.processor import OrderProcessor
+from services.orders.processing.worker_pool import InlineProcessor, WorkerPool
 from services.orders.refunds import event_refunds
 from services.orders.settings import Settings
-from services.orders.state import Room
+from services.orders.state import State
 from services.orders.tables import outbox, outbox_lease
-from services.orders.tickets.pdf import Printer
+from services.orders.tickets.pdf import PdfRenderer
 from services.orders.webhooks import admin as hooks_admin
-from services.orders.webhooks.address_guard import Names
-from services.orders.webhooks.dispatcher import Couriers
+from services.orders.webhooks.address_guard import SsrfGuard
+from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.open_log import open_log
 from shared.messaging.outbox import Relay
-from shared.messaging.republish import ToldAgain
+from shared.messaging.republish import Republisher
 from shared.postgres import engine as postgres_engine
 from shared.redis import client as redis_client
 from shared.rpc import client as rpc_client
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.rpc.outgoing import NoNames, outgoing
 from shared.runtime.background import Loops
 from shared.runtime.clock_offsets import Clocks
 from shared.runtime.load_meter import LoadMeter
-from shared.runtime.preconditions import Ground
+from shared.runtime.preconditions import Preconditions
 from shared.security.guess_limiter import WrongCodes, WrongCodesOfAddresses
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import PassReader
@@ -77,15 +77,15 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             app.state.room = room = await _open(stack, settings, failpoint)
-            app.state.ground = Ground("orders", settings, room.engine, room.redis)
+            app.state.ground = Preconditions("orders", settings, room.engine, room.redis)
             app.state.warnings = room.book.clocks.warnings
             await app.state.ground.refuse_unfit()
             event_log = await stack.enter_async_context(open_log(settings, room.redis))
             relay = Relay(room.engine, event_log, outbox, outbox_lease)
-            repeater = Repeater(room.book.engine, room.redis)
+            repeater = FrameRepublisher(room.book.engine, room.redis)
             loops = await stack.enter_async_context(Loops())
             loops.keep(relay.run, name="orders.relay")
-            loops.every(1.0, ToldAgain(room.engine, event_log, outbox).look, name="orders.log")
+            loops.every(1.0, Republisher(room.engine, event_log, outbox).look, name="orders.log")
             loops.every(3600, relay.forget, name="orders.relay_forget")
             loops.every(FRAME_REPEAT_S, repeater.turn, name="orders.frames")
             show_load = partial(meter.show, room.redis, room.engine)
@@ -101,7 +101,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             if settings.smtp_url is not None:
                 postman = _postman(room, settings.smtp_url.get_secret_value())
                 loops.every(MAIL_TURN_S, postman.turn, name="orders.mail")
-                taker = reminders.ConsentTaker(room.engine, room.stock, settings)
+                taker = reminders.ConsentImporter(room.engine, room.stock, settings)
                 loops.every(reminders.TURN_S, taker.turn, name="orders.consents")
                 loops.every(3600, postman.forget, name="orders.mail_forget")
             yield
@@ -120,54 +120,56 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     return app
 
 
-async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint) -> Room:
+async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint) -> State:
     engine = postgres_engine.connect(settings, name="orders", by_index=True)
     stack.push_async_callback(engine.dispose)
     cache = redis_client.connect(settings.redis_url)
     stack.push_async_callback(cache.aclose)
     neighbours = await stack.enter_async_context(rpc_client.client())
-    inventory = InventoryClient(Neighbour(neighbours, settings.inventory_url, settings.service_keys, name="inventory"))
-    stock = await stack.enter_async_context(Stock(inventory))
-    book = await stack.enter_async_context(Book(engine, cache, Clocks("orders")))
+    inventory = InventoryClient(
+        ServiceClient(neighbours, settings.inventory_url, settings.service_keys, name="inventory")
+    )
+    stock = await stack.enter_async_context(InventoryBatcher(inventory))
+    book = await stack.enter_async_context(OrderRepository(engine, cache, Clocks("orders")))
     providers = await _providers(stack, settings)
-    cashier = Cashier(book=book, stock=stock, providers=providers, settings=settings, failpoint=failpoint)
-    jobs = Jobs(settings, accept_s=settings.job_accept_s)
-    workers = Workers(book.engine, cashier, settings)
-    inline = Inline(book.engine, workers, settings)
-    placing = Placing(engine, jobs, inline, capture=settings.captures_at_once)
+    cashier = OrderProcessor(book=book, stock=stock, providers=providers, settings=settings, failpoint=failpoint)
+    jobs = JobQueue(settings, accept_s=settings.job_accept_s)
+    workers = WorkerPool(book.engine, cashier, settings)
+    inline = InlineProcessor(book.engine, workers, settings)
+    placing = OrderWriter(engine, jobs, inline, capture=settings.captures_at_once)
     stack.push_async_callback(placing.close)
-    inbox = Inbox(book.engine, workers.wake)
+    inbox = WebhookInbox(book.engine, workers.wake)
     stack.push_async_callback(inbox.close)
     users = await stack.enter_async_context(signed_in(settings))
     passes = PassReader(settings.pass_public_keys, seal=settings.service_keys)
-    callers = Callers(passes, settings.order_token_keys, users, settings.secure_cookies)
+    callers = CustomerAuthenticator(passes, settings.order_token_keys, users, settings.secure_cookies)
     keys = settings.order_token_keys, settings.customer_keys
-    shares = Shares(engine)
-    prices = await stack.enter_async_context(PriceList(book.engine))
+    shares = BackgroundShare(engine)
+    prices = await stack.enter_async_context(PriceRulesCache(book.engine))
     wrong = WrongCodes(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_code_burst)
-    quoting = Quoting(prices, wrong, WrongCodesOfAddresses(settings))
-    priors = Priors(engine, stock)
+    quoting = Quoter(prices, wrong, WrongCodesOfAddresses(settings))
+    priors = Prefetch(engine, stock)
     stack.push_async_callback(priors.close)
     checkout = Checkout(engine, book, priors, stock, placing, providers, inline, shares, quoting, *keys)
     sender = await _sender(stack, settings)
-    printer = Printer(
+    printer = PdfRenderer(
         at_once=settings.pdf_workers, waiting_max=settings.prints_waiting_max, font=settings.print_font,
         kept_bytes=settings.prints_kept_bytes,
     )  # fmt: skip
     stack.callback(printer.close)
-    return Room(
+    return State(
         settings=settings, engine=engine, book=book, redis=cache, callers=callers, checkout=checkout, workers=workers,
         inline=inline, shares=shares, jobs=jobs, inbox=inbox, providers=providers, sender=sender,
-        couriers=Couriers(engine, sender, settings), stock=stock, printer=printer,
+        couriers=WebhookDispatcher(engine, sender, settings), stock=stock, printer=printer,
         prices=prices,
         prints=Buckets(per_s=settings.prints_per_minute / 60, burst=settings.prints_burst, keys_max=PRINTS_COUNTED_MAX),
     )  # fmt: skip
 
 
-def _postman(room: Room, smtp_url: str) -> Postman:
+def _postman(room: State, smtp_url: str) -> MailDispatcher:
     settings = room.settings
     connect = partial(session, server_of(smtp_url), starttls=settings.smtp_starttls, timeout_s=settings.smtp_timeout_s)
-    return Postman(room.engine, Writer(room.book, room.stock, room.printer, settings), settings, connect)
+    return MailDispatcher(room.engine, MailComposer(room.book, room.stock, room.printer, settings), settings, connect)
 
 
 async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:
@@ -179,12 +181,12 @@ async def _sender(stack: AsyncExitStack, settings: Settings) -> Sender:
     """Nothing is kept open between webhooks, and no name is resolved but by `Names`."""
     most = settings.webhook_workers
     client = await stack.enter_async_context(outgoing(connections_max=most, keep_open=False, resolver=NoNames()))
-    names = Names(settings.webhook_workers)
+    names = SsrfGuard(settings.webhook_workers)
     stack.callback(names.close)
     deadline_s, loopback = settings.webhook_timeout_s, settings.webhook_allow_loopback
-    return Sender(client, deadline_s=deadline_s, loopback=loopback, resolve=names.resolve)
+    return Sender(client, deadline_s=deadline_s, loopback=loopback, resolve=names.resolve_public)
 
 
 def _checks(app: FastAPI) -> Checks:
-    ground: Ground = app.state.ground
+    ground: Preconditions = app.state.ground
     return ground.checks()

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from services.orders.api.auth import Callers
-from services.orders.checkout.background_share import Shares
+from services.orders.api.auth import CustomerAuthenticator
+from services.orders.checkout.background_share import BackgroundShare
 from services.orders.checkout.checkout import Checkout
-from services.orders.checkout.inventory_client import Stock
-from services.orders.order.repository import Book
+from services.orders.checkout.inventory_client import InventoryBatcher
+from services.orders.order.repository import OrderRepository
 from services.orders.payments.provider import Provider
-from services.orders.payments.webhook_inbox import Inbox
-from services.orders.pricing.rules_cache import PriceList
-from services.orders.processing.job_queue import Jobs
-from services.orders.processing.worker_pool import Inline, Workers
+from services.orders.payments.webhook_inbox import WebhookInbox
+from services.orders.pricing.rules_cache import PriceRulesCache
+from services.orders.processing.job_queue import JobQueue
+from services.orders.processing.worker_pool import InlineProcessor, WorkerPool
 from services.orders.settings import Settings
-from services.orders.tickets.pdf import Printer
-from services.orders.webhooks.dispatcher import Couriers
+from services.orders.tickets.pdf import PdfRenderer
+from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
@@ -24,30 +24,30 @@ from shared.security.token_buckets import Buckets
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class State:
     """One process of orders."""
 
     settings: Settings
     engine: AsyncEngine
-    book: Book
+    book: OrderRepository
     redis: Redis
-    callers: Callers
+    callers: CustomerAuthenticator
     checkout: Checkout
-    workers: Workers
-    inline: Inline
-    shares: Shares
-    jobs: Jobs
-    inbox: Inbox
+    workers: WorkerPool
+    inline: InlineProcessor
+    shares: BackgroundShare
+    jobs: JobQueue
+    inbox: WebhookInbox
     providers: dict[str, Provider]
     sender: Sender
-    couriers: Couriers
-    stock: Stock
-    printer: Printer
-    prices: PriceList
+    couriers: WebhookDispatcher
+    stock: InventoryBatcher
+    printer: PdfRenderer
+    prices: PriceRulesCache
     prints: Buckets
 
 
-def room_of(request: Request) -> Room:
+def state_of(request: Request) -> State:
     """Where this request was received."""
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     return room

@@ -7,49 +7,49 @@ from functools import partial
 from fastapi import FastAPI
 
 from services.queue import internal
-from services.queue.access.access_code_store import CodeBook
+from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.admin import access_codes, room_actions
 from services.queue.admin import rooms as admin_rooms
-from services.queue.admission.autotune import Autotune, Steering
+from services.queue.admission.autotune import Autotune, ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper
-from services.queue.admission.overload import Guard, LoadBoard
-from services.queue.admission.publisher import Frames
-from services.queue.admission.stock import StockBoard
+from services.queue.admission.overload import LoadCache, OverloadThrottle
+from services.queue.admission.publisher import FramePublisher
+from services.queue.admission.stock import StockCache
 from services.queue.line.claims import Claims
-from services.queue.line.heartbeats import Life
+from services.queue.line.heartbeats import Heartbeats
 from services.queue.line.join import RENEW_S, Joins
-from services.queue.line.pending_landings import Landings
+from services.queue.line.pending_landings import PendingCommits
 from services.queue.line.purchases import Purchases
-from services.queue.line.redis_line import Line
-from services.queue.line.sessions import Floors, Revocations, Sessions
-from services.queue.lottery.service import Lottery
-from services.queue.reconcile import Reconciling
+from services.queue.line.redis_line import RedisLine
+from services.queue.line.sessions import PassInvalidation, Revocations, Sessions
+from services.queue.lottery.service import LotteryService
+from services.queue.reconcile import SlotReconciler
 from services.queue.recovery import Recovery
 from services.queue.rooms.store import Rooms
-from services.queue.settings import QueueSettings
-from services.queue.state import Running
+from services.queue.settings import Settings
+from services.queue.state import State
 from services.queue.tables import outbox, outbox_lease
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
 from shared.messaging.outbox import Relay
-from shared.messaging.republish import ToldAgain
+from shared.messaging.republish import Republisher
 from shared.postgres import engine as postgres_engine
 from shared.redis import client as redis_client
-from shared.redis.snapshots import Showing
+from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc import client as rpc_client
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.runtime.background import Loops
-from shared.runtime.preconditions import Ground
+from shared.runtime.preconditions import Preconditions
 from shared.web import api_document
 from shared.web.app import create_service
 
 RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 3600.0, 1.0, 2.0
 
 
-def create_app(settings: QueueSettings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None) -> FastAPI:
     """The queue, ready to be served; its lifespan opens what it needs."""
-    settings = settings or QueueSettings()
+    settings = settings or Settings()
     app = create_service(
         "queue",
         settings,
@@ -66,49 +66,49 @@ def create_app(settings: QueueSettings | None = None) -> FastAPI:
 
 
 def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
-    ground: Ground = app.state.ground
+    ground: Preconditions = app.state.ground
     return ground.checks()
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    settings: QueueSettings = app.state.settings
+    settings: Settings = app.state.settings
     engine = postgres_engine.connect(settings, name="queue")
     client = redis_client.connect(settings.redis_url)
-    app.state.ground = Ground("queue", settings, engine, client)
+    app.state.ground = Preconditions("queue", settings, engine, client)
     try:
         await app.state.ground.refuse_unfit()
         async with rpc_client.client() as pool:
-            neighbour = Neighbour(pool, settings.inventory_url, settings.service_keys, name="inventory")
+            neighbour = ServiceClient(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))
             with suppress(*postgres_engine.LEDGER_AWAY):
                 await queue.rooms.refresh()  # whoever is asked first knows in which order each line is called
             async with open_log(settings, client) as event_log, Loops() as loops:
                 _start(loops, settings, engine, event_log, queue)
                 yield
-            await queue.gatekeeper.rest()
+            await queue.gatekeeper.drain()
     finally:
         await client.aclose()
         await engine.dispose()
 
 
 def build(
-    settings: QueueSettings, engine: postgres_engine.AsyncEngine, client: redis_client.Redis, inventory: InventoryClient
-) -> Running:
+    settings: Settings, engine: postgres_engine.AsyncEngine, client: redis_client.Redis, inventory: InventoryClient
+) -> State:
     """Ties everything to its handles; starts nothing."""
     rooms = Rooms(engine)
-    line = Line(client, rooms.draw, clock_offset_ms=settings.clock_offset_ms)
-    frames, life = Frames(Showing(client, settings.pubsub)), Life(client, line, rooms)
+    line = RedisLine(client, rooms.draw, clock_offset_ms=settings.clock_offset_ms)
+    frames, life = FramePublisher(SnapshotPublisher(client, settings.pubsub)), Heartbeats(client, line, rooms)
     sessions = Sessions(engine, line, inventory, Revocations(client))
     recovery = Recovery(engine, line, rooms, ramp=settings.ramp_after_loss)
-    board = StockBoard(client, inventory)
+    board = StockCache(client, inventory)
     gatekeeper = Gatekeeper(engine, line, rooms, frames, board, life, sessions, recovery)
-    floors = Floors(inventory)
-    guard = Guard(
-        line, LoadBoard(client), round(settings.guard_step_s * 1000), round(settings.throttle_recovery_s * 1000)
+    floors = PassInvalidation(inventory)
+    guard = OverloadThrottle(
+        line, LoadCache(client), round(settings.guard_step_s * 1000), round(settings.throttle_recovery_s * 1000)
     )
-    frames.throttles = guard.applied
-    return Running(
+    frames.throttles = guard.enforced
+    return State(
         line=line,
         rooms=rooms,
         joins=Joins(
@@ -117,7 +117,7 @@ def build(
             rooms,
             gatekeeper.turn,
             gatekeeper.frame,
-            Landings(line, rooms),
+            PendingCommits(line, rooms),
             settings.join_batches_in_flight_max,
         ),
         claims=Claims(
@@ -125,34 +125,34 @@ def build(
         ),
         life=life,
         recovery=recovery,
-        reconciling=Reconciling(engine, line, rooms, sessions, recovery),
+        reconciling=SlotReconciler(engine, line, rooms, sessions, recovery),
         sessions=sessions,
         gatekeeper=gatekeeper,
-        lottery=Lottery(engine, rooms, line, recovery),
-        codes=CodeBook(engine),
+        lottery=LotteryService(engine, rooms, line, recovery),
+        codes=AccessCodeStore(engine),
         floors=floors,
-        steering=Steering(rooms, gatekeeper, guard, Autotune(rooms, settings.autotune_interval_s), floors),
+        steering=ControlLoop(rooms, gatekeeper, guard, Autotune(rooms, settings.autotune_interval_s), floors),
     )
 
 
 def _start(
-    loops: Loops, settings: QueueSettings, engine: postgres_engine.AsyncEngine, event_log: EventLog, queue: Running
+    loops: Loops, settings: Settings, engine: postgres_engine.AsyncEngine, event_log: EventLog, queue: State
 ) -> None:
     gatekeeper = queue.gatekeeper
     relay = Relay(engine, event_log, outbox, outbox_lease)
     purchases = Purchases(engine, event_log, queue.sessions)
-    loops.every(settings.tick_s, gatekeeper.beat, name="queue gatekeeper")
+    loops.every(settings.tick_s, gatekeeper.tick_all, name="queue gatekeeper")
     loops.every(1.0, partial(queue.line.clocks.look, engine, queue.line.redis), name="queue clocks")
     loops.every(RENEW_S, queue.joins.renew, name="queue renew")
     loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")
     loops.every(WATCH_S, queue.recovery.watch, name="queue watch")
     loops.every(RECONCILE_S, queue.reconciling.turn, name="queue reconcile")
-    loops.every(LOTTERY_S, queue.lottery.keep, name="queue lottery")
+    loops.every(LOTTERY_S, queue.lottery.advance, name="queue lottery")
     loops.every(RAISE_S, gatekeeper.raise_counters, name="queue counters")
     loops.every(settings.guard_interval_s, queue.steering.turn, name="queue steering")
     loops.keep(gatekeeper.board.listen, name="queue stock")
     loops.keep(queue.steering.guard.board.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
     loops.keep(relay.run, name="queue relay")
-    loops.every(1.0, ToldAgain(engine, event_log, outbox).look, name="queue log")
+    loops.every(1.0, Republisher(engine, event_log, outbox).look, name="queue log")
     loops.every(FORGET_S, relay.forget, name="queue forget")

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from services.queue.line.sessions import revoked
 from services.queue.lottery.entrants import prove
-from services.queue.state import Queue, Running
+from services.queue.state import Queue, State
 from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, ProofQuestion, PublishedLottery
 from shared.contracts.queue import (
@@ -30,7 +30,7 @@ router = APIRouter()
 
 
 async def _join(state: Any, batch: JoinBatch) -> BaseModel:
-    queue: Running = state.queue
+    queue: State = state.queue
     return await queue.joins.join(batch)
 
 

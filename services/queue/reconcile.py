@@ -16,22 +16,22 @@ from dataclasses import dataclass, field
 from itertools import compress
 
 from services.queue import redis_keys
-from services.queue.line.redis_line import Line
+from services.queue.line.redis_line import RedisLine
 from services.queue.line.replies import change
-from services.queue.line.repository import Of, Seat, Stand
+from services.queue.line.repository import LineRepository, PlaceId, PlaceRow
 from services.queue.line.sessions import Sessions
 from services.queue.metrics import RECONCILED
 from services.queue.recovery import Recovery
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.postgres.engine import LEDGER_AWAY, AsyncEngine
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
 from shared.web.problems import Problem
 
 log = logging.getLogger("onsale.queue")
 SLOTS_MAX, UNWRITTEN_MAX = 5_000, 2_500
-NOWHERE: Seat = (-1, -1)
+NOWHERE: PlaceId = (-1, -1)
 
 
 @dataclass
@@ -39,19 +39,19 @@ class _Look:
     """Where the next turn of a room goes on, and which places differed in this one, with the filling they did so in."""
 
     of_epoch: int
-    ledger_from: Seat = NOWHERE
+    ledger_from: PlaceId = NOWHERE
     called_from: int = 0
     active_from: int = 0
     fill: int = 0
-    differing: set[Seat] = field(default_factory=set)
+    differing: set[PlaceId] = field(default_factory=set)
 
 
 @dataclass
-class Reconciling:
+class SlotReconciler:
     """Turns every room; any number of processes may."""
 
     engine: AsyncEngine
-    line: Line
+    line: RedisLine
     rooms: Rooms
     sessions: Sessions
     recovery: Recovery
@@ -62,21 +62,21 @@ class Reconciling:
         for room in list(self.rooms.known.values()):
             try:
                 await self._look(room)
-            except (*ENGINE_AWAY, *LEDGER_AWAY) as away:
+            except (*REDIS_AWAY, *LEDGER_AWAY) as away:
                 log.info("reconcile.away", extra=data(event_id=room.event_id, error=type(away).__name__))
             except Problem as silent:
                 log.info("reconcile.not_ended", extra=data(event_id=room.event_id, error=silent.slug))
 
-    async def _look(self, room: Room) -> None:
+    async def _look(self, room: WaitingRoom) -> None:
         look = self._looks.get(room.event_id)
         if look is None or look.of_epoch != room.epoch:
             look = self._looks[room.event_id] = _Look(room.epoch)
         async with self.engine.connect() as connection:
-            of = Of(connection, room.event_id, room.epoch)
+            of = LineRepository(connection, room.event_id, room.epoch)
             counted = await of.open_slots(look.ledger_from, slots_max=SLOTS_MAX)
             look.ledger_from = counted[-1] if len(counted) == SLOTS_MAX else NOWHERE
             seats = {*counted, *await self._held(room, look), *look.differing}
-            stands = await of.stands(seats) if seats else {}
+            stands = await of.get_places(seats) if seats else {}
         if not seats:
             return
         slots = await self._with_slot(room, seats)
@@ -88,7 +88,7 @@ class Reconciling:
         bought = [stand for stand in stands.values() if stand.bought]
         RECONCILED.labels("bought").inc(len(await self.sessions.end_bought(room.event_id, room.epoch, bought)))
 
-    async def _held(self, room: Room, look: _Look) -> list[Seat]:
+    async def _held(self, room: WaitingRoom, look: _Look) -> list[PlaceId]:
         """The next part of the slots in the engine."""
         pipe = self.line.redis.pipeline(transaction=False)
         for part, start in ((redis_keys.called, look.called_from), (redis_keys.active, look.active_from)):
@@ -99,7 +99,7 @@ class Reconciling:
         ranks = (tuple(map(int, place.split(b":"))) for place in (*called, *active))
         return [(lane, room.draw.entry(lane, rank)) for lane, rank in ranks]
 
-    async def _with_slot(self, room: Room, seats: Collection[Seat]) -> set[Seat]:
+    async def _with_slot(self, room: WaitingRoom, seats: Collection[PlaceId]) -> set[PlaceId]:
         """Those of the places that hold a slot in the engine now."""
         names = [f"{lane}:{room.draw.rank(lane, seq)}" for lane, seq in seats]
         pipe = self.line.redis.pipeline(transaction=False)
@@ -108,7 +108,7 @@ class Reconciling:
         called, active = await pipe.execute()
         return set(compress(seats, (a is not None or b is not None for a, b in zip(called, active, strict=True))))
 
-    async def _differ(self, room: Room, look: _Look, differing: Iterable[Seat]) -> None:
+    async def _differ(self, room: WaitingRoom, look: _Look, differing: Iterable[PlaceId]) -> None:
         """Fills the line anew for places that differ a second time."""
         pipe = self.line.redis.pipeline(transaction=False)
         pipe.hget(redis_keys.room(room.event_id), "fill")
@@ -123,6 +123,6 @@ class Reconciling:
             RECONCILED.labels("filled").inc()
 
 
-def _is_open(stand: Stand | None) -> bool:
+def _is_open(stand: PlaceRow | None) -> bool:
     """Whether the ledger counts a slot for this place."""
     return stand is not None and stand.how is None and stand.state in ("called", "claimed")

@@ -14,15 +14,15 @@ from typing import Any
 from sqlalchemy import update
 
 from services.queue import redis_keys
-from services.queue.line.redis_line import Line
-from services.queue.line.repository import FENCE_ALONE, Of, Tally
-from services.queue.lottery.ranking import Draw
+from services.queue.line.redis_line import RedisLine
+from services.queue.line.repository import FENCE_ALONE, LaneTotals, LineRepository
+from services.queue.lottery.ranking import Ranking
 from services.queue.metrics import REBUILDS
-from services.queue.rooms.model import Room, read
+from services.queue.rooms.model import WaitingRoom, read
 from services.queue.rooms.store import Rooms
 from services.queue.tables import room as room_table
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
-from shared.redis.client import ENGINE_AWAY, identities, identity
+from shared.redis.client import REDIS_AWAY, identities, identity
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.queue")
@@ -36,11 +36,11 @@ OPEN_CALLS, TAKEN_PLACES, ENDED_PLACES = (
 
 
 @dataclass
-class Told:
+class RebuildSnapshot:
     """What the ledger tells of a room's line."""
 
     lanes: dict[int, tuple[int, int]]
-    tallies: dict[int, Tally] = field(default_factory=dict)
+    tallies: dict[int, LaneTotals] = field(default_factory=dict)
     called: list[Pair] = field(default_factory=list)
     active: list[Pair] = field(default_factory=list)
     misses: list[Pair] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Told:
 class Recovery:
     """Watches which engine answers, and fills it."""
 
-    def __init__(self, engine: AsyncEngine, line: Line, rooms: Rooms, *, ramp: bool) -> None:
+    def __init__(self, engine: AsyncEngine, line: RedisLine, rooms: Rooms, *, ramp: bool) -> None:
         self._engine, self._line, self._rooms, self._ramp = engine, line, rooms, ramp
         self._filling: dict[str, asyncio.Lock] = {}
 
@@ -60,7 +60,7 @@ class Recovery:
         rooms = list(self._rooms.known.values())
         now = await identities(self._line.redis, (redis_keys.room(room.event_id) for room in rooms))
         for room in rooms:
-            with suppress(*ENGINE_AWAY):  # lost while it is filled: looked at again in the next turn
+            with suppress(*REDIS_AWAY):  # lost while it is filled: looked at again in the next turn
                 if now.get(redis_keys.room(room.event_id), room.engine) != room.engine:
                     await self.rebuild(room.event_id)
 
@@ -82,7 +82,7 @@ class Recovery:
         try:
             yield
         finally:
-            with suppress(*ENGINE_AWAY):
+            with suppress(*REDIS_AWAY):
                 await self._line.redis.delete(name)
 
     async def _rebuild(self, event_id: str, *, by_hand: bool, differs_in: int | None) -> bool:
@@ -99,13 +99,13 @@ class Recovery:
             )
         return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and bool(before.engine))
 
-    async def _holds(self, room: Room) -> bool:
+    async def _holds(self, room: WaitingRoom) -> bool:
         parts = redis_keys.parts(room.event_id, room.epoch, room.lanes)
         fields = await self._line.redis.hmget(redis_keys.room(room.event_id), "ready", "fill", "epoch")
         there = fields == [b"1", str(room.fill).encode(), room.draw.generation.encode()]
         return bool(there and await self._line.redis.exists(*parts) == len(parts))
 
-    async def _fill(self, room: Room, *, ramp: bool) -> bool:
+    async def _fill(self, room: WaitingRoom, *, ramp: bool) -> bool:
         async with self._engine.connect() as connection:
             told = await ask(connection, room.event_id, room.draw)
         room_fields = [*room.fields(), "config_version", str(room.version)]
@@ -129,10 +129,10 @@ class Recovery:
         return filled
 
 
-async def ask(connection: AsyncConnection, event_id: str, draw: Draw) -> Told:
+async def ask(connection: AsyncConnection, event_id: str, draw: Ranking) -> RebuildSnapshot:
     """Everything the engine must know of a line, read from the ledger; in ranks, once they are drawn."""
-    of = Of(connection, event_id, draw.epoch)
-    told = Told(await of.lanes(), await of.tallies())
+    of = LineRepository(connection, event_id, draw.epoch)
+    told = RebuildSnapshot(await of.lanes(), await of.tallies())
     which = {"event_id": event_id, "epoch": draw.epoch}
     open_calls = await connection.execute(OPEN_CALLS, which)
     for what, bitmaps in ((TAKEN_PLACES, told.taken), (ENDED_PLACES, told.done)):
@@ -148,7 +148,7 @@ async def ask(connection: AsyncConnection, event_id: str, draw: Draw) -> Told:
     return told
 
 
-async def _ranked(bitmap: bytearray, draw: Draw, lane: int) -> bytearray:
+async def _ranked(bitmap: bytearray, draw: Ranking, lane: int) -> bytearray:
     """The bits of entry numbers as bits of ranks; a long one lets others work in between."""
     ranked = bytearray(max(len(bitmap), draw.lanes[lane].entrants_n // 8 + 1))
     for at, byte in enumerate(bitmap):
@@ -160,7 +160,7 @@ async def _ranked(bitmap: bytearray, draw: Draw, lane: int) -> bytearray:
     return ranked
 
 
-def _take_call(told: Told, row: Any, rank: int) -> None:
+def _take_call(told: RebuildSnapshot, row: Any, rank: int) -> None:
     """The last call of a place that has not ended."""
     place = f"{row.lane}:{rank}"
     if row.state == "missed" and _has(told.taken, row.lane, row.join_seq):

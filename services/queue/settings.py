@@ -7,7 +7,7 @@ from shared.runtime.settings import Keys, ServiceSettings, development_keys
 from shared.security.auth import AdminKeys, AdminKeysSetting
 
 
-class QueueSettings(ServiceSettings):
+class Settings(ServiceSettings):
     """From `QUEUE_<FIELD>` and, failing that, `ONSALE_<FIELD>`."""
 
     model_config = SettingsConfigDict(env_prefix="QUEUE_", frozen=True, arbitrary_types_allowed=True, extra="ignore")

@@ -5,43 +5,43 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from services.queue.access.access_code_store import CodeBook
-from services.queue.admission.autotune import Steering
+from services.queue.access.access_code_store import AccessCodeStore
+from services.queue.admission.autotune import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.line.claims import Claims
-from services.queue.line.heartbeats import Life
+from services.queue.line.heartbeats import Heartbeats
 from services.queue.line.join import Joins
-from services.queue.line.redis_line import Line
-from services.queue.line.sessions import Floors, Sessions
-from services.queue.lottery.service import Lottery
-from services.queue.reconcile import Reconciling
+from services.queue.line.redis_line import RedisLine
+from services.queue.line.sessions import PassInvalidation, Sessions
+from services.queue.lottery.service import LotteryService
+from services.queue.reconcile import SlotReconciler
 from services.queue.recovery import Recovery
 from services.queue.rooms.store import Rooms
 
 
 @dataclass(frozen=True)
-class Running:
+class State:
     """Kept on the app's state."""
 
-    line: Line
+    line: RedisLine
     rooms: Rooms
     joins: Joins
     claims: Claims
-    life: Life
+    life: Heartbeats
     recovery: Recovery
-    reconciling: Reconciling
+    reconciling: SlotReconciler
     sessions: Sessions
     gatekeeper: Gatekeeper
-    lottery: Lottery
-    codes: CodeBook
-    floors: Floors
-    steering: Steering
+    lottery: LotteryService
+    codes: AccessCodeStore
+    floors: PassInvalidation
+    steering: ControlLoop
 
 
-async def running(request: Request) -> Running:
+async def running(request: Request) -> State:
     """A dependency that yields what runs here; `async`, because another would be run in a thread."""
-    found: Running = request.app.state.queue
+    found: State = request.app.state.queue
     return found
 
 
-Queue = Annotated[Running, Depends(running)]
+Queue = Annotated[State, Depends(running)]

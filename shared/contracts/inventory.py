@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from shared.contracts.frames import StockFrame
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 256
 
@@ -192,7 +192,7 @@ class StockQuestion(BaseModel):
 class InventoryClient:
     """Inventory, asked over the wire."""
 
-    def __init__(self, neighbour: Neighbour) -> None:
+    def __init__(self, neighbour: ServiceClient) -> None:
         self._ask = neighbour.ask
 
     async def end_sessions(self, question: EndSessions) -> SessionsAnswer:

@@ -4,7 +4,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from shared.contracts.queue import PlaceRef, RoomQuestion
 from shared.contracts.room_options import LotteryRules
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.rules.lottery_ranking import ALGORITHM
 
 HEX_32 = r"^[0-9a-f]{64}$"
@@ -66,7 +66,7 @@ class EntryProof(BaseModel):
 class LotteryClient:
     """The queue's lotteries, asked over the wire."""
 
-    def __init__(self, neighbour: Neighbour) -> None:
+    def __init__(self, neighbour: ServiceClient) -> None:
         self._ask = neighbour.ask
 
     async def published(self, event_id: str) -> PublishedLottery:

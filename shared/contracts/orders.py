@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from shared.contracts.frames import OrderFrame
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 256
 
@@ -61,7 +61,7 @@ class OrdersAnswer(BaseModel):
 class OrdersClient:
     """Orders, asked over the wire."""
 
-    def __init__(self, neighbour: Neighbour) -> None:
+    def __init__(self, neighbour: ServiceClient) -> None:
         self._ask = neighbour.ask
 
     async def payments(self, payments: list[PaymentRef]) -> PaymentsAnswer:

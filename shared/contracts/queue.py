@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from shared.contracts.frames import LineFrame, Revoked
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 1024
 
@@ -169,7 +169,7 @@ class RoomQuestion(BaseModel):
 class QueueClient:
     """The queue, asked over the wire."""
 
-    def __init__(self, neighbour: Neighbour) -> None:
+    def __init__(self, neighbour: ServiceClient) -> None:
         self._ask = neighbour.ask
 
     async def join(self, batch: JoinBatch) -> JoinAnswer:

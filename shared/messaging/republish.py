@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from shared.messaging.log import EventLog
 from shared.messaging.outbox import LEASE_S
 from shared.messaging.redis_streams import STREAMS, RedisStreams, log_stream
-from shared.redis.client import ENGINE_AWAY, identities
+from shared.redis.client import REDIS_AWAY, identities
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.relay")
@@ -22,7 +22,7 @@ AGAIN_S = 3600
 NAMES = [f"log:{{{n}}}" for n in range(STREAMS)]
 
 
-class ToldAgain:
+class Republisher:
     """Watches the log for one service's outbox. A log that is not in Redis keeps what it was told by itself."""
 
     def __init__(self, engine: AsyncEngine, log: EventLog, outbox: Table) -> None:
@@ -44,7 +44,7 @@ class ToldAgain:
             for stream in now:
                 pipe.get(self._mark(stream))
             marks = dict(zip(now, await pipe.execute(), strict=True))
-        except ENGINE_AWAY:
+        except REDIS_AWAY:
             return 0
         changed = {stream: who for stream, who in now.items() if marks[stream] != who.encode()}
         clock_s = asyncio.get_running_loop().time()

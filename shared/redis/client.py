@@ -18,13 +18,13 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, Respon
 
 from shared.redis.cluster import Cluster
 from shared.redis.sentinel import primary_by_sentinel
-from shared.redis.slot_map import ENGINE_AWAY
+from shared.redis.slot_map import REDIS_AWAY
 from shared.redis.url import EngineUrl
 
 UNABLE = ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "LOADING")
 
 __all__ = [
-    "ENGINE_AWAY",
+    "REDIS_AWAY",
     "EngineIdentity",
     "Redis",
     "RedisError",
@@ -140,7 +140,7 @@ async def identities(redis: Redis, keys: Iterable[str]) -> dict[str, str]:
     """Who holds each of these keys, each process asked once; a key whose process is away has no answer."""
     holders: dict[int, tuple[Redis, list[str]]] = {}
     for key in keys:
-        with suppress(*ENGINE_AWAY):
+        with suppress(*REDIS_AWAY):
             node = await near(redis, key)
             holders.setdefault(id(node), (node, []))[1].append(key)
     told = await asyncio.gather(*(_identity(node) for node, _ in holders.values()), return_exceptions=True)
@@ -148,7 +148,7 @@ async def identities(redis: Redis, keys: Iterable[str]) -> dict[str, str]:
     for who, (_, held) in zip(told, holders.values(), strict=True):
         if isinstance(who, EngineIdentity):
             answers.update(dict.fromkeys(held, who.text()))
-        elif not isinstance(who, ENGINE_AWAY):
+        elif not isinstance(who, REDIS_AWAY):
             raise who
         else:
             doubt(redis)

@@ -13,7 +13,7 @@ from redis.commands import AsyncCoreCommands
 from redis.exceptions import AskError, MovedError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from shared.redis.slot_map import ENGINE_AWAY, ON_ITS_WAY, Shards, address, address_of
+from shared.redis.slot_map import ON_ITS_WAY, REDIS_AWAY, Shards, address, address_of
 from shared.redis.url import Address
 
 HOPS_MAX = 5
@@ -55,7 +55,7 @@ class Cluster(AsyncCoreCommands):  # type: ignore[misc]
             except ON_ITS_WAY as moving:
                 self.shards.doubt()
                 raise RedisConnectionError("The cluster is not whole.") from moving
-            except ENGINE_AWAY:
+            except REDIS_AWAY:
                 node = await self._instead_of(node, key)
                 if node is None:
                     raise
@@ -75,7 +75,7 @@ class Cluster(AsyncCoreCommands):  # type: ignore[misc]
         for node in await self.shards.primaries():
             try:
                 return await node.execute_command(*args, **options)
-            except ENGINE_AWAY as silent:
+            except REDIS_AWAY as silent:
                 away = silent
         self.shards.doubt()
         raise away
@@ -138,7 +138,7 @@ class Pipeline(AsyncCoreCommands):  # type: ignore[misc]
             pipe.execute_command(*args, **options)
         try:
             answers = list(await pipe.execute(raise_on_error=False))
-        except (*ENGINE_AWAY, AskError, *ON_ITS_WAY) as away:
+        except (*REDIS_AWAY, AskError, *ON_ITS_WAY) as away:
             if isinstance(away, MovedError):
                 shards.moved(away, node)
             else:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from redis.exceptions import AuthenticationError, ResponseError
 
-from shared.redis.client import ENGINE_AWAY, Redis
+from shared.redis.client import REDIS_AWAY, Redis
 from shared.redis.cluster import Cluster
 from shared.redis.sentinel import replicas_of
 from shared.redis.slot_map import address_of
@@ -22,7 +22,7 @@ VERSION_MIN = (6, 2)
 LOOK_S = 1.0  # less than readiness waits
 
 
-class Fitness:
+class RedisRequirements:
     """One client's engines, looked at once."""
 
     def __init__(self, redis: Redis, *, production: bool) -> None:
@@ -34,7 +34,7 @@ class Fitness:
             await self._look()
         except AuthenticationError as refused:
             raise EngineUnfit(f"Redis refuses us: {refused}") from refused
-        except ENGINE_AWAY as away:
+        except REDIS_AWAY as away:
             log.warning("engine.away_at_start", extra=data(error=str(away)))
 
     async def check(self) -> None:
@@ -83,7 +83,7 @@ async def _looked_at(node: Redis, *, clustered: bool) -> list[str] | Exception:
             wrong = await _faults(node, clustered=clustered)
     except AuthenticationError:
         raise
-    except (*ENGINE_AWAY, TimeoutError) as away:
+    except (*REDIS_AWAY, TimeoutError) as away:
         return away
     return [f"{spelled(address_of(node))}: {fault}" for fault in wrong]
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Self
 
-from shared.redis.client import ENGINE_AWAY, Redis, RedisError
+from shared.redis.client import REDIS_AWAY, Redis, RedisError
 from shared.redis.cluster import Cluster
 from shared.redis.slot_map import address_of
 from shared.redis.url import Address
@@ -24,7 +24,7 @@ KEPT_OPEN = "show:nothing"  # a connection that has subscribed to something can 
 Message = dict[str, Any]
 
 
-class Ear:
+class Subscription:
     """One connection on which messages are heard."""
 
     def __init__(self, redis: Redis) -> None:
@@ -75,13 +75,13 @@ class Ear:
         return message
 
 
-class ClusterEars:
+class ClusterSubscription:
     """Channels of shards are heard where their slot is, everything else from any primary."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._shards = cluster.shards
-        self._ears: dict[Address, tuple[Ear, asyncio.Task[None]]] = {}
-        self._home: Ear | None = None
+        self._ears: dict[Address, tuple[Subscription, asyncio.Task[None]]] = {}
+        self._home: Subscription | None = None
         self._heard: asyncio.Queue[Message | Exception] = asyncio.Queue(WAITING_MAX)
         self._opening = asyncio.Lock()
 
@@ -91,7 +91,7 @@ class ClusterEars:
             raise ConnectionError("The cluster has no primary")
         try:
             self._home = await self._at(primaries[0])
-        except ENGINE_AWAY:
+        except REDIS_AWAY:
             self._shards.doubt()
             raise
         return self
@@ -104,16 +104,16 @@ class ClusterEars:
         for ear, _task in self._ears.values():
             await ear.__aexit__()
 
-    async def _at(self, node: Redis) -> Ear:
+    async def _at(self, node: Redis) -> Subscription:
         where = address_of(node)
         async with self._opening:
             if where not in self._ears:
-                ear = await Ear(node).__aenter__()
+                ear = await Subscription(node).__aenter__()
                 self._ears[where] = ear, asyncio.create_task(self._read(ear), name="ear")
                 await ear.subscribe(KEPT_OPEN)
         return self._ears[where][0]
 
-    async def _read(self, ear: Ear) -> None:
+    async def _read(self, ear: Subscription) -> None:
         try:
             while True:
                 message = await ear.next()
@@ -154,9 +154,9 @@ class ClusterEars:
         return heard
 
 
-def ears(redis: Redis) -> Ear | ClusterEars:
+def ears(redis: Redis) -> Subscription | ClusterSubscription:
     """To be entered; hears nothing until it has subscribed."""
-    return ClusterEars(redis) if isinstance(redis, Cluster) else Ear(redis)
+    return ClusterSubscription(redis) if isinstance(redis, Cluster) else Subscription(redis)
 
 
 async def listen(
@@ -178,7 +178,7 @@ async def listen(
                         take(message["data"])
                     elif message["type"] == "psubscribe":
                         begins()
-        except (*ENGINE_AWAY, RedisError) as away:
+        except (*REDIS_AWAY, RedisError) as away:
             log.warning("pubsub.away", extra=data(pattern=pattern, error=type(away).__name__))
         finally:
             breaks()

@@ -13,7 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
-from shared.redis.slot_map import ENGINE_AWAY
+from shared.redis.slot_map import REDIS_AWAY
 from shared.redis.url import EngineUrl
 
 ASKED_WITHIN_S, ASK_AGAIN_S = 0.5, 0.25
@@ -36,7 +36,7 @@ class _Pool(SentinelConnectionPool, BlockingConnectionPool):  # type: ignore[mis
         """Every connection to another than the primary is cut, also one that was being opened when it changed."""
         while True:
             await asyncio.sleep(ASK_AGAIN_S)
-            with suppress(*ENGINE_AWAY):
+            with suppress(*REDIS_AWAY):
                 primary = await self.get_master_address()
                 for connection in (*self._available_connections, *self._in_use_connections):
                     if connection.is_connected and (connection.host, connection.port) != primary:

@@ -18,7 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.redis.url import Address
 
-ENGINE_AWAY = (RedisConnectionError, RedisTimeoutError, OSError)
+REDIS_AWAY = (RedisConnectionError, RedisTimeoutError, OSError)
 ON_ITS_WAY = (ClusterDownError, TryAgainError)
 LEARN_EVERY_S = 0.1
 
@@ -110,7 +110,7 @@ class Shards:
                     return await answer
                 except AuthenticationError:
                     raise  # nobody else will let us in
-                except (*ENGINE_AWAY, *ON_ITS_WAY) as away:
+                except (*REDIS_AWAY, *ON_ITS_WAY) as away:
                     why.append(away)
             return None
         finally:

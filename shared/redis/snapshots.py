@@ -18,7 +18,7 @@ LOG_KEPT_S = 3600
 SHOW = Script.load(__package__, "show")
 
 
-class Showing:
+class SnapshotPublisher:
     """Frames of events, on their way out and in the log."""
 
     def __init__(self, redis: Redis, mode: PubSubMode) -> None:
@@ -37,7 +37,7 @@ class Showing:
         answer = await self._redis.execute_command("COMMAND INFO", "SPUBLISH")
         return any(answer.values() if isinstance(answer, dict) else answer)
 
-    async def show(self, channel: str, frame: Frame) -> int:
+    async def publish(self, channel: str, frame: Frame) -> int:
         """Tells everyone; how many heard it."""
         text = frame.model_dump_json(exclude={"after"}).encode()
         heard: int = await SHOW(

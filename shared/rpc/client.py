@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import httpx
 from pydantic import BaseModel
 
-from shared.rpc.http1 import Wire
+from shared.rpc.http1 import HttpClient
 from shared.security.auth import sign_service_call
 from shared.security.tokens import Keyring
 from shared.web.problems import Unavailable, from_document
@@ -36,7 +36,7 @@ class Client(Protocol):
     async def post(self, url: str, *, content: bytes, headers: Mapping[str, str], timeout: float) -> Response: ...
 
 
-class Neighbour:
+class ServiceClient:
     """One service behind us. Every ask is idempotent by contract, so a broken connection is tried once more."""
 
     def __init__(self, client: Client, base_url: str, keys: Keyring, *, name: str) -> None:
@@ -69,5 +69,5 @@ class Neighbour:
 @asynccontextmanager
 async def client() -> AsyncIterator[Client]:
     """The connections a service asks its neighbours through."""
-    async with Wire(connections_max=CONNECTIONS_MAX) as wire:
+    async with HttpClient(connections_max=CONNECTIONS_MAX) as wire:
         yield wire

@@ -89,7 +89,7 @@ class _Connection(asyncio.Protocol):
             waiting.set_result(answer)
 
 
-class Wire:
+class HttpClient:
     """Connections to any number of hosts, at most `connections_max` to each; whoever comes then waits for one."""
 
     def __init__(self, *, connections_max: int = 32) -> None:

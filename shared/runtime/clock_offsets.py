@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import text
 
 from shared.postgres.engine import LEDGER_AWAY, AsyncEngine
-from shared.redis.client import ENGINE_AWAY, Redis, primaries
+from shared.redis.client import REDIS_AWAY, Redis, primaries
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import data
 from shared.runtime.metrics import CLOCK_SKEW
@@ -39,7 +39,7 @@ class Clocks:
         with suppress(*LEDGER_AWAY):
             async with ledger.connect() as connection:
                 self._saw(LEDGER, [await _ahead_ms(partial(connection.scalar, LEDGER_NOW))])
-        with suppress(*ENGINE_AWAY):
+        with suppress(*REDIS_AWAY):
             self._saw(ENGINE, [await _ahead_ms(partial(engine_ms, node)) for node in await primaries(redis)])
 
     def _saw(self, which: str, ahead_ms: list[int]) -> None:

@@ -7,16 +7,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from shared.postgres.isolation import refuse_wrong_ledger, require_read_committed
 from shared.postgres.schema_version import SchemaCheck
 from shared.redis.client import Redis
-from shared.redis.config_check import Fitness
+from shared.redis.config_check import RedisRequirements
 from shared.runtime.settings import ServiceSettings
 
 
-class Ground:
+class Preconditions:
     """What is away at the start is waited for by readiness; what is wrong is refused."""
 
     def __init__(self, service: str, settings: ServiceSettings, engine: AsyncEngine, redis: Redis) -> None:
         self._engine, self.schema = engine, SchemaCheck(engine, service)
-        self._fitness = Fitness(redis, production=settings.environment == "production")
+        self._fitness = RedisRequirements(redis, production=settings.environment == "production")
 
     async def refuse_unfit(self) -> None:
         """Raises `WrongLedger`, `EngineUnfit`."""

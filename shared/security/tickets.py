@@ -26,7 +26,7 @@ class BadTicket(Exception):
     """The code admits nobody; the message says why."""
 
 
-class Ticket(NamedTuple):
+class TicketCode(NamedTuple):
     """What a code says. `seat_id` is empty without a seat; `window_s` is 0 where codes stand still."""
 
     event_id: str
@@ -37,7 +37,7 @@ class Ticket(NamedTuple):
     window_s: int = 0
 
 
-def sign_ticket(keys: Keyring, ticket: Ticket) -> str:
+def sign_ticket(keys: Keyring, ticket: TicketCode) -> str:
     """The same ticket gives the same code, as long as the same key signs."""
     kid, key = keys.signer()
     signed = ".".join((FORM, kid, *map(str, ticket)))
@@ -53,7 +53,7 @@ def _beat(secret: bytes, window: int) -> str:
     return b64(hmac.digest(secret, window.to_bytes(8, "big"), "sha256"))[:BEAT_CHARS]
 
 
-def read_ticket(keys: Mapping[str, Ed25519PublicKey], code: str) -> Ticket:
+def read_ticket(keys: Mapping[str, Ed25519PublicKey], code: str) -> TicketCode:
     """What a code says, if one of these keys signed it; whether its beat is good is for `require_beat`."""
     parts = code.strip().split(".")
     if len(code) > CODE_MAX_CHARS or len(parts) not in (9, 10) or parts[0] != FORM or not _WINDOW.fullmatch(parts[7]):
@@ -66,10 +66,10 @@ def read_ticket(keys: Mapping[str, Ed25519PublicKey], code: str) -> Ticket:
     except (InvalidSignature, ValueError) as forged:
         raise BadTicket("its signature is wrong") from forged
     event_id, ticket_id, section_id, seat_id, order, window_s = parts[2:8]
-    return Ticket(event_id, ticket_id, section_id, seat_id, order, int(window_s))
+    return TicketCode(event_id, ticket_id, section_id, seat_id, order, int(window_s))
 
 
-def require_beat(ticket: Ticket, secret: bytes, code: str, *, at_s: float) -> None:
+def require_beat(ticket: TicketCode, secret: bytes, code: str, *, at_s: float) -> None:
     """Raises `BadTicket` if a moving code is older, or newer, than one window."""
     shown = code.strip().rpartition(".")[2]
     now = int(at_s) // ticket.window_s

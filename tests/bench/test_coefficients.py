@@ -16,7 +16,7 @@ from onsale.capacity.counting import SERVICES, cores, planned
 from onsale.capacity.sale import Sale, moments
 from services.gateway.settings import Settings as GatewaySettings
 from services.notifier.settings import Settings as NotifierSettings
-from services.queue.settings import QueueSettings
+from services.queue.settings import Settings
 from shared.contracts.event_file import RoomPart
 from shared.redis import snapshots
 
@@ -60,9 +60,9 @@ def test_every_figure_has_a_source() -> None:
 def test_defaults_are_what_the_settings_say() -> None:
     gateway, notifier = GatewaySettings(), NotifierSettings()
     assert KNOWN["streams_max"] == notifier.streams_max
-    assert KNOWN["postgres_pool_max"] == gateway.postgres_pool_max == QueueSettings().postgres_pool_max
-    assert KNOWN["join_batches_in_flight_max"] == QueueSettings().join_batches_in_flight_max
-    assert KNOWN["ticks_per_s"] == 1 / QueueSettings().tick_s
+    assert KNOWN["postgres_pool_max"] == gateway.postgres_pool_max == Settings().postgres_pool_max
+    assert KNOWN["join_batches_in_flight_max"] == Settings().join_batches_in_flight_max
+    assert KNOWN["ticks_per_s"] == 1 / Settings().tick_s
     assert KNOWN["frames.kept_bytes"] == snapshots.LOG_BYTES_MAX
     assert KNOWN["poll_every_s"] == pytest.approx(gateway.poll_max_ms / 1000 * 0.9 * 0.9)
 

@@ -20,7 +20,7 @@ from bench.line.waiting_rooms import queue
 from bench.scale import growth_room, growth_stock
 from onsale.local.engines import Engines
 from services.queue import recovery
-from services.queue.lottery.ranking import Draw
+from services.queue.lottery.ranking import Ranking
 from shared.contracts.event_file import EventFile
 
 
@@ -74,7 +74,7 @@ async def test_a_ledger_to_be_found_again_has_every_kind_of_place(turn: Turn) ->
     async with queue(turn) as line:
         await turn.sql(*sizes.sql())
         async with line.running.recovery._engine.connect() as connection:
-            told = await recovery.ask(connection, "bench", Draw(1))
+            told = await recovery.ask(connection, "bench", Ranking(1))
     assert told.lanes == {0: (300, 3_000)}
     assert 40 <= len(told.called) // 2 <= 50
     assert 90 <= len(told.active) // 2 <= 100

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.queue.settings import QueueSettings
+from services.queue.settings import Settings
 from shared.web.app import internal
 from tests.contracts.asking import Answer, ask, client_of
 from tests.contracts.test_queue_as_the_gateway_asks import Real
@@ -30,7 +30,7 @@ async def real(
     """Whom each path asks."""
     async for inventory in start(settings_of(redis_url, postgres_url)):
         assert (await inventory.put(event_file())).status_code == 200
-        queue = Real(QueueSettings(ramp_after_loss=False), postgres, redis, inventory.neighbours)
+        queue = Real(Settings(ramp_after_loss=False), postgres, redis, inventory.neighbours)
         await queue.open()
         await inventory.ready()
         joins = [{"holder": "user.ada", "user_id": "ada"}]

@@ -9,10 +9,10 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.queue.app import build, create_app
-from services.queue.settings import QueueSettings
+from services.queue.settings import Settings
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import InventoryClient
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.web.app import internal
 from tests.contracts.asking import Answer, ask, client_of
 from tests.gateway.fake_queue import FakeQueue
@@ -22,10 +22,8 @@ from tests.inventory.conftest import EVENT, event_file, settings_of, start
 class Real:
     """The queue and inventory on their engines, turned by hand."""
 
-    def __init__(
-        self, settings: QueueSettings, engine: AsyncEngine, redis: Redis, inventory: httpx.AsyncClient
-    ) -> None:
-        neighbour = Neighbour(inventory, "http://neighbour", settings.service_keys, name="inventory")
+    def __init__(self, settings: Settings, engine: AsyncEngine, redis: Redis, inventory: httpx.AsyncClient) -> None:
+        neighbour = ServiceClient(inventory, "http://neighbour", settings.service_keys, name="inventory")
         self.queue = build(settings, engine, redis, InventoryClient(neighbour))
         app = create_app(settings)
         app.state.queue = self.queue
@@ -37,8 +35,8 @@ class Real:
         await self.move("open")
 
     async def move(self, action: Literal["open", "close"]) -> None:
-        moved = await self.queue.rooms.move(EVENT, action, actor="test", reason=None)
-        await self.queue.gatekeeper.obey(moved)
+        moved = await self.queue.rooms.transition(EVENT, action, actor="test", reason=None)
+        await self.queue.gatekeeper.apply_config(moved)
 
     async def call(self) -> None:
         """One fan, who would have been called 20 s later: before that nobody is, however busy the machine."""
@@ -72,7 +70,7 @@ async def both(
 ) -> AsyncIterator[tuple[Real, Fake]]:
     async for inventory in start(settings_of(redis_url, postgres_url)):
         assert (await inventory.put(event_file())).status_code == 200
-        yield Real(QueueSettings(ramp_after_loss=False), postgres, redis, inventory.neighbours), Fake()
+        yield Real(Settings(ramp_after_loss=False), postgres, redis, inventory.neighbours), Fake()
 
 
 async def asked(side: Any, path: str, *, epoch: int | None = 1, event_id: str = EVENT, **question: Any) -> Answer:

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from services.gateway.app import create_app
 from services.gateway.settings import Settings
-from services.gateway.state import Room
+from services.gateway.state import State
 from shared.contracts.frames import LineFrame, line_channel
 from shared.contracts.queue import LifeReport
 from shared.web.app import public
@@ -39,8 +39,8 @@ async def app(settings: Settings, queue: FakeQueue) -> AsyncIterator[FastAPI]:
 
 
 @pytest.fixture
-def room(app: FastAPI) -> Room:
-    room: Room = app.state.room
+def room(app: FastAPI) -> State:
+    room: State = app.state.room
     return room
 
 
@@ -66,7 +66,7 @@ async def fan(browser: Callable[[], httpx.AsyncClient]) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-async def show(redis: Any, room: Room) -> Callable[[LineFrame], Any]:
+async def show(redis: Any, room: State) -> Callable[[LineFrame], Any]:
     """Publishes a frame and returns once the gateway has it."""
 
     async def show(frame: LineFrame) -> None:

@@ -11,7 +11,7 @@ import pytest
 from services.inventory import app as app_room
 from services.inventory.app import create_app
 from services.inventory.settings import Settings
-from services.inventory.state import Room
+from services.inventory.state import State
 from shared.contracts.orders import PaymentRef, PaymentsAnswer, RefundsAnswer
 from shared.runtime.clock import now_s
 from shared.runtime.settings import development_keys
@@ -79,7 +79,7 @@ class Orders:
 class Inventory:
     """One running inventory."""
 
-    room: Room
+    room: State
     fans: httpx.AsyncClient
     neighbours: httpx.AsyncClient
     orders: Orders
@@ -164,7 +164,7 @@ class Inventory:
 async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
     app = create_app(settings)
     async with app.router.lifespan_context(app):
-        room: Room = app.state.room
+        room: State = app.state.room
         orders = Orders()
         room.sweeper._orders = orders  # type: ignore[assignment]
         room.refunding._orders = orders  # type: ignore[assignment]
@@ -197,7 +197,7 @@ async def still(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     monkeypatch.setattr(app_room, "_start", lambda *_: None)
     async for running in start(settings):
         assert (await running.put(event_file())).status_code == 200
-        await running.room.watcher.look()
+        await running.room.watcher.check()
         yield running
 
 

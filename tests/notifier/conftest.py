@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
-from services.notifier.state import Room
+from services.notifier.state import State
 from shared.contracts.frames import (
     LaneHead,
     LineFrame,
@@ -29,7 +29,7 @@ from shared.contracts.frames import (
 from shared.contracts.inventory import StockQuestion
 from shared.contracts.orders import OrdersAnswer, OrdersQuestion
 from shared.contracts.queue import HoldersAnswer, HoldersQuestion, LifeAnswer, LifeReport, PlaceFound, RoomQuestion
-from shared.redis.snapshots import SHOW, Showing
+from shared.redis.snapshots import SHOW, SnapshotPublisher
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import PubSubMode, ServiceSettings, development_keys
 from shared.security.order_tokens import sign_order_token
@@ -238,8 +238,8 @@ class Notifier:
         self.lifespan = contextlib.AsyncExitStack()
 
     @property
-    def room(self) -> Room:
-        room: Room = self.app.state.room
+    def room(self) -> State:
+        room: State = self.app.state.room
         return room
 
     @property
@@ -264,7 +264,7 @@ class Notifier:
         if isinstance(frame, OrderFrame):
             heard: int = await self.redis.publish(order_channel(frame.reference), frame.model_dump_json())
             return heard
-        return await Showing(self.redis, self.pubsub).show(channel_of(frame), frame)
+        return await SnapshotPublisher(self.redis, self.pubsub).publish(channel_of(frame), frame)
 
     async def begin(self) -> None:
         """Shows what the neighbours would answer: a state that everybody knows, and that can be continued from."""

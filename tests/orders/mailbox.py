@@ -13,8 +13,8 @@ from typing import Any
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from sqlalchemy import select
 
-from services.orders.mail.compose import Writer
-from services.orders.mail.dispatcher import Postman
+from services.orders.mail.compose import MailComposer
+from services.orders.mail.dispatcher import MailDispatcher
 from services.orders.mail.smtp import server_of, session
 from services.orders.tickets.tables import mail
 from tests.orders.shop import Shop
@@ -88,11 +88,13 @@ def _abort(server: SMTP) -> None:
         server.transport.abort()
 
 
-def postman(shop: Shop, url: str | None = None) -> Postman:
+def postman(shop: Shop, url: str | None = None) -> MailDispatcher:
     room = shop.app.state.room
     server = server_of(url or room.settings.smtp_url.get_secret_value())
     connect = partial(session, server, starttls="auto", timeout_s=5.0)
-    return Postman(room.engine, Writer(room.book, room.stock, room.printer, room.settings), room.settings, connect)
+    return MailDispatcher(
+        room.engine, MailComposer(room.book, room.stock, room.printer, room.settings), room.settings, connect
+    )
 
 
 async def rows(shop: Shop) -> dict[str, tuple[int, bool, bool, str]]:

@@ -26,7 +26,7 @@ from services.orders import app as app_room
 from services.orders.internal import standing
 from services.orders.processing import worker_pool as workers_room
 from services.orders.settings import Settings
-from services.orders.state import Room
+from services.orders.state import State
 from services.orders.tables import metadata, outbox_lease
 from shared.contracts.inventory import (
     Consents,
@@ -205,7 +205,7 @@ class Shelf:
 class Desk(Shop):
     """A shop in which nothing happens by itself. `bugs` are failures that no worker expects."""
 
-    room: Room
+    room: State
     trap: Trap
     line: Line
     shelf: Shelf

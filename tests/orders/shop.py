@@ -8,7 +8,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import select, text
 
-from services.orders.api.auth import principal
+from services.orders.api.auth import owner_id
 from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.order.references import order_reference
@@ -171,4 +171,4 @@ class Shop:
 
 def reference_of(shop: Shop, key: str, holder: str = "fan") -> str:
     """What an order of this holder under this key will be called."""
-    return order_reference(shop.settings.order_token_keys, principal(EVENT, holder), key)
+    return order_reference(shop.settings.order_token_keys, owner_id(EVENT, holder), key)

@@ -20,7 +20,7 @@ from services.orders.app import create_app as orders
 from services.orders.refunds.event_refunds import EventRefunds
 from services.orders.settings import Settings as OrdersSettings
 from services.queue.app import create_app as queue
-from services.queue.settings import QueueSettings
+from services.queue.settings import Settings
 from shared.runtime.background import Loops
 from shared.security.auth import AdminKeys
 from shared.web.app import public
@@ -31,7 +31,7 @@ from tests.support.engines.engines import in_database, sql
 
 SECRET = "an admin's secret for tests only"
 SERVICES: dict[str, tuple[Callable[..., FastAPI], type[Any]]] = {
-    "inventory": (inventory, InventorySettings), "orders": (orders, OrdersSettings), "queue": (queue, QueueSettings),
+    "inventory": (inventory, InventorySettings), "orders": (orders, OrdersSettings), "queue": (queue, Settings),
 }  # fmt: skip
 NAMED = {
     "event_id": "e", "hook_id": "1", "code": "code1", "ticket_id": "t6", "section_id": "S1", "what": "seats",

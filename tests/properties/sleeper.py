@@ -6,21 +6,21 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.redis_stock.client import Gate, Gated, Refusal
-from services.inventory.reservations.reserve import Answer, Ask, Reserver
+from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock
+from services.inventory.reservations.reserve import Answer, ReservationBatcher, ReservationRequest
 
 
-class SleepyGate(Gate):
+class SleepyGate(RedisStock):
     """Stops once, where it was told to."""
 
-    def __init__(self, gate: Gate, stop: str) -> None:
+    def __init__(self, gate: RedisStock, stop: str) -> None:
         super().__init__(gate.redis, clock_offset_ms=gate.clock_offset_ms)
         self.stop, self.asleep, self.awake = stop, asyncio.Event(), asyncio.Event()
-        self.gated: Gated | None = None
+        self.gated: HoldGranted | None = None
 
-    async def hold(self, event_id: str, asks: Sequence[dict[str, Any]]) -> list[Gated | Refusal]:
+    async def hold(self, event_id: str, asks: Sequence[dict[str, Any]]) -> list[HoldGranted | HoldDenied]:
         words = await super().hold(event_id, asks)
-        if self.stop == "after the gate" and isinstance(words[0], Gated) and words[0].word == "held":
+        if self.stop == "after the gate" and isinstance(words[0], HoldGranted) and words[0].word == "held":
             self.gated = words[0]
             await self._sleep()
         return words
@@ -28,7 +28,7 @@ class SleepyGate(Gate):
     async def written(self, event_id: str, release_at_ms: Mapping[str, int]) -> None:
         if self.stop == "after the ledger":
             await self._sleep()
-        await super().written(event_id, release_at_ms)
+        await super().confirm_written(event_id, release_at_ms)
 
     async def _sleep(self) -> None:
         self.asleep.set()
@@ -38,9 +38,9 @@ class SleepyGate(Gate):
 class Sleeper:
     """One inventory process with one request in it."""
 
-    def __init__(self, engine: AsyncEngine, gate: Gate, ask: Ask, stop: str) -> None:
+    def __init__(self, engine: AsyncEngine, gate: RedisStock, ask: ReservationRequest, stop: str) -> None:
         self.ask, self.gate = ask, SleepyGate(gate, stop)
-        self._reserver = Reserver(engine, self.gate, ask.layout.event_id, batch_max=8, waiting_max=8)
+        self._reserver = ReservationBatcher(engine, self.gate, ask.layout.event_id, batch_max=8, waiting_max=8)
         self.answer: asyncio.Task[Answer] = asyncio.create_task(self._reserver.reserve(ask))
 
     async def settles(self) -> bool:

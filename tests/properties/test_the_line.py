@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from services.queue.admission import gatekeeper
 from services.queue.app import build
-from services.queue.line.insert_places import place
-from services.queue.line.redis_line import EngineNotReady
+from services.queue.line.insert_places import insert_places
+from services.queue.line.redis_line import LineNotReady
 from services.queue.rooms.invariants import audit
 from services.queue.rooms.store import Action
-from services.queue.settings import QueueSettings
+from services.queue.settings import Settings
 from shared.runtime.clock import now_ms
 from shared.web.problems import StaleEpoch
 from tests.properties.examples import bounded, run_machine
@@ -69,7 +69,7 @@ class TheLine(RuleBasedStateMachine):
         self.redis = Redis.from_url(self.redis_url)
         self.engine = create_async_engine(self.postgres_url, pool_size=4)
         await self.redis.flushall()
-        running = build(QueueSettings(ramp_after_loss=False), self.engine, self.redis, Inventory().client())
+        running = build(Settings(ramp_after_loss=False), self.engine, self.redis, Inventory().client())
         self.queue = Queue(running, self.engine, self.redis, Inventory())
         tables = ", ".join(f"queue.{table}" for table in TABLES.split(", "))
         await self.queue.sql(f"TRUNCATE {tables}")
@@ -180,9 +180,9 @@ class TheLine(RuleBasedStateMachine):
     def admit_by_hand(self, count: int) -> None:
         self.passes()
         running = self.queue.running
-        noted = running.rooms.note(EVENT, actor="test", action="admit", reason=None, admit=count)
+        noted = running.rooms.record_action(EVENT, actor="test", action="admit", reason=None, admit=count)
         room = self.run(noted)
-        self.model.tokens += self.run(gatekeeper.admit(running.line, running.gatekeeper, room, count))
+        self.model.tokens += self.run(gatekeeper.admit_now(running.line, running.gatekeeper, room, count))
         self.model.head = max(self._head(), self.model.head)  # the silent are passed over by hand, too
         self.run(self.look())
 
@@ -212,8 +212,8 @@ class TheLine(RuleBasedStateMachine):
         self.tick(then_s)
         if lands:
             rows = [(f"slow-{n}-{at_once}", None) for n in range(numbers.granted)]
-            placed = self.run(place(self.engine, room, 0, numbers.first, rows, fill=numbers.fill, hashes={}))
-            self.run(self.queue.running.line.land(room, 0, numbers.member, set(placed.given.values())))
+            placed = self.run(insert_places(self.engine, room, 0, numbers.first, rows, fill=numbers.fill, hashes={}))
+            self.run(self.queue.running.line.commit_join(room, 0, numbers.member, set(placed.given.values())))
             self.run(self.look())
 
     @rule()
@@ -222,7 +222,7 @@ class TheLine(RuleBasedStateMachine):
         self.passes(0.5)
         room = self.run(self.queue.running.rooms.get(EVENT))
         stock = self.run(self.queue.running.gatekeeper.board.of(EVENT))
-        with contextlib.suppress(EngineNotReady):
+        with contextlib.suppress(LineNotReady):
             before = self._calls()
             self.run(self.queue.running.line.tick(room, deaf=False, stock=stock))
             unwritten = self._calls() - before
@@ -236,7 +236,7 @@ class TheLine(RuleBasedStateMachine):
         """The line starts anew; whoever comes with a token of the old one is told so."""
         old = self.queue.places((1, "fan-1"))
         room = self.run(self.queue.running.rooms.reset(EVENT, actor="test", reason=None))
-        self.run(self.queue.running.gatekeeper.obey(room))
+        self.run(self.queue.running.gatekeeper.apply_config(room))
         self.passes()
         self.queue.epoch = room.epoch
         self.model.heard_ms, self.model.called, self.model.calls = {}, set(), 0
@@ -249,8 +249,8 @@ class TheLine(RuleBasedStateMachine):
 
     def _move(self, action: Action) -> None:
         self.passes()
-        room = self.run(self.queue.running.rooms.move(EVENT, action, actor="test", reason=None))
-        self.run(self.queue.running.gatekeeper.obey(room))
+        room = self.run(self.queue.running.rooms.transition(EVENT, action, actor="test", reason=None))
+        self.run(self.queue.running.gatekeeper.apply_config(room))
         self.passes()
         self.run(self.look())
 

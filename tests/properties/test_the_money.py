@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from onsale.sandbox.behaviours import Method
 from services.orders.order.next_step import Order, Step
 from services.orders.order.states import ORDER_STEPS
-from services.orders.processing.job_queue import JobNotAccepted
+from services.orders.processing.job_queue import EnqueueFailed
 from tests.orders.manual_orders import LEASE_S, PAY_TTL_S, Desk, no_mood, open_desk
 from tests.orders.shop import pass_of, reference_of
 from tests.properties.examples import bounded, run_machine
@@ -91,7 +91,7 @@ class TheMoney(RuleBasedStateMachine):
 
     async def _order(self, number: int, *, dies: str, jobs: bool) -> None:
         key, checkout, accept = self.keys[number], self.desk.room.checkout, self.desk.room.jobs
-        place, wake_up = checkout.placing.place, accept.wake_up
+        place, wake_up = checkout.placing.insert, accept.enqueue
 
         async def dying(new: Any, *, in_request: bool) -> Any:
             if dies == "after the ledger":
@@ -99,14 +99,14 @@ class TheMoney(RuleBasedStateMachine):
             raise Dead
 
         async def refused(*_: Any) -> None:
-            raise JobNotAccepted
+            raise EnqueueFailed
 
-        checkout.placing.place = dying if dies != "no" else place  # type: ignore[method-assign]
-        accept.wake_up = wake_up if jobs else refused  # type: ignore[method-assign, assignment]
+        checkout.placing.insert = dying if dies != "no" else place  # type: ignore[method-assign]
+        accept.enqueue = wake_up if jobs else refused  # type: ignore[method-assign, assignment]
         try:
             answer = await self.desk.post(self.bodies[number], key=key)
         finally:
-            checkout.placing.place, accept.wake_up = place, wake_up  # type: ignore[method-assign]
+            checkout.placing.insert, accept.enqueue = place, wake_up  # type: ignore[method-assign]
         if answer.status_code == 202:
             self.promised.add(answer.json()["reference"])
             assert answer.json()["reference"] == reference_of(self.desk, key)

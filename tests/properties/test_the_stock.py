@@ -18,9 +18,9 @@ from services.inventory.api.reservations import make_ask
 from services.inventory.api.schemas import ReservationAsk
 from services.inventory.reconcile.redis_diff import differences, read_gate
 from services.inventory.reservations.keep import keep
-from services.inventory.reservations.repository import Record
-from services.inventory.reservations.reserve import Held
-from services.inventory.stock.snapshot import take_stock
+from services.inventory.reservations.repository import ReservationRow
+from services.inventory.reservations.reserve import Reserved
+from services.inventory.stock.snapshot import read_stock
 from services.inventory.tables import metadata
 from shared.contracts.inventory import PaymentStep
 from shared.runtime.clock import now_ms
@@ -85,7 +85,7 @@ class TheStock(RuleBasedStateMachine):
         seated, _, floor = venue["sections"]
         venue["sections"] = [seated | {"rows": 2, "seats_per_row": 3}, floor | {"capacity": FLOOR}]
         assert (await self.inventory.put(venue)).is_success
-        await self.room.watcher.look()
+        await self.room.watcher.check()
         self.room.reconciler._clock = lambda: self.reconcile_s
 
     # -- taking --------------------------------------------------------------------------------------------------------
@@ -109,12 +109,12 @@ class TheStock(RuleBasedStateMachine):
 
     def _note(self, holder: str, wish: Wish, answer: Any) -> str:
         """Takes down what somebody was answered; the word for it."""
-        if isinstance(answer, Held):
+        if isinstance(answer, Reserved):
             entry = self.notes.unwritten.pop(answer.reservation_id, None)
             known = entry or Entry(answer.reservation_id, holder, wish, answer.until_ms)
             self.notes.write(known)
             return "held"
-        if isinstance(answer, Record):
+        if isinstance(answer, ReservationRow):
             entry = self.notes.unwritten.pop(answer.reservation_id, None)
             if entry:
                 self.notes.write(entry)
@@ -146,7 +146,7 @@ class TheStock(RuleBasedStateMachine):
             return
         entry = self.notes.entries[first.reservation_id]
         again = self.run(self._reserve(holder, wish, key))
-        assert isinstance(again, Record)
+        assert isinstance(again, ReservationRow)
         assert again.reservation_id == entry.reservation_id
         if other != wish:
             assert self.run(self._reserve(holder, other, key)).slug == "idempotency-key-reused"
@@ -280,7 +280,7 @@ class TheStock(RuleBasedStateMachine):
         if any(abs(e.until_ms + 1000 * GRACE_S - at_ms) < EDGE_MS for e in late):
             return
         self.inventory.orders.states = {reference: "cancelled"}
-        self.run(self.room.sweeper.ask_orders(EVENT, now_ms=at_ms))
+        self.run(self.room.sweeper.check_paying(EVENT, now_ms=at_ms))
         self.inventory.orders.states = {}  # the next scan asks, too
         for entry in due:
             entry.status = "expired"
@@ -311,7 +311,7 @@ class TheStock(RuleBasedStateMachine):
     def rebuild(self) -> None:
         if not self.notes.lost:
             return
-        self.run(self.room.watcher.look())
+        self.run(self.room.watcher.check())
         self.notes.lost = self.notes.believes_the_past = False
         self.notes.astray.clear()
         self.notes.unwritten.clear()
@@ -380,7 +380,7 @@ class TheStock(RuleBasedStateMachine):
     @invariant()
     def ledger_and_gate_are_as_written_down(self) -> None:
         self.run(self._read())
-        stock = self.run(take_stock(self.room.engine, EVENT))
+        stock = self.run(read_stock(self.room.engine, EVENT))
         seats, floor = self.notes.taken(self.notes.entries.values())
         left = {s: x.available for s, x in stock.sections.items()}
         assert left == {"A": len(SEATS) - len(seats), "GA1": FLOOR - floor}
@@ -408,7 +408,7 @@ class TheStock(RuleBasedStateMachine):
             self.wake_or_die(0, True)
         self.inventory.orders.states = {"order-1": "cancelled", "order-2": "unknown"}
         self.inventory.travel(3_600_000)
-        self.run(self.room.watcher.look())
+        self.run(self.room.watcher.check())
         for turn in (self.room.sweeper.sweep, self.room.sweeper.scan, self.room.sweeper.sweep):
             self.run(turn())
         for _ in range(3):

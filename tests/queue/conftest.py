@@ -12,15 +12,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.queue.app import build
 from services.queue.line import redis_line as line_room
-from services.queue.settings import QueueSettings
-from services.queue.state import Running
+from services.queue.settings import Settings
+from services.queue.state import State
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import EndSessions, InventoryClient, PassFloor, SessionEnd, SessionsAnswer
 from shared.contracts.queue import Join, JoinBatch, Joined, PlaceRef, PlacesQuestion, PlaceState
 from shared.redis.client import connect
 from shared.redis.scripts import Script
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import development_keys
 
@@ -49,7 +49,7 @@ class Inventory:
 
     def client(self) -> InventoryClient:
         pool = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
-        return InventoryClient(Neighbour(pool, "http://inventory", development_keys("service"), name="inventory"))
+        return InventoryClient(ServiceClient(pool, "http://inventory", development_keys("service"), name="inventory"))
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if self.away:
@@ -76,7 +76,7 @@ class Inventory:
 class Queue:
     """One queue process without its loops: a test turns it by hand."""
 
-    running: Running
+    running: State
     engine: AsyncEngine
     redis: Redis
     inventory: Inventory
@@ -86,13 +86,13 @@ class Queue:
     async def open(self, **room) -> None:
         """An open room whose bucket is full: nobody has to wait for tokens."""
         await self.running.rooms.apply(event_file(**room), actor="test")
-        opened = await self.running.rooms.move(EVENT, "open", actor="test", reason=None)
-        await self.running.gatekeeper.obey(opened)
+        opened = await self.running.rooms.transition(EVENT, "open", actor="test", reason=None)
+        await self.running.gatekeeper.apply_config(opened)
 
     async def configure(self, **wanted) -> None:
         """What an operator's change does."""
         room = await self.running.rooms.change(EVENT, wanted, actor="test", action="change", reason=None)
-        await self.running.gatekeeper.obey(room)
+        await self.running.gatekeeper.apply_config(room)
 
     def later(self, seconds: float) -> None:
         """Moves the engine's clock to so much later than it was last moved to; how long a test takes does not count,
@@ -147,7 +147,7 @@ class Queue:
         return {member.decode(): score for member, score in rows}
 
     async def heard(self, *join_seqs: int, lane: int = 0) -> None:
-        await self.running.line.hear(EVENT, self.epoch, lane, join_seqs)
+        await self.running.line.touch(EVENT, self.epoch, lane, join_seqs)
 
     async def ears_open(self) -> None:
         """Lets the time pass in which everybody is taken as live."""
@@ -176,7 +176,7 @@ async def another(
     def make() -> Queue:
         client = connect(redis_url)
         clients.append(client)
-        running = build(QueueSettings(ramp_after_loss=False), postgres, client, inventory.client())
+        running = build(Settings(ramp_after_loss=False), postgres, client, inventory.client())
         return Queue(running, postgres, redis, inventory)
 
     yield make

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from services.gateway.forward_auth.decision import Verdict, admitted, judge
+from services.gateway.forward_auth.decision import Decision, admitted, decide
 from services.gateway.forward_auth.handover_codes import HANDOVER_S, Grant
-from services.gateway.forward_auth.request import RETURN_MAX_CHARS, Asked, Proxy, asked, site_of, with_code
+from services.gateway.forward_auth.request import RETURN_MAX_CHARS, OriginalRequest, Proxy, asked, site_of, with_code
 from services.gateway.metrics import GATE_CHECKS, GATE_RELEASES
 from services.gateway.problems import ReturnUrlNotAllowed
-from services.gateway.state import Room
+from services.gateway.state import State
 from shared.security.auth import pass_cookie, require_credential
 from shared.security.key_rotation import JWKS_MAX_AGE_S
 from shared.security.tokens import jwks
@@ -54,19 +54,19 @@ async def _check(request: Request, proxy: Proxy, event_id: str, tail: str) -> Re
     try:
         verdict = await _judge(request, proxy, event_id, tail)
     except Problem as refused:
-        verdict = Verdict(refused.slug, problem=refused)
+        verdict = Decision(refused.slug, problem=refused)
     GATE_CHECKS.labels(proxy, verdict.word).inc()
     return _answer(proxy, verdict, request.scope.get(REQUEST_ID_KEY))
 
 
-async def _judge(request: Request, proxy: Proxy, event_id: str, tail: str) -> Verdict:
+async def _judge(request: Request, proxy: Proxy, event_id: str, tail: str) -> Decision:
     if not re.fullmatch(EVENT_ID, event_id):
         raise MalformedRequest("Say which event: X-Onsale-Event, or ?event= where the proxy can.")
-    about: Asked = asked(request, proxy, event_id, tail)
-    return await judge(request.app.state.room, about)
+    about: OriginalRequest = asked(request, proxy, event_id, tail)
+    return await decide(request.app.state.room, about)
 
 
-def _answer(proxy: Proxy, verdict: Verdict, request_id: str | None) -> Response:
+def _answer(proxy: Proxy, verdict: Decision, request_id: str | None) -> Response:
     """The verdict in the words of this proxy."""
     headers = {"cache-control": "no-store", "x-onsale-verdict": verdict.word}
     if verdict.holder:
@@ -98,7 +98,7 @@ class HandoverBody(Body):
 @router.post("/events/{event_id}/queue/handover", status_code=201, summary="Create a one-time return link")
 async def hand_over(request: Request, response: Response, event_id: EventIdPath, body: HandoverBody) -> dict[str, Any]:
     """For a fan with a pass: the address to go to, with a code that is good once, for seconds, in that browser."""
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     text = require_credential(request, pass_cookie(event_id, secure=room.settings.secure_cookies))
     line = await room.board.line(event_id)
     await admitted(room, event_id, [text], line)
@@ -115,7 +115,7 @@ async def release(request: Request, event: EventQuery) -> dict[str, str]:
     """By the pass itself: the session is over, and the pass is dead before its slot is free. Twice is once; `admitted`
     means that a reservation lets it stand.
     """
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     text = require_credential(request, pass_cookie(event, secure=room.settings.secure_cookies))
     admission = room.passes.read(text, now_s=time.time())
     if admission.event_id != event:
@@ -128,7 +128,7 @@ async def release(request: Request, event: EventQuery) -> dict[str, str]:
 @router.get("/.well-known/jwks.json", summary="List public keys of passes")
 async def public_keys(request: Request, response: Response) -> dict[str, list[dict[str, str]]]:
     """The JWK set any origin verifies passes with; during a rotation it holds the old key and the new."""
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     response.headers["cache-control"] = f"public, max-age={JWKS_MAX_AGE_S}"
     return jwks(room.settings.pass_public_keys)
 
@@ -136,6 +136,6 @@ async def public_keys(request: Request, response: Response) -> dict[str, list[di
 @router.get("/.well-known/ticket-keys.json", summary="List public keys of tickets")
 async def ticket_keys(request: Request, response: Response) -> dict[str, list[dict[str, str]]]:
     """The JWK set scanners load before the doors open; tickets are verified without asking anybody."""
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     response.headers["cache-control"] = f"public, max-age={JWKS_MAX_AGE_S}"
     return jwks(room.settings.ticket_public_keys)

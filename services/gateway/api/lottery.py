@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from services.gateway.state import Room
+from services.gateway.state import State
 from shared.contracts.lottery import EntryProof, PublishedLottery
 from shared.web.fields import EventIdPath
 
@@ -14,7 +14,7 @@ async def published(event_id: EventIdPath, request: Request, response: Response)
     """The commitment and the rules from the beginning; the entrants' number and hash once entry has closed; public
     value and seed once it is drawn.
     """
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     told = await room.lotteries.published(event_id)
     response.headers["cache-control"] = "public, max-age=1"
     return told
@@ -23,7 +23,7 @@ async def published(event_id: EventIdPath, request: Request, response: Response)
 @router.get("/events/{event_id}/queue/lottery/proof", summary="Get my lottery entry")
 async def proof(event_id: EventIdPath, request: Request, response: Response) -> EntryProof:
     """For the holder of a queue token whose place was entered when entry closed."""
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     token = await room.place(request.scope, event_id)
     proved = await room.lotteries.prove(token)
     response.headers["cache-control"] = "no-store"

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.state import Room
+from services.gateway.state import State
 from shared.web.fast_routes import QUIET_KEY
 from shared.web.problems import NoAnswer, NotFound, Overloaded, Unavailable, UnknownEvent, UpstreamFailed
 from shared.web.routes import EVENT_ID, REFERENCE
@@ -66,7 +66,7 @@ async def event(event_id: str, request: Request) -> Response:
     """
     if not _event_id.fullmatch(event_id):
         raise UnknownEvent
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
         await room.board.line(event_id)
     response = await DOCUMENTS.get_response("event.html", request.scope)

@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 from services.gateway.api.schemas import JoinBody, NothingBody
 from services.gateway.metrics import CLAIMS, POLLS
 from services.gateway.protection.identity import Claims, head
-from services.gateway.state import Room
+from services.gateway.state import State
 from services.gateway.waiting_line.place_client import ENDED
-from services.gateway.waiting_line.snapshot import Line
+from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import Claimed, PlaceState
 from shared.contracts.queue import Join as FanAtTheDoor
 from shared.rules.rollout import outside
@@ -29,12 +29,12 @@ from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer, whole_body
 from shared.web.problems import NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
-Said = TypeVar("Said", bound=BaseModel)
+Body = TypeVar("Body", bound=BaseModel)
 WAITING: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
 _by_arithmetic, _from_memory, _by_asking = (POLLS.labels(how) for how in ("arithmetic", "memory", "queue"))
 
 
-def door(scope: Scope) -> tuple[Room, str]:
+def context(scope: Scope) -> tuple[State, str]:
     """The room of this process and the event that is asked about."""
     scope[QUIET_KEY] = True
     return scope["app"].state.room, scope["path_params"]["event_id"]
@@ -44,31 +44,31 @@ class Status:
     """A waiting place is arithmetic on the frame in memory; one at or below the head is asked about, in batches."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = door(scope)
-        token = room.identities.shown(scope, event_id) or await room.place(scope, event_id)
+        room, event_id = context(scope)
+        token = room.identities.queue_token(scope, event_id) or await room.place(scope, event_id)
         room.limits.fan(event_id, token.holder)
         line = room.board.seen(event_id)
         if line is None or line.epoch != token.epoch:
             line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         position = line.position(token.lane, token.join_seq)
-        if position > 0 and not beside(scope, line, token):
+        if position > 0 and not may_bypass(scope, line, token):
             _by_arithmetic.inc()
             body = waiting(line, token, position)
             room.board.told(event_id, token.lane, body.get("rank") or token.join_seq, body)
         else:
-            body = await called(room, line, token)
+            body = await status_from_queue(room, line, token)
         renewed = (_keep_place(room, token),) if room.identities.outdated(token) else ()
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, *renewed)
 
 
-def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
+def waiting(line: LineSnapshot, token: QueueToken, position: int) -> dict[str, Any]:
     """The status of a place above the head."""
     wait_s = line.estimated_wait_s(position, token.lane)
     return {
         "status": "prequeue" if line.before_sale or token.lane in line.closed_lanes else "waiting",
         "join_seq": token.join_seq,
-        **line.shown(token.lane, token.join_seq, position),
+        **line.public_position(token.lane, token.join_seq, position),
         "estimated_wait_time": wait_s,
         **line.estimated_range(position, token.lane),
         "estimate_changed": line.estimate_changed(token.issued_at_s, token.lane),
@@ -78,7 +78,7 @@ def waiting(line: Line, token: QueueToken, position: int) -> dict[str, Any]:
     }
 
 
-async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
+async def status_from_queue(room: State, line: LineSnapshot, token: QueueToken) -> dict[str, Any]:
     """The status of a place at or below the head: only the queue knows."""
     status = room.places.remembered(token)
     if status is None:
@@ -90,19 +90,19 @@ async def called(room: Room, line: Line, token: QueueToken) -> dict[str, Any]:
     return {
         "status": status.status,
         "join_seq": token.join_seq,
-        **line.shown(token.lane, token.join_seq, line.position(token.lane, token.join_seq)),
+        **line.public_position(token.lane, token.join_seq, line.position(token.lane, token.join_seq)),
         **({} if status.status in WAITING else {"position_in_queue": 0}),
         "estimated_wait_time": None if status.status in WAITING else 0,
         "estimate_changed": None,
         "head_seq": line.heads.get(token.lane, 0),
-        "poll_after_ms": line.soon_ms() if near else line.poll_after_ms(None, token.join_seq),
+        "poll_after_ms": line.min_poll_ms() if near else line.poll_after_ms(None, token.join_seq),
         "message": line.message,
         **({"until": rfc3339(status.until_ms)} if status.until_ms is not None else {}),
         **({"why": status.why} if status.why is not None else {}),
     }
 
 
-def beside(scope: Scope, line: Line, token: QueueToken) -> bool:
+def may_bypass(scope: Scope, line: LineSnapshot, token: QueueToken) -> bool:
     """Whether a place above the head may have been called all the same: outside the rolled-out share, or with a pass
     from when it was.
     """
@@ -115,8 +115,8 @@ class Join:
     """Takes a fan into the line; the same fan again gets the same place."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = door(scope)
-        fan, claims = await newcomer(room, scope, event_id)
+        room, event_id = context(scope)
+        fan, claims = await identify(room, scope, event_id)
         said = await read(receive, JoinBody)
         line = await room.board.line(event_id)
         if said is not None and said.from_gate and line.rollout_percent < 100:
@@ -137,7 +137,7 @@ class Join:
             "join_seq": token.join_seq,
             "lane": token.lane,
             **(
-                line.shown(token.lane, token.join_seq, position)
+                line.public_position(token.lane, token.join_seq, position)
                 if line.epoch == token.epoch
                 else {"position_in_queue": 0}
             ),
@@ -150,7 +150,7 @@ class Join:
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
-async def newcomer(room: Room, scope: Scope, event_id: str) -> tuple[FanAtTheDoor, Claims | None]:
+async def identify(room: State, scope: Scope, event_id: str) -> tuple[FanAtTheDoor, Claims | None]:
     """Who stands at the door, within the limits of their address and their own."""
     room.limits.address(scope)
     fan, claims = await room.identities.join(scope, event_id)
@@ -163,8 +163,8 @@ class Challenge:
     """Work to solve before joining, for who would rather not be sent for it: 204 while the room asks for none."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = door(scope)
-        fan, _ = await newcomer(room, scope, event_id)
+        room, event_id = context(scope)
+        fan, _ = await identify(room, scope, event_id)
         challenge = room.door.challenge(scope, event_id, await room.board.line(event_id), fan)
         if challenge is None:
             await answer(send, 204, b"", NO_STORE)
@@ -172,7 +172,7 @@ class Challenge:
             await answer(send, 200, orjson.dumps(challenge), JSON, NO_STORE)
 
 
-async def read(receive: Receive, kind: type[Said]) -> Said | None:
+async def read(receive: Receive, kind: type[Body]) -> Body | None:
     """What the body says, or nothing if it is empty. What `kind` does not know is refused, field by field."""
     body = await whole_body(receive)
     if not body.strip():
@@ -188,7 +188,7 @@ class LineAsSeen:
     """The line as everybody sees it: the same bytes for all, cacheable for a second."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = door(scope)
+        room, event_id = context(scope)
         line = await room.board.line(event_id)
         etag = (b"etag", line.etag)
         if line.etag in head(scope).get(b"if-none-match", b""):
@@ -201,13 +201,13 @@ class Claim:
     """Fetches the pass of a fan who was called. Somebody not called is refused from the frame, if it is fresh."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = door(scope)
+        room, event_id = context(scope)
         token = await room.place(scope, event_id)
         room.limits.fan(event_id, token.holder)
         await read(receive, NothingBody)
         line = await room.board.line_of(event_id, token.epoch)
         room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
-        waits = line.position(token.lane, token.join_seq) > 0 and not beside(scope, line, token)
+        waits = line.position(token.lane, token.join_seq) > 0 and not may_bypass(scope, line, token)
         if waits and room.board.fresh(line):
             CLAIMS.labels("not-admitted-by-frame").inc()
             raise not_called(line)
@@ -218,7 +218,7 @@ class Claim:
         CLAIMS.labels(claimed.word).inc()
         await self._admit(room, line, token, claimed, send)
 
-    async def _admit(self, room: Room, line: Line, token: QueueToken, claimed: Claimed, send: Send) -> None:
+    async def _admit(self, room: State, line: LineSnapshot, token: QueueToken, claimed: Claimed, send: Send) -> None:
         if claimed.word in ENDED:
             why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
             raise PlaceExpired(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word, **why)
@@ -235,20 +235,20 @@ class Claim:
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
-def not_called(line: Line) -> Problem:
+def not_called(line: LineSnapshot) -> Problem:
     """Not yet: ask again as a waiting fan would. Or never: the sale is over."""
     if line.frame.state == "closed":
         return RoomClosed()
     if line.frame.state == "sold_out":
         return SoldOut("Every ticket has found an owner.", status=410)
-    return NotAdmitted(status=409, retry_after_s=max(1, line.soon_ms() // 1000))
+    return NotAdmitted(status=409, retry_after_s=max(1, line.min_poll_ms() // 1000))
 
 
 class Leave:
     """Gives up the place. A place of a line that was reset is gone already."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = door(scope)
+        room, event_id = context(scope)
         token = await room.place(scope, event_id)
         room.limits.fan(event_id, token.holder)
         await read(receive, NothingBody)
@@ -258,13 +258,13 @@ class Leave:
         await answer(send, 204, b"", NO_STORE, *gone)
 
 
-def _keep_place(room: Room, token: QueueToken) -> tuple[bytes, bytes]:
+def _keep_place(room: State, token: QueueToken) -> tuple[bytes, bytes]:
     """The cookie with this place's token; asking how it stands renews it when its key has rotated."""
     text = room.identities.sign(token)
     return _cookie(room, queue_cookie, token.event_id, text, max_age_s=room.settings.queue_cookie_s)
 
 
-def _cookie(room: Room, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int) -> tuple[bytes, bytes]:
+def _cookie(room: State, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int) -> tuple[bytes, bytes]:
     secure = room.settings.secure_cookies
     kept = set_cookie(name(event_id, secure=secure), value, max_age_s=max_age_s, secure=secure)
     return b"set-cookie", kept.encode()

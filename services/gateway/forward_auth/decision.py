@@ -9,11 +9,11 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from services.gateway.forward_auth.handover_codes import HERE, gate_of, new_gate_id
-from services.gateway.forward_auth.request import Asked, gate_cookie, needs_no_pass, site_of, with_code
+from services.gateway.forward_auth.handover_codes import COOKIE_PROBE, browser_binding, new_gate_id
+from services.gateway.forward_auth.request import OriginalRequest, gate_cookie, needs_no_pass, site_of, with_code
 from services.gateway.metrics import GATE_ENGINE
-from services.gateway.state import Room
-from services.gateway.waiting_line.snapshot import Line
+from services.gateway.state import State
+from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.room_options import GateRules, RoomOptions
 from shared.rules.rollout import outside
 from shared.security.auth import pass_cookie, set_cookie
@@ -24,7 +24,7 @@ DEFAULTS = RoomOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """`word` for the metrics; a `location` or a `problem` is a no. At most one cookie: nginx passes on no more."""
 
     word: str
@@ -34,20 +34,20 @@ class Verdict:
     problem: Problem | None = None
 
 
-async def judge(room: Room, asked: Asked) -> Verdict:
+async def decide(room: State, asked: OriginalRequest) -> Decision:
     """The verdict. Raises `UnknownEvent`."""
     line = await line_of(room, asked.event_id)
     options = line.frame.options if line else DEFAULTS
     if asked.handover:
-        return await _trade(room, asked, options.gate, asked.handover)
+        return await _redeem_code(room, asked, options.gate, asked.handover)
     try:
         admission = await admitted(room, asked.event_id, asked.passes, line)
     except Problem as refused:
         return _without_pass(room, asked, options, line, refused)
-    return Verdict("admitted", holder=admission.holder)
+    return Decision("admitted", holder=admission.holder)
 
 
-async def line_of(room: Room, event_id: str) -> Line | None:
+async def line_of(room: State, event_id: str) -> LineSnapshot | None:
     """The line as this process knows it, asked for at first use; nothing while nobody can tell."""
     try:
         return await room.board.line(event_id)
@@ -55,7 +55,7 @@ async def line_of(room: Room, event_id: str) -> Line | None:
         return None
 
 
-async def admitted(room: Room, event_id: str, passes: list[str], line: Line | None) -> Pass:
+async def admitted(room: State, event_id: str, passes: list[str], line: LineSnapshot | None) -> Pass:
     """The first of these passes that works. Raises what is wrong with the last, or `NoCredential`."""
     refused: Problem = NoCredential()
     for text in passes:
@@ -73,21 +73,23 @@ async def admitted(room: Room, event_id: str, passes: list[str], line: Line | No
     raise refused
 
 
-def _without_pass(room: Room, asked: Asked, options: RoomOptions, line: Line | None, refused: Problem) -> Verdict:
+def _without_pass(
+    room: State, asked: OriginalRequest, options: RoomOptions, line: LineSnapshot | None, refused: Problem
+) -> Decision:
     if needs_no_pass(asked, options.gate):
-        return Verdict("let-through")
-    if _everybody(room, asked.event_id, options.gate, line):
-        return Verdict("engine-away")
+        return Decision("let-through")
+    if _fail_open(room, asked.event_id, options.gate, line):
+        return Decision("engine-away")
     gate_id = asked.gate_id or new_gate_id()
     if options.rollout_percent < 100 and (beside := _beside(room, asked, options, gate_id)):
         return beside
     if not asked.is_page:
         refused.members["waiting_room"] = _waiting_room(asked, options.gate)
-        return Verdict(refused.slug, problem=refused)
-    return _to_the_room(asked, options.gate, gate_id)
+        return Decision(refused.slug, problem=refused)
+    return _redirect_to_waiting_room(asked, options.gate, gate_id)
 
 
-def _everybody(room: Room, event_id: str, rules: GateRules, line: Line | None) -> bool:
+def _fail_open(room: State, event_id: str, rules: GateRules, line: LineSnapshot | None) -> bool:
     """Whether nobody can be called, the room's rule is to admit meanwhile, and that has not lasted too long."""
     well = line is not None and room.board.fresh(line)
     lasts_s = room.outages.lasts_s(event_id, well=well, box_s=rules.admit_on_error_s)
@@ -98,7 +100,7 @@ def _everybody(room: Room, event_id: str, rules: GateRules, line: Line | None) -
     return admits
 
 
-def _beside(room: Room, asked: Asked, options: RoomOptions, gate_id: str) -> Verdict | None:
+def _beside(room: State, asked: OriginalRequest, options: RoomOptions, gate_id: str) -> Decision | None:
     """Who is outside the rolled-out share passes. A browser is given its id first; a call without one is drawn by its
     address.
     """
@@ -107,59 +109,61 @@ def _beside(room: Room, asked: Asked, options: RoomOptions, gate_id: str) -> Ver
     if not drawn or not outside(asked.event_id, drawn, options.rollout_percent):
         return None
     if asked.gate_id is None and asked.is_page:
-        return Verdict(
-            "outside-share-marked", location=_here(asked, options.gate, code=HERE), cookie=_gate_cookie(asked, gate_id)
+        return Decision(
+            "outside-share-marked",
+            location=_here(asked, options.gate, code=COOKIE_PROBE),
+            cookie=_gate_cookie(asked, gate_id),
         )
-    return Verdict("outside-share")
+    return Decision("outside-share")
 
 
-def _holder(room: Room, event_id: str, gate_id: str) -> str:
+def _holder(room: State, event_id: str, gate_id: str) -> str:
     """The holder that this browser will be in the line: gate and room draw the same lot."""
-    return room.identities.holder(event_id, gate_of(gate_id).encode())
+    return room.identities.holder(event_id, browser_binding(gate_id).encode())
 
 
-async def _trade(room: Room, asked: Asked, rules: GateRules, code: str) -> Verdict:
+async def _redeem_code(room: State, asked: OriginalRequest, rules: GateRules, code: str) -> Decision:
     """Back to the address without its code, with a cookie of this site if the code was good. A browser that keeps no
     cookies is sent to the waiting room for good, not in circles.
     """
     if asked.gate_id is None:
-        return Verdict("no-cookies", location=_waiting_room(asked, rules))
-    grant = await room.handovers.take(code) if code != HERE else None
-    fits = (asked.event_id, asked.site, gate_of(asked.gate_id))
+        return Decision("no-cookies", location=_waiting_room(asked, rules))
+    grant = await room.handovers.take(code) if code != COOKIE_PROBE else None
+    fits = (asked.event_id, asked.site, browser_binding(asked.gate_id))
     if grant is None or (grant.event_id, grant.site, grant.gate) != fits:
-        return Verdict("code-spent" if code != HERE else "outside-share-kept", location=_here(asked, rules))
+        return Decision("code-spent" if code != COOKIE_PROBE else "outside-share-kept", location=_here(asked, rules))
     try:
         admission = room.passes.read(grant.admission, now_s=time.time())
     except BadCredential:
-        return Verdict("code-spent", location=_here(asked, rules))
+        return Decision("code-spent", location=_here(asked, rules))
     max_age_s = max(1, admission.expires_at_s - int(time.time()))
     name = pass_cookie(asked.event_id, secure=asked.secure)
     cookie = set_cookie(name, grant.admission, max_age_s=max_age_s, secure=asked.secure)
-    return Verdict("handed-over", location=_here(asked, rules), cookie=cookie)
+    return Decision("handed-over", location=_here(asked, rules), cookie=cookie)
 
 
-def _to_the_room(asked: Asked, rules: GateRules, gate_id: str) -> Verdict:
+def _redirect_to_waiting_room(asked: OriginalRequest, rules: GateRules, gate_id: str) -> Decision:
     """The fan page, told in the fragment (which no server sees) where to come back to and in which browser."""
     back = asked.url() if asked.method in ("GET", "HEAD") else f"{asked.site}/"
-    told = {"return_to": back, "gate": gate_of(gate_id)} if site_of(back, rules) else {}
+    told = {"return_to": back, "gate": browser_binding(gate_id)} if site_of(back, rules) else {}
     location = _waiting_room(asked, rules) + (f"#{urlencode(told)}" if told else "")
     cookie = _gate_cookie(asked, gate_id) if asked.gate_id is None else None
-    return Verdict("to-the-room", location=location, cookie=cookie)
+    return Decision("to-the-room", location=location, cookie=cookie)
 
 
-def _gate_cookie(asked: Asked, gate_id: str) -> str:
+def _gate_cookie(asked: OriginalRequest, gate_id: str) -> str:
     name = gate_cookie(asked.event_id, secure=asked.secure)
     return set_cookie(name, gate_id, max_age_s=7 * 86_400, secure=asked.secure)
 
 
-def _waiting_room(asked: Asked, rules: GateRules) -> str:
+def _waiting_room(asked: OriginalRequest, rules: GateRules) -> str:
     """On the host that was asked unless the rules name another: a path, as what names the host may be the client's own
     words.
     """
     return f"{rules.waiting_room or ''}/e/{asked.event_id}"
 
 
-def _here(asked: Asked, rules: GateRules, *, code: str | None = None) -> str:
+def _here(asked: OriginalRequest, rules: GateRules, *, code: str | None = None) -> str:
     """The address asked for, with this code; its host only where the rules know it."""
     if asked.site in rules.return_to:
         return asked.url(code=code)

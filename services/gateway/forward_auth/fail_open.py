@@ -16,7 +16,7 @@ class _Spell:
     well_since_s: float | None = None
 
 
-class Outages:
+class FailOpenWindow:
     """The outages of this process's lines."""
 
     def __init__(self) -> None:

@@ -10,11 +10,11 @@ import secrets
 
 from pydantic import BaseModel
 
-from shared.redis.client import ENGINE_AWAY, Redis
+from shared.redis.client import REDIS_AWAY, Redis
 from shared.security.tokens import b64
 
 HANDOVER_S = 30
-HERE = "here"  # not a code: asks the browser whether it keeps cookies
+COOKIE_PROBE = "here"  # not a code: asks the browser whether it keeps cookies
 _CODE = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
@@ -27,7 +27,7 @@ class Grant(BaseModel):
     admission: str
 
 
-def gate_of(gate_id: str) -> str:
+def browser_binding(gate_id: str) -> str:
     """What a browser's gate id is called away from its own site: it proves nothing there, and names it all the same."""
     return b64(hashlib.sha256(f"onsale gate {gate_id}".encode()).digest()[:18])
 
@@ -36,7 +36,7 @@ def new_gate_id() -> str:
     return base64.urlsafe_b64encode(secrets.token_bytes(18)).decode()[:22]
 
 
-class Handovers:
+class OneTimeCodes:
     """Codes on their way, kept by the engine for as long as they are good."""
 
     def __init__(self, redis: Redis) -> None:
@@ -54,7 +54,7 @@ class Handovers:
             return None
         try:
             raw = await self._redis.getdel(_key(code))
-        except ENGINE_AWAY:
+        except REDIS_AWAY:
             return None
         return None if raw is None else Grant.model_validate_json(raw)
 

@@ -38,7 +38,7 @@ def gate_cookie(event_id: str, *, secure: bool = False) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OriginalRequest:
     """A request to the protected site."""
 
     event_id: str
@@ -89,7 +89,7 @@ class Asked:
         return [text for text in shown if 0 < len(text) <= TOKEN_MAX_CHARS]
 
 
-def asked(request: Request, proxy: Proxy, event_id: str, tail: str) -> Asked:
+def asked(request: Request, proxy: Proxy, event_id: str, tail: str) -> OriginalRequest:
     """What this check is about. Raises `MalformedRequest` for an address no browser would send."""
     if proxy == "envoy":
         query = request.url.query if tail else ""
@@ -103,7 +103,7 @@ def asked(request: Request, proxy: Proxy, event_id: str, tail: str) -> Asked:
     fit = _HOST.fullmatch(host) and _METHOD.fullmatch(method) and _URI.fullmatch(uri) and len(uri) <= URI_MAX_CHARS
     if not fit:
         raise MalformedRequest("The original request's method, host or address could not be read.")
-    return Asked(event_id, method, f"{scheme}://{host.lower()}", uri, request.headers, request.cookies)
+    return OriginalRequest(event_id, method, f"{scheme}://{host.lower()}", uri, request.headers, request.cookies)
 
 
 def with_code(url: str, code: str | None) -> str:
@@ -119,7 +119,7 @@ _PLAIN = re.compile(r"/[A-Za-z0-9_.~/@:,+=-]*")
 _ADDRESS = re.compile(r"(https?://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?)(?:[/?][!-~]*)?")
 
 
-def needs_no_pass(asked: Asked, rules: GateRules) -> bool:
+def needs_no_pass(asked: OriginalRequest, rules: GateRules) -> bool:
     """Health checks, assets and what else the room lets through, and a browser's question before a call from another of
     the seller's own sites. Anybody can claim to be that question.
 

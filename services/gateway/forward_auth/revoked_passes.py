@@ -30,7 +30,7 @@ class _Known:
         self.used_s = 0.0
 
 
-class Revocations:
+class RevokedPasses:
     """What this process knows of dead passes."""
 
     def __init__(self, redis: Redis, queue: QueueClient) -> None:

@@ -64,7 +64,7 @@ def require_own_origin(fields: Head) -> None:
         raise ForeignOrigin
 
 
-class Identities:
+class TokenReader:
     """Reads queue tokens, remembering the most recent ones it verified, and makes holders for those who have none."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Identities:
             raise WrongEvent
         return token
 
-    def shown(self, scope: Scope, event_id: str) -> QueueToken | None:
+    def queue_token(self, scope: Scope, event_id: str) -> QueueToken | None:
         """The place whose token this request shows; nothing if it shows a user's JWT. Raises `NoCredential`."""
         fields = head(scope)
         text = bearer(fields)

@@ -18,10 +18,10 @@ from starlette.types import Scope
 
 from services.gateway.metrics import PROOFS
 from services.gateway.problems import ProofOfWorkNeeded
-from services.gateway.protection.identity import Identities, head
-from services.gateway.protection.rate_limits import Limits
-from services.gateway.waiting_line.place_client import ENDED, Places
-from services.gateway.waiting_line.snapshot import Line
+from services.gateway.protection.identity import TokenReader, head
+from services.gateway.protection.rate_limits import RateLimits
+from services.gateway.waiting_line.place_client import ENDED, PlaceClient
+from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import Join
 from shared.contracts.room_options import FrictionRules
 from shared.security.tokens import Keyring, QueueToken, b64
@@ -30,7 +30,7 @@ from shared.web.problems import StaleEpoch
 REMEMBERED_S = 10.0
 
 
-class Arrivals:
+class ArrivalRate:
     """New fans per second and event, or per address of an event, as a fading count over about ten seconds; the latest
     `events_max` of them.
     """
@@ -53,7 +53,7 @@ class Arrivals:
         return count * math.exp((at_s - now_s) / REMEMBERED_S)
 
 
-def pressure(rules: FrictionRules, line: Line, joins_per_s: float) -> float:
+def load_level(rules: FrictionRules, line: LineSnapshot, joins_per_s: float) -> float:
     """From 0 (nobody) to 1 (as busy as the room's rules call busy, or more)."""
     waiting = sum(max(0, at.tail_seq - line.heads[lane]) for lane, at in line.frame.lanes.items())
     return min(1.0, max(joins_per_s / rules.busy_joins_per_s, waiting / rules.busy_waiting))
@@ -91,7 +91,7 @@ WORDS = {
 }
 
 
-class Unproven(Exception):
+class InvalidProof(Exception):
     """A proof that does not count; `word` is a key of `WORDS`."""
 
     def __init__(self, word: str) -> None:
@@ -121,18 +121,18 @@ class Challenges:
     def read(self, text: str, event_id: str) -> str:
         """The holder whose challenge for this event is solved here. Raises `Unproven`."""
         if len(text) > PROOF_MAX_CHARS:
-            raise Unproven("malformed")
+            raise InvalidProof("malformed")
         try:
             payload = altcha.Payload.from_base64(text)
             data = dict(payload.challenge.parameters.data or {})
             kid = data.get("kid")
             if not isinstance(kid, str) or kid not in self._keys.keys:
-                raise Unproven("forged")
+                raise InvalidProof("forged")
             _require_solved(altcha.verify_solution(payload, self._secret(kid)))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as broken:
-            raise Unproven("malformed") from broken
+            raise InvalidProof("malformed") from broken
         if data["event_id"] != event_id:
-            raise Unproven("other")
+            raise InvalidProof("other")
         return str(data["holder"])
 
     def _secret(self, kid: str) -> str:
@@ -141,23 +141,29 @@ class Challenges:
 
 def _require_solved(result: altcha.VerifySolutionResult) -> None:
     if result.expired:
-        raise Unproven("expired")
+        raise InvalidProof("expired")
     if result.invalid_signature:
-        raise Unproven("forged")
+        raise InvalidProof("forged")
     if not result.verified:
-        raise Unproven("unsolved")
+        raise InvalidProof("unsolved")
 
 
-class Door:
+class JoinPolicy:
     """Lets a fan join as the room's friction says."""
 
     def __init__(
-        self, identities: Identities, challenges: Challenges, arrivals: Arrivals, *, limits: Limits, places: Places
+        self,
+        identities: TokenReader,
+        challenges: Challenges,
+        arrivals: ArrivalRate,
+        *,
+        limits: RateLimits,
+        places: PlaceClient,
     ) -> None:
         self._identities, self._challenges, self._arrivals = identities, challenges, arrivals
         self._limits, self._places = limits, places
 
-    async def admit(self, scope: Scope, event_id: str, line: Line, fan: Join) -> Join:
+    async def admit(self, scope: Scope, event_id: str, line: LineSnapshot, fan: Join) -> Join:
         """The fan as they may join: as they came, or as the holder of a solved challenge.
 
         Raises `ProofOfWorkNeeded` with a challenge.
@@ -171,19 +177,19 @@ class Door:
             return fan
         try:
             return self._proven(shown, event_id, fan)
-        except Unproven as why:
+        except InvalidProof as why:
             PROOFS.labels(why.word).inc()
             challenge = self._challenge(event_id, line, fan, hashes)
             raise ProofOfWorkNeeded(WORDS[why.word], reason=why.word, challenge=challenge) from why
 
-    def challenge(self, scope: Scope, event_id: str, line: Line, fan: Join) -> dict[str, Any] | None:
+    def challenge(self, scope: Scope, event_id: str, line: LineSnapshot, fan: Join) -> dict[str, Any] | None:
         """A challenge for this fan, `None` while none is needed."""
         if self._asks_nobody(scope, line):
             return None
         hashes = self._hashes(scope, event_id, line, arrives=True)
         return self._challenge(event_id, line, fan, hashes) if hashes else None
 
-    def _asks_nobody(self, scope: Scope, line: Line) -> bool:
+    def _asks_nobody(self, scope: Scope, line: LineSnapshot) -> bool:
         mode = line.frame.options.friction.proof_of_work
         return mode == "off" or (mode == "by_address" and self._limits.address_of(scope) is None)
 
@@ -194,7 +200,7 @@ class Door:
         except StaleEpoch:
             return False
 
-    def _hashes(self, scope: Scope, event_id: str, line: Line, *, arrives: bool) -> int:
+    def _hashes(self, scope: Scope, event_id: str, line: LineSnapshot, *, arrives: bool) -> int:
         """How much work the room wants at this moment; a fan who comes without a proof is counted as an arrival, of
         the room and of their address.
         """
@@ -204,19 +210,19 @@ class Door:
             self._arrivals.note(event_id, now_s=now_s)
             if address is not None:
                 self._arrivals.note((event_id, address), now_s=now_s)
-        of_room = pressure(rules, line, self._arrivals.per_s(event_id, now_s=now_s))
+        of_room = load_level(rules, line, self._arrivals.per_s(event_id, now_s=now_s))
         of_address = crowded(rules, self._arrivals.per_s((event_id, address), now_s=now_s)) if address else 0.0
         return hashes_needed(rules, of_room, of_address)
 
-    def _challenge(self, event_id: str, line: Line, fan: Join, hashes: int) -> dict[str, Any]:
+    def _challenge(self, event_id: str, line: LineSnapshot, fan: Join, hashes: int) -> dict[str, Any]:
         lasts_s = line.frame.options.friction.solve_within_s
         return self._challenges.make(event_id, fan.holder, hashes=hashes, lasts_s=lasts_s)
 
     def _proven(self, shown: bytes | None, event_id: str, fan: Join) -> Join:
         if shown is None:
-            raise Unproven("needed")
+            raise InvalidProof("needed")
         holder = self._challenges.read(shown.decode("latin-1"), event_id)
         if fan.may_be_known and holder != fan.holder:
-            raise Unproven("other")
+            raise InvalidProof("other")
         PROOFS.labels("solved").inc()
         return fan.model_copy(update={"holder": holder, "may_be_known": True})

@@ -15,7 +15,7 @@ from shared.web.client_address import client_address
 from shared.web.problems import TooManyRequests
 
 
-class Limits:
+class RateLimits:
     """What one fan and what one address may ask of this process."""
 
     def __init__(self, settings: Settings) -> None:

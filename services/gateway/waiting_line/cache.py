@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from services.gateway.metrics import FRAMES
 from services.gateway.settings import Settings
-from services.gateway.waiting_line.snapshot import Line
-from services.gateway.waiting_line.wait_estimate import Estimate, Promise, Promises
+from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis
@@ -38,12 +38,12 @@ class _Entry:
 
     __slots__ = ("estimate", "line", "promises", "shown_s", "used_s")
 
-    def __init__(self, line: Line, estimate: Estimate) -> None:
-        self.line, self.estimate, self.promises = line, estimate, Promises()
+    def __init__(self, line: LineSnapshot, estimate: WaitEstimator) -> None:
+        self.line, self.estimate, self.promises = line, estimate, EstimateAccuracy()
         self.shown_s = self.used_s = float("-inf")
 
 
-class LineBoard:
+class LineCache:
     """The latest line of every event, in memory."""
 
     def __init__(self, redis: Redis, queue: QueueClient, settings: Settings) -> None:
@@ -56,7 +56,7 @@ class LineBoard:
         self._listening = False
         self._now_s = time.monotonic()
 
-    def seen(self, event_id: str) -> Line | None:
+    def seen(self, event_id: str) -> LineSnapshot | None:
         """The line if this process has it; no I/O."""
         entry = self._entries.get(event_id)
         if entry is None:
@@ -67,11 +67,11 @@ class LineBoard:
     def told(self, event_id: str, lane: int, join_seq: int, body: Mapping[str, Any]) -> None:
         """A fan is being told this status; whether its wait was true is looked at when the line gets there."""
         wait_s, low_s, high_s = (body[f"estimated_wait_{name}"] or 0 for name in ("time", "low", "high"))
-        self._entries[event_id].promises.tell(
+        self._entries[event_id].promises.record(
             lane, join_seq, wait_s or None, low_s=low_s, high_s=high_s, now_s=self._now_s
         )
 
-    async def line(self, event_id: str) -> Line:
+    async def line(self, event_id: str) -> LineSnapshot:
         """The line, asked for on first use. Raises `UnknownEvent`, or `Unavailable` while nobody can tell."""
         line = self.seen(event_id)
         if line is None:
@@ -80,7 +80,7 @@ class LineBoard:
             assert line is not None, "an answered question is on the board"
         return line
 
-    async def line_of(self, event_id: str, epoch: int) -> Line:
+    async def line_of(self, event_id: str, epoch: int) -> LineSnapshot:
         """The line in this epoch, asked for again if the epoch is newer than what was heard. Raises `StaleEpoch` for
         an epoch that is over.
         """
@@ -92,7 +92,7 @@ class LineBoard:
             raise StaleEpoch if epoch < line.epoch else Unavailable("The line is being reset.")
         return line
 
-    def fresh(self, line: Line) -> bool:
+    def fresh(self, line: LineSnapshot) -> bool:
         """Whether somebody may be refused on the strength of this line."""
         return line.frame.ready and time.monotonic() - line.heard_s <= FRAME_STALE_S
 
@@ -104,22 +104,24 @@ class LineBoard:
         if entry is None:
             entry = self._make_room(frame, now_s)
         elif (frame.epoch, frame.version) >= (entry.line.epoch, entry.line.frame.version):
-            entry.line = self._line(frame, entry.line, entry.estimate.learn(frame), now_s)
+            entry.line = self._line(frame, entry.line, entry.estimate.observe(frame), now_s)
             entry.promises.changed_ms = entry.line.promise.at_ms
-            entry.promises.reach(frame.epoch, entry.line.heads, now_s=now_s)
+            entry.promises.evaluate(frame.epoch, entry.line.heads, now_s=now_s)
         if came_by == "shown":
             entry.shown_s = now_s
 
     def _make_room(self, frame: LineFrame, now_s: float) -> _Entry:
-        estimate = Estimate()
-        entry = _Entry(self._line(frame, None, estimate.learn(frame), now_s), estimate)
+        estimate = WaitEstimator()
+        entry = _Entry(self._line(frame, None, estimate.observe(frame), now_s), estimate)
         self._entries[frame.event_id] = entry
         if len(self._entries) > self._events_max:
             self._entries.popitem(last=False)
         return entry
 
-    def _line(self, frame: LineFrame, previous: Line | None, promise: Promise, now_s: float) -> Line:
-        return Line(frame, previous, promise=promise, heard_s=now_s, poll_ms=self._poll_ms)
+    def _line(
+        self, frame: LineFrame, previous: LineSnapshot | None, promise: WaitEstimate, now_s: float
+    ) -> LineSnapshot:
+        return LineSnapshot(frame, previous, promise=promise, heard_s=now_s, poll_ms=self._poll_ms)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -160,14 +162,14 @@ class LineBoard:
             for outcome in await asyncio.gather(*asked, return_exceptions=True):
                 if isinstance(outcome, BaseException) and not isinstance(outcome, Problem):
                     raise outcome
-        self._doubt_stale()
+        self._expire_estimates()
 
-    def _doubt_stale(self) -> None:
+    def _expire_estimates(self) -> None:
         """A line not heard of for too long goes on without estimates."""
         for entry in self._entries.values():
             line = entry.line
-            if line.promises and not self.fresh(line):
-                entry.line = self._line(line.frame, line, entry.estimate.doubt(now_ms()), line.heard_s)
+            if line.has_estimate and not self.fresh(line):
+                entry.line = self._line(line.frame, line, entry.estimate.withdraw(now_ms()), line.heard_s)
 
     # -- listening -------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ PLACES_PER_LANE_MAX = 2_000_000
 AGAIN_MIN_S, AGAIN_MAX_S = 0.2, 60.0
 
 
-class Life:
+class Heartbeats:
     """Collects signs and reports them under a name of its own, which lasts as long as the process."""
 
     def __init__(self, queue: QueueClient) -> None:

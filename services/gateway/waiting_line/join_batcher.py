@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from services.gateway.metrics import JOINS
 from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInNeeded, UnknownLane
-from services.gateway.waiting_line.cache import LineBoard
+from services.gateway.waiting_line.cache import LineCache
 from shared.contracts.lanes import lane_of
 from shared.contracts.queue import Join, JoinAnswer, JoinBatch, Joined, PlaceState, QueueClient
 from shared.runtime.keyed_batches import Batches
@@ -31,13 +31,13 @@ class Place(NamedTuple):
     known: bool
 
 
-class Joins:
+class JoinBatcher:
     """Takes fans into the line."""
 
     def __init__(
         self,
         queue: QueueClient,
-        board: LineBoard,
+        board: LineCache,
         *,
         waiting_max: int,
         wrong_codes_per_s: float,

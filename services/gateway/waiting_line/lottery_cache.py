@@ -15,7 +15,7 @@ ASKS_MAX = 16
 Told = PublishedLottery | NoLottery | UnknownEvent
 
 
-class Lotteries:
+class LotteryCache:
     """Remembers what is published for a second; nobody proves more than a few entries at a time."""
 
     def __init__(self, queue: LotteryClient) -> None:

@@ -29,7 +29,7 @@ class Epoch(NamedTuple):
     epoch: int
 
 
-class Places:
+class PlaceClient:
     """The queue's word on places, batched per event and epoch."""
 
     def __init__(self, queue: QueueClient, *, waiting_max: int, cache_entries_max: int) -> None:

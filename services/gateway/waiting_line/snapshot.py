@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from services.gateway.waiting_line.wait_estimate import BEFORE_SALE, Promise
+from services.gateway.waiting_line.wait_estimate import BEFORE_SALE, WaitEstimate
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lanes import Lane
 from shared.rules.lottery_ranking import order
@@ -23,14 +23,14 @@ REMEMBERED_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class LaneWeights:
     """Per lane: its share (absent before the lane's start), when somebody last waited there, when the share shrank."""
 
     of: dict[int, float] = field(default_factory=dict)
     waited_ms: dict[int, int] = field(default_factory=dict)
     shrank_ms: dict[int, int] = field(default_factory=dict)
 
-    def after(self, frame: LineFrame, closed_lanes: frozenset[int]) -> "Shares":
+    def after(self, frame: LineFrame, closed_lanes: frozenset[int]) -> "LaneWeights":
         """The shares after this frame of the same line."""
         now_ms = frame.at_ms
         waits = {lane: now_ms for lane, at in frame.lanes.items() if at.tail_seq > at.head_seq}
@@ -39,7 +39,7 @@ class Shares:
         wanting = {lane: weights[lane] for lane in waited if lane in weights}
         of = {lane: weight / sum({**wanting, lane: weight}.values()) for lane, weight in weights.items()}
         shrank = {lane: now_ms for lane, share in of.items() if share < self.of.get(lane, 0.0)}
-        return Shares(of, waited, {**self.shrank_ms, **shrank})
+        return LaneWeights(of, waited, {**self.shrank_ms, **shrank})
 
 
 BODY_FRESH_MS = 1_000
@@ -48,7 +48,7 @@ LONGEST_S = 86_400  # a longer wait is told as more than that
 TURN_S = 2  # a tick, a frame and its way
 
 
-class Line:
+class LineSnapshot:
     """A frame and what follows from it; `promise` is what estimates rest on."""
 
     __slots__ = ("_body", "_body_at_ms", "_orders", "_poll_max_ms", "_poll_min_ms", "before_sale", "closed_lanes",
@@ -57,14 +57,14 @@ class Line:
 
     epoch: int
     heads: dict[int, int]
-    shares: Shares
+    shares: LaneWeights
 
     def __init__(
         self,
         frame: LineFrame,
-        previous: "Line | None" = None,
+        previous: "LineSnapshot | None" = None,
         *,
-        promise: Promise,
+        promise: WaitEstimate,
         heard_s: float,
         poll_ms: tuple[int, int],
     ) -> None:
@@ -73,7 +73,7 @@ class Line:
         self.epoch = frame.epoch
         self.heads = {**kept, **{lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()}}
         self.closed_lanes = frozenset(lane.lane for lane in frame.options.lanes if lane.opens_ms > frame.at_ms)
-        before = previous.shares if previous is not None and previous.epoch == frame.epoch else Shares()
+        before = previous.shares if previous is not None and previous.epoch == frame.epoch else LaneWeights()
         self.shares = before.after(frame, self.closed_lanes)
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
@@ -102,7 +102,7 @@ class Line:
         place = join_seq if self.lottery is None else self.rank(lane, join_seq) or join_seq
         return max(0, place - self.heads.get(lane, 0))
 
-    def shown(self, lane: int, join_seq: int, position: int) -> dict[str, int | None]:
+    def public_position(self, lane: int, join_seq: int, position: int) -> dict[str, int | None]:
         """This position as a fan is told it: unknown before the draw, and with the rank after it."""
         if self.lottery is None:
             return {"position_in_queue": position}
@@ -157,11 +157,11 @@ class Line:
         return max(self._poll_min_ms, longest - spread)
 
     @property
-    def promises(self) -> bool:
+    def has_estimate(self) -> bool:
         """Whether estimates are given at all."""
         return self.promise.per_place_s is not None
 
-    def soon_ms(self) -> int:
+    def min_poll_ms(self) -> int:
         """When to ask again for a fan whose turn is near."""
         return self._poll_min_ms
 
@@ -175,7 +175,7 @@ class Line:
     def _public(self, at_ms: int) -> dict[str, Any]:
         frame = self.frame
         rules = {lane.lane: lane for lane in frame.options.lanes}
-        lanes = {lane: self._lane(lane, at) | told(rules.get(lane)) for lane, at in frame.lanes.items()}
+        lanes = {lane: self._lane(lane, at) | lane_view(rules.get(lane)) for lane, at in frame.lanes.items()}
         general = lanes.pop(0, {"head_seq": 0, "tail_seq": 0})
         starts_ms = frame.sale_starts_at_ms
         public: dict[str, Any] = {
@@ -200,7 +200,7 @@ class Line:
         return {"head_seq": head_seq, "tail_seq": max(at.tail_seq, head_seq)}
 
 
-def told(lane: Lane | None) -> dict[str, Any]:
+def lane_view(lane: Lane | None) -> dict[str, Any]:
     """What everybody may know of a lane's rules."""
     if lane is None:
         return {}

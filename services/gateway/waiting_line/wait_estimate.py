@@ -34,7 +34,7 @@ class _Sample(NamedTuple):
     changed_ms: int
 
 
-class Promises:
+class EstimateAccuracy:
     """The sample of one line in one epoch."""
 
     __slots__ = ("_epoch", "_heaps", "_told", "changed_ms")
@@ -45,7 +45,7 @@ class Promises:
         self._told: dict[tuple[int, int], _Sample] = {}
         self.changed_ms = 0
 
-    def tell(self, lane: int, rank: int, wait_s: int | None, *, low_s: int, high_s: int, now_s: float) -> None:
+    def record(self, lane: int, rank: int, wait_s: int | None, *, low_s: int, high_s: int, now_s: float) -> None:
         """This fan is being told this wait, between these two."""
         if rank % EVERY or wait_s is None:
             return
@@ -58,7 +58,7 @@ class Promises:
             return
         self._told[lane, rank] = _Sample(rank, lane, now_s, wait_s, (low_s, high_s), self.changed_ms)
 
-    def reach(self, epoch: int, heads: dict[int, int], *, now_s: float) -> None:
+    def evaluate(self, epoch: int, heads: dict[int, int], *, now_s: float) -> None:
         """The heads have come this far: whoever was passed was called, or was not there."""
         if epoch != self._epoch:
             self._epoch, self._heaps, self._told = epoch, {}, {}
@@ -93,7 +93,7 @@ BAND, BAND_MAX, BAND_MS = 0.2, 0.9, 120_000  # half the width of a range, as a l
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class WaitEstimate:
     """Seconds per place ahead, `None` while nobody can know; the sale's start before it has come; the last reason for
     which an estimate grew or went, and when (ms). `at_ms` of 0: nothing has grown yet. `band`: how unsure it is; the
     truth may be a factor of e^band away.
@@ -106,11 +106,11 @@ class Promise:
     band: float = BAND
 
 
-class Estimate:
+class WaitEstimator:
     """One line's promise, as frames come in."""
 
     def __init__(self) -> None:
-        self.promise = Promise()
+        self.promise = WaitEstimate()
         self._pace_per_s: float | None = None
         self._learned_ms = 0
         self._slow_since_ms: int | None = None
@@ -119,11 +119,11 @@ class Estimate:
         self._stock_bound_ms: int | None = None
         self._waits_since_ms: int | None = None
 
-    def learn(self, frame: LineFrame) -> Promise:
+    def observe(self, frame: LineFrame) -> WaitEstimate:
         """The promise after this frame."""
         before, self._before = self._before, frame
         if before is not None and before.epoch != frame.epoch:
-            before, self.promise = None, Promise()
+            before, self.promise = None, WaitEstimate()
         if not frame.ready or frame.state not in CALLING | BEFORE_SALE:
             self._pace_per_s = self._slow_since_ms = self._waits_since_ms = None
             return self._withdraw(_standstill(frame), frame.at_ms)
@@ -139,13 +139,13 @@ class Estimate:
         self._settle(frame, before, frame.live_ratio / pace, passed_ms)
         return self.promise
 
-    def doubt(self, at_ms: int) -> Promise:
+    def withdraw(self, at_ms: int) -> WaitEstimate:
         """Nothing was heard for too long."""
         return self._withdraw("unknown", at_ms)
 
-    def _withdraw(self, reason: Reason, at_ms: int) -> Promise:
+    def _withdraw(self, reason: Reason, at_ms: int) -> WaitEstimate:
         if self.promise.per_place_s is not None or self.promise.reason != reason:
-            self.promise = Promise(None, self.promise.starts_at_ms, reason, at_ms)
+            self.promise = WaitEstimate(None, self.promise.starts_at_ms, reason, at_ms)
         return self.promise
 
     def _stock_binds(self, frame: LineFrame) -> bool:
@@ -187,7 +187,7 @@ class Estimate:
         starts_at_ms = (frame.sale_starts_at_ms or 0) if frame.state in BEFORE_SALE else 0
         if old.per_place_s is None:
             self._slow_since_ms = None
-            self.promise = Promise(per_place_s, starts_at_ms, old.reason, old.at_ms)
+            self.promise = WaitEstimate(per_place_s, starts_at_ms, old.reason, old.at_ms)
             return
         band = self._band(old, per_place_s, passed_ms)
         reason: Reason | None = None
@@ -200,14 +200,14 @@ class Estimate:
             self._slow_since_ms = None
         if reason is not None:
             self._slow_since_ms = None
-            self.promise = Promise(least, starts_at_ms, reason, frame.at_ms, band)
+            self.promise = WaitEstimate(least, starts_at_ms, reason, frame.at_ms, band)
         else:
             share = 1 - math.exp(-passed_ms / SMOOTH_MS)
             sink = min(0.0, math.log(per_place_s / old.per_place_s)) * share
             sink = max(sink, -math.log(STEP_MAX) * passed_ms / PATIENCE_MS)
-            self.promise = Promise(old.per_place_s * math.exp(sink), starts_at_ms, old.reason, old.at_ms, band)
+            self.promise = WaitEstimate(old.per_place_s * math.exp(sink), starts_at_ms, old.reason, old.at_ms, band)
 
-    def _band(self, old: Promise, per_place_s: float, passed_ms: int) -> float:
+    def _band(self, old: WaitEstimate, per_place_s: float, passed_ms: int) -> float:
         """As wide as what is measured is away from what is promised; it narrows again bit by bit."""
         assert old.per_place_s is not None
         apart = abs(math.log(per_place_s / old.per_place_s))

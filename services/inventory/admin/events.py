@@ -6,12 +6,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 from sqlalchemy import text
 
-from services.inventory.catalogue.apply_event_file import apply
+from services.inventory.catalogue.apply_event_file import apply_event_file
 from services.inventory.reconcile.invariants import audit, confirmed
-from services.inventory.redis_stock.push import say
-from services.inventory.reservations.expiry import How, cancel
-from services.inventory.reservations.repository import Record, read
-from services.inventory.state import InRoom, Room
+from services.inventory.redis_stock.push import push_stock
+from services.inventory.reservations.expiry import ReleaseReason, cancel
+from services.inventory.reservations.repository import ReservationRow, read
+from services.inventory.state import InRoom, State
 from services.inventory.stock.hold_times import hold_times
 from shared.contracts.event_file import EventFile
 from shared.runtime.clock import now_ms
@@ -37,11 +37,11 @@ async def put_event(
     """Applying it again changes nothing. With `dry_run` everything is checked and nothing is changed."""
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the address differ.")
-    applied = await apply(inventory.engine, file, actor=operator.name, dry_run=dry_run)
+    applied = await apply_event_file(inventory.engine, file, actor=operator.name, dry_run=dry_run)
     if not dry_run:
         if applied.touched:
-            await say(inventory.engine, inventory.gate, event_id, applied.touched)
-        await inventory.watcher.look()
+            await push_stock(inventory.engine, inventory.gate, event_id, applied.touched)
+        await inventory.watcher.check()
         log.info("layout.applied", extra=data(event_id=event_id, by=operator.name, changed=applied.changed))
     capacity = sum(section.capacity for section in file.sections)
     return {
@@ -75,7 +75,7 @@ async def release(operator: AnOperator, inventory: InRoom, reservation_id: Reser
     return {"reservation_id": reservation_id, "status": record.status}
 
 
-async def _read(inventory: Room, reservation_id: str) -> Record:
+async def _read(inventory: State, reservation_id: str) -> ReservationRow:
     async with inventory.reading.connect() as connection:
         record = (await read(connection, [reservation_id])).get(reservation_id)
     if record is None:
@@ -83,7 +83,9 @@ async def _read(inventory: Room, reservation_id: str) -> Record:
     return record
 
 
-async def _cancel(inventory: Room, event_id: str, ids: list[str], *, how: How, operator: Operator) -> list[str]:
+async def _cancel(
+    inventory: State, event_id: str, ids: list[str], *, how: ReleaseReason, operator: Operator
+) -> list[str]:
     now = now_ms() + inventory.gate.clock_offset_ms
     return await cancel(inventory.engine, inventory.gate, event_id, ids, how=how, now_ms=now, actor=operator.name)
 

@@ -13,11 +13,11 @@ from pydantic import Field
 
 from services.inventory.api.schemas import PAGE, PAGE_SIZE
 from services.inventory.catalogue.resize import resize
-from services.inventory.redis_stock.push import say
-from services.inventory.state import InRoom, Room
-from services.inventory.stock.allotments import declare, open_now
-from services.inventory.stock.blocking import free, keep
-from services.inventory.stock.change import Change, changes, changing
+from services.inventory.redis_stock.push import push_stock
+from services.inventory.state import InRoom, State
+from services.inventory.stock import blocking
+from services.inventory.stock.allotments import open_now, upsert
+from services.inventory.stock.change import StockChange, changes, stock_change
 from services.inventory.stock.exports import sales_csv, seats_csv
 from services.inventory.stock.report import stock_report
 from shared.contracts.allotments import AllotmentBody, Places
@@ -55,10 +55,15 @@ class AllotmentAsk(AllotmentBody, Why):
 
 
 async def _change(
-    inventory: Room, event_id: str, operator: Operator, action: str, why: Why, work: Callable[[Change], Awaitable[Any]]
+    inventory: State,
+    event_id: str,
+    operator: Operator,
+    action: str,
+    why: Why,
+    work: Callable[[StockChange], Awaitable[Any]],
 ) -> dict[str, Any]:
     """One change: ledger, audit, gate. What it answers is the same for one that changed nothing."""
-    async with changing(
+    async with stock_change(
         inventory.engine, event_id, actor=operator.name, action=action, reason=why.reason, version=why.version
     ) as change:
         await work(change)
@@ -67,7 +72,7 @@ async def _change(
         log.info(
             "stock.changed", extra=data(event_id=event_id, action=action, by=operator.name, version=change.version)
         )
-        await say(inventory.engine, inventory.gate, event_id, change.touched)
+        await push_stock(inventory.engine, inventory.gate, event_id, change.touched)
         await inventory.catalogue.refresh()
     return {"event_id": event_id, "changed": changed, "version": change.version, "seats": len(change.touched.seats)}
 
@@ -76,16 +81,16 @@ async def _change(
 async def block(operator: AnOperator, inventory: InRoom, event_id: EventIdPath, ask: PlacesAsk) -> dict[str, Any]:
     """All of them or none: held and sold ones are named, and then nothing was changed."""
 
-    async def work(change: Change) -> None:
-        await keep(change, await change.spots(ask))
+    async def work(change: StockChange) -> None:
+        await blocking.block(change, await change.spots(ask))
 
     return await _change(inventory, event_id, operator, "block", ask, work)
 
 
 @router.post("/seats/unblock", summary="Unblock seats and GA places")
 async def unblock(operator: AnOperator, inventory: InRoom, event_id: EventIdPath, ask: PlacesAsk) -> dict[str, Any]:
-    async def work(change: Change) -> None:
-        await free(change, await change.spots(ask))
+    async def work(change: StockChange) -> None:
+        await blocking.unblock(change, await change.spots(ask))
 
     return await _change(inventory, event_id, operator, "unblock", ask, work)
 
@@ -96,7 +101,7 @@ async def post_resize(
 ) -> dict[str, Any]:
     """Never below what is held, sold and blocked."""
 
-    async def work(change: Change) -> None:
+    async def work(change: StockChange) -> None:
         await resize(change, section_id, ask.capacity)
 
     return await _change(inventory, event_id, operator, "resize", ask, work)
@@ -108,8 +113,8 @@ async def put_allotment(
 ) -> dict[str, Any]:
     """Makes the allotment, or makes it what is asked for; again, nothing changes. An open one stays as it is."""
 
-    async def work(change: Change) -> None:
-        await declare(change, allotment_id, ask)
+    async def work(change: StockChange) -> None:
+        await upsert(change, allotment_id, ask)
 
     return await _change(inventory, event_id, operator, "allot", ask, work)
 
@@ -120,7 +125,7 @@ async def open_allotment(
 ) -> dict[str, Any]:
     """Once; opening an open one changes nothing."""
 
-    async def work(change: Change) -> None:
+    async def work(change: StockChange) -> None:
         await open_now(change, allotment_id)
 
     return await _change(inventory, event_id, operator, "open", why, work)

@@ -47,7 +47,7 @@ class _Epoch(NamedTuple):
     epoch: int
 
 
-class Turns:
+class PassClaimer:
     """The queue's word on places, batched and remembered for a moment."""
 
     def __init__(self, queue: QueueClient, *, waiting_max: int, cache_entries_max: int) -> None:
@@ -92,7 +92,7 @@ class Turns:
 PASS_HEADER, CHECKOUT_KEY_HEADER = b"onsale-pass", b"onsale-checkout-key"
 
 
-class Caller(NamedTuple):
+class Holder(NamedTuple):
     """Whose reservations these are, and how long what was shown is proof of that by itself (seconds since 1970)."""
 
     holder: str
@@ -100,14 +100,14 @@ class Caller(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Admissions:
+class HolderAuthenticator:
     """Reads credentials. A pass asks nobody."""
 
     passes: PassReader
     queue_tokens: QueueTokens
     users: Users
     user_places: UserPlaces
-    turns: Turns
+    turns: PassClaimer
     secure_cookies: bool
 
     async def admitted(self, connection: HTTPConnection, event_id: str) -> Pass:
@@ -131,10 +131,10 @@ class Admissions:
             place = await self.user_places.place(event_id, user.holder, epoch_min=place.epoch + 1)
             return await self.turns.claim(place)
 
-    async def caller(self, connection: HTTPConnection, event_id: str) -> Caller:
+    async def caller(self, connection: HTTPConnection, event_id: str) -> Holder:
         """Who asks about a reservation; a pass may have expired."""
         shown = await self._shown(connection, event_id, allow_expired=True)
-        return Caller(shown.holder, shown.expires_at_s if isinstance(shown, Pass) else math.inf)
+        return Holder(shown.holder, shown.expires_at_s if isinstance(shown, Pass) else math.inf)
 
     async def _shown(
         self, connection: HTTPConnection, event_id: str, *, allow_expired: bool
@@ -179,14 +179,14 @@ class Admissions:
         ]
 
 
-def still_good(admission: Pass, layout: Layout) -> Pass:
+def require_current_epoch(admission: Pass, layout: Layout) -> Pass:
     """Raises `BadCredential` for a pass from before a reset: it looks at nothing and takes nothing any more."""
     if admission.epoch < layout.pass_floor:
         raise BadCredential("The waiting room was reset; this pass belongs to the line before.")
     return admission
 
 
-def require_owner(caller: Caller, holder: str, *, until_ms: int, now_s: float) -> None:
+def require_owner(caller: Holder, holder: str, *, until_ms: int, now_s: float) -> None:
     """Raises `UnknownReservation` for somebody else's, `BadCredential` once an expired pass is of no use any more."""
     if caller.holder != holder:
         raise UnknownReservation

@@ -7,13 +7,13 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import text
 
-from services.inventory.api.auth import still_good
+from services.inventory.api.auth import require_current_epoch
 from services.inventory.api.schemas import PAGE, PAGE_SIZE, event_body, event_card
 from services.inventory.catalogue.layout import Layout, Section
 from services.inventory.redis_keys import Keys
-from services.inventory.state import InRoom, Room
+from services.inventory.state import InRoom, State
 from services.inventory.stock.snapshot import MARKS
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.web.fields import EventIdPath, SectionIdPath
 from shared.web.problems import BadCredential
 
@@ -79,7 +79,7 @@ async def seats(
     page_size: Annotated[PAGE_SIZE, Query()] = 50,
 ) -> dict[str, Any]:
     layout = inventory.catalogue.layout(event_id)
-    admission = still_good(await inventory.admissions.admitted(request, event_id), layout)
+    admission = require_current_epoch(await inventory.admissions.admitted(request, event_id), layout)
     section = layout.section(section_id)
     response.headers["cache-control"] = "no-store"
     total = section.capacity if section.kind == "seated" else 0
@@ -96,7 +96,7 @@ async def seats(
     return {"section_id": section_id, "total_seats": total, "page": page, "page_size": page_size, "seats": listed}
 
 
-async def _words(inventory: Room, layout: Layout, section: Section, ranks: range, jti: str) -> dict[int, str]:
+async def _words(inventory: State, layout: Layout, section: Section, ranks: range, jti: str) -> dict[int, str]:
     """Status by position: from the gate, or from the ledger while that is not ready. Raises `BadCredential` for a pass
     that was given back.
     """
@@ -110,7 +110,7 @@ async def _words(inventory: Room, layout: Layout, section: Section, ranks: range
             raise BadCredential(GIVEN_BACK)
         if ready == b"1" and len(marks) == last - first + 1:
             return {first + i: SHOWN.get(mark, "") for i, mark in enumerate(marks.decode())}
-    except ENGINE_AWAY:
+    except REDIS_AWAY:
         pass
     which = {"event_id": layout.event_id, "section_id": section.section_id, "first": first, "last": last}
     async with inventory.reading.connect() as connection:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
-from services.inventory.api.auth import require_owner, still_good
+from services.inventory.api.auth import require_current_epoch, require_owner
 from services.inventory.api.schemas import (
     RESERVATION_ASK,
     BestAvailable,
@@ -27,10 +27,10 @@ from services.inventory.catalogue.layout import Layout
 from services.inventory.problems import AlreadyBought, AlreadyExtended
 from services.inventory.reservations.expiry import cancel
 from services.inventory.reservations.keep import keep
-from services.inventory.reservations.repository import Record, read
-from services.inventory.reservations.reserve import Answer, Ask, Held
-from services.inventory.reservations.selection import Basket, digest
-from services.inventory.state import InRoom, Room
+from services.inventory.reservations.repository import ReservationRow, read
+from services.inventory.reservations.reserve import Answer, ReservationRequest, Reserved
+from services.inventory.reservations.selection import Selection, content_hash
+from services.inventory.state import InRoom, State
 from shared.postgres.engine import statement
 from shared.runtime.clock import now_ms
 from shared.runtime.clock_offsets import LEDGER_NOW
@@ -71,16 +71,16 @@ class Reserve:
         scope = self._scope
         scope["route"], scope[QUIET_KEY] = Reserve, True
         connection = HTTPConnection(scope)
-        inventory: Room = scope["app"].state.room
+        inventory: State = scope["app"].state.room
         layout = inventory.catalogue.layout(scope["path_params"]["event_id"])
-        admission = still_good(await inventory.admissions.admitted(connection, layout.event_id), layout)
+        admission = require_current_epoch(await inventory.admissions.admitted(connection, layout.event_id), layout)
         body = _read_body(await whole_body(self._receive))
         ask = make_ask(layout, admission, body, connection.headers.get("idempotency-key"))
         told = orjson.dumps(answer_body(await _reserve(inventory, ask, scope)))
         await answer(self._send, 201, told, JSON, NO_STORE)
 
 
-async def _reserve(inventory: Room, ask: Ask, scope: Scope) -> Answer:
+async def _reserve(inventory: State, ask: ReservationRequest, scope: Scope) -> Answer:
     """Within what one fan and one address may hold and give back. Raises `TooManyRequests`."""
     wait_s = inventory.given_back.wait_s((ask.layout.event_id, ask.holder), now_s=time.monotonic())
     if wait_s > 0:
@@ -109,7 +109,7 @@ def _read_body(raw: bytes) -> ReservationAsk:
         raise InvalidRequest(detail, errors=fields) from None
 
 
-def make_ask(layout: Layout, admission: Pass, body: ReservationAsk, key: str | None) -> Ask:
+def make_ask(layout: Layout, admission: Pass, body: ReservationAsk, key: str | None) -> ReservationRequest:
     """The request as the gate takes it. The id derives from holder and key, so a repeat finds its reservation."""
     if key is not None and not KEY.fullmatch(key):
         raise IdempotencyKeyMalformed("For a reservation: 1 to 200 characters of A-Z a-z 0-9 . _ - :.")
@@ -120,25 +120,36 @@ def make_ask(layout: Layout, admission: Pass, body: ReservationAsk, key: str | N
     if quantity > allowed:
         raise LimitExceeded(f"tickets_per_order is {allowed}.", limit="tickets_per_order", allowed=allowed)
     named = new_id() if key is None else digest_id(layout.event_id, admission.holder, key)
-    return Ask(
-        layout, named, admission.holder, admission.jti, basket, wanted, stock_print,
-        digest(body.email or "", str(body.reminders)), key is not None, admission.lane, admission.join_seq, body.email,
-        body.reminders, admission.epoch,
-    )  # fmt: skip
+    return ReservationRequest(
+        layout,
+        named,
+        admission.holder,
+        admission.jti,
+        basket,
+        wanted,
+        stock_print,
+        content_hash(body.email or "", str(body.reminders)),
+        key is not None,
+        admission.lane,
+        admission.join_seq,
+        body.email,
+        body.reminders,
+        admission.epoch,
+    )
 
 
-def _wanted(layout: Layout, basket: Basket, best: BestAvailable | None) -> tuple[dict[str, Any], str]:
+def _wanted(layout: Layout, basket: Selection, best: BestAvailable | None) -> tuple[dict[str, Any], str]:
     """What the gate reads, and a print of it."""
     if best is None:
         listed = basket.text()
-        return {"basket": listed}, digest(listed)
+        return {"basket": listed}, content_hash(listed)
     zones = layout.best(section_id=best.section_id, max_price_minor=best.max_price_minor)
     if not zones:
         raise SoldOut("Nothing is sold at this price.")
     places = [zone[:1] if not zone.width else (zone.section_id, zone.first, zone.last, zone.width) for zone in zones]
     tidy = layout.avoid_single_seats
     look = {"quantity": best.quantity, "zones": places, "split": best.split, "tidy": tidy}
-    return {"best": look}, digest("best", best.model_dump_json())
+    return {"best": look}, content_hash("best", best.model_dump_json())
 
 
 def new_id() -> str:
@@ -162,7 +173,7 @@ def digest_id(event_id: str, holder: str, key: str) -> str:
 
 
 def answer_body(answer: Answer) -> dict[str, Any]:
-    if isinstance(answer, Held):
+    if isinstance(answer, Reserved):
         ask = answer.ask
         return reservation_body(
             answer.reservation_id, "pending_payment", answer.until_ms, ask.layout.currency, ask.basket
@@ -170,7 +181,7 @@ def answer_body(answer: Answer) -> dict[str, Any]:
     return record_body(answer)
 
 
-async def _mine(request: Request, inventory: Room, event_id: str, reservation_id: str) -> Record:
+async def _mine(request: Request, inventory: State, event_id: str, reservation_id: str) -> ReservationRow:
     """The caller's own reservation of this event."""
     inventory.catalogue.layout(event_id)
     caller = await inventory.admissions.caller(request, event_id)
@@ -210,7 +221,7 @@ async def give_back(
     _require_ended(record)
 
 
-def _require_ended(record: Record) -> None:
+def _require_ended(record: ReservationRow) -> None:
     if record.status == "paying":
         raise PaymentInProgress("The reservation is being paid; cancel the order instead.")
     if record.status == "confirmed":
@@ -248,7 +259,7 @@ async def keep_some(
     return record_body(await keep(inventory.engine, inventory.gate, reservation_id, kept.seats, tickets))
 
 
-async def _now_ms(inventory: Room) -> int:
+async def _now_ms(inventory: State) -> int:
     """The time by the slowest clock, the ledger's read anew."""
     async with inventory.reading.connect() as connection:
         now_ms: int = (await connection.execute(LEDGER_NOW)).scalar_one()

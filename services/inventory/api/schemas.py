@@ -5,8 +5,8 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, TypeAdapter, model_validator
 
 from services.inventory.catalogue.layout import Layout, Section
-from services.inventory.reservations.repository import Record
-from services.inventory.reservations.selection import Basket
+from services.inventory.reservations.repository import ReservationRow
+from services.inventory.reservations.selection import Selection
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.runtime.clock import rfc3339
 from shared.web.fields import Body, Email, SeatId, SectionId
@@ -95,7 +95,7 @@ PAGE_SIZE = Annotated[int, Field(ge=1, le=500)]
 
 
 def reservation_body(
-    reservation_id: str, status: str, reserved_until_ms: int, currency: str, basket: Basket | Record
+    reservation_id: str, status: str, reserved_until_ms: int, currency: str, basket: Selection | ReservationRow
 ) -> dict[str, Any]:
     """A reservation as its fan sees it."""
     ga = [{"section_id": section_id, "quantity": quantity} for section_id, quantity, _ in basket.ga]
@@ -112,7 +112,7 @@ def reservation_body(
     }
 
 
-def record_body(record: Record) -> dict[str, Any]:
+def record_body(record: ReservationRow) -> dict[str, Any]:
     return reservation_body(record.reservation_id, record.status, record.reserved_until_ms, record.currency, record)
 
 

@@ -16,10 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory import tables
 from services.inventory.catalogue.resize import resize
 from services.inventory.problems import StockConflict
-from services.inventory.redis_stock.rebuild import FENCE_ALONE
-from services.inventory.stock.allotments import declare
-from services.inventory.stock.blocking import in_the_way
-from services.inventory.stock.change import Change, Seat, Touched
+from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK
+from services.inventory.stock.allotments import upsert
+from services.inventory.stock.blocking import conflict
+from services.inventory.stock.change import DirtySet, SeatPosition, StockChange
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
 from shared.postgres.engine import transaction
 
@@ -32,7 +32,7 @@ SEATS = text(
 Row = Mapping[str, Any]
 
 
-async def add(change: Change, wanted: Row) -> None:
+async def add(change: StockChange, wanted: Row) -> None:
     """A new section, all of it for sale."""
     row = {"event_id": change.event_id, "seats_remaining": wanted["capacity"], **wanted}
     await change.connection.execute(insert(tables.section).values(**row))
@@ -40,7 +40,7 @@ async def add(change: Change, wanted: Row) -> None:
         await _seats(change, wanted, first=1)
 
 
-async def reshape(change: Change, now: Row, wanted: Row) -> None:
+async def reshape(change: StockChange, now: Row, wanted: Row) -> None:
     """Rows may be added and taken away behind; any other shape is another section. Raises `StockConflict`."""
     if (now["kind"], wanted["kind"]) != ("seated", "seated") or now["seats_per_row"] != wanted["seats_per_row"]:
         await remove(change, now)
@@ -58,7 +58,7 @@ async def reshape(change: Change, now: Row, wanted: Row) -> None:
     del change.sections[section_id]
 
 
-async def remove(change: Change, now: Row) -> None:
+async def remove(change: StockChange, now: Row) -> None:
     """Raises `StockConflict` unless all of it is free."""
     section_id = now["section_id"]
     if now["kind"] == "seated":
@@ -72,21 +72,21 @@ async def remove(change: Change, now: Row) -> None:
     del change.sections[section_id]
 
 
-async def _seats(change: Change, wanted: Row, *, first: int) -> None:
+async def _seats(change: StockChange, wanted: Row, *, first: int) -> None:
     named = {name: wanted[name] for name in ("section_id", "rows", "seats_per_row")}
     await change.connection.execute(SEATS, {"event_id": change.event_id, "first": first, **named})
 
 
-async def _unmake(change: Change, section_id: str, *, from_position: int) -> None:
+async def _unmake(change: StockChange, section_id: str, *, from_position: int) -> None:
     """Takes the seats from this place on away; raises `StockConflict`, which names those that are not free."""
     seat = tables.seat.c
     these = seat.event_id == change.event_id, seat.section_id == section_id, seat.position >= from_position
     query = select(tables.seat).where(*these, seat.status != "available").order_by(seat.position).with_for_update()
-    taken: dict[str, list[Seat]] = {}
+    taken: dict[str, list[SeatPosition]] = {}
     for row in (await change.connection.execute(query)).mappings():
         taken.setdefault(row["status"], []).append((section_id, row["position"]))
     if taken:
-        raise in_the_way(change, taken)
+        raise conflict(change, taken)
     await change.connection.execute(delete(tables.seat).where(*these))
 
 
@@ -98,23 +98,23 @@ class Applied:
     """Whether the file changed anything, and what a gate that stays open must be told of."""
 
     changed: bool
-    touched: Touched
+    touched: DirtySet
 
 
-async def apply(
+async def apply_event_file(
     engine: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None, dry_run: bool = False
 ) -> Applied:
     """Raises `StockConflict`, and then nothing was changed. A dry run refuses the same and changes nothing."""
     async with transaction(engine, dry_run=dry_run) as connection:
-        await connection.execute(FENCE_ALONE, {"event_id": file.event_id})
+        await connection.execute(EXCLUSIVE_LOCK, {"event_id": file.event_id})
         before = await _event(connection, file)
-        change = Change(connection, file.event_id, before["version"] if before else 0)
+        change = StockChange(connection, file.event_id, before["version"] if before else 0)
         query = select(tables.section.c.section_id).where(tables.section.c.event_id == file.event_id)
         await change.lock((await connection.execute(query)).scalars())
         _same_currency(change, file, before)
         moved, renamed = await _apply_sections(change, file)
         for allotment in file.allotments:
-            renamed |= await declare(change, allotment.allotment_id, allotment)
+            renamed |= await upsert(change, allotment.allotment_id, allotment)
         wanted = _event_row(file)
         changed = moved or renamed or before is None or any(before[name] != value for name, value in wanted.items())
         if changed:
@@ -123,7 +123,7 @@ async def apply(
             await connection.execute(update(tables.event).where(mine).values(**wanted, **raised))
             change.detail |= {"event": _plain(file), "refilled": moved}
             await change.write(actor=actor, action="apply", reason=reason)
-    return Applied(changed, Touched() if moved else change.touched)
+    return Applied(changed, DirtySet() if moved else change.touched)
 
 
 async def _event(connection: AsyncConnection, file: EventFile) -> RowMapping | None:
@@ -135,7 +135,7 @@ async def _event(connection: AsyncConnection, file: EventFile) -> RowMapping | N
     return found
 
 
-def _same_currency(change: Change, file: EventFile, before: RowMapping | None) -> None:
+def _same_currency(change: StockChange, file: EventFile, before: RowMapping | None) -> None:
     taken = sum(row["capacity"] - row["seats_remaining"] - row["blocked"] for row in change.sections.values())
     if before is not None and before["currency"] != file.currency and taken:
         raise StockConflict(
@@ -168,7 +168,7 @@ def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, 
     }  # fmt: skip
 
 
-async def _apply_sections(change: Change, file: EventFile) -> tuple[bool, bool]:
+async def _apply_sections(change: StockChange, file: EventFile) -> tuple[bool, bool]:
     """Whether seats were made or unmade, and whether anything else about sections changed."""
     moved = renamed = False
     for ordinal, section in enumerate(file.sections):

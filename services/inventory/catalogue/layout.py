@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
 from services.inventory.problems import UnknownSeat, UnknownSection
-from services.inventory.reservations.selection import Basket, read_basket
+from services.inventory.reservations.selection import Selection, read_selection
 from shared.rules.rollout import within
 from shared.web.problems import Unavailable, UnknownEvent
 
@@ -22,7 +22,7 @@ ROW_END = "|"
 ROWS_SHOWN_AS = {"seated": "Reserved seating", "ga": "General Admission"}
 
 
-class Level(NamedTuple):
+class PriceTier(NamedTuple):
     """Rows of a section, first and last, that have a price of their own, fee included."""
 
     name: str
@@ -31,14 +31,14 @@ class Level(NamedTuple):
     price_minor: int
 
 
-class Arm(NamedTuple):
+class Variant(NamedTuple):
     """How long this fan's holds last, and on which side of a comparison that is, if there is one."""
 
     hold_ttl_s: int
     name: str | None = None
 
 
-class Zone(NamedTuple):
+class PriceBlock(NamedTuple):
     """Places of one price: from `first` to `last` in the section's map, whose rows are `width` apart; GA has none."""
 
     section_id: str
@@ -59,7 +59,7 @@ class Section:
     seats_per_row: int
     capacity: int
     price_minor: int
-    levels: tuple[Level, ...] = ()
+    levels: tuple[PriceTier, ...] = ()
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Section":
@@ -83,17 +83,17 @@ class Section:
         return next((level.price_minor for level in self.levels if level.first <= row <= level.last), self.price_minor)
 
     @cached_property
-    def zones(self) -> tuple[Zone, ...]:
+    def zones(self) -> tuple[PriceBlock, ...]:
         """The section as neighbouring rows of one price, from the front; a GA section is one zone."""
         if self.kind == "ga":
-            return (Zone(self.section_id, self.price_minor),)
-        width, zones = self.seats_per_row + 1, list[Zone]()
+            return (PriceBlock(self.section_id, self.price_minor),)
+        width, zones = self.seats_per_row + 1, list[PriceBlock]()
         for row in range(self.rows):
             price_minor, last = self.price_of(row * width), (row + 1) * width - 2
             if zones and zones[-1].price_minor == price_minor:
                 zones[-1] = zones[-1]._replace(last=last)
             else:
-                zones.append(Zone(self.section_id, price_minor, row * width, last, width))
+                zones.append(PriceBlock(self.section_id, price_minor, row * width, last, width))
         return tuple(zones)
 
     def position(self, row: str, number: str) -> int:
@@ -149,14 +149,14 @@ class Layout:
             raise UnknownSection(f"There is no section {section_id}{' of that kind' if found else ''}.")
         return found
 
-    def arm(self, holder: str) -> Arm:
+    def variant_for(self, holder: str) -> Variant:
         """Always the same for one holder, whatever the waiting room's own shares made of them."""
         if self.hold_ttl_b_s is None or not self.hold_ttl_b_percent:
-            return Arm(self.hold_ttl_s)
+            return Variant(self.hold_ttl_s)
         in_b = within("hold_ttl", self.event_id, holder, self.hold_ttl_b_percent)
-        return Arm(self.hold_ttl_b_s, "b") if in_b else Arm(self.hold_ttl_s, "a")
+        return Variant(self.hold_ttl_b_s, "b") if in_b else Variant(self.hold_ttl_s, "a")
 
-    def basket(self, seat_ids: list[str], ga: dict[str, int]) -> Basket:
+    def basket(self, seat_ids: list[str], ga: dict[str, int]) -> Selection:
         """What was asked for, at today's prices; raises `UnknownSeat` or `UnknownSection`."""
         seats = []
         for seat_id in set(seat_ids):
@@ -166,13 +166,13 @@ class Layout:
             seats.append((section_id, position, seat_id, section.price_of(position)))
         return self._priced(seats, ga)
 
-    def picked(self, basket: str) -> Basket:
+    def from_selection(self, basket: str) -> Selection:
         """What the gate picked, from its text."""
-        places, tickets = read_basket(basket)
+        places, tickets = read_selection(basket)
         seats = [(s, p, self.sections[s].seat_id(p), self.sections[s].price_of(p)) for s, p in places]
         return self._priced(seats, tickets)
 
-    def best(self, *, section_id: str | None, max_price_minor: int | None) -> list[Zone]:
+    def best(self, *, section_id: str | None, max_price_minor: int | None) -> list[PriceBlock]:
         """Where best available looks, the dearest first; of the same price, in the order of the event file. Raises
         `UnknownSection`.
         """
@@ -180,21 +180,21 @@ class Layout:
         return [zone for zone in zones if max_price_minor is None or zone.price_minor <= max_price_minor]
 
     @cached_property
-    def _zones(self) -> list[Zone]:
+    def _zones(self) -> list[PriceBlock]:
         return _dearest_first(self.sections.values())
 
-    def _priced(self, seats: list[tuple[str, int, str, int]], ga: dict[str, int]) -> Basket:
+    def _priced(self, seats: list[tuple[str, int, str, int]], ga: dict[str, int]) -> Selection:
         tickets = [(s, quantity, self.section(s, "ga").price_minor) for s, quantity in ga.items()]
         quantity = len(seats) + sum(ga.values())
         total_minor = sum(seat[3] for seat in seats) + sum(n * price for _, n, price in tickets)
-        return Basket(tuple(sorted(seats)), tuple(sorted(tickets)), quantity, total_minor)
+        return Selection(tuple(sorted(seats)), tuple(sorted(tickets)), quantity, total_minor)
 
 
-def _dearest_first(sections: Iterable[Section]) -> list[Zone]:
+def _dearest_first(sections: Iterable[Section]) -> list[PriceBlock]:
     return sorted((zone for section in sections for zone in section.zones), key=lambda zone: -zone.price_minor)
 
 
-class Catalogue:
+class EventCache:
     """All events this process knows of."""
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -244,6 +244,6 @@ def _layout(event: dict[str, Any], sections: list[dict[str, Any]]) -> Layout:
     return Layout(**event, sections={section.section_id: section for section in made})
 
 
-def _level(level: dict[str, Any]) -> Level:
+def _level(level: dict[str, Any]) -> PriceTier:
     first, last = level["rows"]
-    return Level(level["name"], first, last, level["price_minor"] + level["fee_minor"])
+    return PriceTier(level["name"], first, last, level["price_minor"] + level["fee_minor"])

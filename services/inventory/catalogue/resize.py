@@ -3,7 +3,7 @@
 from sqlalchemy import text
 
 from services.inventory.problems import StockConflict
-from services.inventory.stock.change import Change
+from services.inventory.stock.change import StockChange
 from services.inventory.stock.snapshot import count_sections
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX
 
@@ -16,7 +16,7 @@ RESIZE = text(
 PLACES = text("SELECT sum(capacity) FROM inventory.section WHERE event_id = :event_id")
 
 
-async def resize(change: Change, section_id: str, capacity: int) -> bool:
+async def resize(change: StockChange, section_id: str, capacity: int) -> bool:
     """Whether it changed anything; what is gained or lost is available.
 
     Raises `UnknownSection` (also for a seated one), or `StockConflict` with what is held, sold and blocked.
@@ -34,7 +34,7 @@ async def resize(change: Change, section_id: str, capacity: int) -> bool:
     return True
 
 
-async def _too_small(change: Change, section_id: str, capacity: int) -> StockConflict:
+async def _too_small(change: StockChange, section_id: str, capacity: int) -> StockConflict:
     row = (await count_sections(change.connection, change.event_id))[section_id]
     taken = {"held": int(row["held"]), "sold": int(row["sold"]), "blocked": row["blocked"]}
     said = ", ".join(f"{n} {name}" for name, n in taken.items())

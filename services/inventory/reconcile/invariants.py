@@ -8,9 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
 from services.inventory.reconcile.redis_diff import GateStock, compare, read_gate
-from services.inventory.redis_stock.client import Gate
+from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.repository import Live
-from services.inventory.stock.snapshot import Stock, take_stock
+from services.inventory.stock.snapshot import StockSnapshot, read_stock
 
 Finding = dict[str, Any]
 SHOWN_MAX = 5
@@ -32,7 +32,7 @@ NO_ORDER = text(
 )
 
 
-async def audit(engine: AsyncEngine, gate: Gate, layout: Layout) -> list[Finding]:
+async def audit(engine: AsyncEngine, gate: RedisStock, layout: Layout) -> list[Finding]:
     """Each invariant with whether it holds and what was seen.
 
     Gate and ledger are read one after the other, so in the middle of a sale they may differ for a moment: only what is
@@ -48,10 +48,10 @@ async def audit(engine: AsyncEngine, gate: Gate, layout: Layout) -> list[Finding
     return [_finding(name, found) for name, found in broken.items()]
 
 
-async def _look(engine: AsyncEngine, gate: Gate, layout: Layout) -> dict[str, list[str]]:
+async def _look(engine: AsyncEngine, gate: RedisStock, layout: Layout) -> dict[str, list[str]]:
     """What is wrong at this moment, by invariant."""
     in_gate = await read_gate(gate.redis, layout.event_id, layout)
-    stock = await take_stock(engine, layout.event_id, asked=in_gate.holds, check=True)
+    stock = await read_stock(engine, layout.event_id, asked=in_gate.holds, check=True)
     async with engine.connect() as connection:
         kept, no_order = [await _names(connection, query, layout.event_id) for query in (WRONG_KEPT, NO_ORDER)]
     disputed = [f"{seat.section_id}:{seat.position} {seat.seen}" for seat in stock.disputed]
@@ -79,7 +79,7 @@ async def _names(connection: AsyncConnection, query: Any, event_id: str) -> list
     return [str(name) for name in (await connection.execute(query, {"event_id": event_id})).scalars()]
 
 
-def _unequal(stock: Stock) -> list[str]:
+def _unequal(stock: StockSnapshot) -> list[str]:
     """Also where a section's row says something else than its seats."""
     return [
         s for s, x in stock.sections.items()
@@ -87,7 +87,7 @@ def _unequal(stock: Stock) -> list[str]:
     ]  # fmt: skip
 
 
-def _unequal_gate(gate: GateStock, stock: Stock) -> list[str]:
+def _unequal_gate(gate: GateStock, stock: StockSnapshot) -> list[str]:
     names = ("available", "held", "sold", "blocked")
     wrong = []
     for section_id, section in stock.sections.items():

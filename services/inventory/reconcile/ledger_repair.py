@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.stock.change import seat_columns
-from services.inventory.stock.snapshot import Stock
+from services.inventory.stock.snapshot import StockSnapshot
 from shared.postgres.engine import statement
 
 RIGHT_SEATS = statement(__package__, "right_seats")
@@ -30,7 +30,7 @@ SEATS_MAX = 5000
 TRIES_MAX, BETWEEN_TRIES_S = 10, 0.005
 
 
-class Wrong(NamedTuple):
+class Inconsistency(NamedTuple):
     """What of the ledger contradicts its reservations: `remaining`, `blocked` or `oversold` of a section, `seat` or
     `sold-twice` of a seat; by how much, and what it says and should say.
     """
@@ -38,39 +38,41 @@ class Wrong(NamedTuple):
     kind: str
     section_id: str
     position: int
-    apart: int
+    delta: int
     seen: str
-    should_be: str
+    expected: str
 
 
-def wrongs(stock: Stock) -> list[Wrong]:
+def inconsistencies(stock: StockSnapshot) -> list[Inconsistency]:
     """All of them, of a stock whose owners were checked."""
     found = list(_sections(stock))
     for seat in stock.disputed:
         place = seat.section_id, seat.position
         if seat.seen != seat.should_be:
-            found.append(Wrong("seat", *place, 1, seat.seen, seat.should_be))
+            found.append(Inconsistency("seat", *place, 1, seat.seen, seat.should_be))
         if seat.buyers > 1:
-            found.append(Wrong("sold-twice", *place, seat.buyers - 1, str(seat.buyers), "1"))
+            found.append(Inconsistency("sold-twice", *place, seat.buyers - 1, str(seat.buyers), "1"))
     return found
 
 
-def _sections(stock: Stock) -> Iterator[Wrong]:
+def _sections(stock: StockSnapshot) -> Iterator[Inconsistency]:
     for section_id, section in stock.sections.items():
         remaining, blocked = section.noted
         gone = section.honoured + blocked + section.held + section.sold
         left = section.available if section.marks else max(0, section.capacity - gone)
         if remaining != left:
-            yield Wrong("remaining", section_id, -1, remaining - left, str(remaining), str(left))
+            yield Inconsistency("remaining", section_id, -1, remaining - left, str(remaining), str(left))
         if section.blocked != blocked:
-            yield Wrong("blocked", section_id, -1, blocked - section.blocked, str(blocked), str(section.blocked))
+            yield Inconsistency(
+                "blocked", section_id, -1, blocked - section.blocked, str(blocked), str(section.blocked)
+            )
         beyond = section.sold + blocked - section.capacity
         if not section.marks and section.sold and beyond > 0:
             room = section.capacity - blocked
-            yield Wrong("oversold", section_id, -1, beyond, str(section.sold), str(room))
+            yield Inconsistency("oversold", section_id, -1, beyond, str(section.sold), str(room))
 
 
-async def set_right(engine: AsyncEngine, event_id: str, wrong: Iterable[Wrong]) -> set[tuple[str, int]]:
+async def repair(engine: AsyncEngine, event_id: str, wrong: Iterable[Inconsistency]) -> set[tuple[str, int]]:
     """Seats and counters to what the reservations say; which places (-1 for a section) were changed.
 
     A section that sells is in somebody's hands most of the time, so it is tried for a moment; then the next look will.
@@ -87,7 +89,7 @@ async def set_right(engine: AsyncEngine, event_id: str, wrong: Iterable[Wrong]) 
 
 
 async def _set_right(
-    engine: AsyncEngine, event_id: str, wrong: Sequence[Wrong]
+    engine: AsyncEngine, event_id: str, wrong: Sequence[Inconsistency]
 ) -> tuple[set[str], set[tuple[str, int]]]:
     """Which sections nobody was changing, and what was changed of them."""
     async with engine.begin() as connection:
@@ -95,12 +97,12 @@ async def _set_right(
         versions = {r.section_id: r.version for r in await connection.execute(FREE_SECTIONS, asked)}
         seats = [(w.section_id, w.position) for w in wrong if w.kind == "seat" and w.section_id in versions]
         free = await connection.execute(FREE_SEATS, {"event_id": event_id, **seat_columns(seats[:SEATS_MAX])})
-        changed = await right_seats(connection, event_id, [(r.section_id, r.position) for r in free])
-        counted = await right_sections(connection, event_id, versions)
+        changed = await repair_seats(connection, event_id, [(r.section_id, r.position) for r in free])
+        counted = await repair_sections(connection, event_id, versions)
     return set(versions), set(changed) | {(section_id, -1) for section_id in counted}
 
 
-async def right_seats(
+async def repair_seats(
     connection: AsyncConnection, event_id: str, seats: Sequence[tuple[str, int]], *, free_mark: str = "available"
 ) -> dict[tuple[str, int], str]:
     """These seats, which the caller has locked, go to whom the reservations name, else are `free_mark`; those changed,
@@ -112,7 +114,7 @@ async def right_seats(
     return {(r.section_id, r.position): r.status for r in rows}
 
 
-async def right_sections(connection: AsyncConnection, event_id: str, versions: dict[str, int]) -> dict[str, int]:
+async def repair_sections(connection: AsyncConnection, event_id: str, versions: dict[str, int]) -> dict[str, int]:
     """These sections, which the caller has locked, are counted anew; those changed, and how much more is left."""
     if not versions:
         return {}

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import OVERSELL_WAITING, OVERSOLD
-from services.inventory.reconcile.ledger_repair import Wrong
+from services.inventory.reconcile.ledger_repair import Inconsistency
 from services.inventory.stock.change import note
 from shared.postgres.engine import statement
 from shared.runtime.logging import data
@@ -104,7 +104,7 @@ COUNT_WAITING = text("SELECT count(*) FROM inventory.oversell WHERE status = 'wa
 SHOWN_MAX = 100
 
 
-async def decide(engine: AsyncEngine, layout: Layout, found: Iterable[Wrong]) -> int:
+async def apply_policy(engine: AsyncEngine, layout: Layout, found: Iterable[Inconsistency]) -> int:
     """What the operator's policy makes of these; how many were decided now. What is decided, or has come right
     meanwhile, is left alone.
     """
@@ -117,7 +117,7 @@ async def decide(engine: AsyncEngine, layout: Layout, found: Iterable[Wrong]) ->
     return decided
 
 
-async def _decide(connection: AsyncConnection, layout: Layout, wrong: Wrong) -> bool:
+async def _decide(connection: AsyncConnection, layout: Layout, wrong: Inconsistency) -> bool:
     """Under the section's lock, so that one of several reconcilers decides, and decides on what is so now. What waits
     may still be honoured, if the operator has turned to that.
     """
@@ -152,7 +152,7 @@ async def _decide(connection: AsyncConnection, layout: Layout, wrong: Wrong) -> 
     return True
 
 
-def _status(policy: dict[str, Any], wrong: Wrong, percent: float) -> str:
+def _status(policy: dict[str, Any], wrong: Inconsistency, percent: float) -> str:
     """Paper seats nobody twice in one seat: that needs a person, as does cancelling a lot."""
     if policy["policy"] == "honour":
         return "honoured" if wrong.kind == "oversold" else "waiting"

@@ -8,7 +8,7 @@ import logging
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.reservations.returns import Returns
+from services.inventory.reservations.returns import ReturnService
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.runtime.logging import data
@@ -38,10 +38,10 @@ ENDED = text(
 )
 
 
-class Refunding:
+class OversellRefunds:
     """One turn of a loop; several may run."""
 
-    def __init__(self, engine: AsyncEngine, returns: Returns, orders: OrdersClient) -> None:
+    def __init__(self, engine: AsyncEngine, returns: ReturnService, orders: OrdersClient) -> None:
         self._engine, self._returns, self._orders = engine, returns, orders
 
     async def turn(self) -> int:

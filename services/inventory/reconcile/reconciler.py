@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 from sqlalchemy import insert, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.catalogue.layout import Catalogue, Layout
+from services.inventory.catalogue.layout import EventCache, Layout
 from services.inventory.metrics import CORRECTED, DRIFT, RECONCILE_SECONDS
 from services.inventory.reconcile import oversell
-from services.inventory.reconcile.ledger_repair import Wrong, set_right, wrongs
+from services.inventory.reconcile.ledger_repair import Inconsistency, inconsistencies, repair
 from services.inventory.reconcile.redis_diff import Difference, GateStock, compare, read_gate
-from services.inventory.redis_stock.client import Gate
-from services.inventory.reservations.expiry import settle
-from services.inventory.stock.snapshot import MARKS, Stock, take_stock
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.reservations.expiry import resolve_due
+from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
 from services.inventory.tables import drift
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.group_commit import chunks
 from shared.runtime.logging import data
 
@@ -39,7 +39,7 @@ RECENT = text(
 FORGET = text("DELETE FROM inventory.drift WHERE done_at < clock_timestamp() - interval '30 days'")
 
 
-class Finding(NamedTuple):
+class DriftRecord(NamedTuple):
     """One difference that stayed, since when, and what became of it: `corrected`, or `left` for the next look or for
     people.
     """
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
     done: str
 
 
-async def note(engine: AsyncEngine, event_id: str, findings: Iterable[Finding]) -> None:
+async def note(engine: AsyncEngine, event_id: str, findings: Iterable[DriftRecord]) -> None:
     """Keeps them; of very many the first."""
     rows = [
         {"event_id": event_id, "what": what, "seen": seen, "should_be": should_be, "since": since, "done": done}
@@ -78,17 +78,17 @@ ALONE = text("SELECT pg_try_advisory_xact_lock(hashtextextended('inventory recon
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _Snapshot:
     """Everything that differs at one moment; the ledger's own faults are among it, each with its row."""
 
     gate: GateStock
-    stock: Stock
+    stock: StockSnapshot
     found: set[Difference]
-    wrong: dict[Difference, Wrong]
+    wrong: dict[Difference, Inconsistency]
 
 
 @dataclass(slots=True)
-class _Look:
+class _Pass:
     """When it was looked, and since when each difference is seen without a break; which of them people know about."""
 
     at_s: float
@@ -103,12 +103,12 @@ class Reconciler:
     """Looks at every event in turn and remembers what differed the last time."""
 
     def __init__(
-        self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue, *, ready_since_s: Mapping[str, float],
+        self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache, *, ready_since_s: Mapping[str, float],
         interval_s: float, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._engine, self._gate, self._catalogue = engine, gate, catalogue
         self._ready_since_s, self._interval_s, self._clock = ready_since_s, interval_s, clock
-        self._last: dict[str, _Look] = {}
+        self._last: dict[str, _Pass] = {}
 
     async def turn(self) -> None:
         """Looks where it is time: 5 s after a gate opened, again 5 s after a look that found something, else every
@@ -123,7 +123,7 @@ class Reconciler:
             if last is None or last.at_s < ready_s or self._clock() - last.at_s >= pause_s:
                 try:
                     await self.look(layout)
-                except ENGINE_AWAY:
+                except REDIS_AWAY:
                     self._last.pop(layout.event_id, None)
 
     def watched(self, event_id: str) -> list[tuple[Difference, datetime]]:
@@ -134,12 +134,12 @@ class Reconciler:
     @RECONCILE_SECONDS.time()
     async def look(self, layout: Layout) -> dict[str, int]:
         """One look: what differs, how much of that is old and unchanged, and what was corrected."""
-        last, now_s = self._last.get(layout.event_id) or _Look(0.0), self._clock()
+        last, now_s = self._last.get(layout.event_id) or _Pass(0.0), self._clock()
         view = await self._view(layout, last.lost())
         if view is None:
             return {"differences": 0, "old": 0, "corrected": 0}
         seen = now_s, datetime.now(UTC)
-        look = _Look(now_s, {d: last.since.get(d, seen) for d in view.found}, last.noted & view.found)
+        look = _Pass(now_s, {d: last.since.get(d, seen) for d in view.found}, last.noted & view.found)
         self._last[layout.event_id] = look
         old = {difference for difference, (since_s, _) in look.since.items() if now_s - since_s >= AGE_S}
         corrected = await self._act(layout, look, old, view) if old else set()
@@ -147,13 +147,13 @@ class Reconciler:
             look.since.pop(difference, None)
         return {"differences": len(view.found), "old": len(old), "corrected": len(corrected)}
 
-    async def _act(self, layout: Layout, look: _Look, old: set[Difference], view: _View) -> set[Difference]:
+    async def _act(self, layout: Layout, look: _Pass, old: set[Difference], view: _Snapshot) -> set[Difference]:
         """Heals what can be healed, puts what was oversold before the policy, and tells people of the rest once."""
         corrected = await self._heal(layout, old, look.lost())
         oversold = {d: view.wrong[d] for d in old & view.wrong.keys() if view.wrong[d].kind in oversell.KINDS}
-        await oversell.decide(self._engine, layout, oversold.values())
+        await oversell.apply_policy(self._engine, layout, oversold.values())
         news = old - look.noted - oversold.keys()
-        findings = [Finding(d, look.since[d][1], "corrected" if d in corrected else "left") for d in news]
+        findings = [DriftRecord(d, look.since[d][1], "corrected" if d in corrected else "left") for d in news]
         look.noted |= old - corrected
         for difference in news:
             DRIFT.labels("balance" if difference in view.wrong else "reconcile").inc()
@@ -162,14 +162,14 @@ class Reconciler:
             log.warning("drift.found", extra=data(event_id=layout.event_id, old=len(news), corrected=len(corrected)))
         return corrected
 
-    async def _view(self, layout: Layout, lost: frozenset[str]) -> _View | None:
+    async def _view(self, layout: Layout, lost: frozenset[str]) -> _Snapshot | None:
         gate = await read_gate(self._gate.redis, layout.event_id, layout)
         if not gate.ready:
             return None
-        stock = await take_stock(self._engine, layout.event_id, asked=gate.holds, check=True)
-        wrong = {_difference(w): w for w in wrongs(stock)}
+        stock = await read_stock(self._engine, layout.event_id, asked=gate.holds, check=True)
+        wrong = {_difference(w): w for w in inconsistencies(stock)}
         found = set(await compare(gate, stock, lost=lost)) | wrong.keys()
-        return _View(gate, stock, found, wrong)
+        return _Snapshot(gate, stock, found, wrong)
 
     async def _heal(self, layout: Layout, old: set[Difference], lost: frozenset[str]) -> set[Difference]:
         """The ledger first, then holds, then places and counts, each time what still differs; what was corrected."""
@@ -180,11 +180,11 @@ class Reconciler:
             still = old & view.found
             mine = [w for d, w in view.wrong.items() if d in still and w.kind in ("remaining", "blocked", "seat")]
             if mine:
-                await set_right(self._engine, layout.event_id, mine)
+                await repair(self._engine, layout.event_id, mine)
             now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
             gone = [what[5:] for what, seen, _ in sorted(still) if what.startswith("hold ") and seen == "there"]
             for some in chunks(gone, SETTLED_AT_ONCE) if now_ms else ():
-                await settle(self._engine, self._gate, layout.event_id, some, now_ms=now_ms)
+                await resolve_due(self._engine, self._gate, layout.event_id, some, now_ms=now_ms)
             smaller = {what[7:] for what, _, _ in still if what.startswith("basket ")}
             for record in view.stock.live if smaller else ():
                 if record.reservation_id in smaller:
@@ -200,7 +200,7 @@ class Reconciler:
             CORRECTED.labels(what.split(" ")[0]).inc()
         return corrected
 
-    async def _correct(self, event_id: str, stock: Stock, old: set[Difference]) -> None:
+    async def _correct(self, event_id: str, stock: StockSnapshot, old: set[Difference]) -> None:
         """Seats and counts to the ledger's word, missing holds again."""
         places: list[str | int] = []
         usage: list[tuple[str, int]] = []
@@ -212,9 +212,9 @@ class Reconciler:
                 places += [name, "count", MARKS[rest[0]], -int(seen)]
             elif kind == "usage":
                 usage.append((name, int(should_be)))
-        await self._gate.correct(event_id, places)
+        await self._gate.set_positions(event_id, places)
         missing = [r for r in stock.live if (f"hold {r.reservation_id}", "missing", "there") in old]
-        await self._gate.remember(event_id, missing, usage)
+        await self._gate.restore(event_id, missing, usage)
 
     @asynccontextmanager
     async def _alone(self, event_id: str) -> AsyncIterator[bool]:
@@ -223,9 +223,9 @@ class Reconciler:
             yield bool(await connection.scalar(ALONE, {"event_id": event_id}))
 
 
-def _difference(wrong: Wrong) -> Difference:
+def _difference(wrong: Inconsistency) -> Difference:
     """As the gate's are told; counters by how far they are off, which stays the same while others sell."""
     place = f"{wrong.section_id} {wrong.position}" if wrong.position >= 0 else wrong.section_id
     if wrong.kind in ("remaining", "blocked"):
-        return f"ledger-{wrong.kind} {place}", f"{wrong.apart:+d}", "+0"
-    return f"ledger-{wrong.kind} {place}", wrong.seen, wrong.should_be
+        return f"ledger-{wrong.kind} {place}", f"{wrong.delta:+d}", "+0"
+    return f"ledger-{wrong.kind} {place}", wrong.seen, wrong.expected

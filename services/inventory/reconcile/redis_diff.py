@@ -15,8 +15,8 @@ import orjson
 
 from services.inventory.catalogue.layout import Layout
 from services.inventory.redis_keys import EPOCH, Keys
-from services.inventory.reservations.selection import read_basket
-from services.inventory.stock.snapshot import MARKS, SectionStock, Stock
+from services.inventory.reservations.selection import read_selection
+from services.inventory.stock.snapshot import MARKS, SectionStock, StockSnapshot
 from shared.redis.client import Redis
 
 Difference = tuple[str, str, str]  # what, what is said, what it should be
@@ -90,16 +90,16 @@ def _gate_stock(seated: Sequence[str], parts: int, replies: list[Any]) -> GateSt
 
 def _hold(raw: bytes) -> GateHold:
     hold = orjson.loads(raw)
-    seats, ga = read_basket(hold["basket"])
+    seats, ga = read_selection(hold["basket"])
     return GateHold(hold["holder"], tuple(sorted(seats)), ga)
 
 
-async def compare(gate: GateStock, stock: Stock, *, lost: frozenset[str] | None = None) -> list[Difference]:
+async def compare(gate: GateStock, stock: StockSnapshot, *, lost: frozenset[str] | None = None) -> list[Difference]:
     """All `differences`; who sells is not kept waiting while very many holds are compared."""
     return await asyncio.to_thread(lambda: list(differences(gate, stock, lost=lost)))
 
 
-def differences(gate: GateStock, stock: Stock, *, lost: frozenset[str] | None = None) -> Iterator[Difference]:
+def differences(gate: GateStock, stock: StockSnapshot, *, lost: frozenset[str] | None = None) -> Iterator[Difference]:
     """Every place, count, hold and holder that gate and ledger see differently.
 
     `lost`: reservations known to be missing in the gate for a while; nothing given means all that are missing. A live
@@ -125,13 +125,13 @@ def differences(gate: GateStock, stock: Stock, *, lost: frozenset[str] | None = 
             yield f"usage {holder}", str(seen), str(should_be)
 
 
-def _known(gate: GateStock, stock: Stock, lost: set[str] | frozenset[str]) -> _Known:
+def _known(gate: GateStock, stock: StockSnapshot, lost: set[str] | frozenset[str]) -> _Known:
     known = _Known()
     for reservation_id, hold in gate.holds.items():
         known.held.update(hold.ga)
         known.by_holder[hold.holder] += hold.quantity
         known.owner |= dict.fromkeys(hold.seats, reservation_id)
-        if reservation_id in stock.sold_meanwhile:
+        if reservation_id in stock.sold_since:
             known.behind.update(hold.ga)
             known.behind_of[hold.holder] += hold.quantity
     for record in stock.live:

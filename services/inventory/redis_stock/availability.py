@@ -12,13 +12,13 @@ from itertools import compress
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import Catalogue, Layout
+from services.inventory.catalogue.layout import EventCache, Layout
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import EVENTS_AT_ONCE, Gate, load
+from services.inventory.redis_stock.client import EVENTS_AT_ONCE, RedisStock, load
 from services.inventory.stock.snapshot import count_sections
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, stock_channel
-from shared.redis.client import ENGINE_AWAY, RedisError
-from shared.redis.snapshots import Showing
+from shared.redis.client import REDIS_AWAY, RedisError
+from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 from shared.runtime.group_commit import chunks
 
@@ -30,10 +30,12 @@ HOLDING = text(
 FRESH_S = 0.25
 
 
-class Board:
+class AvailabilityPublisher:
     """The latest frame of every event, and its loop."""
 
-    def __init__(self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue, showing: Showing) -> None:
+    def __init__(
+        self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache, showing: SnapshotPublisher
+    ) -> None:
         self._engine, self._gate, self._catalogue, self._showing = engine, gate, catalogue, showing
         self._shown_at_s: dict[str, float] = {}
         self._seen: dict[str, tuple[float, StockFrame]] = {}
@@ -42,7 +44,7 @@ class Board:
             set()
         )  # said so; counting a large stock again and again would keep its gate from being filled
 
-    async def show(self) -> None:
+    async def publish(self) -> None:
         """One turn: publishes what changed, and what has not been said for a while."""
         layouts = self._catalogue.layouts()
         changed = await self._changed(layouts)
@@ -50,10 +52,10 @@ class Board:
             due = time.monotonic() - self._shown_at_s.get(layout.event_id, 0.0) > FRAME_REPEAT_S * 0.8
             if not due and layout.event_id not in changed:
                 continue
-            with suppress(*ENGINE_AWAY):  # other events may be with another engine
+            with suppress(*REDIS_AWAY):  # other events may be with another engine
                 frame = await self._frame(layout, force=due, peek=False)
                 if frame is not None:
-                    await self._showing.show(stock_channel(layout.event_id), frame)
+                    await self._showing.publish(stock_channel(layout.event_id), frame)
                     self._shown_at_s[layout.event_id] = time.monotonic()
 
     async def _changed(self, layouts: Iterable[Layout]) -> set[str]:
@@ -78,7 +80,7 @@ class Board:
             if frame is None or time.monotonic() - at_s > FRESH_S:
                 try:
                     frame = await self._frame(layout, force=True, peek=True)
-                except ENGINE_AWAY:
+                except REDIS_AWAY:
                     frame = await self.from_ledger(layout.event_id, ready=False)
                 assert frame is not None
                 self._seen[layout.event_id] = (time.monotonic(), frame)

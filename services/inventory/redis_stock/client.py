@@ -12,8 +12,8 @@ import orjson
 from redis.exceptions import ResponseError
 
 from services.inventory.redis_keys import Keys
-from services.inventory.reservations.repository import Live, Record
-from shared.redis.client import ENGINE_AWAY, Redis
+from services.inventory.reservations.repository import Live, ReservationRow
+from shared.redis.client import REDIS_AWAY, Redis
 from shared.redis.scripts import Script, word
 from shared.runtime.clock_offsets import Clocks
 from shared.runtime.group_commit import chunks
@@ -36,7 +36,7 @@ _ALL = ("gate", "counts", "holds", "deadlines", "usage", "dirty", "map")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class HoldDenied:
     """Why the gate said no, what exactly, and which holds are due at the engine's time."""
 
     word: str
@@ -46,7 +46,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class HoldGranted:
     """The gate said yes (`held`), or already had (`again`): under this id and epoch, until then, these places."""
 
     word: str
@@ -56,7 +56,7 @@ class Gated:
     basket: str
 
 
-class Gate:
+class RedisStock:
     """The gate of every event."""
 
     def __init__(self, redis: Redis, *, clocks: Clocks | None = None, clock_offset_ms: int = 0) -> None:
@@ -75,7 +75,7 @@ class Gate:
         """The time by the slowest clock: what was promised until then may end."""
         return self.clocks.slowest_ms() + self.clock_offset_ms
 
-    async def hold(self, event_id: str, asks: Sequence[dict[str, Any]]) -> list[Gated | Refusal]:
+    async def hold(self, event_id: str, asks: Sequence[dict[str, Any]]) -> list[HoldGranted | HoldDenied]:
         """Takes many baskets in one round trip, each whole or not at all. Raises what the engine raised."""
         named: dict[str, Any] = Keys.of(event_id).only(*_ALL, "revoked")
         named |= {"clock_offset_ms": self.clock_offset_ms, "due_ms": NEW_HOLD_DUE_MS, "others_ms": self.others_ms()}
@@ -94,7 +94,7 @@ class Gate:
             keys = Keys.of(event_id).only("gate", "holds", "deadlines")
             await self.scripts["extend"](self.redis, **keys, grace_ms=grace_ms, ids_and_untils=flat)
 
-    async def written(self, event_id: str, release_at_ms: Mapping[str, int]) -> None:
+    async def confirm_written(self, event_id: str, release_at_ms: Mapping[str, int]) -> None:
         """The ledger has these new holds: from now on their own deadline counts. It may come late, and twice: it never
         lowers a deadline, and gives none to a hold that is being paid or gone.
         """
@@ -127,8 +127,8 @@ class Gate:
         call = {"reservation_id": reservation_id, "holder": holder, "basket": basket}
         await self._many("retake", event_id, _ALL, [call])
 
-    async def take_back(
-        self, event_id: str, record: Record, *, epoch: int, mark: str, places: str, excess: Mapping[str, int]
+    async def apply_return(
+        self, event_id: str, record: ReservationRow, *, epoch: int, mark: str, places: str, excess: Mapping[str, int]
     ) -> None:
         """What was sold is `mark` now: `places` in text; the `excess` tickets of sections had none."""
         call = {
@@ -138,7 +138,7 @@ class Gate:
         }  # fmt: skip
         await self._many("take_back", event_id, _ALL, [call])
 
-    async def correct(self, event_id: str, places: Sequence[str | int]) -> int:
+    async def set_positions(self, event_id: str, places: Sequence[str | int]) -> int:
         """Sets places to the ledger's word; how many changed. See `lua/correct.lua` for their form."""
         keys, corrected = Keys.of(event_id).only("gate", "counts", "dirty", "map"), 0
         for some in chunks(places, CORRECT_WIDTH * FILLED_AT_ONCE):
@@ -146,7 +146,7 @@ class Gate:
             corrected += changed if isinstance(changed, int) else 0
         return corrected
 
-    async def remember(self, event_id: str, missing: Sequence[Live], usage: Sequence[tuple[str, int]]) -> None:
+    async def restore(self, event_id: str, missing: Sequence[Live], usage: Sequence[tuple[str, int]]) -> None:
         """Holds the ledger has and the gate lost, and how many tickets holders really have."""
         keys, epoch = Keys.of(event_id), await self.redis.hget(Keys.of(event_id).gate, "epoch") or 0
         some = {**keys.only("gate", "holds", "deadlines", "usage"), "epoch": epoch}
@@ -158,7 +158,7 @@ class Gate:
             flat = [part for pair in pairs for part in pair]
             await self.scripts["fill_usage"](self.redis, **some, tickets=flat)
 
-    async def cap(self, event_id: str, left: dict[str, int]) -> None:
+    async def lower_available(self, event_id: str, left: dict[str, int]) -> None:
         calls = [{"section_id": section_id, "available_max": n} for section_id, n in left.items()]
         await self._many("cap", event_id, ("gate", "counts", "dirty"), calls)
 
@@ -175,7 +175,7 @@ class Gate:
         for some in chunks(event_ids, EVENTS_AT_ONCE):
             try:
                 replies = await self.scripts["due"].many(self.redis, [self._due(event_id, 1) for event_id in some])
-            except ENGINE_AWAY:
+            except REDIS_AWAY:
                 found += some
             else:
                 found += [e for e, reply in zip(some, replies, strict=True) if not _is_nothing(reply)]
@@ -192,7 +192,7 @@ class Gate:
         replies = await self._many("revoke", event_id, ("gate", "holds", "usage", "revoked"), calls)
         return [(word(reply), int(reply[1]) if len(reply) > 1 else None) for reply in replies]
 
-    async def raise_floor(self, event_id: str, floor: int) -> None:
+    async def set_min_pass_epoch(self, event_id: str, floor: int) -> None:
         """Passes of epochs below the floor take nothing any more."""
         await self.scripts["raise_floor"](self.redis, gate=Keys.of(event_id).gate, floor=floor)
 
@@ -217,15 +217,15 @@ def as_hold(record: Live) -> tuple[str | int, ...]:
             release_at_ms)  # fmt: skip
 
 
-def _gated(reply: Any, reservation_id: str) -> Gated | Refusal:
+def _gated(reply: Any, reservation_id: str) -> HoldGranted | HoldDenied:
     match word(reply):
         case "held":
-            return Gated("held", reservation_id, int(reply[1]), int(reply[2]), reply[3].decode())
+            return HoldGranted("held", reservation_id, int(reply[1]), int(reply[2]), reply[3].decode())
         case "again":
-            return Gated("again", reply[1].decode(), int(reply[2]), int(reply[3]), reply[4].decode())
+            return HoldGranted("again", reply[1].decode(), int(reply[2]), int(reply[3]), reply[4].decode())
         case "reused" | "revoked" | "not-ready" as why:
-            return Refusal(why, "", 0, ())
+            return HoldDenied(why, "", 0, ())
         case "clocks-apart" as why:
-            return Refusal(why, reply[1].decode(), 0, ())
+            return HoldDenied(why, reply[1].decode(), 0, ())
         case why:
-            return Refusal(why, reply[2].decode(), int(reply[1]), tuple(r.decode() for r in reply[3:]))
+            return HoldDenied(why, reply[2].decode(), int(reply[1]), tuple(r.decode() for r in reply[3:]))

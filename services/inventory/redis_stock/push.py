@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.metrics import DRIFT
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import Gate, load
-from services.inventory.reservations.selection import basket_text
-from services.inventory.stock.change import Seat, Touched, seat_columns
+from services.inventory.redis_stock.client import RedisStock, load
+from services.inventory.reservations.selection import selection_text
+from services.inventory.stock.change import DirtySet, SeatPosition, seat_columns
 from shared.postgres.engine import snapshot
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import word
 from shared.runtime.logging import data
 
@@ -41,28 +41,30 @@ SECTIONS = text(
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
+class _StockVersion:
     """The ledger's word on some places, at one version of the event; GA as (section_id, capacity, blocked)."""
 
     version: int
-    blocked: list[Seat]
-    free: list[Seat]
+    blocked: list[SeatPosition]
+    free: list[SeatPosition]
     ga: list[tuple[str, int, int]]
 
 
-async def say(engine: AsyncEngine, gate: Gate, event_id: str, touched: Touched) -> None:
+async def push_stock(engine: AsyncEngine, gate: RedisStock, event_id: str, touched: DirtySet) -> None:
     """Brings the gate in line with the ledger for these places. What it misses is drift, found by reconcile."""
     try:
         for _ in range(TRIES_MAX):
             ledger = await _read(engine, event_id, sorted(touched.seats), sorted(touched.ga))
-            if ledger is None or await _tell(gate, event_id, ledger) != "late":
+            if ledger is None or await _apply(gate, event_id, ledger) != "late":
                 return
-    except ENGINE_AWAY as away:
+    except REDIS_AWAY as away:
         log.warning("gate.behind", extra=data(event_id=event_id, error=type(away).__name__))
     DRIFT.labels("follow-up").inc()
 
 
-async def _read(engine: AsyncEngine, event_id: str, seats: Sequence[Seat], ga: Sequence[str]) -> _Word | None:
+async def _read(
+    engine: AsyncEngine, event_id: str, seats: Sequence[SeatPosition], ga: Sequence[str]
+) -> _StockVersion | None:
     """In one snapshot, so that the version fits the rest."""
     which: dict[str, Any] = {"event_id": event_id}
     async with snapshot(engine) as connection:
@@ -71,14 +73,14 @@ async def _read(engine: AsyncEngine, event_id: str, seats: Sequence[Seat], ga: S
         sections = (await connection.execute(SECTIONS, which | {"section_ids": list(ga)})).all()
     if version is None:
         return None
-    by_status: dict[str, list[Seat]] = {"available": [], "blocked": []}
+    by_status: dict[str, list[SeatPosition]] = {"available": [], "blocked": []}
     for row in rows:
         by_status[row.status].append((row.section_id, row.position))
     counts = [(row.section_id, row.capacity, row.blocked) for row in sections]
-    return _Word(version, sorted(by_status["blocked"]), sorted(by_status["available"]), counts)
+    return _StockVersion(version, sorted(by_status["blocked"]), sorted(by_status["available"]), counts)
 
 
-async def _tell(gate: Gate, event_id: str, ledger: _Word) -> str:
+async def _apply(gate: RedisStock, event_id: str, ledger: _StockVersion) -> str:
     """The gate's answer: done, late or not-ready. Up to 500 seats in one step, together with all GA places."""
     keys = Keys.of(event_id)
     for section_id, capacity, _ in ledger.ga:
@@ -96,6 +98,6 @@ async def _tell(gate: Gate, event_id: str, ledger: _Word) -> str:
     return "done"
 
 
-def _chunks(seats: Sequence[Seat]) -> list[str]:
+def _chunks(seats: Sequence[SeatPosition]) -> list[str]:
     """As baskets; one at least, since GA places travel with the first."""
-    return [basket_text(seats[i : i + SEATS_AT_ONCE], ()) for i in range(0, max(1, len(seats)), SEATS_AT_ONCE)]
+    return [selection_text(seats[i : i + SEATS_AT_ONCE], ()) for i in range(0, max(1, len(seats)), SEATS_AT_ONCE)]

@@ -16,19 +16,19 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import Catalogue, Layout
+from services.inventory.catalogue.layout import EventCache, Layout
 from services.inventory.metrics import GATES_READY, REBUILD_SECONDS, REBUILDS
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import EVENTS_AT_ONCE, FILLED_AT_ONCE, Gate, as_hold, load
-from services.inventory.stock.snapshot import Stock, gate_counts, take_stock
+from services.inventory.redis_stock.client import EVENTS_AT_ONCE, FILLED_AT_ONCE, RedisStock, as_hold, load
+from services.inventory.stock.snapshot import StockSnapshot, gate_counts, read_stock
 from shared.postgres.engine import statement
-from shared.redis.client import ENGINE_AWAY, Redis, RedisError, identities, near
+from shared.redis.client import REDIS_AWAY, Redis, RedisError, identities, near
 from shared.redis.scripts import Argument, Script, Value, word
 from shared.runtime.group_commit import chunks
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.inventory")
-FENCE_ALONE = statement(__package__, "fence_alone")
+EXCLUSIVE_LOCK = statement(__package__, "fence_alone")
 RAISE_EPOCH = text(
     "UPDATE inventory.event SET gate_epoch = greatest(gate_epoch, :gate_epoch) + 1 "
     "WHERE event_id = :event_id AND gate_epoch = :seen RETURNING gate_epoch"
@@ -41,15 +41,15 @@ BEGIN, RENEW, SECTION, HOLDS, USAGE, REVOKED, OPEN = map(
 )
 
 
-class Watcher:
+class RedisStockMonitor:
     """Trusts a gate only while the process that filled it still answers and the ledger is not ahead of it."""
 
-    def __init__(self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue) -> None:
+    def __init__(self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache) -> None:
         self._engine, self._gate, self._catalogue = engine, gate, catalogue
         self.ready_since_s: dict[str, float] = {}
         self._one_look = asyncio.Lock()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """One turn: rebuilds every gate that is missing, older than the ledger, or filled by another process."""
         async with self._one_look:
             await self._look()
@@ -71,7 +71,7 @@ class Watcher:
                 elif not await self._trusted(layout, engine):
                     self.ready_since_s.pop(layout.event_id, None)
                     await self._rebuild(layout, engine)
-            except ENGINE_AWAY:
+            except REDIS_AWAY:
                 lost.add(engine)
                 self.ready_since_s.pop(layout.event_id, None)
         GATES_READY.set(len(self.ready_since_s))
@@ -140,27 +140,27 @@ def _is_whole(layout: Layout, gate: Sequence[bytes | None], there: int, engine: 
     )
 
 
-async def raise_epoch(engine: AsyncEngine, gate: Gate, event_id: str, *, seen: int) -> int | None:
+async def raise_epoch(engine: AsyncEngine, gate: RedisStock, event_id: str, *, seen: int) -> int | None:
     """The new epoch, or nothing when somebody else raised it first. From its commit on the ledger refuses whatever the
     gate still lets pass; the first step of filling closes it.
     """
     keys = Keys.of(event_id)
     gate_epoch = int(await gate.redis.hget(keys.gate, "epoch") or 0)
     async with engine.begin() as connection:
-        await connection.execute(FENCE_ALONE, {"event_id": event_id})
+        await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})
         values = {"event_id": event_id, "gate_epoch": gate_epoch, "seen": seen}
         epoch: int | None = (await connection.execute(RAISE_EPOCH, values)).scalar()
     return epoch
 
 
-async def fill(engine: AsyncEngine, gate: Gate, layout: Layout, epoch: int, engine_id: str) -> bool:
+async def fill(engine: AsyncEngine, gate: RedisStock, layout: Layout, epoch: int, engine_id: str) -> bool:
     """Writes the ledger's stock into the gate and opens it; False when a higher epoch came first."""
     redis, keys = gate.redis, Keys.of(layout.event_id)
     marked = keys.only("gate", "counts", "holds", "deadlines", "usage", "revoked")
     emptied = [keys.dirty, *(keys.map + section_id for section_id in layout.sections)]
     done = [await BEGIN(redis, **marked, emptied=emptied, epoch=epoch, clock_offset_ms=gate.clock_offset_ms)]
     async with _renewed(gate, layout.event_id, epoch):
-        stock = await take_stock(engine, layout.event_id)
+        stock = await read_stock(engine, layout.event_id)
         done += await _pour(gate, layout.event_id, epoch, stock)
     parts, version = keys.parts(layout.seated), stock.version
     done.append(await OPEN(redis, gate=keys.gate, parts=parts, epoch=epoch, engine=engine_id, stock_version=version))
@@ -168,14 +168,14 @@ async def fill(engine: AsyncEngine, gate: Gate, layout: Layout, epoch: int, engi
 
 
 @asynccontextmanager
-async def _renewed(gate: Gate, event_id: str, epoch: int) -> AsyncIterator[None]:
+async def _renewed(gate: RedisStock, event_id: str, epoch: int) -> AsyncIterator[None]:
     """Other watchers leave the gate to us for as long as this lasts, and not much longer if we die in it."""
     since_s = time.monotonic()
 
     async def renew() -> None:
         while True:
             await asyncio.sleep(RENEWED_EVERY_S)
-            with suppress(*ENGINE_AWAY):
+            with suppress(*REDIS_AWAY):
                 key = Keys.of(event_id).gate
                 await RENEW(gate.redis, gate=key, epoch=epoch, clock_offset_ms=gate.clock_offset_ms)
             so_far_ms = round((time.monotonic() - since_s) * 1000)
@@ -188,7 +188,7 @@ async def _renewed(gate: Gate, event_id: str, epoch: int) -> AsyncIterator[None]
         renewing.cancel()
 
 
-async def _pour(gate: Gate, event_id: str, epoch: int, stock: Stock) -> list[Any]:
+async def _pour(gate: RedisStock, event_id: str, epoch: int, stock: StockSnapshot) -> list[Any]:
     """Everything the gate remembers, in as many calls as it takes; what they answered."""
     redis, keys = gate.redis, Keys.of(event_id)
     some: dict[str, Any] = {**keys.only("gate", "counts", "dirty", "map"), "epoch": epoch}
@@ -200,7 +200,7 @@ async def _pour(gate: Gate, event_id: str, epoch: int, stock: Stock) -> list[Any
     some = {**keys.only("gate", "revoked"), "epoch": epoch}
     revoked = ((at_ms, jti) for jti, at_ms in stock.revoked)
     done += await _send(REVOKED, redis, ({**some, "passes": flat} for flat in _flat(revoked)))
-    await gate.raise_floor(event_id, stock.pass_floor)
+    await gate.set_min_pass_epoch(event_id, stock.pass_floor)
     return done
 
 

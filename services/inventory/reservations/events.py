@@ -20,7 +20,7 @@ SEATS: dict[What, str] = {
 }  # fmt: skip
 
 
-class Fact(NamedTuple):
+class ReservationEvent(NamedTuple):
     """What happened to which reservation, in its new version; `after` names its places."""
 
     what: What
@@ -29,7 +29,7 @@ class Fact(NamedTuple):
     after: dict[str, Any]
 
 
-def event(event_id: str, what: What, facts: Sequence[Fact], *, actor: str) -> str:
+def event(event_id: str, what: What, facts: Sequence[ReservationEvent], *, actor: str) -> str:
     """One event for facts of one kind, as the outbox keeps it."""
     changed = [{"reservation_id": fact.reservation_id, "version": fact.version, **fact.after} for fact in facts]
     after = {"seats_are": SEATS[what], "reservations": changed}
@@ -37,9 +37,9 @@ def event(event_id: str, what: What, facts: Sequence[Fact], *, actor: str) -> st
     return orjson.dumps({**told.model_dump(), "after": after}).decode()
 
 
-async def tell(connection: AsyncConnection, event_id: str, facts: Sequence[Fact], *, actor: str) -> None:
+async def emit(connection: AsyncConnection, event_id: str, facts: Sequence[ReservationEvent], *, actor: str) -> None:
     """Writes the facts into the outbox, in the caller's transaction: one event for each kind."""
-    kinds: dict[What, list[Fact]] = {}
+    kinds: dict[What, list[ReservationEvent]] = {}
     for fact in facts:
         kinds.setdefault(fact.what, []).append(fact)
     if kinds:

@@ -12,12 +12,12 @@ from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import ENDED, ENDED_LATE
-from services.inventory.redis_stock.client import Gate
-from services.inventory.reservations.events import Fact, What, tell
-from services.inventory.reservations.repository import Record, read
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.reservations.events import ReservationEvent, What, emit
+from services.inventory.reservations.repository import ReservationRow, read
 from shared.postgres.engine import statement
 
-How = Literal["deadline", "scan", "cancelled", "operator", "release-all", "leaving", "order", "orders-gone"]
+ReleaseReason = Literal["deadline", "scan", "cancelled", "operator", "release-all", "leaving", "order", "orders-gone"]
 
 EXPIRE = statement(__package__, "expire")
 CANCEL = statement(__package__, "cancel")
@@ -27,8 +27,14 @@ GIVE_BACK = statement(__package__, "give_back")
 MARK_SEATS = statement(__package__, "mark_seats")
 
 
-async def give_back(
-    connection: AsyncConnection, event_id: str, ended: Sequence[str], *, how: How, now_ms: int, actor: str = "system"
+async def release_stock(
+    connection: AsyncConnection,
+    event_id: str,
+    ended: Sequence[str],
+    *,
+    how: ReleaseReason,
+    now_ms: int,
+    actor: str = "system",
 ) -> None:
     """Frees the places of reservations whose end was decided in this transaction."""
     if not ended:
@@ -37,31 +43,45 @@ async def give_back(
     await connection.execute(GIVE_BACK, {"event_id": event_id, "ids": ids, "how": how, "now_ms": now_ms})
     await connection.execute(MARK_SEATS, {"event_id": event_id, "ids": ids, "mark": "available"})
     records = await read(connection, ids)
-    await tell(connection, event_id, [_fact(record) for record in records.values()], actor=actor)
+    await emit(connection, event_id, [_fact(record) for record in records.values()], actor=actor)
     for record in records.values():
         ENDED.labels(how).inc()
         ENDED_LATE.observe(max(0, now_ms - record.release_at_ms) / 1000)
 
 
-def _fact(record: Record) -> Fact:
+def _fact(record: ReservationRow) -> ReservationEvent:
     what: What = "expired" if record.status == "expired" else "cancelled"
-    return Fact(what, record.reservation_id, record.version, {"status": record.status, **record.places()})
+    return ReservationEvent(what, record.reservation_id, record.version, {"status": record.status, **record.places()})
 
 
 async def _end(
-    engine: AsyncEngine, event_id: str, ids: Sequence[str], *, by: TextClause, how: How, now_ms: int, actor: str,
+    engine: AsyncEngine,
+    event_id: str,
+    ids: Sequence[str],
+    *,
+    by: TextClause,
+    how: ReleaseReason,
+    now_ms: int,
+    actor: str,
     clock_offset_ms: int = 0,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     times = {"now_ms": now_ms, "clock_offset_ms": clock_offset_ms} if by is EXPIRE else {}
     values = {"event_id": event_id, "ids": list(ids), **times}
     async with engine.begin() as connection:
         ended = list((await connection.execute(by, values)).scalars())
-        await give_back(connection, event_id, ended, how=how, now_ms=now_ms, actor=actor)
+        await release_stock(connection, event_id, ended, how=how, now_ms=now_ms, actor=actor)
     return ended
 
 
 async def cancel(
-    engine: AsyncEngine, gate: Gate, event_id: str, ids: Sequence[str], *, how: How, now_ms: int, actor: str
+    engine: AsyncEngine,
+    gate: RedisStock,
+    event_id: str,
+    ids: Sequence[str],
+    *,
+    how: ReleaseReason,
+    now_ms: int,
+    actor: str,
 ) -> list[str]:
     """Gives back those that nobody is paying; which ones."""
     ended = await _end(engine, event_id, ids, by=CANCEL, how=how, now_ms=now_ms, actor=actor)
@@ -69,7 +89,7 @@ async def cancel(
     return ended
 
 
-async def settle(engine: AsyncEngine, gate: Gate, event_id: str, due: Sequence[str], *, now_ms: int) -> bool:
+async def resolve_due(engine: AsyncEngine, gate: RedisStock, event_id: str, due: Sequence[str], *, now_ms: int) -> bool:
     """Asks the ledger what these due holds are, and brings the gate in line; whether any has ended."""
     times = {"now_ms": min(now_ms, gate.slowest_ms()), "clock_offset_ms": gate.clock_offset_ms}
     expired = await _end(engine, event_id, due, by=EXPIRE, how="deadline", actor="system", **times)
@@ -82,14 +102,14 @@ async def settle(engine: AsyncEngine, gate: Gate, event_id: str, due: Sequence[s
         async with engine.connect() as connection:
             known = await read(connection, [reservation_id for reservation_id in rest if reservation_id not in tombs])
         expired += tombs
-        await follow(gate, event_id, list(known.values()))
+        await sync_redis(gate, event_id, list(known.values()))
     await gate.release(event_id, expired)
     return bool(expired)
 
 
-async def follow(gate: Gate, event_id: str, records: Sequence[Record]) -> None:
+async def sync_redis(gate: RedisStock, event_id: str, records: Sequence[ReservationRow]) -> None:
     """The gate takes the state these reservations have in the ledger."""
-    by_status: dict[str, list[Record]] = {}
+    by_status: dict[str, list[ReservationRow]] = {}
     for record in records:
         by_status.setdefault(record.status, []).append(record)
     pending = by_status.pop("pending_payment", [])
@@ -102,7 +122,9 @@ async def follow(gate: Gate, event_id: str, records: Sequence[Record]) -> None:
     await gate.release(event_id, [r.reservation_id for ended in by_status.values() for r in ended])
 
 
-async def scan(engine: AsyncEngine, gate: Gate, event_id: str, *, now_ms: int, count_max: int = 500) -> int:
+async def expire_overdue(
+    engine: AsyncEngine, gate: RedisStock, event_id: str, *, now_ms: int, count_max: int = 500
+) -> int:
     """Ends what is past its deadline in the ledger, whatever the gate remembers; how many."""
     values = {"event_id": event_id, "now_ms": now_ms, "count_max": count_max}
     async with engine.begin() as connection:
@@ -111,6 +133,6 @@ async def scan(engine: AsyncEngine, gate: Gate, event_id: str, *, now_ms: int, c
             times = {"now_ms": min(now_ms, gate.slowest_ms()), "clock_offset_ms": gate.clock_offset_ms}
             expire = {"event_id": event_id, "ids": ids, **times}
             ids = list((await connection.execute(EXPIRE, expire)).scalars())
-            await give_back(connection, event_id, ids, how="scan", now_ms=now_ms)
+            await release_stock(connection, event_id, ids, how="scan", now_ms=now_ms)
     await gate.release(event_id, ids)
     return len(ids)

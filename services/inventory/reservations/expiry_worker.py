@@ -8,14 +8,14 @@ import logging
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import Catalogue
-from services.inventory.redis_stock.client import Gate
-from services.inventory.reservations.expiry import scan, settle
+from services.inventory.catalogue.layout import EventCache
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.reservations.expiry import expire_overdue, resolve_due
 from services.inventory.reservations.payment import Payments
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.postgres.engine import LEDGER_AWAY
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
 from shared.web.problems import Problem
 
@@ -31,11 +31,11 @@ PAYING_TOO_LONG = text(
 )
 
 
-class Sweeper:
+class ExpiryWorker:
     """Three turns, each called by a loop."""
 
     def __init__(
-        self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue, payments: Payments, orders: OrdersClient
+        self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache, payments: Payments, orders: OrdersClient
     ) -> None:
         self._engine, self._gate, self._catalogue = engine, gate, catalogue
         self._payments, self._orders = payments, orders
@@ -47,9 +47,9 @@ class Sweeper:
                 more = True
                 while more:
                     now_ms, due = await self._gate.due(event_id, count_max=DUE_MAX)
-                    ended = due and await settle(self._engine, self._gate, event_id, due, now_ms=now_ms)
+                    ended = due and await resolve_due(self._engine, self._gate, event_id, due, now_ms=now_ms)
                     more = bool(ended) and len(due) == DUE_MAX
-            except (*ENGINE_AWAY, *LEDGER_AWAY) as away:
+            except (*REDIS_AWAY, *LEDGER_AWAY) as away:
                 log.warning("sweep.skipped", extra=data(event_id=event_id, error=type(away).__name__))
 
     async def scan(self) -> None:
@@ -57,14 +57,17 @@ class Sweeper:
         for layout in self._catalogue.layouts():
             try:
                 now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
-            except ENGINE_AWAY:
+            except REDIS_AWAY:
                 continue
             if now_ms:
-                while await scan(self._engine, self._gate, layout.event_id, now_ms=now_ms - SCAN_BEHIND_MS) == DUE_MAX:
+                while (
+                    await expire_overdue(self._engine, self._gate, layout.event_id, now_ms=now_ms - SCAN_BEHIND_MS)
+                    == DUE_MAX
+                ):
                     pass
-                await self.ask_orders(layout.event_id, now_ms=now_ms)
+                await self.check_paying(layout.event_id, now_ms=now_ms)
 
-    async def ask_orders(self, event_id: str, *, now_ms: int) -> None:
+    async def check_paying(self, event_id: str, *, now_ms: int) -> None:
         """Holds in payment past their deadline: what has become of their orders?"""
         async with self._engine.connect() as connection:
             values = {"event_id": event_id, "now_ms": now_ms, "count_max": ASK_MAX}

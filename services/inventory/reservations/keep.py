@@ -13,13 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.metrics import DRIFT
 from services.inventory.problems import AlreadyBought, NotHeld
-from services.inventory.redis_stock.client import Gate
-from services.inventory.reservations.events import Fact, tell
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.payment_locks import lock_reservations
-from services.inventory.reservations.repository import Record
+from services.inventory.reservations.repository import ReservationRow
 from shared.postgres.engine import statement
 from shared.postgres.errors import outlive_deadlocks
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
 from shared.web.problems import HoldExpired, PaymentInProgress
 
@@ -28,23 +28,23 @@ GIVE_SOME_BACK = statement(__package__, "give_some_back")
 
 
 async def keep(
-    engine: AsyncEngine, gate: Gate, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
-) -> Record:
+    engine: AsyncEngine, gate: RedisStock, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
+) -> ReservationRow:
     """The reservation with these places alone. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought`, `HoldExpired`,
     and then nothing was changed.
     """
     record = await outlive_deadlocks(lambda: _kept(engine, gate, reservation_id, seats, ga))
     try:
         await gate.keep(record.event_id, reservation_id, record.basket())
-    except ENGINE_AWAY as away:
+    except REDIS_AWAY as away:
         DRIFT.labels("follow-up").inc()
         log.warning("gate.behind", extra=data(event_id=record.event_id, error=type(away).__name__))
     return record
 
 
 async def _kept(
-    engine: AsyncEngine, gate: Gate, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
-) -> Record:
+    engine: AsyncEngine, gate: RedisStock, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
+) -> ReservationRow:
     async with engine.begin() as connection:
         now_ms, records = await lock_reservations(connection, {"ids": [reservation_id]})
         record = records[reservation_id]
@@ -62,12 +62,12 @@ async def _kept(
             },
         )  # fmt: skip
         after = {"status": record.status, "total_minor": kept.total_minor, **rest.places()}
-        fact = Fact("given-back", reservation_id, kept.version, after)
-        await tell(connection, record.event_id, [fact], actor=record.holder)
+        fact = ReservationEvent("given-back", reservation_id, kept.version, after)
+        await emit(connection, record.event_id, [fact], actor=record.holder)
     return kept
 
 
-def _require_unpaid(record: Record, now_ms: int) -> None:
+def _require_unpaid(record: ReservationRow, now_ms: int) -> None:
     if record.status == "confirmed":
         raise AlreadyBought
     if record.status == "paying" or (record.is_live and record.order_reference):
@@ -76,7 +76,7 @@ def _require_unpaid(record: Record, now_ms: int) -> None:
         raise HoldExpired
 
 
-def _parted(record: Record, seats: set[str], ga: Mapping[str, int]) -> tuple[Record, Record]:
+def _parted(record: ReservationRow, seats: set[str], ga: Mapping[str, int]) -> tuple[ReservationRow, ReservationRow]:
     """What is kept and what is given back, as if each were a reservation."""
     had = {seat_id for _, _, seat_id, _ in record.seats} | {section_id for section_id, _, _ in record.ga}
     more = [s for s, quantity, _ in record.ga if ga.get(s, 0) > quantity]

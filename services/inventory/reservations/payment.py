@@ -12,17 +12,17 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.catalogue.layout import Catalogue, Layout
+from services.inventory.catalogue.layout import EventCache, Layout
 from services.inventory.metrics import DRIFT
-from services.inventory.redis_stock.client import Gate
-from services.inventory.reservations.events import Fact, tell
-from services.inventory.reservations.expiry import MARK_SEATS, How, follow, give_back
-from services.inventory.reservations.payment_locks import Asked, Lock, lock_payers, lock_reservations
-from services.inventory.reservations.repository import Record, step_done
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.reservations.events import ReservationEvent, emit
+from services.inventory.reservations.expiry import MARK_SEATS, ReleaseReason, release_stock, sync_redis
+from services.inventory.reservations.payment_locks import Asked, Lock, lock_for_payment, lock_reservations
+from services.inventory.reservations.repository import ReservationRow, step_done
 from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone
 from shared.postgres.engine import statement
 from shared.postgres.errors import outlive_deadlocks
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.inventory")
@@ -35,18 +35,20 @@ Used = dict[tuple[str | None, str], Counter[str]]  # by event or tour, and custo
 
 
 @dataclass(slots=True)
-class _Turn:
+class _PaymentBatch:
     """One batch of steps under its locks: what the records become, and what follows from it."""
 
     connection: AsyncConnection
-    records: Mapping[str, Record]
+    records: Mapping[str, ReservationRow]
     now_ms: int
-    how: How
+    how: ReleaseReason
     moved: dict[str, str | None] = field(default_factory=dict)
     retaken: list[str] = field(default_factory=list)
     over: dict[str, CustomerLimit] = field(default_factory=dict)  # by order, whose reservation is not begun
 
-    def move(self, record: Record, status: str, *, reference: str | None, customer_key: str | None = None) -> None:
+    def move(
+        self, record: ReservationRow, status: str, *, reference: str | None, customer_key: str | None = None
+    ) -> None:
         record.status = status  # type: ignore[assignment]
         record.order_reference = reference
         self.moved[record.reservation_id] = customer_key or self.moved.get(record.reservation_id)
@@ -61,28 +63,28 @@ class _Turn:
         return dict(sorted(found.items()))
 
 
-Decide = Callable[[_Turn], Awaitable[list[str]]]
+Decide = Callable[[_PaymentBatch], Awaitable[list[str]]]
 
 
 class Payments:
     """The five steps of payment."""
 
-    def __init__(self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue) -> None:
+    def __init__(self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache) -> None:
         self._engine, self._gate, self._catalogue = engine, gate, catalogue
 
     async def begin(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
         """Stores the order's reference and gives the fan time to pay, once."""
 
-        async def decide(turn: _Turn) -> list[str]:
+        async def decide(turn: _PaymentBatch) -> list[str]:
             usage = await self._usage(turn, steps)
             return [self._begin(turn, step, usage) for step in steps]
 
-        return await self._run(steps, decide, lock=lock_payers)
+        return await self._run(steps, decide, lock=lock_for_payment)
 
     async def end(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
         """The payment is over, the hold is not."""
 
-        async def decide(turn: _Turn) -> list[str]:
+        async def decide(turn: _PaymentBatch) -> list[str]:
             return [_end(turn, step) for step in steps]
 
         return await self._run(steps, decide)
@@ -90,29 +92,34 @@ class Payments:
     async def confirm(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
         """What was held is sold."""
 
-        async def decide(turn: _Turn) -> list[str]:
+        async def decide(turn: _PaymentBatch) -> list[str]:
             return [_confirm(turn, step) for step in steps]
 
         return await self._run(steps, decide)
 
-    async def release(self, steps: Sequence[PaymentStep], *, how: How = "order") -> list[StepDone]:
+    async def release(self, steps: Sequence[PaymentStep], *, how: ReleaseReason = "order") -> list[StepDone]:
         """The order has ended unpaid: what was held is free."""
 
-        async def decide(turn: _Turn) -> list[str]:
+        async def decide(turn: _PaymentBatch) -> list[str]:
             return [_release(turn, step) for step in steps]
 
         return await self._run(steps, decide, how=how)
 
-    async def retake(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
+    async def reacquire(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
         """A payment that came late: the same places, if they are still ours or all free."""
 
-        async def decide(turn: _Turn) -> list[str]:
+        async def decide(turn: _PaymentBatch) -> list[str]:
             return [await _retake(turn, step) for step in steps]
 
         return await self._run(steps, decide)
 
     async def _run(
-        self, steps: Sequence[PaymentStep], decide: Decide, *, how: How = "order", lock: Lock = lock_reservations
+        self,
+        steps: Sequence[PaymentStep],
+        decide: Decide,
+        *,
+        how: ReleaseReason = "order",
+        lock: Lock = lock_reservations,
     ) -> list[StepDone]:
         ids = [step.reservation_id for step in steps]
         asked: Asked = {"ids": ids, "customer_keys": [step.customer_key for step in steps]}
@@ -123,16 +130,18 @@ class Payments:
             for step, word in zip(steps, words, strict=True)
         ]
 
-    async def _decided(self, lock: Lock, asked: Asked, decide: Decide, how: How) -> tuple[_Turn, list[str]]:
+    async def _decided(
+        self, lock: Lock, asked: Asked, decide: Decide, how: ReleaseReason
+    ) -> tuple[_PaymentBatch, list[str]]:
         async with self._engine.begin() as connection:
             now_ms, records = await lock(connection, asked)
             now_ms = min(now_ms + self._gate.clock_offset_ms, self._gate.slowest_ms())
-            turn = _Turn(connection, records, now_ms, how)
+            turn = _PaymentBatch(connection, records, now_ms, how)
             words = await decide(turn)
             await _write(turn)
         return turn, words
 
-    async def _usage(self, turn: _Turn, steps: Sequence[PaymentStep]) -> tuple[Used, Used]:
+    async def _usage(self, turn: _PaymentBatch, steps: Sequence[PaymentStep]) -> tuple[Used, Used]:
         """Of customers, locked before: tickets and open orders at each event, and tickets of each tour."""
         customers = {
             (turn.records[step.reservation_id].event_id, step.customer_key)
@@ -153,7 +162,7 @@ class Payments:
                     toured.add((tour_id, row.reservation_id))
         return events, tours
 
-    def _begin(self, turn: _Turn, step: PaymentStep, used: tuple[Used, Used]) -> str:
+    def _begin(self, turn: _PaymentBatch, step: PaymentStep, used: tuple[Used, Used]) -> str:
         record = turn.records.get(step.reservation_id)
         if record is None:
             return "unknown"
@@ -180,16 +189,16 @@ class Payments:
         turn.move(record, "paying", reference=step.order_reference, customer_key=step.customer_key)
         return "done"
 
-    async def _follow(self, turn: _Turn) -> None:
+    async def _follow(self, turn: _PaymentBatch) -> None:
         """The gate takes what the ledger decided; what it misses is drift, found by reconcile."""
         try:
             for event_id in {record.event_id for record in turn.records.values()}:
                 moved = [turn.records[r] for r in turn.moved if turn.records[r].event_id == event_id]
-                await follow(self._gate, event_id, [r for r in moved if r.reservation_id not in turn.retaken])
+                await sync_redis(self._gate, event_id, [r for r in moved if r.reservation_id not in turn.retaken])
                 for record in moved:
                     if record.reservation_id in turn.retaken:
                         await self._gate.retake(event_id, record.reservation_id, record.holder, record.basket())
-        except ENGINE_AWAY as away:
+        except REDIS_AWAY as away:
             DRIFT.labels("follow-up").inc()
             log.warning("gate.behind", extra=data(error=type(away).__name__))
 
@@ -209,7 +218,7 @@ def _over(
     return None
 
 
-def _end(turn: _Turn, step: PaymentStep) -> str:
+def _end(turn: _PaymentBatch, step: PaymentStep) -> str:
     record = turn.records.get(step.reservation_id)
     if record is None:
         return "unknown"
@@ -221,7 +230,7 @@ def _end(turn: _Turn, step: PaymentStep) -> str:
     return "not-owner" if record.is_live else "ended"
 
 
-def _confirm(turn: _Turn, step: PaymentStep) -> str:
+def _confirm(turn: _PaymentBatch, step: PaymentStep) -> str:
     record = turn.records.get(step.reservation_id)
     if record is None:
         return "unknown"
@@ -234,7 +243,7 @@ def _confirm(turn: _Turn, step: PaymentStep) -> str:
     return "not-owner" if record.is_live or record.status == "confirmed" else "ended"
 
 
-def _release(turn: _Turn, step: PaymentStep) -> str:
+def _release(turn: _PaymentBatch, step: PaymentStep) -> str:
     record = turn.records.get(step.reservation_id)
     if record is None:
         return "unknown"
@@ -249,7 +258,7 @@ def _release(turn: _Turn, step: PaymentStep) -> str:
     return "done" if mine and record.status in ("expired", "cancelled") else "ended"
 
 
-async def _retake(turn: _Turn, step: PaymentStep) -> str:
+async def _retake(turn: _PaymentBatch, step: PaymentStep) -> str:
     record = turn.records.get(step.reservation_id)
     if record is None:
         return "unknown"
@@ -273,7 +282,7 @@ async def _retake(turn: _Turn, step: PaymentStep) -> str:
     return "done"
 
 
-async def _take_again(connection: AsyncConnection, record: Record) -> bool:
+async def _take_again(connection: AsyncConnection, record: ReservationRow) -> bool:
     """All of it or nothing, from what the ledger has left."""
     wanted: Counter[str] = Counter(seat[0] for seat in record.seats)
     for section_id, quantity, _ in record.ga:
@@ -285,7 +294,7 @@ async def _take_again(connection: AsyncConnection, record: Record) -> bool:
     return bool((await connection.execute(RETAKE_SEATS, which)).rowcount == len(record.seats))
 
 
-async def _write(turn: _Turn) -> None:
+async def _write(turn: _PaymentBatch) -> None:
     """The rows of what moved, then their places, then the facts."""
     if not turn.moved:
         return
@@ -300,15 +309,15 @@ async def _write(turn: _Turn) -> None:
         },
     )  # fmt: skip
     for event_id, ids in turn.ids("expired", "cancelled").items():
-        await give_back(turn.connection, event_id, ids, how=turn.how, now_ms=turn.now_ms, actor="orders")
+        await release_stock(turn.connection, event_id, ids, how=turn.how, now_ms=turn.now_ms, actor="orders")
     for event_id, ids in turn.ids("confirmed").items():
         await turn.connection.execute(MARK_SEATS, {"event_id": event_id, "ids": ids, "mark": "sold"})
     bought = [record for record in moved if record.status == "confirmed"]
     for event_id in sorted({record.event_id for record in bought}):
         facts = [_bought(record) for record in bought if record.event_id == event_id]
-        await tell(turn.connection, event_id, facts, actor="orders")
+        await emit(turn.connection, event_id, facts, actor="orders")
 
 
-def _bought(record: Record) -> Fact:
+def _bought(record: ReservationRow) -> ReservationEvent:
     after = {"status": "confirmed", "order_reference": record.order_reference, "total_minor": record.total_minor}
-    return Fact("confirmed", record.reservation_id, record.version + 1, {**after, **record.places()})
+    return ReservationEvent("confirmed", record.reservation_id, record.version + 1, {**after, **record.places()})

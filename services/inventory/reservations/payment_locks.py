@@ -5,16 +5,16 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.inventory.reservations.repository import Payer, Record, read
+from services.inventory.reservations.repository import LockedReservation, ReservationRow, read
 from shared.postgres.engine import statement
 
 LOCK = statement(__package__, "lock_reservations")
 LOCK_PAYERS = statement(__package__, "lock_payers")
 Asked = dict[str, list[Any]]
-Lock = Callable[[AsyncConnection, Asked], Awaitable[tuple[int, Mapping[str, Record]]]]
+Lock = Callable[[AsyncConnection, Asked], Awaitable[tuple[int, Mapping[str, ReservationRow]]]]
 
 
-async def lock_reservations(connection: AsyncConnection, asked: Asked) -> tuple[int, Mapping[str, Record]]:
+async def lock_reservations(connection: AsyncConnection, asked: Asked) -> tuple[int, Mapping[str, ReservationRow]]:
     """The ledger's clock (ms) under the locks, and the reservations by id with their places, which are read in a
     statement of its own.
     """
@@ -22,10 +22,10 @@ async def lock_reservations(connection: AsyncConnection, asked: Asked) -> tuple[
     return now_ms, await read(connection, asked["ids"])
 
 
-async def lock_payers(connection: AsyncConnection, asked: Asked) -> tuple[int, Mapping[str, Record]]:
+async def lock_for_payment(connection: AsyncConnection, asked: Asked) -> tuple[int, Mapping[str, ReservationRow]]:
     """The same without the places, and with the customers' locks. Their number may be from before a part was given
     back while this waited; `given_back` tells.
     """
     rows = (await connection.execute(LOCK_PAYERS, asked)).all()
-    payers = (Payer(*[*own, [], [], int(quantity)]) for _, _, *own, quantity in rows if own[0] is not None)
+    payers = (LockedReservation(*[*own, [], [], int(quantity)]) for _, _, *own, quantity in rows if own[0] is not None)
     return rows[0].now_ms, {payer.reservation_id: payer for payer in payers}

@@ -17,7 +17,7 @@ UNHEARD = text(
 )
 
 
-async def unheard(engine: AsyncEngine, heard: Sequence[str]) -> list[Consent]:
+async def pending_consents(engine: AsyncEngine, heard: Sequence[str]) -> list[Consent]:
     """Forgets those that were heard; some of the others."""
     async with engine.begin() as connection:
         if heard:
@@ -25,4 +25,4 @@ async def unheard(engine: AsyncEngine, heard: Sequence[str]) -> list[Consent]:
         found = await connection.execute(UNHEARD, {"many": BATCH_MAX})
         addresses = {row.reservation_id: row.email for row in found}
         held = await read(connection, list(addresses)) if addresses else {}
-    return [Consent(reservation=held[i].contract(), email=email) for i, email in addresses.items()]
+    return [Consent(reservation=held[i].to_contract(), email=email) for i, email in addresses.items()]

@@ -15,9 +15,9 @@ import asyncpg
 import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.inventory.catalogue.layout import Arm
-from services.inventory.reservations.events import Fact, event
-from services.inventory.reservations.selection import Basket, basket_text
+from services.inventory.catalogue.layout import Variant
+from services.inventory.reservations.events import ReservationEvent, event
+from services.inventory.reservations.selection import Selection, selection_text
 from shared.contracts.inventory import CustomerLimit, Line, Reservation, ReservationState, StepDone
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
 from shared.postgres.errors import is_busy, is_gone, outlive_deadlocks
@@ -27,7 +27,7 @@ READ = statement(__package__, "read_reservations")
 
 
 @dataclass(slots=True)
-class Record:
+class ReservationRow:
     """`seats` are (section_id, position, seat_id, price), `ga` (section_id, quantity, price)."""
 
     event_id: str
@@ -63,7 +63,7 @@ class Record:
 
     def basket(self) -> str:
         """As the gate's scripts read it."""
-        return basket_text(((s, p) for s, p, _, _ in self.seats), ((s, q) for s, q, _ in self.ga))
+        return selection_text(((s, p) for s, p, _, _ in self.seats), ((s, q) for s, q, _ in self.ga))
 
     def places(self) -> dict[str, Any]:
         """For facts and logs."""
@@ -72,7 +72,7 @@ class Record:
             "ga": [{"section_id": s, "quantity": quantity} for s, quantity, _ in self.ga],
         }
 
-    def contract(self) -> Reservation:
+    def to_contract(self) -> Reservation:
         """As neighbours see it."""
         seats = [Line(section_id=s, seat_id=seat_id, unit_price_minor=price) for s, _, seat_id, price in self.seats]
         ga = [Line(section_id=s, quantity=quantity, unit_price_minor=price) for s, quantity, price in self.ga]
@@ -85,7 +85,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Payer(Record):
+class LockedReservation(ReservationRow):
     """A reservation about to be paid: of its places only how many there are."""
 
     tickets: int = 0
@@ -118,10 +118,10 @@ class Live:
 
     def basket(self) -> str:
         """As the gate's scripts read it."""
-        return basket_text(self.seats, self.ga)
+        return selection_text(self.seats, self.ga)
 
 
-def step_done(record: Record | None, word: str, *, over: CustomerLimit | None = None) -> StepDone:
+def step_done(record: ReservationRow | None, word: str, *, over: CustomerLimit | None = None) -> StepDone:
     """The answer to one step: its word, and the reservation as it is now."""
     told = (
         {name: getattr(record, name) for name in ("order_reference", "status", "reserved_until_ms")} if record else {}
@@ -129,24 +129,24 @@ def step_done(record: Record | None, word: str, *, over: CustomerLimit | None = 
     return StepDone.model_validate({"word": word, "over": over, **told})
 
 
-async def read(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, Record]:
+async def read(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, ReservationRow]:
     """Those that exist, by id."""
     rows = await connection.execute(READ, {"ids": list(reservation_ids)})
     return {row.reservation_id: _record(*row) for row in rows}
 
 
-def _record(*columns: Any) -> Record:
+def _record(*columns: Any) -> ReservationRow:
     *own, seats, ga = columns
-    return Record(*[*own, _places(seats), _places(ga)])
+    return ReservationRow(*[*own, _places(seats), _places(ga)])
 
 
 def _places(found: str | None) -> list[Any]:
     return [tuple(place) for place in orjson.loads(found)] if found else []
 
 
-No = Literal["exists", "refused", "stale"]
+ConflictReason = Literal["exists", "refused", "stale"]
 BROKEN = (asyncpg.PostgresError, ValueError)
-Outcome = Literal["written"] | No | Exception
+Outcome = Literal["written"] | ConflictReason | Exception
 
 COMMITTED = "ISOLATION LEVEL READ COMMITTED"  # whatever a pooler makes of our sessions
 OPEN = f"BEGIN {COMMITTED}; SELECT pg_advisory_xact_lock_shared(hashtextextended('inventory gate {{event_id}}', 0))"
@@ -154,12 +154,12 @@ TAKE = raw_statement(__package__, "take")
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class HoldInsert:
     """One gated hold, on its way into the ledger."""
 
     reservation_id: str
     holder: str
-    basket: Basket
+    basket: Selection
     currency: str
     until_ms: int
     fingerprint: str
@@ -167,24 +167,24 @@ class Take:
     join_seq: int = 0
     email: str | None = None
     reminders: bool = False
-    arm: Arm | None = None
+    arm: Variant | None = None
 
 
-class Short(Exception):
+class WriteConflict(Exception):
     """Something differs from what was asked: rows that were there, places that were not, a gate of another epoch."""
 
-    def __init__(self, outcome: No) -> None:
+    def __init__(self, outcome: ConflictReason) -> None:
         super().__init__(outcome)
         self.outcome: Outcome = outcome
 
 
-async def write(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[Take]) -> list[Outcome]:
+async def write(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> list[Outcome]:
     """One outcome per take; ids must differ. Raises `Unavailable` when nobody knows what was written."""
     try:
         async with fenced(engine, OPEN.format(event_id=event_id)) as driver:
-            await take(driver, event_id, epoch, takes)
+            await insert_holds(driver, event_id, epoch, takes)
         return ["written"] * len(takes)
-    except Short as short:
+    except WriteConflict as short:
         if len(takes) == 1 or short.outcome == "stale":
             return [short.outcome] * len(takes)
     except BROKEN as broken:
@@ -193,7 +193,7 @@ async def write(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[
     return await outlive_deadlocks(lambda: _replay(engine, event_id, epoch, takes))
 
 
-async def _replay(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[Take]) -> list[Outcome]:
+async def _replay(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> list[Outcome]:
     """Each under its own savepoint, in the order of their ids."""
     outcomes: dict[str, Outcome] = {}
     async with fenced(engine, OPEN.format(event_id=event_id)) as driver:
@@ -202,12 +202,12 @@ async def _replay(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequenc
     return [outcomes[member.reservation_id] for member in takes]
 
 
-async def _alone(driver: Any, event_id: str, epoch: int, member: Take) -> Outcome:
+async def _alone(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> Outcome:
     outcome: Outcome = "written"
     await driver.execute("SAVEPOINT member")
     try:
-        await take(driver, event_id, epoch, [member])
-    except Short as short:
+        await insert_holds(driver, event_id, epoch, [member])
+    except WriteConflict as short:
         outcome = short.outcome
     except BROKEN as broken:
         if is_gone(broken) or is_busy(broken):
@@ -217,21 +217,23 @@ async def _alone(driver: Any, event_id: str, epoch: int, member: Take) -> Outcom
     return outcome
 
 
-async def take(driver: Any, event_id: str, epoch: int, takes: Sequence[Take]) -> None:
+async def insert_holds(driver: Any, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> None:
     """Reservations, then sections, then seats: every writer of the ledger locks in this order. Raises `Short`.
 
     The fence must have been taken in a statement before this one, which reads the gate's epoch.
     """
     asked = _Asked.of(takes)
-    told = event(event_id, "created", [Fact("created", t.reservation_id, 1, _after(t)) for t in takes], actor="fans")
+    told = event(
+        event_id, "created", [ReservationEvent("created", t.reservation_id, 1, _after(t)) for t in takes], actor="fans"
+    )
     columns = [*asked.reservations, *asked.tickets, *asked.sections, *asked.seats]
     row = await driver.fetchrow(TAKE, event_id, takes[0].currency, *columns, told)
     if row["gate_epoch"] != epoch:
-        raise Short("stale")
+        raise WriteConflict("stale")
     if row["reservations"] != len(takes):
-        raise Short("exists")
+        raise WriteConflict("exists")
     if (row["sections"], row["seats"]) != (len(asked.sections[0]), len(asked.seats[0])):
-        raise Short("refused")
+        raise WriteConflict("refused")
 
 
 Columns = list[tuple[Any, ...]]
@@ -246,7 +248,7 @@ class _Asked(NamedTuple):
     seats: Columns
 
     @classmethod
-    def of(cls, takes: Sequence[Take]) -> "_Asked":
+    def of(cls, takes: Sequence[HoldInsert]) -> "_Asked":
         seats = [(s, position, t.reservation_id, price) for t in takes for s, position, _, price in t.basket.seats]
         tickets = [(t.reservation_id, *ticket) for t in takes for ticket in t.basket.ga]
         wanted: Counter[str] = Counter(seat[0] for seat in seats)
@@ -264,7 +266,7 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
     return list(zip(*rows, strict=True)) or [()] * width
 
 
-def _after(take: Take) -> dict[str, Any]:
+def _after(take: HoldInsert) -> dict[str, Any]:
     return {
         "status": "pending_payment", "holder": take.holder, "total_minor": take.basket.total_minor,
         "seats": [seat_id for _, _, seat_id, _ in take.basket.seats],

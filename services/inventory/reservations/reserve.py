@@ -20,14 +20,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import DRIFT, HOLDS
 from services.inventory.problems import NoAdjacentSeats, SeatsTaken
-from services.inventory.redis_stock.client import LIVE_UNLIMITED_MAX, Gate, Gated, Refusal
-from services.inventory.reservations.expiry import follow, settle
-from services.inventory.reservations.repository import Record, Take, read, write
-from services.inventory.reservations.selection import Basket
+from services.inventory.redis_stock.client import LIVE_UNLIMITED_MAX, HoldDenied, HoldGranted, RedisStock
+from services.inventory.reservations.expiry import resolve_due, sync_redis
+from services.inventory.reservations.repository import HoldInsert, ReservationRow, read, write
+from services.inventory.reservations.selection import Selection
 from services.inventory.stock.change import seat_columns
 from services.inventory.stock.snapshot import MARKS
 from shared.postgres.engine import LEDGER_AWAY, DBAPIError
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock_offsets import ENGINE, said
 from shared.runtime.group_commit import GroupCommit
 from shared.web.problems import (
@@ -45,7 +45,7 @@ from shared.web.problems import (
 RECENT_S = 1.0
 
 
-class Portions:
+class BatchSizer:
     """Asked by every event before each of its batches."""
 
     def __init__(self, *, alone_max: int, beside_max: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -78,7 +78,7 @@ LEFT = text(
 
 
 @dataclass(slots=True)
-class Ask:
+class ReservationRequest:
     """One fan's request, ready for the gate, which reads `wanted`: a basket, or what to look for; in that case `basket`
     is empty until the gate has picked. `named`: it came with an Idempotency-Key.
     """
@@ -87,10 +87,10 @@ class Ask:
     reservation_id: str
     holder: str
     jti: str
-    basket: Basket
+    basket: Selection
     wanted: dict[str, Any]
-    stock_print: str
-    body_print: str
+    stock_hash: str
+    body_hash: str
     named: bool
     lane: int = 0
     join_seq: int = 0
@@ -100,38 +100,38 @@ class Ask:
 
 
 @dataclass(slots=True)
-class Held:
+class Reserved:
     """A reservation just made; under an earlier request's id when that one was gated and its process died."""
 
-    ask: Ask
+    ask: ReservationRequest
     reservation_id: str
     until_ms: int
 
 
-Answer = Held | Record
+Answer = Reserved | ReservationRow
 
 
 @dataclass(slots=True)
 class _Batch:
     """One batch on its way: an answer per ask, filled in as it becomes known."""
 
-    asks: list[Ask]
+    asks: list[ReservationRequest]
     answers: list[Answer | BaseException | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.answers = [None] * len(self.asks)
 
-    def open(self) -> list[int]:
+    def unanswered(self) -> list[int]:
         return [i for i, answer in enumerate(self.answers) if answer is None]
 
 
-class Reserver:
+class ReservationBatcher:
     """Takes places of one event for many fans at once."""
 
     def __init__(
         self,
         engine: AsyncEngine,
-        gate: Gate,
+        gate: RedisStock,
         event_id: str,
         *,
         batch_max: int | Callable[[], int],
@@ -140,11 +140,11 @@ class Reserver:
     ) -> None:
         self._engine, self._gate, self._event_id = engine, gate, event_id
         self._following: set[asyncio.Task[None]] = set()
-        self._commit: GroupCommit[Ask, Answer] = GroupCommit(
+        self._commit: GroupCommit[ReservationRequest, Answer] = GroupCommit(
             self._work, name="reservations", batch_max=batch_max, waiting_max=waiting_max, in_flight_max=in_flight_max
         )
 
-    async def reserve(self, ask: Ask) -> Answer:
+    async def reserve(self, ask: ReservationRequest) -> Answer:
         """The reservation: `Held` when it was made now, its `Record` when it was there. Raises a problem."""
         try:
             self._gate.clocks.require()
@@ -152,56 +152,56 @@ class Reserver:
         except Problem as problem:
             HOLDS.labels(problem.slug).inc()
             raise
-        (_held if isinstance(answer, Held) else _again).inc()
+        (_held if isinstance(answer, Reserved) else _again).inc()
         return answer
 
     async def close(self) -> None:
         await self._commit.close()
         await asyncio.gather(*self._following)
 
-    async def _work(self, asks: list[Ask]) -> Sequence[Answer | BaseException]:
+    async def _work(self, asks: list[ReservationRequest]) -> Sequence[Answer | BaseException]:
         batch = _Batch(asks)
         try:
             gated = await self._gated(batch)
             await self._known(batch, gated)
             await self._write(batch, gated)
-        except (Unavailable, *ENGINE_AWAY, *LEDGER_AWAY, DBAPIError) as away:
+        except (Unavailable, *REDIS_AWAY, *LEDGER_AWAY, DBAPIError) as away:
             unknown = Unavailable()
             unknown.__cause__ = away
             return [unknown if answer is None else answer for answer in batch.answers]
         assert all(answer is not None for answer in batch.answers)
         return [answer for answer in batch.answers if answer is not None]
 
-    async def _gated(self, batch: _Batch) -> list[Gated | Refusal]:
+    async def _gated(self, batch: _Batch) -> list[HoldGranted | HoldDenied]:
         """The gate's word for every ask; when due holds stood in the way, the ledger settles them and it is asked once
         more.
         """
         words = await self._gate.hold(self._event_id, [_call(ask) for ask in batch.asks])
-        refused = {i: word for i, word in enumerate(words) if isinstance(word, Refusal) and word.due}
+        refused = {i: word for i, word in enumerate(words) if isinstance(word, HoldDenied) and word.due}
         if refused:
             due = sorted({reservation_id for word in refused.values() for reservation_id in word.due})[:DUE_MAX]
             now_ms = max(word.now_ms for word in refused.values())
-            await settle(self._engine, self._gate, self._event_id, due, now_ms=now_ms)
+            await resolve_due(self._engine, self._gate, self._event_id, due, now_ms=now_ms)
             again = await self._gate.hold(self._event_id, [_call(batch.asks[i]) for i in refused])
             for i, word in zip(refused, again, strict=True):
                 words[i] = word
         return words
 
-    async def _known(self, batch: _Batch, words: list[Gated | Refusal]) -> None:
+    async def _known(self, batch: _Batch, words: list[HoldGranted | HoldDenied]) -> None:
         """Answers repeated requests with what they got before, and the rest of the refused with their problem."""
         ids = {
-            word.reservation_id if isinstance(word, Gated) else ask.reservation_id
+            word.reservation_id if isinstance(word, HoldGranted) else ask.reservation_id
             for ask, word in zip(batch.asks, words, strict=True)
-            if (isinstance(word, Gated) and word.word == "again") or (isinstance(word, Refusal) and ask.named)
+            if (isinstance(word, HoldGranted) and word.word == "again") or (isinstance(word, HoldDenied) and ask.named)
         }
-        known: dict[str, Record] = {}
+        known: dict[str, ReservationRow] = {}
         if ids:
             async with self._engine.connect() as connection:
                 known = await read(connection, sorted(ids))
-        ended: dict[int, Record] = {}
+        ended: dict[int, ReservationRow] = {}
         for i, (ask, word) in enumerate(zip(batch.asks, words, strict=True)):
-            mine = known.get(ask.reservation_id if isinstance(word, Refusal) else word.reservation_id)
-            if isinstance(word, Refusal):
+            mine = known.get(ask.reservation_id if isinstance(word, HoldDenied) else word.reservation_id)
+            if isinstance(word, HoldDenied):
                 batch.answers[i] = _replayed(ask, mine) if mine and ask.named else _problem(ask, word)
             elif word.word == "again" and mine:
                 batch.answers[i] = _replayed(ask, mine) if mine.reservation_id == ask.reservation_id else mine
@@ -210,55 +210,59 @@ class Reserver:
         if ended:
             await self._free_ended(batch, words, ended)
 
-    async def _free_ended(self, batch: _Batch, words: list[Gated | Refusal], ended: dict[int, Record]) -> None:
+    async def _free_ended(
+        self, batch: _Batch, words: list[HoldGranted | HoldDenied], ended: dict[int, ReservationRow]
+    ) -> None:
         """The gate has holds that the ledger has ended: it follows. They answer only the request that made them; any
         other goes to the gate once more.
         """
-        await follow(self._gate, self._event_id, list(ended.values()))
+        await sync_redis(self._gate, self._event_id, list(ended.values()))
         anew = [i for i, mine in ended.items() if mine.reservation_id != batch.asks[i].reservation_id]
         again = await self._gate.hold(self._event_id, [_call(batch.asks[i]) for i in anew])
         for i, word in zip(anew, again, strict=True):
             words[i] = word
-            batch.answers[i] = _problem(batch.asks[i], word) if isinstance(word, Refusal) else None
+            batch.answers[i] = _problem(batch.asks[i], word) if isinstance(word, HoldDenied) else None
 
-    async def _write(self, batch: _Batch, words: list[Gated | Refusal]) -> None:
+    async def _write(self, batch: _Batch, words: list[HoldGranted | HoldDenied]) -> None:
         """Writes what was gated, each id once; a repeat of a hold that is still unwritten shares its fate."""
         by_id: dict[str, list[int]] = {}
-        epochs: dict[int, dict[str, Take]] = {}
-        for i in batch.open():
+        epochs: dict[int, dict[str, HoldInsert]] = {}
+        for i in batch.unanswered():
             word, ask = words[i], batch.asks[i]
-            assert isinstance(word, Gated)
+            assert isinstance(word, HoldGranted)
             if not ask.basket.quantity:
-                ask.basket = ask.layout.picked(word.basket)
+                ask.basket = ask.layout.from_selection(word.basket)
             by_id.setdefault(word.reservation_id, []).append(i)
             epochs.setdefault(word.epoch, {}).setdefault(word.reservation_id, _take(ask, word))
         for epoch, takes in epochs.items():
             outcomes = await write(self._engine, self._event_id, epoch, list(takes.values()))
-            written: list[Take] = []
+            written: list[HoldInsert] = []
             for take, outcome in zip(takes.values(), outcomes, strict=True):
                 if outcome == "written":
                     written.append(take)
                     ask = batch.asks[by_id[take.reservation_id][0]]
-                    answer: Answer | BaseException = Held(ask, take.reservation_id, take.until_ms)
+                    answer: Answer | BaseException = Reserved(ask, take.reservation_id, take.until_ms)
                 else:
-                    answer = await self._undone(batch.asks[by_id[take.reservation_id][0]], take, outcome)
+                    answer = await self._rejected_by_db(batch.asks[by_id[take.reservation_id][0]], take, outcome)
                 for i in by_id[take.reservation_id]:
                     batch.answers[i] = answer
             follow = asyncio.create_task(self._follow(batch.asks[0].layout, written))
             self._following.add(follow)
             follow.add_done_callback(self._following.discard)
 
-    async def _follow(self, layout: Layout, written: Sequence[Take]) -> None:
+    async def _follow(self, layout: Layout, written: Sequence[HoldInsert]) -> None:
         """The gate learns that the ledger has them, which no fan waits for; should it not hear, their deadline asks the
         ledger.
         """
         try:
             grace_ms = layout.grace_s * 1000
-            await self._gate.written(self._event_id, {t.reservation_id: t.until_ms + grace_ms for t in written})
-        except ENGINE_AWAY:
+            await self._gate.confirm_written(self._event_id, {t.reservation_id: t.until_ms + grace_ms for t in written})
+        except REDIS_AWAY:
             DRIFT.labels("follow-up").inc()
 
-    async def _undone(self, ask: Ask, take: Take, outcome: object) -> Answer | BaseException:
+    async def _rejected_by_db(
+        self, ask: ReservationRequest, take: HoldInsert, outcome: object
+    ) -> Answer | BaseException:
         """The ledger said no: the gate takes the ledger's word for these places."""
         if outcome == "stale":
             return Unavailable("The stock is being counted anew. Nothing was changed; try again shortly.")
@@ -280,43 +284,43 @@ class Reserver:
             left = list(await connection.execute(LEFT, {"event_id": self._event_id, "sections": sections}))
         gone = [row for row in rows if row.status != "available"]
         places = [part for row in gone for part in (row.section_id, row.position, "*", MARKS[row.status])]
-        await self._gate.correct(self._event_id, places)
-        await self._gate.cap(self._event_id, {row.section_id: row.seats_remaining for row in left})
+        await self._gate.set_positions(self._event_id, places)
+        await self._gate.lower_available(self._event_id, {row.section_id: row.seats_remaining for row in left})
         taken = {(row.section_id, row.position) for row in gone}
         if taken:
             return SeatsTaken(seats=[seat_id for s, p, seat_id, _ in take.basket.seats if (s, p) in taken])
         return SoldOut(available={row.section_id: row.seats_remaining for row in left})
 
 
-def _call(ask: Ask) -> dict[str, Any]:
+def _call(ask: ReservationRequest) -> dict[str, Any]:
     layout = ask.layout
     return {
         "reservation_id": ask.reservation_id, "holder": ask.holder, "jti": ask.jti, "pass_epoch": ask.pass_epoch,
-        "stock_print": ask.stock_print, "body_print": ask.body_print,
-        **ask.wanted, "hold_ttl_ms": layout.arm(ask.holder).hold_ttl_s * 1000,
+        "stock_print": ask.stock_hash, "body_print": ask.body_hash,
+        **ask.wanted, "hold_ttl_ms": layout.variant_for(ask.holder).hold_ttl_s * 1000,
         "tickets_max": layout.tickets_per_customer,
         "live_max": layout.active_reservations_per_customer or LIVE_UNLIMITED_MAX,
     }  # fmt: skip
 
 
-def _take(ask: Ask, word: Gated) -> Take:
-    return Take(
+def _take(ask: ReservationRequest, word: HoldGranted) -> HoldInsert:
+    return HoldInsert(
         word.reservation_id, ask.holder, ask.basket, ask.layout.currency, word.until_ms,
-        f"{ask.stock_print}.{ask.body_print}", lane=ask.lane, join_seq=ask.join_seq, email=ask.email,
-        reminders=ask.reminders, arm=ask.layout.arm(ask.holder),
+        f"{ask.stock_hash}.{ask.body_hash}", lane=ask.lane, join_seq=ask.join_seq, email=ask.email,
+        reminders=ask.reminders, arm=ask.layout.variant_for(ask.holder),
     )  # fmt: skip
 
 
-def _replayed(ask: Ask, record: Record) -> Record | Problem:
+def _replayed(ask: ReservationRequest, record: ReservationRow) -> ReservationRow | Problem:
     """What the same key got before; a tombstone (no fingerprint) stands for a write that came too late."""
     if not record.fingerprint:
         return HoldExpired("This reservation was not written in time. Ask again with another Idempotency-Key.")
-    if record.holder != ask.holder or record.fingerprint != f"{ask.stock_print}.{ask.body_print}":
+    if record.holder != ask.holder or record.fingerprint != f"{ask.stock_hash}.{ask.body_hash}":
         return IdempotencyKeyReused()
     return record
 
 
-def _problem(ask: Ask, refusal: Refusal) -> Problem:
+def _problem(ask: ReservationRequest, refusal: HoldDenied) -> Problem:
     """The gate's word as the fan reads it."""
     match refusal.word:
         case "seats-taken":

@@ -20,15 +20,15 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import DRIFT, RETURNED
-from services.inventory.reconcile.ledger_repair import right_seats, right_sections
-from services.inventory.redis_stock.client import Gate
-from services.inventory.reservations.events import Fact, tell
-from services.inventory.reservations.repository import Record, read, step_done
-from services.inventory.reservations.selection import basket_text
+from services.inventory.reconcile.ledger_repair import repair_seats, repair_sections
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.reservations.events import ReservationEvent, emit
+from services.inventory.reservations.repository import ReservationRow, read, step_done
+from services.inventory.reservations.selection import selection_text
 from services.inventory.tables import ticket_return
 from shared.contracts.inventory import PaymentStep, StepDone, TicketsBack
 from shared.postgres.engine import statement
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.inventory")
@@ -52,19 +52,19 @@ BLOCK = text(
 EPOCH = text("SELECT gate_epoch FROM inventory.event WHERE event_id = :event_id")
 
 
-class Freed(NamedTuple):
+class ReturnedStock(NamedTuple):
     """What came back to an event: seats with their new status, and how much more is left of each section."""
 
     epoch: int
-    records: list[Record]
+    records: list[ReservationRow]
     seats: dict[tuple[str, int], str]
     more: dict[str, int]
 
 
-class Returns:
+class ReturnService:
     """The one step from `confirmed` to `returned`."""
 
-    def __init__(self, engine: AsyncEngine, gate: Gate) -> None:
+    def __init__(self, engine: AsyncEngine, gate: RedisStock) -> None:
         self._engine, self._gate = engine, gate
 
     async def take_back(
@@ -72,12 +72,12 @@ class Returns:
     ) -> list[StepDone]:
         """`done`, also when it was done before; only for the order that bought it."""
         ids = sorted({step.reservation_id for step in steps})
-        freed: dict[str, Freed] = {}
+        freed: dict[str, ReturnedStock] = {}
         async with self._engine.begin() as connection:
             await connection.execute(LOCK, {"ids": ids})
             records = await read(connection, ids)
             words = [_word(records.get(step.reservation_id), step) for step in steps]
-            by_event: dict[str, list[Record]] = defaultdict(list)
+            by_event: dict[str, list[ReservationRow]] = defaultdict(list)
             for record in records.values():
                 mine = {w for w, step in zip(words, steps, strict=True) if step.reservation_id == record.reservation_id}
                 if record.status == "confirmed" and "done" in mine:
@@ -85,13 +85,13 @@ class Returns:
             for event_id, some in sorted(by_event.items()):
                 freed[event_id] = await free(connection, event_id, some, keep_blocked=keep_blocked)
                 facts = [_fact(record, reason) for record in some]
-                await tell(connection, event_id, facts, actor=actor)
+                await emit(connection, event_id, facts, actor=actor)
         for event_id, back in freed.items():
             RETURNED.labels(reason).inc(len(back.records))
             await self.follow(event_id, back, mark="x" if keep_blocked else ".")
         return [_done(records.get(step.reservation_id), word) for step, word in zip(steps, words, strict=True)]
 
-    async def follow(self, event_id: str, back: Freed, *, mark: str) -> None:
+    async def follow(self, event_id: str, back: ReturnedStock, *, mark: str) -> None:
         """The gate is told. What it misses is drift, found by reconcile."""
         left, status = dict(back.more), "available" if mark == "." else "blocked"
         try:
@@ -100,19 +100,19 @@ class Returns:
                 ga = {s: max(0, min(quantity, left.get(s, 0))) for s, quantity, _ in record.ga}
                 left |= {s: left.get(s, 0) - n for s, n in ga.items()}
                 excess = {s: quantity - ga[s] for s, quantity, _ in record.ga if quantity > ga[s]}
-                places = basket_text(seats, ((s, n) for s, n in ga.items() if n))
-                await self._gate.take_back(
+                places = selection_text(seats, ((s, n) for s, n in ga.items() if n))
+                await self._gate.apply_return(
                     event_id, record, epoch=back.epoch, mark=mark, places=places, excess=excess
                 )  # fmt: skip
-        except ENGINE_AWAY as away:
+        except REDIS_AWAY as away:
             DRIFT.labels("follow-up").inc()
             log.warning("gate.behind", extra=data(event_id=event_id, error=type(away).__name__))
 
 
 async def free(
-    connection: AsyncConnection, event_id: str, records: list[Record], *, keep_blocked: bool,
+    connection: AsyncConnection, event_id: str, records: list[ReservationRow], *, keep_blocked: bool,
     take: TextClause = TAKE_BACK, some: Mapping[str, object] | None = None,
-) -> Freed:  # fmt: skip
+) -> ReturnedStock:  # fmt: skip
     """Sections before seats, as every writer locks. `take` with `some` is the statement that takes them, all that these
     reservations bought unless it says otherwise.
     """
@@ -129,16 +129,16 @@ async def free(
     places = [(r.section_id, r.position) for r in locked]
     await connection.execute(take, {"event_id": event_id, "ids": ids, **(some or {})})
     free_mark = "blocked" if keep_blocked else "available"
-    seats = await right_seats(connection, event_id, places, free_mark=free_mark)
+    seats = await repair_seats(connection, event_id, places, free_mark=free_mark)
     if keep_blocked:
         for section_id, n in tickets.items():
             row = {"event_id": event_id, "section_id": section_id, "n": n}
             versions[section_id] = (await connection.execute(BLOCK, row)).scalar_one()
-    more = await right_sections(connection, event_id, versions)
-    return Freed(epoch, records, seats, dict(tickets) if keep_blocked else more)
+    more = await repair_sections(connection, event_id, versions)
+    return ReturnedStock(epoch, records, seats, dict(tickets) if keep_blocked else more)
 
 
-def _word(record: Record | None, step: PaymentStep) -> str:
+def _word(record: ReservationRow | None, step: PaymentStep) -> str:
     if record is None:
         return "unknown"
     if record.status not in ("confirmed", "returned"):
@@ -146,12 +146,12 @@ def _word(record: Record | None, step: PaymentStep) -> str:
     return "done" if record.order_reference == step.order_reference else "not-owner"
 
 
-def _fact(record: Record, reason: str) -> Fact:
+def _fact(record: ReservationRow, reason: str) -> ReservationEvent:
     after = {"status": "returned", "reason": reason, "order_reference": record.order_reference, **record.places()}
-    return Fact("returned", record.reservation_id, record.version + 1, after)
+    return ReservationEvent("returned", record.reservation_id, record.version + 1, after)
 
 
-def _done(record: Record | None, word: str) -> StepDone:
+def _done(record: ReservationRow | None, word: str) -> StepDone:
     if record is not None and word == "done":
         record.status = "returned"
     return step_done(record, word)
@@ -163,7 +163,7 @@ TAKE_SOME_BACK = statement(__package__, "take_some_back")
 class TicketReturns:
     """One call is one transaction."""
 
-    def __init__(self, engine: AsyncEngine, gate: Gate, returns: Returns) -> None:
+    def __init__(self, engine: AsyncEngine, gate: RedisStock, returns: ReturnService) -> None:
         self._engine, self._gate, self._returns = engine, gate, returns
 
     async def take_back(self, asked: TicketsBack, *, actor: str) -> StepDone:
@@ -185,11 +185,13 @@ class TicketReturns:
         await self._follow(record, replace(some, reservation_id=asked.return_id), freed, blocked=asked.keep_blocked)
         return StepDone(word="done")
 
-    async def _follow(self, record: Record, some: Record, freed: Freed, *, blocked: bool) -> None:
+    async def _follow(
+        self, record: ReservationRow, some: ReservationRow, freed: ReturnedStock, *, blocked: bool
+    ) -> None:
         """A sale the gate has not heard of yet is told first: it can give back only what it has sold."""
         try:
             await self._gate.confirm(record.event_id, [record.reservation_id])
-        except ENGINE_AWAY:
+        except REDIS_AWAY:
             DRIFT.labels("follow-up").inc()
             return
         await self._returns.follow(record.event_id, freed._replace(records=[some]), mark="x" if blocked else ".")
@@ -201,7 +203,7 @@ async def _is_known(connection: AsyncConnection, event_id: str, return_id: str) 
     return await connection.scalar(known) is not None
 
 
-def _some(record: Record, asked: TicketsBack) -> Record | None:
+def _some(record: ReservationRow, asked: TicketsBack) -> ReservationRow | None:
     """The reservation as if it were these tickets alone; nothing if some are not its own."""
     seats = {seat[2]: seat for seat in record.seats}
     tickets = {section_id: (quantity, price) for section_id, quantity, price in record.ga}
@@ -216,8 +218,8 @@ def _some(record: Record, asked: TicketsBack) -> Record | None:
 
 
 async def _free(
-    connection: AsyncConnection, record: Record, some: Record, asked: TicketsBack, *, actor: str
-) -> Freed:  # fmt: skip
+    connection: AsyncConnection, record: ReservationRow, some: ReservationRow, asked: TicketsBack, *, actor: str
+) -> ReturnedStock:  # fmt: skip
     row: dict[str, object] = {
         "event_id": record.event_id,
         "return_id": asked.return_id,
@@ -231,12 +233,12 @@ async def _free(
     freed = await free(connection, record.event_id, [some], keep_blocked=blocked, take=take, some=named)
     after = {"status": "returned" if is_all else record.status, "reason": asked.reason,
              "order_reference": record.order_reference, **some.places()}  # fmt: skip
-    fact = Fact("returned", record.reservation_id, record.version + 1, after)
-    await tell(connection, record.event_id, [fact], actor=actor)
+    fact = ReservationEvent("returned", record.reservation_id, record.version + 1, after)
+    await emit(connection, record.event_id, [fact], actor=actor)
     return freed
 
 
-def _named(some: Record) -> dict[str, object]:
+def _named(some: ReservationRow) -> dict[str, object]:
     return {
         "section_ids": [section_id for section_id, _, _, _ in some.seats],
         "positions": [position for _, position, _, _ in some.seats],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Basket:
+class Selection:
     """Seats as (section_id, position, seat_id, price), GA as (section_id, quantity, price), both sorted."""
 
     seats: tuple[tuple[str, int, str, int], ...]
@@ -20,13 +20,13 @@ class Basket:
 
     def text(self) -> str:
         """As the gate's scripts read it."""
-        return basket_text(
+        return selection_text(
             ((section, position) for section, position, _, _ in self.seats),
             ((section, quantity) for section, quantity, _ in self.ga),
         )
 
 
-def basket_text(seats: Iterable[tuple[str, int]], ga: Iterable[tuple[str, int]]) -> str:
+def selection_text(seats: Iterable[tuple[str, int]], ga: Iterable[tuple[str, int]]) -> str:
     """From (section_id, position) and (section_id, quantity)."""
     by_section: dict[str, list[str]] = {}
     for section_id, position in seats:
@@ -35,7 +35,7 @@ def basket_text(seats: Iterable[tuple[str, int]], ga: Iterable[tuple[str, int]])
     return ";".join([*parts, *(f"{section_id}*{quantity}" for section_id, quantity in ga)])
 
 
-def read_basket(basket: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
+def read_selection(basket: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
     """Seats as (section_id, position) and GA tickets by section, from a basket's text."""
     seats: list[tuple[str, int]] = []
     ga: dict[str, int] = {}
@@ -49,6 +49,6 @@ def read_basket(basket: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
     return seats, ga
 
 
-def digest(*parts: str) -> str:
+def content_hash(*parts: str) -> str:
     """A short print of some texts; no two different lists share one in practice."""
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()

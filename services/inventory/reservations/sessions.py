@@ -11,10 +11,10 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from services.inventory.redis_stock.client import Gate
+from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import cancel
 from shared.contracts.inventory import EndSessions, PassFloor, SessionEnd, SessionRef
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
 from shared.web.problems import UnknownEvent
 
@@ -30,7 +30,7 @@ RAISE_FLOOR = text(
 )
 
 
-async def end_sessions(engine: AsyncEngine, gate: Gate, question: EndSessions) -> list[SessionEnd]:
+async def end_sessions(engine: AsyncEngine, gate: RedisStock, question: EndSessions) -> list[SessionEnd]:
     """One end per session, in order."""
     holders = [session.holder for session in question.sessions]
     if question.leaving:
@@ -65,13 +65,15 @@ async def _live(engine: AsyncEngine, event_id: str, holders: Sequence[str]) -> d
     return found
 
 
-async def _revoke(engine: AsyncEngine, gate: Gate, event_id: str, sessions: Sequence[SessionRef]) -> list[SessionEnd]:
+async def _revoke(
+    engine: AsyncEngine, gate: RedisStock, event_id: str, sessions: Sequence[SessionRef]
+) -> list[SessionEnd]:
     if not sessions:
         return []
     passes = [(s.jti, s.holder, s.expires_at_ms) for s in sessions]
     try:
         words = await gate.revoke(event_id, passes)
-    except ENGINE_AWAY:
+    except REDIS_AWAY:
         words = [("not-ready", None)] * len(sessions)
     dead = [p for p, (word, _) in zip(passes, words, strict=True) if word != "live"]
     if dead:
@@ -84,7 +86,7 @@ async def _revoke(engine: AsyncEngine, gate: Gate, event_id: str, sessions: Sequ
     ]
 
 
-async def raise_floor(engine: AsyncEngine, gate: Gate, floor: PassFloor) -> PassFloor:
+async def raise_floor(engine: AsyncEngine, gate: RedisStock, floor: PassFloor) -> PassFloor:
     """Kills every pass of an epoch below the floor: in the ledger first, so that a gate filled meanwhile knows.
 
     Who holds something keeps it until its deadline and may pay for it; nothing new is taken with such a pass.
@@ -93,5 +95,5 @@ async def raise_floor(engine: AsyncEngine, gate: Gate, floor: PassFloor) -> Pass
         raised = (await connection.execute(RAISE_FLOOR, floor.model_dump())).scalar_one_or_none()
     if raised is None:
         raise UnknownEvent
-    await gate.raise_floor(floor.event_id, raised)
+    await gate.set_min_pass_epoch(floor.event_id, raised)
     return PassFloor(event_id=floor.event_id, epoch=raised)

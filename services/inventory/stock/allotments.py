@@ -11,15 +11,15 @@ from sqlalchemy import RowMapping, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.layout import Catalogue
+from services.inventory.catalogue.layout import EventCache
 from services.inventory.problems import StockConflict, UnknownAllotment
-from services.inventory.redis_stock.client import Gate
-from services.inventory.redis_stock.push import say
-from services.inventory.stock.blocking import free, keep
-from services.inventory.stock.change import Change, Spots, Touched, changing, section_ids
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.push import push_stock
+from services.inventory.stock.blocking import block, unblock
+from services.inventory.stock.change import DirtySet, StockChange, StockSelection, section_ids, stock_change
 from shared.contracts.allotments import AllotmentBody, Places
 from shared.postgres.engine import LEDGER_AWAY
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import from_datetime, to_datetime
 from shared.runtime.logging import data
 from shared.web.problems import Problem
@@ -45,7 +45,7 @@ KEPT_GA = text(
 )
 
 
-async def declare(change: Change, allotment_id: str, wanted: AllotmentBody) -> bool:
+async def upsert(change: StockChange, allotment_id: str, wanted: AllotmentBody) -> bool:
     """Makes the allotment what is wanted; whether that changed anything. Raises `StockConflict`."""
     row = await _row(change, allotment_id)
     places = wanted.model_dump(mode="json", include=PLACES)
@@ -59,7 +59,7 @@ async def declare(change: Change, allotment_id: str, wanted: AllotmentBody) -> b
         await change.connection.execute(
             insert(tables.allotment).values(event_id=change.event_id, allotment_id=allotment_id, **values)
         )
-        await keep(change, await change.spots(wanted), allotment_id=allotment_id)
+        await block(change, await change.spots(wanted), allotment_id=allotment_id)
     else:
         await change.connection.execute(update(tables.allotment).where(*_mine(change, allotment_id)).values(**values))
         if row["places"] != places:
@@ -68,20 +68,20 @@ async def declare(change: Change, allotment_id: str, wanted: AllotmentBody) -> b
     return True
 
 
-async def _reshape(change: Change, allotment_id: str, before: Places, wanted: AllotmentBody) -> None:
+async def _reshape(change: StockChange, allotment_id: str, before: Places, wanted: AllotmentBody) -> None:
     """Keeps what was added and puts on sale what was taken away, as far as it is still there."""
     await change.lock(section_ids(before) | section_ids(wanted))
     old, new = await change.spots(before), await change.spots(wanted)
     kept = await _kept(change, allotment_id, before)
     less = {s: min(kept.ga.get(s, 0), n - new.ga.get(s, 0)) for s, n in old.ga.items() if n > new.ga.get(s, 0)}
     gone = sorted(set(kept.seats) - set(new.seats))
-    await free(change, Spots(tuple(gone), {s: n for s, n in less.items() if n}), allotment_id=allotment_id)
+    await unblock(change, StockSelection(tuple(gone), {s: n for s, n in less.items() if n}), allotment_id=allotment_id)
     more = {s: n - old.ga.get(s, 0) for s, n in new.ga.items() if n > old.ga.get(s, 0)}
     added = sorted(set(new.seats) - set(old.seats))
-    await keep(change, Spots(tuple(added), more), allotment_id=allotment_id)
+    await block(change, StockSelection(tuple(added), more), allotment_id=allotment_id)
 
 
-async def open_now(change: Change, allotment_id: str, *, due_ms: int | None = None) -> bool:
+async def open_now(change: StockChange, allotment_id: str, *, due_ms: int | None = None) -> bool:
     """Puts on sale what is still kept, once; whether this call did it. With `due_ms`, only if its time has come.
 
     Raises `UnknownAllotment`.
@@ -97,26 +97,26 @@ async def open_now(change: Change, allotment_id: str, *, due_ms: int | None = No
     places = Places.model_validate(row["places"])
     await change.lock(section_ids(places))
     spots = await _kept(change, allotment_id, places)
-    await free(change, spots, allotment_id=allotment_id)
+    await unblock(change, spots, allotment_id=allotment_id)
     change.detail |= {"allotment": allotment_id, "opened": spots.counts()}
     return True
 
 
-async def _kept(change: Change, allotment_id: str, places: Places) -> Spots:
+async def _kept(change: StockChange, allotment_id: str, places: Places) -> StockSelection:
     """What is still kept aside, its sections being locked."""
     values = {"event_id": change.event_id, "allotment_id": allotment_id}
     seated = {"section_ids": sorted(section_ids(places))}
     rows = await change.connection.execute(KEPT_SEATS, values | seated)
     seats = tuple((row.section_id, row.position) for row in rows)
     ga = {row.section_id: row.kept for row in await change.connection.execute(KEPT_GA, values)}
-    return Spots(seats, ga)
+    return StockSelection(seats, ga)
 
 
-def _mine(change: Change, allotment_id: str) -> tuple[Any, Any]:
+def _mine(change: StockChange, allotment_id: str) -> tuple[Any, Any]:
     return tables.allotment.c.event_id == change.event_id, tables.allotment.c.allotment_id == allotment_id
 
 
-async def _row(change: Change, allotment_id: str) -> RowMapping | None:
+async def _row(change: StockChange, allotment_id: str) -> RowMapping | None:
     query = select(tables.allotment).where(*_mine(change, allotment_id))
     return (await change.connection.execute(query)).mappings().one_or_none()
 
@@ -135,10 +135,10 @@ async def allotments(connection: AsyncConnection, event_id: str) -> list[dict[st
     ]  # fmt: skip
 
 
-class Opener:
+class AllotmentOpener:
     """Opens allotments whose time has come by the engine's clock; any number of processes may."""
 
-    def __init__(self, engine: AsyncEngine, gate: Gate, catalogue: Catalogue) -> None:
+    def __init__(self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache) -> None:
         self._engine, self._gate, self._catalogue = engine, gate, catalogue
 
     async def turn(self) -> None:
@@ -147,7 +147,7 @@ class Opener:
         for event_id in sorted({row.event_id for row in waiting}):
             try:
                 now_ms, _ = await self._gate.due(event_id, count_max=1)
-            except ENGINE_AWAY:
+            except REDIS_AWAY:
                 continue
             due = [row.allotment_id for row in waiting if row.event_id == event_id and row.opens_at_ms <= now_ms]
             for allotment_id in due:
@@ -158,11 +158,11 @@ class Opener:
                     log.warning("allotment.not_opened", extra=why)
 
     async def _open(self, event_id: str, allotment_id: str, now_ms: int) -> None:
-        touched = Touched()
+        touched = DirtySet()
         why = "its time has come"
-        async with changing(self._engine, event_id, actor="system", action="open", reason=why) as change:
+        async with stock_change(self._engine, event_id, actor="system", action="open", reason=why) as change:
             if await open_now(change, allotment_id, due_ms=now_ms):
                 touched = change.touched
         if touched:
             log.info("allotment.opened", extra=data(event_id=event_id, allotment=allotment_id))
-            await say(self._engine, self._gate, event_id, touched)
+            await push_stock(self._engine, self._gate, event_id, touched)

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, TextClause, text
 
 from services.inventory.problems import StockConflict
-from services.inventory.stock.change import Change, Seat, Spots, seat_columns
+from services.inventory.stock.change import SeatPosition, StockChange, StockSelection, seat_columns
 from shared.postgres.engine import statement
 
 LOCK_SEATS = statement(__package__, "lock_seats")
@@ -34,7 +34,7 @@ GIVE = text(
 NAMED_MAX = 20
 
 
-async def keep(change: Change, spots: Spots, *, allotment_id: str | None = None) -> None:
+async def block(change: StockChange, spots: StockSelection, *, allotment_id: str | None = None) -> None:
     """Takes places out of the sale, by hand or for an allotment. Raises `StockConflict`, naming what is in the way.
 
     A seat that is out for the same reason already is left as it is.
@@ -42,32 +42,32 @@ async def keep(change: Change, spots: Spots, *, allotment_id: str | None = None)
     seats = await _movable(change, spots, allotment_id)
     fresh = [(row.section_id, row.position) for row in seats if row.status == "available"]
     await _seats(change, fresh, blocked=True, allotment_id=allotment_id)
-    await _sections(change, Spots(tuple(fresh), spots.ga), sign=1)
+    await _sections(change, StockSelection(tuple(fresh), spots.ga), sign=1)
     if allotment_id is not None and spots.ga:
         await _kept(change, spots, allotment_id, KEEP)
 
 
-async def free(change: Change, spots: Spots, *, allotment_id: str | None = None) -> None:
+async def unblock(change: StockChange, spots: StockSelection, *, allotment_id: str | None = None) -> None:
     """Puts places on sale again. Raises `StockConflict`, naming what is in the way: what is held or sold, or out
     of the sale for another reason.
     """
     seats = await _movable(change, spots, allotment_id)
     out = [(row.section_id, row.position) for row in seats if row.status == "blocked"]
     if allotment_id is None:
-        await _only_by_hand(change, spots)
+        await _manual_only(change, spots)
     elif spots.ga:
         await _kept(change, spots, allotment_id, GIVE)
     await _seats(change, out, blocked=False, allotment_id=allotment_id)
-    await _sections(change, Spots(tuple(out), spots.ga), sign=-1)
+    await _sections(change, StockSelection(tuple(out), spots.ga), sign=-1)
 
 
-async def _movable(change: Change, spots: Spots, allotment_id: str | None) -> Sequence[Row[Any]]:
+async def _movable(change: StockChange, spots: StockSelection, allotment_id: str | None) -> Sequence[Row[Any]]:
     """The seats, locked, each of them available or out of the sale for this very reason."""
     if not spots.seats:
         return []
     values = {"event_id": change.event_id, **seat_columns(spots.seats)}
     rows = (await change.connection.execute(LOCK_SEATS, values)).all()
-    wrong: dict[str, list[Seat]] = {}
+    wrong: dict[str, list[SeatPosition]] = {}
     for row in rows:
         if row.status in ("held", "sold"):
             wrong.setdefault(row.status, []).append((row.section_id, row.position))
@@ -75,11 +75,11 @@ async def _movable(change: Change, spots: Spots, allotment_id: str | None) -> Se
             why = f"kept aside by {row.allotment_id}" if row.allotment_id else "blocked by hand"
             wrong.setdefault(why, []).append((row.section_id, row.position))
     if wrong:
-        raise in_the_way(change, wrong)
+        raise conflict(change, wrong)
     return rows
 
 
-def in_the_way(change: Change, seats: dict[str, list[Seat]]) -> StockConflict:
+def conflict(change: StockChange, seats: dict[str, list[SeatPosition]]) -> StockConflict:
     """Names seats by what they are."""
     words = [f"{_shortly(change.seat_ids(some), len(some))} {why}" for why, some in seats.items()]
     named = {why: change.seat_ids(some) for why, some in seats.items()}
@@ -91,7 +91,7 @@ def _shortly(seat_ids: list[str], n: int) -> str:
     return ", ".join(seat_ids[:NAMED_MAX]) + more
 
 
-async def _only_by_hand(change: Change, spots: Spots) -> None:
+async def _manual_only(change: StockChange, spots: StockSelection) -> None:
     """By hand only what was blocked by hand comes back; an allotment is opened."""
     values = {"event_id": change.event_id, "section_ids": list(spots.ga)}
     kept = {row.section_id: int(row.kept) for row in await change.connection.execute(KEPT, values)} if spots.ga else {}
@@ -101,13 +101,13 @@ async def _only_by_hand(change: Change, spots: Spots) -> None:
             raise StockConflict(f"{by_hand} places of {section_id} are blocked by hand, not {n}.", blocked=by_hand)
 
 
-async def _kept(change: Change, spots: Spots, allotment_id: str, more_or_less: TextClause) -> None:
+async def _kept(change: StockChange, spots: StockSelection, allotment_id: str, more_or_less: TextClause) -> None:
     named = {"section_ids": list(spots.ga), "ns": list(spots.ga.values())}
     values = {"event_id": change.event_id, "allotment_id": allotment_id, **named}
     await change.connection.execute(more_or_less, values)
 
 
-async def _seats(change: Change, seats: list[Seat], *, blocked: bool, allotment_id: str | None) -> None:
+async def _seats(change: StockChange, seats: list[SeatPosition], *, blocked: bool, allotment_id: str | None) -> None:
     if seats:
         values = {"event_id": change.event_id, "blocked": blocked, "allotment_id": allotment_id, **seat_columns(seats)}
         moved = (await change.connection.execute(ASIDE_SEATS, values)).rowcount
@@ -115,7 +115,7 @@ async def _seats(change: Change, seats: list[Seat], *, blocked: bool, allotment_
         change.touched.seats |= set(seats)
 
 
-async def _sections(change: Change, spots: Spots, *, sign: int) -> None:
+async def _sections(change: StockChange, spots: StockSelection, *, sign: int) -> None:
     counts = spots.counts()
     if not counts:
         return

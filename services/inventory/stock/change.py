@@ -18,7 +18,7 @@ from services.inventory.problems import StockConflict, UnknownSection
 from shared.contracts.allotments import Places
 from shared.web.problems import UnknownEvent, VersionMismatch
 
-Seat = tuple[str, int]  # section_id, position
+SeatPosition = tuple[str, int]  # section_id, position
 SEATS_SHOWN_MAX = 200
 SEATS_MAX = 5_000  # their sections sell nothing meanwhile: a few tenths of a second
 LOCK_EVENT = text("SELECT version FROM inventory.event WHERE event_id = :event_id FOR UPDATE")
@@ -26,10 +26,10 @@ COUNTED = ("capacity", "seats_remaining", "blocked")
 
 
 @dataclass(frozen=True, slots=True)
-class Spots:
+class StockSelection:
     """Places, one by one: seats in the order of their key, and how many of each GA section."""
 
-    seats: tuple[Seat, ...] = ()
+    seats: tuple[SeatPosition, ...] = ()
     ga: Mapping[str, int] = field(default_factory=dict)
 
     def counts(self) -> dict[str, int]:
@@ -41,10 +41,10 @@ class Spots:
 
 
 @dataclass(slots=True)
-class Touched:
+class DirtySet:
     """What the gate must be told of."""
 
-    seats: set[Seat] = field(default_factory=set)
+    seats: set[SeatPosition] = field(default_factory=set)
     ga: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
@@ -52,7 +52,7 @@ class Touched:
 
 
 @dataclass(slots=True)
-class Change:
+class StockChange:
     """A change under way, in one transaction. `detail` goes into the audit; without it and without anything touched,
     nothing was changed.
     """
@@ -62,7 +62,7 @@ class Change:
     version: int
     sections: dict[str, dict[str, Any]] = field(default_factory=dict)
     before: dict[str, dict[str, int]] = field(default_factory=dict)
-    touched: Touched = field(default_factory=Touched)
+    touched: DirtySet = field(default_factory=DirtySet)
     detail: dict[str, Any] = field(default_factory=dict)
 
     async def lock(self, section_ids: Iterable[str]) -> None:
@@ -74,7 +74,7 @@ class Change:
         query = select(tables.section).where(*mine).order_by(tables.section.c.section_id).with_for_update()
         for row in (await self.connection.execute(query)).mappings():
             self.sections[row["section_id"]] = dict(row)
-            self.before.setdefault(row["section_id"], counted(row))
+            self.before.setdefault(row["section_id"], section_counts(row))
         for section_id in wanted:
             self.section(section_id)
 
@@ -85,12 +85,12 @@ class Change:
             raise UnknownSection(f"There is no section {section_id}{' of that kind' if row else ''}.")
         return Section.of(row)
 
-    async def spots(self, places: Places) -> Spots:
+    async def spots(self, places: Places) -> StockSelection:
         """Places one by one, their sections locked. Raises `UnknownSection`, `UnknownSeat`, or `StockConflict` for more
         seats than one step may move.
         """
         await self.lock(section_ids(places))
-        seats: set[Seat] = set()
+        seats: set[SeatPosition] = set()
         for seat_id in places.seats:
             section_id, row, number = seat_id.split("-")
             seats.add((section_id, self.section(section_id, "seated").position(row, number)))
@@ -106,9 +106,9 @@ class Change:
         for some in places.ga:
             self.section(some.section_id, "ga")
             ga[some.section_id] = ga.get(some.section_id, 0) + some.quantity
-        return Spots(tuple(sorted(seats)), ga)
+        return StockSelection(tuple(sorted(seats)), ga)
 
-    def seat_ids(self, seats: Iterable[Seat]) -> list[str]:
+    def seat_ids(self, seats: Iterable[SeatPosition]) -> list[str]:
         """By the names people know, at most a couple of hundred."""
         return [self.section(s).seat_id(position) for s, position in sorted(seats)[:SEATS_SHOWN_MAX]]
 
@@ -121,7 +121,7 @@ class Change:
         self.version = (await self.connection.execute(raised.returning(tables.event.c.version))).scalar_one()
         query = select(tables.section).where(tables.section.c.event_id == self.event_id)
         now = (await self.connection.execute(query)).mappings()
-        after = {row["section_id"]: counted(row) for row in now if row["section_id"] in self.sections}
+        after = {row["section_id"]: section_counts(row) for row in now if row["section_id"] in self.sections}
         if self.touched.seats:
             self.detail |= {"seats": self.seat_ids(self.touched.seats), "seats_count": len(self.touched.seats)}
         await note(
@@ -130,7 +130,7 @@ class Change:
         )  # fmt: skip
 
 
-def seat_columns(seats: Iterable[Seat]) -> dict[str, list[Any]]:
+def seat_columns(seats: Iterable[SeatPosition]) -> dict[str, list[Any]]:
     """Seats as statements take them: `section_ids` and `positions`, side by side."""
     pairs = list(seats)
     return {"section_ids": [section_id for section_id, _ in pairs], "positions": [position for _, position in pairs]}
@@ -142,7 +142,7 @@ def section_ids(places: Places) -> set[str]:
     return seats | {part.section_id for part in places.rows} | {part.section_id for part in places.ga}
 
 
-def counted(row: RowMapping) -> dict[str, int]:
+def section_counts(row: RowMapping) -> dict[str, int]:
     """A section in the audit."""
     return {name: row[name] for name in COUNTED}
 
@@ -153,9 +153,9 @@ async def note(connection: AsyncConnection, event_id: str, **line: Any) -> None:
 
 
 @asynccontextmanager
-async def changing(
+async def stock_change(
     engine: AsyncEngine, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None
-) -> AsyncIterator[Change]:
+) -> AsyncIterator[StockChange]:
     """A change, alone among operators; a problem inside undoes it whole.
 
     Raises `UnknownEvent`, or `VersionMismatch` if the stock is no longer of this version.
@@ -166,7 +166,7 @@ async def changing(
             raise UnknownEvent
         if version is not None and version != now:
             raise VersionMismatch(version=now)
-        change = Change(connection, event_id, now)
+        change = StockChange(connection, event_id, now)
         yield change
         await change.write(actor=actor, action=action, reason=reason)
 

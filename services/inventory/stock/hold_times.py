@@ -33,7 +33,7 @@ class Estimate:
         return {"value": round(self.value, 4), "low": round(self.low, 4), "high": round(self.high, 4)}
 
 
-def share(part: int, whole: int) -> Estimate:
+def wilson_interval(part: int, whole: int) -> Estimate:
     """`part` of `whole`; of nothing, anything."""
     if whole <= 0:
         return Estimate(0.0, 0.0, 1.0)
@@ -43,7 +43,7 @@ def share(part: int, whole: int) -> Estimate:
     return Estimate(p, max(0.0, middle - reach), min(1.0, middle + reach))
 
 
-def difference(more: Estimate, less: Estimate) -> Estimate:
+def newcombe_difference(more: Estimate, less: Estimate) -> Estimate:
     """How much `more` is above `less`."""
     value = more.value - less.value
     low = value - sqrt((more.value - more.low) ** 2 + (less.high - less.value) ** 2)
@@ -123,7 +123,7 @@ def _tenths(seconds: float) -> float:
 
 def returning(fans: Row) -> dict[str, Any]:
     """Of those whose hold ended unpaid: who held again, and who bought after all."""
-    back = share(fans["returned"], fans["fans_left"]) if fans["fans_left"] else None
+    back = wilson_interval(fans["returned"], fans["fans_left"]) if fans["fans_left"] else None
     counts = {"left": fans["fans_left"], "returned": fans["returned"], "bought": fans["bought"]}
     return {**counts, "share": back.rounded() if back else None}
 
@@ -150,7 +150,7 @@ def _arm(row: Row) -> dict[str, Any]:
 
 
 def _conversion(row: Row) -> Estimate:
-    return share(row["bought"], row["fans"])
+    return wilson_interval(row["bought"], row["fans"])
 
 
 def compare(arms: Any, layout: Layout) -> dict[str, Any] | None:
@@ -158,7 +158,7 @@ def compare(arms: Any, layout: Layout) -> dict[str, Any] | None:
     found = {row["arm"]: row for row in arms if row["fans"] and row["hold_ttl_s"] == _length(layout, row["arm"])}
     if len(found) < 2:
         return None
-    by = difference(_conversion(found["b"]), _conversion(found["a"]))
+    by = newcombe_difference(_conversion(found["b"]), _conversion(found["a"]))
     verdict = "b sells more" if by.low > 0 else "a sells more" if by.high < 0 else "no difference shown"
     return {**by.rounded(), "verdict": verdict}
 

@@ -78,7 +78,7 @@ class SectionStock:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class StockSnapshot:
     """The ledger of one event at one moment; `version` is the event's. `sold_meanwhile`: those of the asked
     reservations that were bought. `disputed` is empty unless it was checked.
     """
@@ -91,11 +91,13 @@ class Stock:
     revoked: list[tuple[str, int]]
     pass_floor: int
     bought: dict[str, int]
-    sold_meanwhile: frozenset[str]
+    sold_since: frozenset[str]
     disputed: list[Dispute]
 
 
-async def take_stock(engine: AsyncEngine, event_id: str, *, asked: Iterable[str] = (), check: bool = False) -> Stock:
+async def read_stock(
+    engine: AsyncEngine, event_id: str, *, asked: Iterable[str] = (), check: bool = False
+) -> StockSnapshot:
     """Everything a gate needs to know; with `check` also where seats and reservations do not agree."""
     which = {"event_id": event_id}
     async with snapshot(engine) as connection:
@@ -120,7 +122,7 @@ async def take_stock(engine: AsyncEngine, event_id: str, *, asked: Iterable[str]
         else _ga(row, held_ga[row.section_id], sold_ga[row.section_id])
         for row in rows
     }
-    return Stock(
+    return StockSnapshot(
         event.gate_epoch,
         event.version,
         sections,

@@ -11,7 +11,7 @@ from services.notifier.feeds.change_index import differing
 Tell = Callable[[Collection[str] | None], bytes]
 
 
-class Part:
+class DeltaBuilder:
     """`show` takes in the latest, `take` answers what the next frame must say of it."""
 
     __slots__ = ("_changed", "_items", "_owed", "_tell", "_written")
@@ -30,13 +30,13 @@ class Part:
         self._changed |= changed
         return bool(changed)
 
-    def take(self) -> bytes | None:
+    def snapshot_taken(self) -> bytes | None:
         """What differs from the last frame, once; nothing when everything is as it was."""
         names = self._news() | self._owed
         self._written, self._changed, self._owed = self._items, set(), set()
         return self.tell(names) if names else None
 
-    def give(self) -> None:
+    def next(self) -> None:
         """Somebody is told the present before the next frame."""
         self._owed |= self._news()
 

@@ -9,7 +9,7 @@ import re
 import zlib
 from typing import NamedTuple
 
-from services.notifier.feeds.feed import Only
+from services.notifier.feeds.feed import SectionFilter
 
 STOCK_DIGITS, ONLY_DIGITS = 13, 9
 LIMIT: int = 10**ONLY_DIGITS
@@ -24,13 +24,13 @@ class Seen(NamedTuple):
     stock: int
 
 
-def event_id_of(seen: Seen, only: Only) -> bytes:
+def event_id_of(seen: Seen, only: SectionFilter) -> bytes:
     """The id of an event's state as a stream with this filter tells it."""
     version = seen.line * 10**STOCK_DIGITS + seen.stock
     return b"%d.%d" % (seen.epoch, version if only is None else version * LIMIT + _mark(only))
 
 
-def read_event_id(text: bytes, only: Only) -> Seen | None:
+def read_event_id(text: bytes, only: SectionFilter) -> Seen | None:
     """What was seen, if it was on a stream with this filter."""
     found = read_id(text)
     if found is None:

@@ -17,7 +17,7 @@ from services.notifier.streams.connection import Connection, Message
 HEARTBEAT = Message(frames.HEARTBEAT)
 
 
-class Pulse:
+class HeartbeatTimer:
     """Beats for ever."""
 
     def __init__(self, hub: Hub) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from services.notifier.broadcast import frames
-from services.notifier.broadcast.delta import Part, Tell
+from services.notifier.broadcast.delta import DeltaBuilder, Tell
 from services.notifier.streams.connection import Connection, Message
 from shared.runtime.clock import now_ms
 
@@ -27,7 +27,7 @@ class Topic:
         self.due_s = self.written_s = 0.0
         self.empty_since_s = now_s
         self._missed = missed
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, DeltaBuilder] = {}
         self._changed_at_ms: int | None = None
         self._notices: list[bytes] = []
         self._snapshot: Message | None = None
@@ -35,7 +35,7 @@ class Topic:
 
     def show(self, name: str, items: Mapping[str, object], tell: Tell, *, at_ms: int) -> bool:
         """Takes in the latest of one part; says whether it is news."""
-        part = self._parts.setdefault(name, Part())
+        part = self._parts.setdefault(name, DeltaBuilder())
         if not part.show(items, tell):
             return False
         self._changed_at_ms = min(at_ms, self._changed_at_ms or at_ms)
@@ -74,14 +74,14 @@ class Topic:
 
     def _give(self) -> None:
         for part in self._parts.values():
-            part.give()
+            part.next()
 
     def take_frame(self) -> tuple[Message, int]:
         """What changed since the last frame, and when (ms since the epoch) the oldest of it happened. Now and then
         everything, so that whoever went wrong does not stay so; nothing if all that changed has changed back.
         """
         data = b"".join(frames.compose([("notice", notice)], None) for notice in self._notices)
-        told = [(name, said) for name, part in self._parts.items() if (said := part.take()) is not None]
+        told = [(name, said) for name, part in self._parts.items() if (said := part.snapshot_taken()) is not None]
         happened_ms = self._changed_at_ms or now_ms()
         self._notices, self._changed_at_ms = [], None
         now_s = time.monotonic()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 STATES_MAX = 512
 
 
-class History:
+class ChangeIndex:
     """States in the order in which they came."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from services.notifier.broadcast import frames
 from services.notifier.broadcast.frame_ids import Seen, event_id_of, read_event_id, unshared_id
 from services.notifier.broadcast.hub import Hub
 from services.notifier.broadcast.topic import Topic
-from services.notifier.feeds.feed import Feed, Only
+from services.notifier.feeds.feed import Feed, SectionFilter
 from shared.contracts.frames import Frame, LineFrame, StockFrame, line_channel, stock_channel
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.queue import QueueClient
@@ -45,7 +45,7 @@ class EventFeed(Feed):
         assert isinstance(frame, StockFrame)
         return frames.section_items(frame)
 
-    def _missed(self, only: Only, last_event_id: bytes) -> Mapping[str, set[str]] | None:
+    def _missed(self, only: SectionFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
         seen = read_event_id(last_event_id, only)
         if seen is None or seen.epoch != self.frames[self._line].epoch:
             return None
@@ -55,7 +55,7 @@ class EventFeed(Feed):
             return None
         return {"line": line, "sections": sections if only is None else sections & only}
 
-    def _show(self, topic: Topic, only: Only) -> bool:
+    def _show(self, topic: Topic, only: SectionFilter) -> bool:
         line, stock = self.frames[self._line], self.frames[self._stock]
         assert isinstance(line, LineFrame)
         assert isinstance(stock, StockFrame)
@@ -71,7 +71,7 @@ class EventFeed(Feed):
         fact = frames.line_fact(line, degraded=self.degraded)
         return topic.show("line", {"line": fact}, lambda _: orjson.dumps(fact), at_ms=line.at_ms)
 
-    def _show_stock(self, topic: Topic, stock: StockFrame, only: Only) -> bool:
+    def _show_stock(self, topic: Topic, stock: StockFrame, only: SectionFilter) -> bool:
         degraded = self.degraded
         known = frames.section_items(stock)
         items: dict[str, object] = {

@@ -12,13 +12,13 @@ from functools import partial
 from services.notifier.broadcast import frames
 from services.notifier.broadcast.hub import Hub
 from services.notifier.broadcast.topic import Topic
-from services.notifier.feeds.change_index import History
+from services.notifier.feeds.change_index import ChangeIndex
 from services.notifier.metrics import MISSED, STALE
 from shared.contracts.frames import Frame
 from shared.runtime.clock import now_ms
 from shared.web.problems import NotFound, Problem, UnknownEvent
 
-Only = frozenset[str] | None
+SectionFilter = frozenset[str] | None
 REFUSALS = (UnknownEvent, NotFound)
 
 
@@ -30,7 +30,7 @@ class Feed(ABC):
 
     def __init__(self, hub: Hub, forms: Mapping[str, type[Frame]]) -> None:
         self.forms = forms
-        self.topics: dict[Only, Topic] = {}
+        self.topics: dict[SectionFilter, Topic] = {}
         self.frames: dict[str, Frame] = {}
         self.known = asyncio.Event()
         self.refused: Problem | None = None
@@ -41,7 +41,7 @@ class Feed(ABC):
         self.idle_since_s = now_s = asyncio.get_running_loop().time()
         self.heard_s = dict.fromkeys(forms, now_s)
         self._hub = hub
-        self._histories = {channel: History() for channel in forms}
+        self._histories = {channel: ChangeIndex() for channel in forms}
         self._exact: set[str] = set()
         self._last_shown: dict[str, int] = {}
 
@@ -67,7 +67,7 @@ class Feed(ABC):
         if known is not None and not frame.ready:
             return
         if known is not None and known.epoch != frame.epoch:
-            self._histories[channel] = History()
+            self._histories[channel] = ChangeIndex()
         self._put(channel, frame, exact=exact and frame.ready)
         self._note(self._histories[channel], channel)
         self._show_all()
@@ -86,7 +86,7 @@ class Feed(ABC):
         states = sorted((frame for frame in shown if frame.ready), key=_age)
         if not states:
             return False
-        history, newest, known = History(), states[-1], self.frames.get(channel)
+        history, newest, known = ChangeIndex(), states[-1], self.frames.get(channel)
         for frame in states:
             if frame.epoch == newest.epoch:
                 history.note(frame.version, self._items(frame))
@@ -106,7 +106,7 @@ class Feed(ABC):
         if len(self.frames) == len(self.forms):
             self.known.set()
 
-    def _note(self, history: History, channel: str) -> None:
+    def _note(self, history: ChangeIndex, channel: str) -> None:
         frame = self.frames[channel]
         history.note(frame.version if channel in self._exact else None, self._items(frame))
 
@@ -135,7 +135,7 @@ class Feed(ABC):
             self._show_all()
         return degraded
 
-    def topic(self, only: Only) -> Topic:
+    def topic(self, only: SectionFilter) -> Topic:
         """The topic with this filter, with its first snapshot."""
         topic = self.topics.get(only)
         if topic is None:
@@ -164,10 +164,10 @@ class Feed(ABC):
     def _items(self, frame: Frame) -> Mapping[str, object]: ...
 
     @abstractmethod
-    def _missed(self, only: Only, last_event_id: bytes) -> Mapping[str, set[str]] | None: ...
+    def _missed(self, only: SectionFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None: ...
 
     @abstractmethod
-    def _show(self, topic: Topic, only: Only) -> bool: ...
+    def _show(self, topic: Topic, only: SectionFilter) -> bool: ...
 
     @abstractmethod
     async def _ask(self, channel: str) -> Frame: ...

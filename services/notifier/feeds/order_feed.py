@@ -8,7 +8,7 @@ from services.notifier.broadcast import frames
 from services.notifier.broadcast.frame_ids import read_id, unshared_id
 from services.notifier.broadcast.hub import Hub
 from services.notifier.broadcast.topic import Topic
-from services.notifier.feeds.feed import Feed, Only
+from services.notifier.feeds.feed import Feed, SectionFilter
 from shared.contracts.frames import Frame, OrderFrame, order_channel
 
 
@@ -35,14 +35,14 @@ class OrderFeed(Feed):
     def _items(self, frame: Frame) -> Mapping[str, object]:
         return {"order": frame.version}
 
-    def _missed(self, only: Only, last_event_id: bytes) -> Mapping[str, set[str]] | None:
+    def _missed(self, only: SectionFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
         seen = read_id(last_event_id)
         if seen is None or seen[0] != self.frames[self._channel].epoch:
             return None
         changed = self._histories[self._channel].since(seen[1])
         return None if changed is None else {"order": changed}
 
-    def _show(self, topic: Topic, only: Only) -> bool:
+    def _show(self, topic: Topic, only: SectionFilter) -> bool:
         frame = self.frames[self._channel]
         assert isinstance(frame, OrderFrame)
         topic.degraded = self.degraded

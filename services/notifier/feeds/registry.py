@@ -14,16 +14,16 @@ from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import Feed
 from services.notifier.feeds.order_feed import OrderFeed
-from services.notifier.feeds.subscriber import Inbox
+from services.notifier.feeds.subscriber import Subscriber
 from services.notifier.metrics import DEGRADED
 from services.notifier.settings import Settings
-from services.notifier.streams.limits import TurnedAway
+from services.notifier.streams.limits import StreamRejected
 from shared.contracts.frames import OrderFrame, keeps_log
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import BATCH_MAX, OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis, RedisError
-from shared.redis.snapshots import Showing
+from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.group_commit import GroupCommit
 from shared.runtime.logging import data
 from shared.web.problems import NotFound, Problem
@@ -33,7 +33,7 @@ FRESH_SHARE = 2 / 3
 NO_ORDER = "There is no order with this reference."
 
 
-class Following:
+class FeedRegistry:
     """All feeds of this process, by the channels they hear."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Following:
         settings: Settings,
         hub: Hub,
         redis: Redis,
-        showing: Showing,
+        showing: SnapshotPublisher,
         *,
         queue: QueueClient,
         inventory: InventoryClient,
@@ -54,13 +54,13 @@ class Following:
         self._reading: GroupCommit[str, OrderFrame] = GroupCommit(
             self._read, name="notifier.orders", batch_max=BATCH_MAX, waiting_max=settings.streams_max, in_flight_max=2
         )
-        self.inbox = Inbox(redis, self._hear, sharded=showing.sharded)
+        self.inbox = Subscriber(redis, self._hear, sharded=showing.sharded)
 
     @asynccontextmanager
     async def event(self, event_id: str) -> AsyncIterator[Feed]:
         """The feed of an event, alive at least for this long and known. Raises `UnknownEvent`, `TurnedAway`."""
         make = lambda: EventFeed(event_id, self._hub, queue=self._queue, inventory=self._inventory)  # noqa: E731
-        async with self._held("event", event_id, make) as feed:
+        async with self._acquire("event", event_id, make) as feed:
             yield feed
 
     @asynccontextmanager
@@ -69,19 +69,19 @@ class Following:
         not own it, `TurnedAway`.
         """
         make = lambda: OrderFeed(reference, self._hub, read=self._reading.submit)  # noqa: E731
-        async with self._held("order", reference, make) as feed:
+        async with self._acquire("order", reference, make) as feed:
             if user is not None and not feed.belongs_to(user):
                 raise NotFound(NO_ORDER)
             yield feed
 
     @asynccontextmanager
-    async def _held(self, kind: str, name: str, make: Callable[[], Feed]) -> AsyncIterator[Feed]:
+    async def _acquire(self, kind: str, name: str, make: Callable[[], Feed]) -> AsyncIterator[Feed]:
         feed = self._feeds.get((kind, name))
         if feed is None:
             feed = self._feeds[kind, name] = make()
             self._by_channel.update(dict.fromkeys(feed.forms, feed))
             self._judge(feed)
-            self._look(feed)
+            self._refresh(feed)
         feed.holders += 1
         try:
             await self._first_look(feed)
@@ -95,23 +95,23 @@ class Following:
             async with asyncio.timeout(self._settings.first_snapshot_timeout_s):
                 await feed.known.wait()
         except TimeoutError as late:
-            raise TurnedAway("unanswered") from late
+            raise StreamRejected("unanswered") from late
         if feed.refused is not None:
             raise type(feed.refused)(feed.refused.detail)
 
-    async def tend(self) -> None:
+    async def sweep(self) -> None:
         """Asks for what is not heard in full, and lets go of what nobody listens to."""
         now_s = asyncio.get_running_loop().time()
         degraded = 0
         for key, feed in list(self._feeds.items()):
             self._let_go_of_topics(feed, now_s)
             if feed.refused is not None or (self._idle(feed.idle_since_s, now_s) and not feed.holders):
-                await self._let_go(key, feed)
+                await self._drop(key, feed)
                 continue
             must_ask = self._judge(feed)
             degraded += must_ask
             if must_ask or feed.lacks or not feed.known.is_set() or feed.generation != self.inbox.generation:
-                self._look(feed)
+                self._refresh(feed)
         DEGRADED.set(degraded)
 
     def _judge(self, feed: Feed) -> bool:
@@ -128,7 +128,7 @@ class Following:
             if not topic.connections and self._idle(topic.empty_since_s, now_s):
                 del feed.topics[only]
 
-    async def _let_go(self, key: tuple[str, str], feed: Feed) -> None:
+    async def _drop(self, key: tuple[str, str], feed: Feed) -> None:
         del self._feeds[key]
         for channel in feed.forms:
             del self._by_channel[channel]
@@ -136,7 +136,7 @@ class Following:
             feed.asking.cancel()
         await self.inbox.unfollow(*feed.forms)
 
-    def _look(self, feed: Feed) -> None:
+    def _refresh(self, feed: Feed) -> None:
         if feed.asking is None or feed.asking.done():
             feed.asking = asyncio.create_task(self._ask(feed))
 
@@ -173,7 +173,7 @@ class Following:
         try:
             feed.hear(channel, payload)
             if feed.lacks:
-                self._look(feed)
+                self._refresh(feed)
         except ValueError:
             log.exception("frame.unreadable", extra=data(kind=feed.kind))
 

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from shared.contracts.frames import keeps_log
-from shared.redis.client import ENGINE_AWAY, Redis, RedisError
-from shared.redis.pubsub import ClusterEars, Ear, ears
+from shared.redis.client import REDIS_AWAY, Redis, RedisError
+from shared.redis.pubsub import ClusterSubscription, Subscription, ears
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.notifier")
@@ -20,7 +20,7 @@ RECONNECT_S = 0.25
 CONFIRM_S = 1.0
 
 
-class Inbox:
+class Subscriber:
     """`follow` and `unfollow` channels; each message on one of them goes to `hear(channel, payload)`."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Inbox:
         self._hear = hear
         self._ask_whether_sharded, self._sharded = sharded, False
         self._confirmed: dict[str, asyncio.Event] = {}
-        self._ears: Ear | ClusterEars | None = None
+        self._ears: Subscription | ClusterSubscription | None = None
         self.generation = 0
 
     @property
@@ -55,7 +55,7 @@ class Inbox:
             async with asyncio.timeout(CONFIRM_S):
                 for channel in channels:
                     await self._confirmed[channel].wait()
-        except (*ENGINE_AWAY, TimeoutError, KeyError):
+        except (*REDIS_AWAY, TimeoutError, KeyError):
             return 0
         return generation
 
@@ -64,7 +64,7 @@ class Inbox:
         for channel in channels:
             self._confirmed.pop(channel, None)
         if self._ears is not None:
-            with suppress(*ENGINE_AWAY):  # the reader notices by itself
+            with suppress(*REDIS_AWAY):  # the reader notices by itself
                 plain, shards = self._apart(channels)
                 if plain:
                     await self._ears.unsubscribe(*plain)
@@ -85,7 +85,7 @@ class Inbox:
                     await self._subscribe(hearing, new)
                 while True:
                     await self._read(hearing)
-        except (*ENGINE_AWAY, RedisError) as away:
+        except (*REDIS_AWAY, RedisError) as away:
             log.warning("pubsub.away", extra=data(error=type(away).__name__, words=str(away)))
         finally:
             self._ears = None
@@ -98,14 +98,14 @@ class Inbox:
         shards = [channel for channel in channels if self._sharded and keeps_log(channel)]
         return [channel for channel in channels if channel not in shards], shards
 
-    async def _subscribe(self, hearing: Ear | ClusterEars, channels: Iterable[str]) -> None:
+    async def _subscribe(self, hearing: Subscription | ClusterSubscription, channels: Iterable[str]) -> None:
         plain, shards = self._apart(channels)
         if plain:
             await hearing.subscribe(*plain)
         if shards:
             await hearing.ssubscribe(*shards)
 
-    async def _read(self, hearing: Ear | ClusterEars) -> None:
+    async def _read(self, hearing: Subscription | ClusterSubscription) -> None:
         message = await hearing.next()
         if message is None:
             return

@@ -8,7 +8,7 @@ from typing import Any
 
 from services.notifier.broadcast.hub import Hub
 from services.notifier.streams.connection import Connection, Message, body, written
-from services.notifier.streams.handshake import Opening, head
+from services.notifier.streams.handshake import StreamHandshake, head
 from shared.web.problems import Problem
 
 NOTHING = body(b"")
@@ -51,7 +51,7 @@ class Portable(Connection):
         self._left()
 
 
-async def hold(opening: Opening) -> bool:
+async def hold(opening: StreamHandshake) -> bool:
     """Until either side ends it; answers that nothing is left of it then."""
     hub = opening.hub
     connection = Portable(hub, opening.send, opening.hang_up(), opening.left)

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from services.notifier.broadcast.hub import Hub
 from services.notifier.streams import asgi
 from services.notifier.streams.connection import Connection, Message
-from services.notifier.streams.handshake import Opening, bound, head
+from services.notifier.streams.handshake import StreamHandshake, bound, head
 
 TRIED = frozenset({"0.54.0"})
 
@@ -63,7 +63,7 @@ class Detached(Connection, asyncio.Protocol):
         self._hub.leave(self, why="half_open" if isinstance(exc, TimeoutError) else "left")
 
 
-async def hold(opening: Opening) -> bool:
+async def hold(opening: StreamHandshake) -> bool:
     """Sends the head and takes the connection over; answers whether it did: the stream then outlives the request."""
     cycle = opening.cycle
     protocol = _protocol_of(cycle) if may_detach() else None

@@ -58,7 +58,7 @@ def head() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class StreamHandshake:
     """`left` is to be called once when the stream has ended."""
 
     hub: Hub

@@ -12,7 +12,7 @@ from services.notifier.metrics import TURNED_AWAY
 from services.notifier.settings import Settings
 
 
-class TurnedAway(Exception):
+class StreamRejected(Exception):
     """Not now; come back later."""
 
     def __init__(self, why: str) -> None:
@@ -21,7 +21,7 @@ class TurnedAway(Exception):
         TURNED_AWAY.labels(why).inc()
 
 
-class Turnstile:
+class StreamLimiter:
     """Counts; whoever entered leaves once."""
 
     def __init__(self, settings: Settings, headroom: Headroom) -> None:
@@ -33,11 +33,11 @@ class Turnstile:
         """One more; raises `TurnedAway`."""
         settings = self._settings
         if self._open >= settings.streams_max:
-            raise TurnedAway("full")
+            raise StreamRejected("full")
         if self._by_identity[identity] >= settings.streams_per_identity:
-            raise TurnedAway("identity")
+            raise StreamRejected("identity")
         if lack := self._headroom.lacks(asyncio.get_running_loop().time()):
-            raise TurnedAway(lack)
+            raise StreamRejected(lack)
         self._open += 1
         self._by_identity[identity] += 1
 

@@ -15,28 +15,28 @@ from starlette.types import Receive, Scope
 
 from services.notifier.broadcast import frames
 from services.notifier.feeds.event_feed import EventFeed
-from services.notifier.feeds.feed import Feed, Only
+from services.notifier.feeds.feed import Feed, SectionFilter
 from services.notifier.heartbeats import place_of
 from services.notifier.problems import MalformedFilter
 from services.notifier.settings import Transport
-from services.notifier.state import Room
+from services.notifier.state import State
 from services.notifier.streams import asgi, detached, sse_starlette
 from services.notifier.streams.connection import body
-from services.notifier.streams.handshake import Opening, head
-from services.notifier.streams.limits import TurnedAway
+from services.notifier.streams.handshake import StreamHandshake, head
+from services.notifier.streams.limits import StreamRejected
 from shared.security.tokens import QueueToken
 from shared.web.fast_routes import QUIET_KEY
 
 
-class Visit:
+class StreamLease:
     """A count at the turnstile, a place's sign of life, and, once it is known, a feed. Ending twice is ending once."""
 
     __slots__ = ("_feed", "_identity", "_place", "_room")
 
-    def __init__(self, room: Room, identity: str, token: QueueToken | None) -> None:
+    def __init__(self, room: State, identity: str, token: QueueToken | None) -> None:
         """Raises `TurnedAway`."""
         room.turnstile.enter(identity)
-        self._room: Room | None = room
+        self._room: State | None = room
         self._identity = identity
         self._place = None if token is None else place_of(token)
         self._feed: Feed | None = None
@@ -61,7 +61,7 @@ class Visit:
             self._feed.idle_since_s = asyncio.get_running_loop().time()
 
 
-WAYS: Mapping[Transport, Callable[[Opening], Awaitable[bool]]] = {
+WAYS: Mapping[Transport, Callable[[StreamHandshake], Awaitable[bool]]] = {
     "detached": detached.hold,
     "asgi": asgi.hold,
     "sse_starlette": sse_starlette.hold,
@@ -78,18 +78,20 @@ class Listener(NamedTuple):
 class Stream:
     """One request that listens."""
 
-    def __init__(self, room: Room, scope: Scope, receive: Receive, send: Any, *, transport: Transport) -> None:
+    def __init__(self, room: State, scope: Scope, receive: Receive, send: Any, *, transport: Transport) -> None:
         self._room, self._scope, self._receive, self._send = room, scope, receive, send
         self._transport = transport
         scope[QUIET_KEY] = True
 
-    async def serve(self, listener: Listener, held: AbstractAsyncContextManager[Feed], only: Only = None) -> None:
+    async def serve(
+        self, listener: Listener, held: AbstractAsyncContextManager[Feed], only: SectionFilter = None
+    ) -> None:
         """Answers with the stream, or turns the listener away."""
         if self._scope["method"] == "HEAD":
             await self._end(b"")
             return
         try:
-            visit = Visit(self._room, listener.identity, listener.place)
+            visit = StreamLease(self._room, listener.identity, listener.place)
             outlives = False
             try:
                 async with held as feed:
@@ -98,7 +100,7 @@ class Stream:
             finally:
                 if not outlives:
                     visit.end()
-        except TurnedAway as turned:
+        except StreamRejected as turned:
             settings = self._room.settings
             retry = frames.retry(settings.full_retry_ms, settings.full_retry_ms)
             await self._end(retry + frames.turned_away(turned.why))
@@ -107,14 +109,14 @@ class Stream:
         await self._send(head())
         await self._send(body(data, more=False))
 
-    async def _listen(self, feed: Feed, only: Only, visit: Visit) -> bool:
+    async def _listen(self, feed: Feed, only: SectionFilter, visit: StreamLease) -> bool:
         """Whether the stream outlives this request."""
         hub = self._room.hub
         if hub.draining:
-            raise TurnedAway("draining")
+            raise StreamRejected("draining")
         if only is not None and only not in feed.topics and len(feed.topics) > self._room.settings.filters_per_event:
-            raise TurnedAway("filters")
+            raise StreamRejected("filters")
         if only is not None and isinstance(feed, EventFeed) and (unknown := feed.unknown(only)):
             raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")
-        opening = Opening(hub, feed.topic(only), self._scope, self._receive, self._send, visit.end)
+        opening = StreamHandshake(hub, feed.topic(only), self._scope, self._receive, self._send, visit.end)
         return await WAYS[self._transport](opening)

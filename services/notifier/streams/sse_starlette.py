@@ -10,7 +10,7 @@ from sse_starlette import EventSourceResponse
 
 from services.notifier.broadcast.hub import Hub
 from services.notifier.streams.connection import Connection, Message, body, written
-from services.notifier.streams.handshake import HEADERS, Opening
+from services.notifier.streams.handshake import HEADERS, StreamHandshake
 from shared.web.problems import Problem
 
 
@@ -61,7 +61,7 @@ class ByLibrary(Connection):
                 self._hub.reads_again(self)
 
 
-async def hold(opening: Opening) -> bool:
+async def hold(opening: StreamHandshake) -> bool:
     """Until either side ends it; answers that nothing is left of it then."""
     hub = opening.hub
     connection = ByLibrary(hub, opening.hang_up(), opening.left)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request
 from sqlalchemy import text
 
 from services.orders.api.orders import Page
-from services.orders.state import Room
+from services.orders.state import State
 from shared.security.auth import Viewer
 from shared.web.fields import EventIdPath
 
@@ -29,7 +29,7 @@ _CHARGES = text("""
 async def charges(
     event_id: EventIdPath, request: Request, operator: Viewer, page: Page = 1, page_size: PageSize = 1000
 ) -> dict[str, Any]:
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     bound = {"event_id": event_id, "many": page_size, "skipped": (page - 1) * page_size}
     async with room.book.engine.connect() as connection:
         rows = [dict(row) for row in (await connection.execute(_CHARGES, bound)).mappings()]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from services.orders.api.orders import Page, PageSize
 from services.orders.audit import audit_log, command_log
-from services.orders.state import room_of
+from services.orders.state import state_of
 from shared.security.auth import AnOperator, Viewer
 from shared.web.fields import Body, EventId, EventIdPath, PlainText
 from shared.web.routes import REFERENCE
@@ -42,7 +42,7 @@ async def list_commands(
     request: Request, operator: Viewer, status: CommandStatus | None = None, reference: Reference = None,
     event_id: EventId | None = None, page: Page = 1, page_size: PageSize = 50,
 ) -> dict[str, Any]:  # fmt: skip
-    async with room_of(request).engine.connect() as connection:
+    async with state_of(request).engine.connect() as connection:
         found = await command_log.find(
             connection, status=status, reference=reference, event_id=event_id, page=page, page_size=page_size
         )
@@ -51,7 +51,7 @@ async def list_commands(
 
 @router.post("/commands/{command_id}/rerun", status_code=202, summary="Replay a command")
 async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, request: Request) -> dict[str, Any]:
-    room = room_of(request)
+    room = state_of(request)
     again = await command_log.rerun(room.engine, command_id, actor=operator.name, reason=why.reason)
     room.workers.wake()
     return as_json(again)
@@ -59,14 +59,14 @@ async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, reque
 
 @router.get("/events/{event_id}/checkout", summary="Get the share of checkouts processed in the background")
 async def show_share(operator: Viewer, event_id: EventIdPath, request: Request) -> dict[str, Any]:
-    shares = room_of(request).shares
+    shares = state_of(request).shares
     await shares.refresh()
     return {"event_id": event_id, "background_percent": shares.percent(event_id)}
 
 
 @router.patch("/events/{event_id}/checkout", summary="Change the share of checkouts processed in the background")
 async def change_share(operator: AnOperator, event_id: EventIdPath, ask: ShareAsk, request: Request) -> dict[str, Any]:
-    changed = await room_of(request).shares.change(
+    changed = await state_of(request).shares.change(
         event_id, ask.background_percent, actor=operator.name, action="background", reason=ask.reason
     )
     return {"event_id": event_id, "background_percent": ask.background_percent, "changed": changed}
@@ -76,6 +76,6 @@ async def change_share(operator: AnOperator, event_id: EventIdPath, ask: ShareAs
 async def list_changes(
     request: Request, operator: Viewer, subject: Subject = None, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    async with room_of(request).engine.connect() as connection:
+    async with state_of(request).engine.connect() as connection:
         lines = await audit_log.read(connection, subject=subject, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "changes": [as_json(line) for line in lines]}

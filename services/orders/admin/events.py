@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 
 from services.orders.checkout import background_share
 from services.orders.pricing import admin
-from services.orders.state import Room
+from services.orders.state import State
 from services.orders.tickets import show
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import transaction
@@ -29,7 +29,7 @@ async def put_event(
     """
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the address differ.")
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     async with transaction(room.engine, dry_run=dry_run) as connection:
         changes = [
             await show.apply(connection, file, by=operator.name),

@@ -8,11 +8,11 @@ from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime
 
 from services.orders.admin.exports import orders_csv
-from services.orders.admin.settlement import compare, days, settlement
+from services.orders.admin.settlement import days, reconcile_with_provider, settlement
 from services.orders.api.orders import PageSize
 from services.orders.audit import invariants
 from services.orders.order.search import Search, find
-from services.orders.state import room_of
+from services.orders.state import state_of
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
 from shared.web.fields import EventId, EventIdPath
@@ -35,7 +35,7 @@ async def search(
     asked = Search(
         q=q, event_id=event_id, status=status, since=since, until=until, after=after, page_size=page_size
     )  # fmt: skip
-    return await find(room_of(request), asked)
+    return await find(state_of(request), asked)
 
 
 @router.get(
@@ -45,7 +45,7 @@ async def search(
     response_class=Response,
 )
 async def export(request: Request, operator: AnOperator, event_id: EventId) -> StreamingResponse:
-    pages = orders_csv(room_of(request).book.engine, event_id)
+    pages = orders_csv(state_of(request).book.engine, event_id)
     named = {"content-disposition": f'attachment; filename="{event_id}-orders.csv"', "cache-control": "no-store"}
     return StreamingResponse(pages, media_type="text/csv; charset=utf-8", headers=named)
 
@@ -57,16 +57,16 @@ async def settle(
     compared: Annotated[bool, Query(alias="compare")] = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Days begin and end in `tz`, and both are included. `compare` asks the providers for their own lists."""
-    room, asked = room_of(request), days(first, last, tz, compare=compared)
+    room, asked = state_of(request), days(first, last, tz, compare=compared)
     answer = await settlement(room.book.engine, asked)
     if compared:
-        answer["compared"] = await compare(room.book.engine, room.providers, asked)
+        answer["compared"] = await reconcile_with_provider(room.book.engine, room.providers, asked)
     return answer
 
 
 @router.get("/events/{event_id}/audit", summary="Check the invariants of orders and money")
 async def check(event_id: EventIdPath, request: Request, operator: Viewer) -> dict[str, Any]:
-    engine = room_of(request).engine
+    engine = state_of(request).engine
     return {
         "confirmed": await invariants.confirmed(engine, event_id),
         "invariants": await invariants.check(engine, event_id),

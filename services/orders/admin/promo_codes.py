@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path, Query, Request
 from services.orders.api.orders import Page, PageSize
 from services.orders.api.schemas import PromoCodeAsk
 from services.orders.pricing import admin
-from services.orders.pricing.promo_codes import spelled
+from services.orders.pricing.promo_codes import normalize_code
 from services.orders.problems import UnknownPromoCode
-from services.orders.state import Room, room_of
+from services.orders.state import State, state_of
 from shared.security.auth import AnOperator, Viewer
 from shared.web.fields import EventIdPath, PlainText
 
@@ -24,8 +24,8 @@ Reason = Annotated[PlainText | None, Query()]
 async def put_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, ask: PromoCodeAsk
 ) -> dict[str, Any]:
-    room = room_of(request)
-    changed = await admin.put_code(room.engine, event_id, spelled(code), ask, actor=operator.name)
+    room = state_of(request)
+    changed = await admin.put_code(room.engine, event_id, normalize_code(code), ask, actor=operator.name)
     return await _seen(room, event_id, code, changed=changed)
 
 
@@ -34,13 +34,13 @@ async def stop_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, reason: Reason = None
 ) -> dict[str, Any]:
     """It takes nothing off any more; it stays in the list, and so do its uses."""
-    room = room_of(request)
-    changed = await admin.stop_code(room.engine, event_id, spelled(code), actor=operator.name, reason=reason)
+    room = state_of(request)
+    changed = await admin.stop_code(room.engine, event_id, normalize_code(code), actor=operator.name, reason=reason)
     return await _seen(room, event_id, code, changed=changed)
 
 
-async def _seen(room: Room, event_id: str, code: str, **more: Any) -> dict[str, Any]:
-    found = await admin.codes(room.book.engine, event_id, code=spelled(code), page=1, page_size=1)
+async def _seen(room: State, event_id: str, code: str, **more: Any) -> dict[str, Any]:
+    found = await admin.codes(room.book.engine, event_id, code=normalize_code(code), page=1, page_size=1)
     if not found:
         raise UnknownPromoCode
     return {**found[0], **more}
@@ -50,21 +50,21 @@ async def _seen(room: Room, event_id: str, code: str, **more: Any) -> dict[str, 
 async def list_codes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    found = await admin.codes(room_of(request).book.engine, event_id, code=None, page=page, page_size=page_size)
+    found = await admin.codes(state_of(request).book.engine, event_id, code=None, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "promo_codes": found}
 
 
 @router.get("/promo-codes/{code}", summary="Get a promo code")
 async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath) -> dict[str, Any]:
-    return await _seen(room_of(request), event_id, code)
+    return await _seen(state_of(request), event_id, code)
 
 
 @router.get("/promo-codes/{code}/uses", summary="List orders that used a promo code, newest first")
 async def get_uses(
     request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    engine = room_of(request).book.engine
-    found = await admin.uses(engine, event_id, spelled(code), page=page, page_size=page_size)
+    engine = state_of(request).book.engine
+    found = await admin.uses(engine, event_id, normalize_code(code), page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "uses": found}
 
 
@@ -72,6 +72,6 @@ async def get_uses(
 async def get_changes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    engine = room_of(request).book.engine
+    engine = state_of(request).book.engine
     found = await admin.changes(engine, event_id, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "changes": found}

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlalchemy import text
 
-from services.orders.payments.provider import NotProcessed, OutcomeUnknown, Provider, ProviderCharge, Refused
+from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider, ProviderCharge, ProviderRejected
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import from_datetime
 from shared.web.problems import InvalidRequest, Unavailable
@@ -25,7 +25,7 @@ SHOWN_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Days:
+class DateRange:
     """From the first day to the last, both included, as they begin and end in a time zone."""
 
     first: date
@@ -44,7 +44,7 @@ class Days:
         return self._begins(self.first), self._begins(self.last + timedelta(days=1))
 
 
-def days(first: date, last: date, zone: str, *, compare: bool) -> Days:
+def days(first: date, last: date, zone: str, *, compare: bool) -> DateRange:
     """Raises `InvalidRequest`."""
     try:
         known = ZoneInfo(zone)
@@ -53,10 +53,10 @@ def days(first: date, last: date, zone: str, *, compare: bool) -> Days:
     most = COMPARED_DAYS_MAX if compare else DAYS_MAX
     if not 0 <= (last - first).days < most or not date(2000, 1, 1) <= first <= last <= date(2999, 1, 1):
         raise InvalidRequest(f"to: the last day, at or after the first, and at most {most} days in all.")
-    return Days(first, last, known)
+    return DateRange(first, last, known)
 
 
-async def settlement(engine: AsyncEngine, asked: Days) -> dict[str, Any]:
+async def settlement(engine: AsyncEngine, asked: DateRange) -> dict[str, Any]:
     """By day, provider and currency, and the sums of all days."""
     names, starts, ends = (list(column) for column in zip(*asked.bounds(), strict=True))
     async with engine.connect() as connection:
@@ -79,7 +79,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **counted, "net_minor": counted["charged_minor"] - counted["refunded_minor"]}
 
 
-class Ours(NamedTuple):
+class BookedCharge(NamedTuple):
     """One charge by our books."""
 
     reference: str
@@ -87,7 +87,9 @@ class Ours(NamedTuple):
     currency: str
 
 
-async def compare(engine: AsyncEngine, providers: Mapping[str, Provider], asked: Days) -> list[dict[str, Any]]:
+async def reconcile_with_provider(
+    engine: AsyncEngine, providers: Mapping[str, Provider], asked: DateRange
+) -> list[dict[str, Any]]:
     """For each provider what it took and we do not have, what we have and it does not, and what differs. A charge of
     the last moments may be on its way to our books. Raises `Unavailable`.
     """
@@ -96,20 +98,22 @@ async def compare(engine: AsyncEngine, providers: Mapping[str, Provider], asked:
     for name, provider in providers.items():
         try:
             listed = await provider.list_since(from_datetime(start - LISTED_BEFORE))
-        except (NotProcessed, OutcomeUnknown, Refused) as silent:
+        except (NotSent, OutcomeUnknown, ProviderRejected) as silent:
             raise Unavailable(f"{name} does not answer.") from silent
         took = {charge.charge_ref: charge for charge in listed if charge.status == "succeeded"}
         bound = {"provider": name, "refs": list(took), "start": start, "stop": stop}
         async with engine.connect() as connection:
             rows = await connection.execute(_OURS, bound)
-            ours = {row.provider_ref: Ours(row.reference, row.amount_minor, row.currency) for row in rows}
+            ours = {row.provider_ref: BookedCharge(row.reference, row.amount_minor, row.currency) for row in rows}
         since, until = from_datetime(start), from_datetime(stop)
         theirs = {ref: c for ref, c in took.items() if since <= c.occurred_at_ms < until or ref in ours}
         compared.append({"provider": name, "compared": len(theirs.keys() | ours.keys()), **differences(theirs, ours)})
     return compared
 
 
-def differences(theirs: Mapping[str, ProviderCharge], ours: Mapping[str, Ours]) -> dict[str, list[dict[str, Any]]]:
+def differences(
+    theirs: Mapping[str, ProviderCharge], ours: Mapping[str, BookedCharge]
+) -> dict[str, list[dict[str, Any]]]:
     """`missing` in our books, `extra` in them, and `different` amounts; the first thousand of each."""
     missing = (_told(ref, theirs[ref]) for ref in theirs.keys() - ours.keys())
     extra = (_told(ref, ours[ref]) for ref in ours.keys() - theirs.keys())
@@ -121,7 +125,7 @@ def differences(theirs: Mapping[str, ProviderCharge], ours: Mapping[str, Ours]) 
     return {"missing": _first(missing), "extra": _first(extra), "different": _first(different)}
 
 
-def _told(charge_ref: str, charge: ProviderCharge | Ours) -> dict[str, Any]:
+def _told(charge_ref: str, charge: ProviderCharge | BookedCharge) -> dict[str, Any]:
     return {
         "charge_ref": charge_ref, "reference": charge.reference, "amount_minor": charge.amount_minor,
         "currency": charge.currency,

@@ -5,26 +5,26 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from services.orders.admin import manual_actions
-from services.orders.admin.manual_actions import By
+from services.orders.admin.manual_actions import Actor
 from services.orders.api.orders import Key
 from services.orders.api.schemas import EventRefundAsked, EventRefundResumed, Reason, RefundAsked, ResolveAsked
 from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.next_step import Order
 from services.orders.order.references import idempotency_key
-from services.orders.order.search import seen_from_desk, timeline
+from services.orders.order.search import admin_view, timeline
 from services.orders.problems import UnknownOrder
 from services.orders.refunds import event_refunds
-from services.orders.refunds.plan import Wish
-from services.orders.refunds.request import Asked, give_back
+from services.orders.refunds.plan import RefundSelection
+from services.orders.refunds.request import RefundRequest, request_refund
 from services.orders.refunds.review import resolve
-from services.orders.state import Room, room_of
+from services.orders.state import State, state_of
 from shared.security.auth import AnOperator, Viewer
 from shared.web.fields import EventIdPath, ReferencePath
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 
 
-async def _read(room: Room, reference: str) -> Order:
+async def _read(room: State, reference: str) -> Order:
     seen = await room.book.read(reference)
     if seen is None:
         raise UnknownOrder
@@ -33,7 +33,7 @@ async def _read(room: Room, reference: str) -> Order:
 
 @router.get("/{reference}/timeline", summary="Get the timeline of an order")
 async def show(reference: ReferencePath, request: Request, operator: AnOperator) -> dict[str, Any]:
-    room = room_of(request)
+    room = state_of(request)
     return await timeline(room.book.engine, await _read(room, reference))
 
 
@@ -43,33 +43,33 @@ async def refund(
 ) -> dict[str, Any]:
     """An `Idempotency-Key` is needed for an amount or tickets: all that is left can be asked for only once."""
     refuse_card_numbers(asked)
-    room, some = room_of(request), asked.tickets
+    room, some = state_of(request), asked.tickets
     await _read(room, reference)
     if key is not None or some is not None or asked.amount_minor is not None:
         key = idempotency_key(key)
-    wish = Wish(
+    wish = RefundSelection(
         amount_minor=asked.amount_minor, seats=tuple(some.seats) if some else (),
         ga=tuple((ga.section_id, ga.quantity) for ga in some.ga) if some else (),
     )  # fmt: skip
-    by = By.operator(operator, asked.reason)
-    await give_back(room, reference, Asked(wish=wish, by=by, to_sale=asked.return_to_sale), key=key)
-    return seen_from_desk(await _read(room, reference))
+    by = Actor.operator(operator, asked.reason)
+    await request_refund(room, reference, RefundRequest(wish=wish, by=by, to_sale=asked.return_to_sale), key=key)
+    return admin_view(await _read(room, reference))
 
 
 @router.post("/{reference}/cancel", status_code=202, summary="Cancel an order that is not paid")
 async def cancel(reference: ReferencePath, asked: Reason, request: Request, operator: AnOperator) -> dict[str, Any]:
     refuse_card_numbers(asked)
-    room = room_of(request)
-    await manual_actions.cancel(room, await _read(room, reference), By.operator(operator, asked.reason))
-    return seen_from_desk(await _read(room, reference))
+    room = state_of(request)
+    await manual_actions.cancel(room, await _read(room, reference), Actor.operator(operator, asked.reason))
+    return admin_view(await _read(room, reference))
 
 
 @router.post("/{reference}/retry", status_code=202, summary="Retry an order now")
 async def retry(reference: ReferencePath, asked: Reason, request: Request, operator: AnOperator) -> dict[str, Any]:
     refuse_card_numbers(asked)
-    room = room_of(request)
-    await manual_actions.retry(room, await _read(room, reference), By.operator(operator, asked.reason))
-    return seen_from_desk(await _read(room, reference))
+    room = state_of(request)
+    await manual_actions.retry(room, await _read(room, reference), Actor.operator(operator, asked.reason))
+    return admin_view(await _read(room, reference))
 
 
 @router.post("/{reference}/resolve", status_code=202, summary="Resolve an order in review")
@@ -77,10 +77,10 @@ async def decide(
     reference: ReferencePath, asked: ResolveAsked, request: Request, operator: AnOperator
 ) -> dict[str, Any]:
     refuse_card_numbers(asked)
-    room, by = room_of(request), By.operator(operator, asked.reason)
+    room, by = state_of(request), Actor.operator(operator, asked.reason)
     seen = await _read(room, reference)
     await resolve(room, seen, asked.decision, by, to_sale=asked.return_to_sale)
-    return seen_from_desk(await _read(room, reference))
+    return admin_view(await _read(room, reference))
 
 
 @router.post("/events/{event_id}/refund", status_code=202, summary="Refund an event")
@@ -89,7 +89,7 @@ async def refund_event(
 ) -> dict[str, Any]:
     """Asked again while it runs, it only answers how far it is."""
     refuse_card_numbers(asked)
-    engine, by = room_of(request).engine, By.operator(operator, asked.reason)
+    engine, by = state_of(request).engine, Actor.operator(operator, asked.reason)
     rate, to_sale = asked.rate_per_s, asked.return_to_sale
     await event_refunds.start(engine, event_id, by, rate_per_s=rate, to_sale=to_sale)
     return await event_refunds.progress(engine, event_id)
@@ -97,14 +97,14 @@ async def refund_event(
 
 @router.get("/events/{event_id}/refund", summary="Get the progress of an event refund")
 async def event_refund(event_id: EventIdPath, request: Request, operator: Viewer) -> dict[str, Any]:
-    return await event_refunds.progress(room_of(request).book.engine, event_id)
+    return await event_refunds.progress(state_of(request).book.engine, event_id)
 
 
 @router.post("/events/{event_id}/refund/pause", summary="Pause the event refund")
 async def pause(event_id: EventIdPath, asked: Reason, request: Request, operator: AnOperator) -> dict[str, Any]:
     refuse_card_numbers(asked)
-    engine = room_of(request).engine
-    await event_refunds.steer(engine, event_id, By.operator(operator, asked.reason), status="paused")
+    engine = state_of(request).engine
+    await event_refunds.steer(engine, event_id, Actor.operator(operator, asked.reason), status="paused")
     return await event_refunds.progress(engine, event_id)
 
 
@@ -113,6 +113,6 @@ async def resume(
     event_id: EventIdPath, asked: EventRefundResumed, request: Request, operator: AnOperator
 ) -> dict[str, Any]:
     refuse_card_numbers(asked)
-    engine, by = room_of(request).engine, By.operator(operator, asked.reason)
+    engine, by = state_of(request).engine, Actor.operator(operator, asked.reason)
     await event_refunds.steer(engine, event_id, by, status="running", rate_per_s=asked.rate_per_s)
     return await event_refunds.progress(engine, event_id)

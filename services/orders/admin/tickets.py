@@ -13,10 +13,10 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Row, literal, select, true, tuple_
 from starlette.responses import StreamingResponse
 
-from services.orders.state import Room
+from services.orders.state import State
 from services.orders.tables import order_line
 from services.orders.tickets.tables import ticket
-from services.orders.tickets.tickets import ORDER_CHARS, Codes
+from services.orders.tickets.tickets import ORDER_CHARS, TicketSigner
 from shared.postgres.engine import AsyncEngine
 from shared.runtime.clock import from_datetime, now_ms, rfc3339
 from shared.security.auth import AnOperator
@@ -33,10 +33,10 @@ Told = dict[str, Any]
 
 @router.get("/events/{event_id}/tickets.json", summary="Export the tickets of an event for scanners")
 async def as_json(event_id: EventIdPath, request: Request, operator: AnOperator, status: Wanted = None) -> Any:
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
 
     async def parts() -> AsyncIterator[bytes]:
-        window_s = Codes(room.settings).window_s
+        window_s = TicketSigner(room.settings).window_s
         head = {"event_id": event_id, "as_of": rfc3339(now_ms()), "window_s": window_s}
         yield orjson.dumps(head)[:-1] + b',"tickets":['
         separator = b""
@@ -55,7 +55,7 @@ async def as_json(event_id: EventIdPath, request: Request, operator: AnOperator,
     response_class=Response,
 )
 async def as_csv(event_id: EventIdPath, request: Request, operator: AnOperator, status: Wanted = None) -> Any:
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
 
     async def parts() -> AsyncIterator[str]:
         yield _lines([COLUMNS])
@@ -66,8 +66,8 @@ async def as_csv(event_id: EventIdPath, request: Request, operator: AnOperator, 
     return StreamingResponse(parts(), media_type="text/csv", headers={"cache-control": "no-store", **disposition})
 
 
-async def _pages(room: Room, event_id: str, status: str | None) -> AsyncIterator[list[Told]]:
-    codes, after = Codes(room.settings), ""
+async def _pages(room: State, event_id: str, status: str | None) -> AsyncIterator[list[Told]]:
+    codes, after = TicketSigner(room.settings), ""
     while rows := await _rows(room.book.engine, event_id, status, after):
         yield [_told(row, codes) for row in rows]
         after = rows[-1].ticket_id
@@ -91,7 +91,7 @@ async def _rows(engine: AsyncEngine, event_id: str, status: str | None, after: s
         return (await connection.execute(page.order_by(ticket.c.event_id, ticket.c.ticket_id).limit(PAGE_ROWS))).all()
 
 
-def _told(row: Row[Any], codes: Codes) -> Told:
+def _told(row: Row[Any], codes: TicketSigner) -> Told:
     return {
         "ticket_id": row.ticket_id, "section_id": row.section_id, "seat_id": row.seat_id,
         "order": row.reference[:ORDER_CHARS], "status": "void" if row.void_at else "valid",

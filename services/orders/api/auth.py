@@ -24,12 +24,12 @@ PASSES_MAX = 16
 _PASS_COOKIES = {secure: re.compile(cookie_name(f"onsale_pass_{EVENT_ID}", secure=secure)) for secure in (False, True)}
 
 
-def principal(event_id: str, holder: str) -> str:
+def owner_id(event_id: str, holder: str) -> str:
     """One buyer of one event, as orders remember them."""
     return f"{event_id}:{holder}"
 
 
-class Buyer(NamedTuple):
+class Customer(NamedTuple):
     """Who buys: a holder at one event, or a signed-in user, who is the same holder at every event."""
 
     event_id: str | None
@@ -42,7 +42,7 @@ class Buyer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Callers:
+class CustomerAuthenticator:
     """Reads credentials; asks no neighbour."""
 
     passes: PassReader
@@ -50,7 +50,7 @@ class Callers:
     users: Users
     secure_cookies: bool = False
 
-    async def buyers(self, request: Request, *, lapsed_s: float = 0) -> list[Buyer]:
+    async def customers(self, request: Request, *, lapsed_s: float = 0) -> list[Customer]:
         """The user, or the holders of the passes that were shown: the Bearer's, or those in cookies; a pass may have
         expired `lapsed_s` ago. Raises `NoCredential`, `BadCredential`.
         """
@@ -64,10 +64,10 @@ class Callers:
             require_own_origin(request)
         return held
 
-    async def _user(self, text: str) -> Buyer:
-        return Buyer(None, (await self.users.read(text)).holder)
+    async def _user(self, text: str) -> Customer:
+        return Customer(None, (await self.users.read(text)).holder)
 
-    def _pass_cookies(self, request: Request, lapsed_s: float) -> list[Buyer]:
+    def _pass_cookies(self, request: Request, lapsed_s: float) -> list[Customer]:
         ours = _PASS_COOKIES[self.secure_cookies].fullmatch
         texts = [value for name, value in request.cookies.items() if ours(name)]
         held = []
@@ -80,9 +80,9 @@ class Callers:
             raise BadCredential
         return held
 
-    def _buyer(self, text: str, lapsed_s: float) -> Buyer:
+    def _buyer(self, text: str, lapsed_s: float) -> Customer:
         held = self.passes.read(text, now_s=now_s() - lapsed_s)
-        return Buyer(held.event_id, held.holder)
+        return Customer(held.event_id, held.holder)
 
     async def require_owner(self, request: Request, order: Order) -> None:
         """Raises `UnknownOrder` for somebody else's credential, so that references cannot be probed."""
@@ -94,13 +94,13 @@ class Callers:
             return
         if token is not None and self._opens(token, order.reference):
             return
-        if not any(buyer.owns(order.principal) for buyer in await self.buyers(request)):
+        if not any(buyer.owns(order.principal) for buyer in await self.customers(request)):
             raise UnknownOrder
 
     async def require_any(self, request: Request) -> None:
         """Raises `NoCredential` or `BadCredential` if the caller could not be anybody's owner."""
         if self.opened_by_token(request) is None:
-            await self.buyers(request)
+            await self.customers(request)
 
     def opened_by_token(self, request: Request) -> str | None:
         """The reference that the Bearer's order token opens, if it is one."""

@@ -15,22 +15,22 @@ from starlette.types import Receive, Scope, Send
 from services.orders.api.orders import accepted, as_it_is, as_placed
 from services.orders.api.schemas import NewOrder
 from services.orders.order.references import idempotency_key
-from services.orders.state import Room
+from services.orders.state import State
 from shared.web.client_address import client_address
 from shared.web.fast_routes import JSON, QUIET_KEY, answer, whole_body
 
 _NEW_ORDER: TypeAdapter[NewOrder] = TypeAdapter(NewOrder)
 
 
-class PlaceOrder:
+class CreateOrderRoute:
     """Orders a reservation; it is charged in the background. Problems rise to the app's handlers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[QUIET_KEY] = True
-        room: Room = scope["app"].state.room
+        room: State = scope["app"].state.room
         request = Request(scope)
         asked = _read(await whole_body(receive))
-        buyers = await room.callers.buyers(request, lapsed_s=room.settings.lapsed_pass_s)
+        buyers = await room.callers.customers(request, lapsed_s=room.settings.lapsed_pass_s)
         key = idempotency_key(request.headers.get("idempotency-key"))
         address = client_address(scope, room.settings.trusted_proxies)
         made = await room.checkout.order(buyers, key, asked, address=address)
@@ -49,7 +49,7 @@ def _read(raw: bytes) -> NewOrder:
         raise RequestValidationError([{**error, "loc": ("body", *error["loc"])} for error in errors]) from None
 
 
-PLACE = Route("/orders", PlaceOrder(), methods=["POST"])
+PLACE = Route("/orders", CreateOrderRoute(), methods=["POST"])
 
 
 def operation() -> dict[str, Any]:

@@ -5,18 +5,18 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Header, Query, Request, Response
 from sqlalchemy import ColumnElement, and_, literal_column, or_, select
 
-from services.orders.api.auth import Buyer, principal
+from services.orders.api.auth import Customer, owner_id
 from services.orders.api.read_order import owned
 from services.orders.api.schemas import NewPayment, PricesAnswer, QuoteAsked
-from services.orders.checkout.create_order import Placed
+from services.orders.checkout.create_order import OrderDraft
 from services.orders.order import leases
 from services.orders.order.references import idempotency_key
-from services.orders.order.view import body
-from services.orders.payments.retry_payment import cancel_order, pay_again
+from services.orders.order.view import order_view
+from services.orders.payments.retry_payment import request_cancel, retry_payment
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
 from services.orders.problems import UnknownOrder
-from services.orders.state import Room, room_of
+from services.orders.state import State, state_of
 from services.orders.tables import HOLDER, OF_USERS
 from services.orders.tables import order as order_table
 from shared.contracts.event_file import PRICE_MINOR_MAX
@@ -49,22 +49,22 @@ class Accepted(NamedTuple):
     expires_in_s: int
 
 
-def as_placed(new: Placed) -> Accepted:
+def as_placed(new: OrderDraft) -> Accepted:
     """An order that this request made, and that nothing is known to have happened to since."""
     until_ms = new.reservation.reserved_until_ms
     return Accepted(new.reference, "pending", None, until_ms, max(0, (until_ms - now_ms()) // 1000))
 
 
-async def as_it_is(room: Room, reference: str) -> Accepted:
+async def as_it_is(room: State, reference: str) -> Accepted:
     order = await room.book.read(reference)
     if order is None:
         raise UnknownOrder
-    seen = body(order)
+    seen = order_view(order)
     checkout_url = (seen["attempt"] or {}).get("checkout_url")
     return Accepted(reference, order.status, checkout_url, order.expires_at_ms, seen["expires_in_seconds"])
 
 
-def accepted(room: Room, seen: Accepted, *, replayed: bool) -> tuple[dict[str, str], dict[str, Any]]:
+def accepted(room: State, seen: Accepted, *, replayed: bool) -> tuple[dict[str, str], dict[str, Any]]:
     """Header fields and body: the order's address, and the token that opens it for good."""
     token = sign_order_token(room.settings.order_token_keys, seen.reference)
     cookie = keeps_order(room, seen.reference, token)
@@ -83,7 +83,7 @@ def accepted(room: Room, seen: Accepted, *, replayed: bool) -> tuple[dict[str, s
     }
 
 
-def keeps_order(room: Room, reference: str, token: str) -> str:
+def keeps_order(room: State, reference: str, token: str) -> str:
     """The cookie by which a browser opens this order."""
     secure = room.settings.secure_cookies
     return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
@@ -92,9 +92,9 @@ def keeps_order(room: Room, reference: str, token: str) -> str:
 @router.post("/orders/quote", summary="Quote the price of a reservation")
 async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict[str, Any]:
     """Changes nothing. `promo-code-not-valid` says why in `reason`."""
-    room = room_of(request)
+    room = state_of(request)
     response.headers["cache-control"] = "no-store"
-    buyers = await room.callers.buyers(request, lapsed_s=room.settings.lapsed_pass_s)
+    buyers = await room.callers.customers(request, lapsed_s=room.settings.lapsed_pass_s)
     address = client_address(request.scope, room.settings.trusted_proxies)
     return quote_body(*await room.checkout.quote(buyers, asked, address=address))
 
@@ -107,7 +107,7 @@ async def prices(
     ticket costs with everything in it, of all `line`s together (price x quantity) what one order of them does.
     """
     response.headers["cache-control"] = f"public, max-age={PRICES_MAX_AGE_S}"
-    rules = await room_of(request).prices.rules(event_id)
+    rules = await state_of(request).prices.rules(event_id)
     basket = [(int(minor), int(quantity)) for minor, quantity in (one.split("x") for one in line or ())]
     return PricesAnswer(
         **rules.model_dump(),
@@ -118,60 +118,60 @@ async def prices(
 
 @router.get("/payments/providers", summary="List payment providers and methods")
 async def providers(request: Request, response: Response) -> dict[str, Any]:
-    offered = room_of(request).providers.values()
+    offered = state_of(request).providers.values()
     response.headers["cache-control"] = "public, max-age=60"
     return {"providers": [{"name": each.name, "methods": sorted(each.methods)} for each in offered]}
 
 
 @router.get("/orders", summary="List my orders, newest first")
 async def list_orders(request: Request, response: Response, page: Page = 1, page_size: PageSize = 20) -> dict[str, Any]:
-    room = room_of(request)
+    room = state_of(request)
     response.headers["cache-control"] = "no-store"
     opened = room.callers.opened_by_token(request)
     if opened is not None:
         references = [opened] if page == 1 else []
     else:
-        newest = select(order_table.c.reference).where(or_(*map(_made_by, await room.callers.buyers(request))))
+        newest = select(order_table.c.reference).where(or_(*map(_made_by, await room.callers.customers(request))))
         newest = newest.order_by(order_table.c.created_at.desc(), order_table.c.reference)
         async with room.book.engine.connect() as connection:
             references = list(await connection.scalars(newest.limit(page_size).offset((page - 1) * page_size)))
     found = await leases.read_many(room.book.engine, references)
-    return {"page": page, "page_size": page_size, "orders": [body(found[r]) for r in references if r in found]}
+    return {"page": page, "page_size": page_size, "orders": [order_view(found[r]) for r in references if r in found]}
 
 
-def _made_by(buyer: Buyer) -> ColumnElement[bool]:
+def _made_by(buyer: Customer) -> ColumnElement[bool]:
     if buyer.event_id is not None:
-        return order_table.c.principal == principal(buyer.event_id, buyer.holder)
+        return order_table.c.principal == owner_id(buyer.event_id, buyer.holder)
     return and_(literal_column(OF_USERS), literal_column(HOLDER) == buyer.holder)
 
 
 @router.post("/orders/{reference}/cancel", summary="Cancel an order before payment")
 async def cancel(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
     """202 while the provider still has to agree."""
-    room = room_of(request)
+    room = state_of(request)
     order = await owned(room, request, reference)
-    await cancel_order(room.engine, room.jobs, order)
-    await room.inline.settle_now(reference)
+    await request_cancel(room.engine, room.jobs, order)
+    await room.inline.process_now(reference)
     latest = await room.book.read(reference)
     assert latest is not None
     response.status_code = 202 if latest.status == "pending" else 200
     response.headers["cache-control"] = "no-store"
-    return body(latest)
+    return order_view(latest)
 
 
 @router.post("/orders/{reference}/payments", status_code=202, summary="Retry a declined payment")
 async def pay(
     reference: ReferencePath, asked: NewPayment, request: Request, response: Response, key: Key = None
 ) -> dict[str, Any]:
-    room = room_of(request)
+    room = state_of(request)
     checked = idempotency_key(key)
     order = await owned(room, request, reference)
     in_background = room.shares.in_background(order.event_id, order.principal.partition(":")[2])
     jobs = room.jobs if in_background else None
     capture = room.settings.captures_at_once
-    paid = await pay_again(room.engine, jobs, room.providers, order, checked, asked, capture=capture)
+    paid = await retry_payment(room.engine, jobs, room.providers, order, checked, asked, capture=capture)
     if not paid.heard:
-        await room.inline.settle_now(reference)
+        await room.inline.process_now(reference)
     headers, told = accepted(room, await as_it_is(room, reference), replayed=paid.replayed)
     response.headers.update(headers)
     return told

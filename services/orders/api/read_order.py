@@ -11,9 +11,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from services.orders.order.next_step import Order
-from services.orders.order.view import body
+from services.orders.order.view import order_view
 from services.orders.problems import UnknownOrder
-from services.orders.state import Room
+from services.orders.state import State
 from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer
 from shared.web.problems import InvalidRequest
 from shared.web.routes import REFERENCE
@@ -21,7 +21,7 @@ from shared.web.routes import REFERENCE
 _REFERENCE = re.compile(REFERENCE)
 
 
-async def owned(room: Room, request: Request, reference: str) -> Order:
+async def owned(room: State, request: Request, reference: str) -> Order:
     """The caller's own order. Raises `UnknownOrder` for anybody else's, or what `Callers` raises."""
     order = await room.book.read(reference)
     if order is None:
@@ -31,7 +31,7 @@ async def owned(room: Room, request: Request, reference: str) -> Order:
     return order
 
 
-class Look:
+class ReadOrderRoute:
     """Answers with bytes; problems rise to the app's handlers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,7 +40,7 @@ class Look:
         if not _REFERENCE.fullmatch(reference):
             raise InvalidRequest("reference: this cannot be one.")
         order = await owned(scope["app"].state.room, Request(scope), reference)
-        await answer(send, 200, orjson.dumps(body(order)), JSON, NO_STORE)
+        await answer(send, 200, orjson.dumps(order_view(order)), JSON, NO_STORE)
 
 
-LOOK = Route("/orders/{reference}", Look(), methods=["GET"])
+LOOK = Route("/orders/{reference}", ReadOrderRoute(), methods=["GET"])

@@ -11,11 +11,11 @@ from services.orders.api.orders import keeps_order
 from services.orders.api.read_order import owned
 from services.orders.order.next_step import Order
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
-from services.orders.state import Room, room_of
+from services.orders.state import State, state_of
 from services.orders.tickets import pdf
 from services.orders.tickets import show as tickets_show
 from services.orders.tickets.pdf import Receipt, TicketPage, name_of
-from services.orders.tickets.tickets import Codes, Issued, issued, svg
+from services.orders.tickets.tickets import Ticket, TicketSigner, svg, tickets_of
 from shared.runtime.clock import from_datetime, rfc3339
 from shared.security.order_tokens import sign_order_token
 from shared.web.api_document import file_of
@@ -32,10 +32,10 @@ PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 @router.get("/orders/{reference}/tickets", summary="List the tickets of an order with their codes")
 async def list_tickets(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
     """Empty until the order is confirmed. Where codes move, `window_s` says how often to ask again."""
-    room = room_of(request)
+    room = state_of(request)
     order = await owned(room, request, reference)
     show = await tickets_show.read(room.book.engine, order.event_id)
-    codes = Codes(room.settings)
+    codes = TicketSigner(room.settings)
     response.headers["cache-control"] = "no-store"
     return {
         "reference": reference,
@@ -51,7 +51,7 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
                 "void_at": rfc3339(from_datetime(one.void_at)) if one.void_at else None,
                 "code": codes.code(order, one) if one.is_valid else None,
             }
-            for one in await issued(room.book.engine, reference)
+            for one in await tickets_of(room.book.engine, reference)
         ],
     }
 
@@ -63,12 +63,12 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
     response_class=Response,
 )
 async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Request) -> Response:
-    room = room_of(request)
+    room = state_of(request)
     order, tickets = await _tickets(room, request, reference)
     one = next((one for one in tickets if one.ticket_id == ticket_id and one.is_valid), None)
     if one is None:
         raise UnknownTicket
-    return Response(svg(Codes(room.settings).code(order, one)), media_type="image/svg+xml", headers=PRIVATE)
+    return Response(svg(TicketSigner(room.settings).code(order, one)), media_type="image/svg+xml", headers=PRIVATE)
 
 
 @router.get(
@@ -78,10 +78,10 @@ async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Reque
     response_class=Response,
 )
 async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
-    room = room_of(request)
+    room = state_of(request)
     order, tickets = await _tickets(room, request, reference)
     show = await tickets_show.read(room.book.engine, order.event_id)
-    pages = pdf.pages(order, show, tickets, Codes(room.settings))
+    pages = pdf.pages(order, show, tickets, TicketSigner(room.settings))
     if not pages:
         raise NoTickets
     return await _pdf(room, request, reference, pages, room.printer.tickets, name="tickets")
@@ -94,7 +94,7 @@ async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
     response_class=Response,
 )
 async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
-    room = room_of(request)
+    room = state_of(request)
     order = await owned(room, request, reference)
     if not (order.charges or order.confirmed_at_ms):
         raise NoReceipt
@@ -106,7 +106,7 @@ async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
 @router.post("/orders/{reference}/key", status_code=204, summary="Create a browser session for an order")
 async def open_here(reference: ReferencePath, request: Request) -> Response:
     """With the order's own token as Bearer, as a mail's link has it in its fragment: a cookie from now on."""
-    room = room_of(request)
+    room = state_of(request)
     opened = room.callers.opened_by_token(request)
     if opened is None:
         raise NoCredential
@@ -116,13 +116,13 @@ async def open_here(reference: ReferencePath, request: Request) -> Response:
     return Response(status_code=204, headers={**PRIVATE, "set-cookie": keeps_order(room, reference, token)})
 
 
-async def _tickets(room: Room, request: Request, reference: str) -> tuple[Order, list[Issued]]:
+async def _tickets(room: State, request: Request, reference: str) -> tuple[Order, list[Ticket]]:
     order = await owned(room, request, reference)
-    return order, await issued(room.book.engine, reference)
+    return order, await tickets_of(room.book.engine, reference)
 
 
 async def _pdf(
-    room: Room, request: Request, reference: str, paper: Paper, draw: Callable[[Paper], Awaitable[bytes]], *, name: str
+    room: State, request: Request, reference: str, paper: Paper, draw: Callable[[Paper], Awaitable[bytes]], *, name: str
 ) -> Response:
     """The paper, unless the caller has it already. Raises `TooManyRequests`, `Overloaded`."""
     headers = {**PRIVATE, "cache-control": "private, no-cache", "etag": f'"{name_of(paper)}"'}

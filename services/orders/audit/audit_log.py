@@ -9,7 +9,7 @@ from services.orders.audit.tables import operator_change
 from shared.postgres.engine import AsyncConnection
 
 
-async def note(
+async def write(
     connection: AsyncConnection, *, actor: str, action: str, subject: str, reason: str | None,
     role: str | None = None, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip

@@ -109,7 +109,7 @@ async def _record(connection: AsyncConnection, asked: Row[Any], actor: str, reas
         payload={RERUN: asked.command_id, "reason": reason},
     )  # fmt: skip
     command_id = str(await connection.scalar(new.returning(checkout_command.c.command_id)))
-    await audit_log.note(
+    await audit_log.write(
         connection, actor=actor, action="rerun", subject=f"order:{asked.reference}", reason=reason,
         before={"command_id": asked.command_id, "status": asked.status, "error": asked.error_message},
         after={"command_id": command_id, "status": "processing"},

@@ -20,7 +20,7 @@ EVENTS_MAX = 10_000
 ALL = 100.0
 
 
-class Shares:
+class BackgroundShare:
     """What this process knows of every event's share."""
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -74,7 +74,7 @@ async def _write(
             set_={"background_percent": percent, "changed_at": func.now()},
         )
     )
-    await audit_log.note(
+    await audit_log.write(
         connection, actor=actor, action=action, subject=f"event:{event_id}", reason=reason,
         before=_json(before), after=_json(percent),
     )  # fmt: skip

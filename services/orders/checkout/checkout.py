@@ -14,22 +14,22 @@ from typing import Literal, get_args
 from asyncpg.exceptions import LockNotAvailableError
 from sqlalchemy.exc import DBAPIError
 
-from services.orders.api.auth import Buyer, principal
+from services.orders.api.auth import Customer, owner_id
 from services.orders.api.schemas import NewOrder, Payment, QuoteAsked
-from services.orders.checkout.background_share import Shares
-from services.orders.checkout.create_order import Outcome, Placed, Placing, Word, bury
-from services.orders.checkout.idempotency import Known, Priors, Question
-from services.orders.checkout.inventory_client import Stock
+from services.orders.checkout.background_share import BackgroundShare
+from services.orders.checkout.create_order import OrderDraft, OrderWriter, Outcome, Word, write_tombstone
+from services.orders.checkout.idempotency import IdempotencyLookup, IdempotencyRecord, Prefetch
+from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.metrics import CHECKOUT_SECONDS, INLINE, ORDERS, REPLAYED
 from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.references import customer_key, key_hash, order_reference
-from services.orders.order.repository import Book
+from services.orders.order.repository import OrderRepository
 from services.orders.order.updates import Lease
 from services.orders.payments.provider import Provider
 from services.orders.pricing.calculator import Quote
-from services.orders.pricing.quote import Quoting, not_valid, quote_body
+from services.orders.pricing.quote import Quoter, promo_code_not_valid, quote_body
 from services.orders.problems import PriceChanged, PromoCodeNotValid, ReservationTaken
-from services.orders.processing.worker_pool import Inline
+from services.orders.processing.worker_pool import InlineProcessor
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.postgres.engine import AsyncEngine
 from shared.security.tokens import Keyring
@@ -52,14 +52,14 @@ _seconds = {path: CHECKOUT_SECONDS.labels(path) for path in get_args(Path)}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckoutResult:
     """The order's reference, and whether it was there before; `placed` is what it was made of, if nothing happened to
     it in this request since.
     """
 
     reference: str
     replayed: bool
-    placed: Placed | None = None
+    placed: OrderDraft | None = None
 
 
 @dataclass(slots=True)
@@ -67,19 +67,21 @@ class Checkout:
     """Takes orders. Requests with the same key that meet in this process wait for each other; others meet in rows."""
 
     engine: AsyncEngine
-    book: Book
-    priors: Priors
-    stock: Stock
-    placing: Placing
+    book: OrderRepository
+    priors: Prefetch
+    stock: InventoryBatcher
+    placing: OrderWriter
     providers: dict[str, Provider]
-    inline: Inline
-    shares: Shares
-    quoting: Quoting
+    inline: InlineProcessor
+    shares: BackgroundShare
+    quoting: Quoter
     keys: Keyring
     customer_keys: Keyring
     _in_flight: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
 
-    async def order(self, buyers: Sequence[Buyer], key: str, asked: NewOrder, *, address: str | None = None) -> Answer:
+    async def order(
+        self, buyers: Sequence[Customer], key: str, asked: NewOrder, *, address: str | None = None
+    ) -> CheckoutResult:
         """Insert or return. `buyers` are those the caller has proved to be, at least one."""
         told = asked.model_dump_json()
         refuse_card_numbers(asked, told)
@@ -88,7 +90,7 @@ class Checkout:
         flight = owners[0], key
         deadline = asyncio.get_running_loop().time() + IN_FLIGHT_WAIT_S
         question = _question(owners, key)
-        while (prior := await self.priors.look(question, asked.reservation_id)).known is None and (
+        while (prior := await self.priors.read(question, asked.reservation_id)).known is None and (
             flight in self._in_flight
         ):
             await self._wait_for_first(flight, deadline)
@@ -107,20 +109,20 @@ class Checkout:
             mine.set()
 
     async def quote(
-        self, buyers: Sequence[Buyer], asked: QuoteAsked, *, address: str | None = None
+        self, buyers: Sequence[Customer], asked: QuoteAsked, *, address: str | None = None
     ) -> tuple[Reservation, Quote]:
         """What the reservation would cost now; nothing is changed."""
         owners = await self._principals(buyers, asked.reservation_id)
         who, reservation = _payable(owners, await self.stock.read(asked.reservation_id))
         return reservation, await self.quoting.quote(who, reservation, asked.promo_code, address=address)
 
-    async def _principals(self, buyers: Sequence[Buyer], reservation_id: str) -> list[str]:
+    async def _principals(self, buyers: Sequence[Customer], reservation_id: str) -> list[str]:
         """As orders remember the buyers. At which event a signed-in user buys, only the reservation tells."""
-        owners = [principal(buyer.event_id, buyer.holder) for buyer in buyers if buyer.event_id is not None]
+        owners = [owner_id(buyer.event_id, buyer.holder) for buyer in buyers if buyer.event_id is not None]
         users = [buyer.holder for buyer in buyers if buyer.event_id is None]
         reservation = await self.stock.read(reservation_id) if users else None
         if reservation is not None:
-            owners += [principal(reservation.event_id, holder) for holder in users]
+            owners += [owner_id(reservation.event_id, holder) for holder in users]
         if not owners:
             raise UnknownReservation
         return owners
@@ -132,14 +134,14 @@ class Checkout:
         except TimeoutError:
             raise IdempotencyInFlight from None
 
-    async def _known(self, owners: Sequence[str], key: str, fingerprint: bytes) -> Answer | None:
+    async def _known(self, owners: Sequence[str], key: str, fingerprint: bytes) -> CheckoutResult | None:
         known = await self.book.find_key(_question(owners, key))
         return _replayed(known, fingerprint) if known else None
 
     async def _new(
         self, owners: Sequence[str], key: str, asked: NewOrder, fingerprint: bytes, found: Reservation | None, *,
         address: str | None,
-    ) -> Answer:  # fmt: skip
+    ) -> CheckoutResult:  # fmt: skip
         check_payment(self.providers, asked.payment)
         who, reservation = _payable(owners, found)
         customer = customer_key(self.customer_keys, asked.customer.email)
@@ -151,8 +153,8 @@ class Checkout:
             who, reservation = _payable(owners, await self.stock.read(asked.reservation_id))
             quote = await self.quoting.quote(who, reservation, asked.promo_code, customer, address=address)
             raise PriceChanged("Part of the reservation was given back.", **quote_body(reservation, quote))
-        held = _begun(reservation, done)
-        placed = Placed(
+        held = _held_for_payment(reservation, done)
+        placed = OrderDraft(
             reference=reference, principal=who, scope=_scope(who), key_hash=key_hash(key), fingerprint=fingerprint,
             reservation=held, quote=quote, customer_key=customer, asked=asked,
         )  # fmt: skip
@@ -166,13 +168,13 @@ class Checkout:
         )  # fmt: skip
         done = await self.stock.begin_payment(step)
         other = done.order_reference
-        if done.word == "payment-in-progress" and other and await bury(self.engine, other):
+        if done.word == "payment-in-progress" and other and await write_tombstone(self.engine, other):
             end = PaymentStep(reservation_id=held, order_reference=other)
             await self.stock.end_payment(end)
             done = await self.stock.begin_payment(step)
         return done
 
-    async def _place(self, placed: Placed, owners: Sequence[str], key: str) -> Answer:
+    async def _place(self, placed: OrderDraft, owners: Sequence[str], key: str) -> CheckoutResult:
         held, started = placed.reservation, time.perf_counter()
         in_request = not self.shares.in_background(held.event_id, held.holder)
         word, lease = await self._insert(placed, in_request=in_request)
@@ -181,27 +183,27 @@ class Checkout:
             assert known is not None, "the key was there a moment ago"
             return known
         if word == "buried":
-            await self._let_go(placed)
+            await self._end_payment(placed)
             raise ReservationTaken
         if word != "placed" and word != "unheard":
             if await self._known(owners, key, placed.fingerprint) is None:
-                await self._let_go(placed)
-            raise not_valid(word)
+                await self._end_payment(placed)
+            raise promo_code_not_valid(word)
         _pending.inc()
         if lease is not None:
             INLINE.inc(word == "unheard")
-            await self.inline.settle(lease)
+            await self.inline.process(lease)
         _seconds[_path(word, in_request, lease)].observe(time.perf_counter() - started)
-        return Answer(placed.reference, replayed=False, placed=None if lease else placed)
+        return CheckoutResult(placed.reference, replayed=False, placed=None if lease else placed)
 
-    async def _let_go(self, placed: Placed) -> None:
+    async def _end_payment(self, placed: OrderDraft) -> None:
         """The hold is as it was before it was to be paid."""
         end = PaymentStep(reservation_id=placed.reservation.reservation_id, order_reference=placed.reference)
         await self.stock.end_payment(end)
 
-    async def _insert(self, placed: Placed, *, in_request: bool) -> Outcome:
+    async def _insert(self, placed: OrderDraft, *, in_request: bool) -> Outcome:
         try:
-            return await self.placing.place(placed, in_request=in_request)
+            return await self.placing.insert(placed, in_request=in_request)
         except DBAPIError as failed:
             if waited_for_a_lock(failed):
                 raise IdempotencyInFlight from failed
@@ -233,21 +235,21 @@ def _scope(who: str) -> str:
     return f"POST /orders {who}"
 
 
-def _question(owners: Sequence[str], key: str) -> Question:
-    return Question(tuple(map(_scope, owners)), key_hash(key))
+def _question(owners: Sequence[str], key: str) -> IdempotencyLookup:
+    return IdempotencyLookup(tuple(map(_scope, owners)), key_hash(key))
 
 
-def _replayed(known: Known, fingerprint: bytes) -> Answer:
+def _replayed(known: IdempotencyRecord, fingerprint: bytes) -> CheckoutResult:
     """Raises `IdempotencyKeyReused` if the key came with another body."""
     if known.fingerprint != fingerprint:
         raise IdempotencyKeyReused
     REPLAYED.inc()
-    return Answer(known.reference, replayed=True)
+    return CheckoutResult(known.reference, replayed=True)
 
 
 def _owner(owners: Sequence[str], reservation: Reservation | None) -> str:
     """Who made the reservation; a pass stays proof until `reserved_until` + grace although it expired."""
-    if reservation is not None and (who := principal(reservation.event_id, reservation.holder)) in owners:
+    if reservation is not None and (who := owner_id(reservation.event_id, reservation.holder)) in owners:
         return who
     raise UnknownReservation
 
@@ -280,7 +282,7 @@ def _too_many(done: StepDone) -> LimitExceeded:
     return LimitExceeded(said, **over.model_dump())
 
 
-def _begun(reservation: Reservation, done: StepDone) -> Reservation:
+def _held_for_payment(reservation: Reservation, done: StepDone) -> Reservation:
     """The hold as begun, or why not."""
     if done.word == "done":
         assert done.reserved_until_ms is not None, "inventory tells until when"

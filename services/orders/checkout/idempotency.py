@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.checkout.inventory_client import Stock
+from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.order.references import key_hash
 from services.orders.tables import idempotency
 from shared.contracts.inventory import Reservation
@@ -24,27 +24,29 @@ from shared.web.problems import IdempotencyKeyReused
 _FIND = statement(__package__, "find_keys")
 
 
-class Question(NamedTuple):
+class IdempotencyLookup(NamedTuple):
     """One key, in any of these scopes."""
 
     scopes: tuple[str, ...]
     key_hash: bytes
 
 
-class Known(NamedTuple):
+class IdempotencyRecord(NamedTuple):
     """The order a key made, and the body it was sent with."""
 
     reference: str
     fingerprint: bytes
 
 
-async def find(engine: AsyncEngine, questions: Sequence[Question]) -> list[Known | None]:
+async def find(engine: AsyncEngine, questions: Sequence[IdempotencyLookup]) -> list[IdempotencyRecord | None]:
     """One answer per question, in order."""
     pairs = [(scope, question.key_hash) for question in questions for scope in question.scopes]
     bound = {"scopes": [scope for scope, _ in pairs], "key_hashes": [key_hash.hex() for _, key_hash in pairs]}
     async with engine.connect() as connection:
         rows = await connection.execute(_FIND, bound)
-        known = {(row.scope, bytes(row.key_hash)): Known(row.reference, bytes(row.fingerprint)) for row in rows}
+        known = {
+            (row.scope, bytes(row.key_hash)): IdempotencyRecord(row.reference, bytes(row.fingerprint)) for row in rows
+        }
     return [
         next((known[scope, key_hash] for scope in scopes if (scope, key_hash) in known), None)
         for scopes, key_hash in questions
@@ -70,27 +72,27 @@ WAITING_MAX = 5000
 IN_FLIGHT_MAX = 2
 
 
-class Prior(NamedTuple):
+class Prefetched(NamedTuple):
     """`known` wins: with it nobody needs the reservation, which may then be missing."""
 
-    known: Known | None
+    known: IdempotencyRecord | None
     reservation: Reservation | None
 
 
-class Priors:
+class Prefetch:
     """Looks at both. Raises what inventory raised to those alone whose key is new."""
 
-    def __init__(self, engine: AsyncEngine, stock: Stock) -> None:
+    def __init__(self, engine: AsyncEngine, stock: InventoryBatcher) -> None:
         self._engine, self._stock = engine.execution_options(isolation_level="AUTOCOMMIT"), stock
-        self._group: GroupCommit[tuple[Question, str], Prior] = GroupCommit(
+        self._group: GroupCommit[tuple[IdempotencyLookup, str], Prefetched] = GroupCommit(
             self._look, name="orders-priors", batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX
         )
         self.close = self._group.close
 
-    async def look(self, question: Question, reservation_id: str) -> Prior:
+    async def read(self, question: IdempotencyLookup, reservation_id: str) -> Prefetched:
         return await self._group.submit((question, reservation_id))
 
-    async def _look(self, asked: list[tuple[Question, str]]) -> Sequence[Prior | BaseException]:
+    async def _look(self, asked: list[tuple[IdempotencyLookup, str]]) -> Sequence[Prefetched | BaseException]:
         questions, reservation_ids = (
             [question for question, _ in asked],
             [reservation_id for _, reservation_id in asked],
@@ -101,5 +103,5 @@ class Priors:
         if isinstance(known, BaseException):
             raise known
         if isinstance(held, BaseException):
-            return [Prior(before, None) if before else held for before in known]
-        return [Prior(before, reservation) for before, reservation in zip(known, held, strict=True)]
+            return [Prefetched(before, None) if before else held for before in known]
+        return [Prefetched(before, reservation) for before, reservation in zip(known, held, strict=True)]

@@ -21,7 +21,7 @@ IN_FLIGHT_MAX = 2
 Call = Callable[[PaymentSteps], Awaitable[StepsAnswer]]
 
 
-class Stock(AsyncExitStack):
+class InventoryBatcher(AsyncExitStack):
     """Every step is idempotent by contract, and answered for itself. Inside `async with`. Returns are asked one by one:
     each is all or nothing.
     """
@@ -48,7 +48,7 @@ class Stock(AsyncExitStack):
     async def read(self, reservation_id: str) -> Reservation | None:
         return await self._reads.submit(reservation_id)
 
-    async def take_back(self, sold: PaymentStep, *, reason: str) -> StepDone:
+    async def return_stock(self, sold: PaymentStep, *, reason: str) -> StepDone:
         """What this order bought goes back on sale."""
         return (await self._client.take_back(TakeBack(steps=[sold], reason=reason))).steps[0]
 

@@ -18,7 +18,7 @@ from typing import Any
 import aiosmtplib
 from sqlalchemy import delete, func, update
 
-from services.orders.mail.compose import NoLongerTrue, NotYet, Owed, Writer
+from services.orders.mail.compose import MailComposer, Obsolete, PendingMail, TooEarly
 from services.orders.mail.smtp import NoMailbox, address_of
 from services.orders.metrics import MAILS
 from services.orders.settings import Settings
@@ -34,15 +34,15 @@ RETRY_MAX_S, GIVE_UP_AFTER_S = 4 * 3600, 86_400
 FORGET_AFTER_S, FORGET_ROWS = 30 * 86_400, 5_000
 ERROR_MAX_CHARS = 300
 Connect = Callable[[], AbstractAsyncContextManager[aiosmtplib.SMTP]]
-Ready = tuple[Owed, EmailMessage]
+Ready = tuple[PendingMail, EmailMessage]
 
 
 @dataclass(frozen=True, slots=True)
-class Postman:
+class MailDispatcher:
     """One process's share of the sending: at most `mails_per_s` a turn, and a turn a second."""
 
     engine: AsyncEngine
-    writer: Writer
+    writer: MailComposer
     settings: Settings
     connect: Connect
 
@@ -51,27 +51,27 @@ class Postman:
         over_at = _clock() + TURN_S
         async with self.engine.begin() as connection:
             rows = await connection.execute(_TAKE, {"many": self.settings.mails_per_s, "lease_s": LEASE_S})
-            owed = [Owed(*row) for row in rows]
+            owed = [PendingMail(*row) for row in rows]
         ready = [(one, message) for one in owed if (message := await self._written(one)) is not None]
         await self._send(ready, over_at)
 
-    async def _written(self, one: Owed) -> EmailMessage | None:
+    async def _written(self, one: PendingMail) -> EmailMessage | None:
         try:
-            return await self.writer.write(one, message_id=self._message_id(one))
-        except NotYet as wait:
+            return await self.writer.compose(one, message_id=self._message_id(one))
+        except TooEarly as wait:
             await self._mark(one, due_at=wait.until)
-        except NoLongerTrue as why:
+        except Obsolete as why:
             await self._give_up(one, str(why), outcome="not-true")
         except NoMailbox as broken:
             await self._give_up(one, str(broken), outcome="refused")
         except Problem as away:
-            await self._later(one, away)
+            await self._retry(one, away)
         except Exception as broken:  # one that cannot be written must not stop the others
             log.exception("mail.not_written", extra=data(mail_key=one.mail_key))
-            await self._later(one, broken)
+            await self._retry(one, broken)
         return None
 
-    def _message_id(self, one: Owed) -> str:
+    def _message_id(self, one: PendingMail) -> str:
         domain = address_of(self.settings.mail_from).domain
         return f"<{hashlib.sha256(one.mail_key.encode()).hexdigest()[:40]}@{domain or 'localhost'}>"
 
@@ -86,14 +86,14 @@ class Postman:
                     while left:
                         if _clock() > over_at:
                             return
-                        await self._hand_in(client, *left[0])
+                        await self._submit(client, *left[0])
                         left.pop(0)
             except (aiosmtplib.SMTPException, OSError) as failed:
                 late, left = (left[:1], left[1:]) if begun else (left, [])
                 for one, _ in late:
-                    await self._later(one, failed)
+                    await self._retry(one, failed)
 
-    async def _hand_in(self, client: aiosmtplib.SMTP, one: Owed, message: EmailMessage) -> None:
+    async def _submit(self, client: aiosmtplib.SMTP, one: PendingMail, message: EmailMessage) -> None:
         """Raises when the session is lost; what the server says of this mail alone is written down."""
         sender = address_of(self.settings.mail_from).addr_spec
         try:
@@ -107,14 +107,14 @@ class Postman:
             await self._mark(one, sent_at=func.now(), error=None)
             MAILS.labels(one.kind, "sent").inc()
 
-    async def _refused(self, one: Owed, refused: aiosmtplib.SMTPResponseException) -> None:
+    async def _refused(self, one: PendingMail, refused: aiosmtplib.SMTPResponseException) -> None:
         """A sender who is refused is our mistake, which somebody will put right."""
         if refused.code >= 500 and not isinstance(refused, aiosmtplib.SMTPSenderRefused):
             await self._give_up(one, f"{refused.code} {refused.message}", outcome="refused")
         else:
-            await self._later(one, refused)
+            await self._retry(one, refused)
 
-    async def _later(self, one: Owed, failed: Exception) -> None:
+    async def _retry(self, one: PendingMail, failed: Exception) -> None:
         if one.age_s > GIVE_UP_AFTER_S:
             await self._give_up(one, repr(failed), outcome="given-up")
             return
@@ -125,13 +125,13 @@ class Postman:
         await self._mark(one, tries=one.tries + 1, error=error, due_at=func.now() + timedelta(seconds=pause_s))
         MAILS.labels(one.kind, "later").inc()
 
-    async def _give_up(self, one: Owed, why: str, *, outcome: str) -> None:
+    async def _give_up(self, one: PendingMail, why: str, *, outcome: str) -> None:
         if outcome != "not-true":
             log.warning("mail.given_up", extra=data(mail_key=one.mail_key, outcome=outcome))
         await self._mark(one, given_up_at=func.now(), error=why[:ERROR_MAX_CHARS])
         MAILS.labels(one.kind, outcome).inc()
 
-    async def _mark(self, one: Owed, **sets: Any | datetime) -> None:
+    async def _mark(self, one: PendingMail, **sets: Any | datetime) -> None:
         row = mail_table.c.mail_key == one.mail_key
         async with self.engine.begin() as connection:
             await connection.execute(update(mail_table).where(row).values(**sets))

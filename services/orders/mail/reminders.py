@@ -14,13 +14,13 @@ from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy import exists, select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.api.auth import principal
+from services.orders.api.auth import owner_id
 from services.orders.api.schemas import ReservationId
-from services.orders.checkout.inventory_client import Stock
+from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.order.references import customer_key
 from services.orders.problems import MailDisabled
 from services.orders.settings import Settings
-from services.orders.state import Room
+from services.orders.state import State
 from services.orders.tickets.tables import mail, mail_stop
 from shared.contracts.inventory import Reservation
 from shared.postgres.engine import AsyncEngine
@@ -32,10 +32,10 @@ from shared.web.problems import HoldExpired, NotFound, Problem, UnknownReservati
 TURN_S = 2.0
 
 
-class ConsentTaker:
+class ConsentImporter:
     """One turn takes all there are. What is taken twice is owed once."""
 
-    def __init__(self, engine: AsyncEngine, stock: Stock, settings: Settings) -> None:
+    def __init__(self, engine: AsyncEngine, stock: InventoryBatcher, settings: Settings) -> None:
         self._engine, self._stock, self._settings = engine, stock, settings
 
     async def turn(self) -> None:
@@ -46,7 +46,7 @@ class ConsentTaker:
             except Problem:
                 return  # inventory is away: what was not said to be heard comes again
             for consent in consents:
-                await owe(self._engine, self._settings, consent.reservation, consent.email)
+                await schedule_reminders(self._engine, self._settings, consent.reservation, consent.email)
             heard = [consent.reservation.reservation_id for consent in consents]
             if not heard:
                 return
@@ -75,20 +75,20 @@ class ReminderAsked(Body):
 @router.post("/reminders", status_code=202, summary="Subscribe to hold reminders")
 async def remind(asked: ReminderAsked, request: Request) -> dict[str, str]:
     """With the pass the hold was made with. Asking again changes nothing; who opted out is not mailed."""
-    room: Room = request.app.state.room
-    buyers = await room.callers.buyers(request, lapsed_s=room.settings.lapsed_pass_s)
+    room: State = request.app.state.room
+    buyers = await room.callers.customers(request, lapsed_s=room.settings.lapsed_pass_s)
     if room.settings.smtp_url is None:
         raise MailDisabled
     held = await room.stock.read(asked.reservation_id)
-    if held is None or not any(buyer.owns(principal(held.event_id, held.holder)) for buyer in buyers):
+    if held is None or not any(buyer.owns(owner_id(held.event_id, held.holder)) for buyer in buyers):
         raise UnknownReservation
     if held.status != "pending_payment":
         raise HoldExpired
-    await owe(room.engine, room.settings, held, asked.email)
+    await schedule_reminders(room.engine, room.settings, held, asked.email)
     return {"reservation_id": held.reservation_id}
 
 
-async def owe(engine: AsyncEngine, settings: Settings, held: Reservation, address: str) -> None:
+async def schedule_reminders(engine: AsyncEngine, settings: Settings, held: Reservation, address: str) -> None:
     """Both mails, the reminder only if its time has not passed; once a hold, and none to whoever opted out."""
     if await is_stopped(engine, customer_key(settings.customer_keys, address)):
         return
@@ -115,7 +115,7 @@ async def ask_stop(token: StopToken, request: Request) -> Response:
 
 @router.post("/reminders/stop/{token}", summary="Unsubscribe from reminders with one click (RFC 8058)")
 async def stop(token: StopToken, request: Request) -> Response:
-    room: Room = request.app.state.room
+    room: State = request.app.state.room
     customer = _customer(room.settings.customer_keys, token)
     async with room.engine.begin() as connection:
         await connection.execute(insert(mail_stop).values(customer=customer).on_conflict_do_nothing())

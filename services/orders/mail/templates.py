@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from services.orders.mail.smtp import mailbox
 from services.orders.tickets.money import money
-from services.orders.tickets.show import Show
+from services.orders.tickets.show import ShowInfo
 
 SUBJECT_MAX_CHARS = 150
 OrderKind = Literal["confirmed", "refunded", "oversold", "late"]
@@ -22,7 +22,7 @@ HoldKind = Literal["remind", "hold_over"]
 PROOF = "Your order page is your receipt and has your tickets; keep its address to yourself."
 
 
-class Wire(EmailPolicy):
+class LongLinePolicy(EmailPolicy):
     """As mail travels; an address or an id in a header is never broken, which the library would do past 78 signs."""
 
     def fold_binary(self, name: str, value: Any) -> bytes:
@@ -30,11 +30,11 @@ class Wire(EmailPolicy):
 
 
 WHOLE = ("Message-ID", "List-Unsubscribe")
-WIRE = Wire(linesep="\r\n")
+WIRE = LongLinePolicy(linesep="\r\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class EmailContent:
     """One mail, before it has an address. `stop` is where its reader opts out of such mail."""
 
     subject: str
@@ -45,10 +45,10 @@ class Letter:
     attachment: tuple[str, bytes] | None = None
 
 
-def of_order(
-    kind: OrderKind, show: Show, reference: str, *, currency: str, amount_minor: int, link: str,
+def order_email(
+    kind: OrderKind, show: ShowInfo, reference: str, *, currency: str, amount_minor: int, link: str,
     attachment: tuple[str, bytes] | None = None,
-) -> Letter:  # fmt: skip
+) -> EmailContent:  # fmt: skip
     """About an order: it was confirmed, or money of it went back."""
     amount, show_line = money(amount_minor, currency), ", ".join(filter(None, (show.name, show.when, show.venue)))
     back = f"{amount} went back the way it was paid. How long it takes to arrive depends on the bank."
@@ -65,10 +65,10 @@ def of_order(
         ),
     }[kind]
     paragraphs = (*paragraphs, f"Order {reference}.")
-    return Letter(subject=subject, paragraphs=paragraphs, label="Your order", link=link, attachment=attachment)
+    return EmailContent(subject=subject, paragraphs=paragraphs, label="Your order", link=link, attachment=attachment)
 
 
-def of_hold(kind: HoldKind, show: Show, *, link: str, stop: str) -> Letter:
+def hold_email(kind: HoldKind, show: ShowInfo, *, link: str, stop: str) -> EmailContent:
     """About held tickets, for who asked to be reminded."""
     subject, words = {
         "remind": (
@@ -77,10 +77,10 @@ def of_hold(kind: HoldKind, show: Show, *, link: str, stop: str) -> Letter:
         ),
         "hold_over": (f"Your hold has ended: {show.name}", "Your tickets went back on sale. You may choose again."),
     }[kind]
-    return Letter(subject=subject, paragraphs=(words,), label=show.name, link=link, stop=stop)
+    return EmailContent(subject=subject, paragraphs=(words,), label=show.name, link=link, stop=stop)
 
 
-def message(letter: Letter, *, sender: Address, to: str, message_id: str, at: datetime) -> EmailMessage:
+def message(letter: EmailContent, *, sender: Address, to: str, message_id: str, at: datetime) -> EmailMessage:
     """As it travels; the same letter gives the same `Message-ID`. Raises `NoMailbox`."""
     mail = EmailMessage(policy=WIRE)
     mail["From"] = sender
@@ -105,7 +105,7 @@ def one_line(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:SUBJECT_MAX_CHARS]
 
 
-def plain(letter: Letter) -> str:
+def plain(letter: EmailContent) -> str:
     """The letter as text."""
     stop = (f"\nNo more reminders: {letter.stop}",) if letter.stop else ()
     return (
@@ -115,7 +115,7 @@ def plain(letter: Letter) -> str:
     )
 
 
-def html(letter: Letter) -> str:
+def html(letter: EmailContent) -> str:
     """The same for who prefers it; nothing is loaded from anywhere."""
     words = "".join(f"<p>{escape(one_line(words))}</p>" for words in letter.paragraphs)
     link = f'<p><a href="{escape(letter.link)}">{escape(one_line(letter.label))}</a></p>'

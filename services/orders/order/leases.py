@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Row, func, update
 
-from services.orders.order.next_step import Attempt, Charge, Extra, Line, Order, Refund, Return
+from services.orders.order.next_step import Adjustment, Attempt, Charge, Order, OrderLine, Refund, TicketReturn
 from services.orders.order.updates import Lease
 from services.orders.tables import order
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
@@ -19,7 +19,7 @@ REFERENCES_MAX = 1000
 NOW = func.clock_timestamp()
 
 
-async def take(engine: AsyncEngine, *, many: int, event_max: int, lease_s: float) -> list[Lease]:
+async def lease_due(engine: AsyncEngine, *, many: int, event_max: int, lease_s: float) -> list[Lease]:
     """The next due orders, events in turn, now ours for `lease_s`. `engine` commits each statement."""
     owner = uuid.uuid4().hex
     async with engine.connect() as connection:
@@ -29,7 +29,7 @@ async def take(engine: AsyncEngine, *, many: int, event_max: int, lease_s: float
         return [Lease(row.reference, owner, lease_s, is_first_call=row.is_first_call) for row in rows]
 
 
-async def renew(engine: AsyncEngine, leases: Sequence[Lease], *, lease_s: float) -> None:
+async def extend_lease(engine: AsyncEngine, leases: Sequence[Lease], *, lease_s: float) -> None:
     """These stay ours for `lease_s` from now; one that has passed to somebody else stays theirs."""
     async with engine.connect() as connection:
         await connection.execute(
@@ -42,7 +42,7 @@ async def renew(engine: AsyncEngine, leases: Sequence[Lease], *, lease_s: float)
         )
 
 
-async def take_one(engine: AsyncEngine, reference: str, *, lease_s: float) -> Lease | None:
+async def lease_one(engine: AsyncEngine, reference: str, *, lease_s: float) -> Lease | None:
     """This order, if it is due and nobody has it. `engine` commits each statement."""
     owner = uuid.uuid4().hex
     async with engine.connect() as connection:
@@ -73,14 +73,19 @@ async def read_in(connection: AsyncConnection, references: Sequence[str]) -> dic
 def _order(row: Row[Any]) -> Order:
     columns = dict(row._mapping)  # noqa: SLF001 - the public name of a row's mapping
     parts = {
-        "lines": Line, "extras": Extra, "attempts": Attempt, "charges": Charge, "refunds": Refund, "returns": Return
-    }  # fmt: skip
+        "lines": OrderLine,
+        "extras": Adjustment,
+        "attempts": Attempt,
+        "charges": Charge,
+        "refunds": Refund,
+        "returns": TicketReturn,
+    }
     for name, part in parts.items():
         columns[name] = tuple(part(**each) for each in columns[name])
     return Order(**columns)
 
 
-async def nudge(connection: AsyncConnection, reference: str) -> Row[Any]:
+async def mark_due(connection: AsyncConnection, reference: str) -> Row[Any]:
     """Makes an order due now, whoever has it, and answers how it stands; its row stays locked for this transaction."""
     nudged = await connection.execute(
         update(order)

@@ -16,7 +16,7 @@ Step = Literal[
     "expire", "release", "own_up", "retake", "refund", "close_refunded", "issue", "review", "stand",
     "capture", "take_back", "wait",
 ]  # fmt: skip
-ExtraKind = Literal["discount", "fee", "tax"]
+AdjustmentKind = Literal["discount", "fee", "tax"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Refund:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Return:
+class TicketReturn:
     """Tickets whose money went back and which inventory does not have back yet; `tickets` are `{line_no, section_id,
     seat_id, quantity}`.
     """
@@ -83,7 +83,7 @@ class Return:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class OrderLine:
     """One seat, or some tickets without a seat; `returned` of them were given back or are on their way. `paid_minor` is
     what they cost with their part of every discount, fee and added tax: these sum to the order's total.
     """
@@ -97,15 +97,15 @@ class Line:
     returned: int = 0
 
     @property
-    def kept(self) -> int:
+    def remaining(self) -> int:
         return self.quantity - self.returned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extra:
+class Adjustment:
     """What comes on top of the tickets, or off them (below zero). `included` is in their prices and only shown."""
 
-    kind: ExtraKind
+    kind: AdjustmentKind
     name: str
     percent: str | None
     amount_minor: int
@@ -144,12 +144,12 @@ class Order:
     look_due: bool
     now_ms: int
     decided: str | None = None
-    lines: tuple[Line, ...] = ()
-    extras: tuple[Extra, ...] = ()
+    lines: tuple[OrderLine, ...] = ()
+    extras: tuple[Adjustment, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     charges: tuple[Charge, ...] = ()
     refunds: tuple[Refund, ...] = ()
-    returns: tuple[Return, ...] = ()
+    returns: tuple[TicketReturn, ...] = ()
 
     @property
     def attempt(self) -> Attempt | None:
@@ -192,7 +192,7 @@ class Order:
         return self.now_ms >= self.expires_at_ms
 
     @property
-    def backing(self) -> Charge | None:
+    def sale_charge(self) -> Charge | None:
         """The charge that pays for the sale."""
         return next((charge for charge in self.charges if charge.charge_ref == self.charge_ref), None)
 
@@ -202,7 +202,7 @@ class Order:
         return self.confirmed_at_ms is not None
 
     @property
-    def unbacked(self) -> tuple[Charge, ...]:
+    def unmatched_charges(self) -> tuple[Charge, ...]:
         """Charges that no sale stands behind and that were not given back in full."""
         return tuple(
             charge
@@ -272,7 +272,7 @@ def _decided(order: Order) -> Step:
     if order.decided == "confirm":
         return "stand" if order.sold else "retake"
     if order.decided == "refund":
-        return "refund" if order.unbacked else "close_refunded"
+        return "refund" if order.unmatched_charges else "close_refunded"
     return "expire"
 
 
@@ -288,7 +288,7 @@ def _ended(order: Order) -> Step:
     never_sold = order.status in ("cancelled", "expired") or (order.status == "refunded" and not order.sold)
     if never_sold and not order.released:
         return "release"
-    if order.unbacked:
+    if order.unmatched_charges:
         return _unbacked(order)
     if order.status == "late_paid":
         return "close_refunded"
@@ -309,6 +309,6 @@ def _unbacked(order: Order) -> Step:
     return "retake" if wanted and in_time else "refund"
 
 
-def backed(order: Order) -> bool:
+def is_sold(order: Order) -> bool:
     """Whether the order stands as sold."""
     return order.status in BACKED

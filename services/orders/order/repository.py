@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Self
 
-from services.orders.checkout.idempotency import Known, Question, find
+from services.orders.checkout.idempotency import IdempotencyLookup, IdempotencyRecord, find
 from services.orders.order import leases, updates
 from services.orders.order.next_step import Order
-from services.orders.order.updates import Change, Written
-from services.orders.order.view import show
+from services.orders.order.updates import OrderUpdate, Written
+from services.orders.order.view import publish
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
 from shared.runtime.clock_offsets import Clocks
@@ -23,7 +23,7 @@ WAITING_MAX = 5000
 IN_FLIGHT_MAX = 2  # one that waits for a row does not hold up the others
 
 
-class Book(AsyncExitStack):
+class OrderRepository(AsyncExitStack):
     """Inside `async with`; leaving it finishes what waits."""
 
     def __init__(self, engine: AsyncEngine, redis: Redis, clocks: Clocks) -> None:
@@ -33,8 +33,10 @@ class Book(AsyncExitStack):
         self._redis = redis
         limits = {"batch_max": BATCH_MAX, "waiting_max": WAITING_MAX, "in_flight_max": IN_FLIGHT_MAX}
         self._reads: GroupCommit[str, Order | None] = GroupCommit(self._read, name="orders-read", **limits)
-        self._keys: GroupCommit[Question, Known | None] = GroupCommit(self._find, name="orders-keys", **limits)
-        self._changes: GroupCommit[Change, Written] = GroupCommit(self._write, name="orders-write", **limits)
+        self._keys: GroupCommit[IdempotencyLookup, IdempotencyRecord | None] = GroupCommit(
+            self._find, name="orders-keys", **limits
+        )
+        self._changes: GroupCommit[OrderUpdate, Written] = GroupCommit(self._write, name="orders-write", **limits)
         self._frames: GroupCommit[Order, None] = GroupCommit(self._show, name="orders-show", **limits)
 
     async def __aenter__(self) -> Self:
@@ -46,11 +48,11 @@ class Book(AsyncExitStack):
         """An order as it is now; nothing for a tombstone."""
         return await self._reads.submit(reference)
 
-    async def find_key(self, question: Question) -> Known | None:
+    async def find_key(self, question: IdempotencyLookup) -> IdempotencyRecord | None:
         """What an idempotency key was used for."""
         return await self._keys.submit(question)
 
-    async def write(self, change: Change) -> Written:
+    async def write(self, change: OrderUpdate) -> Written:
         """Raises `LeaseLost` if the order is not ours in the state we saw."""
         return await self._changes.submit(change)
 
@@ -67,12 +69,12 @@ class Book(AsyncExitStack):
         slowest_ms = self.clocks.slowest_ms()
         return replace(order, now_ms=slowest_ms) if order.status == "pending" and slowest_ms < order.now_ms else order
 
-    async def _find(self, questions: list[Question]) -> Sequence[Known | None]:
+    async def _find(self, questions: list[IdempotencyLookup]) -> Sequence[IdempotencyRecord | None]:
         return await find(self.engine, questions)
 
-    async def _write(self, batch: list[Change]) -> Sequence[BaseException | Written]:
+    async def _write(self, batch: list[OrderUpdate]) -> Sequence[BaseException | Written]:
         return await updates.write(self.engine, batch)
 
     async def _show(self, orders: list[Order]) -> Sequence[None]:
-        await show(self._redis, orders)
+        await publish(self._redis, orders)
         return [None] * len(orders)

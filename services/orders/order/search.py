@@ -6,9 +6,9 @@ from typing import Any
 
 from services.orders.order import leases
 from services.orders.order.next_step import Order
-from services.orders.order.view import body
-from services.orders.refunds.review import lawful
-from services.orders.state import Room
+from services.orders.order.view import order_view
+from services.orders.refunds.review import allowed_decisions
+from services.orders.state import State
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import from_datetime, rfc3339
 
@@ -30,7 +30,7 @@ class Search:
     page_size: int
 
 
-async def find(room: Room, asked: Search) -> dict[str, Any]:
+async def find(room: State, asked: Search) -> dict[str, Any]:
     """One page, newest first; `next_after` is where the next one begins, if there is one."""
     bound = {
         "q": asked.q, "event_id": asked.event_id, "status": asked.status, "since": asked.since, "until": asked.until,
@@ -41,12 +41,12 @@ async def find(room: Room, asked: Search) -> dict[str, Any]:
     shown = references[: asked.page_size]
     orders = await leases.read_many(room.book.engine, shown)
     more = shown[-1] if len(references) > len(shown) else None
-    return {"orders": [seen_from_desk(orders[r]) for r in shown if r in orders], "next_after": more}
+    return {"orders": [admin_view(orders[r]) for r in shown if r in orders], "next_after": more}
 
 
-def seen_from_desk(seen: Order) -> dict[str, Any]:
+def admin_view(seen: Order) -> dict[str, Any]:
     """As its owner sees it, with why it ended, and what may be decided about it."""
-    return {**body(seen), "end_reason": seen.end_reason, "may_be_resolved_by": sorted(lawful(seen))}
+    return {**order_view(seen), "end_reason": seen.end_reason, "may_be_resolved_by": sorted(allowed_decisions(seen))}
 
 
 async def timeline(engine: AsyncEngine, seen: Order) -> dict[str, Any]:
@@ -55,4 +55,4 @@ async def timeline(engine: AsyncEngine, seen: Order) -> dict[str, Any]:
     async with engine.connect() as connection:
         rows = list(await connection.execute(_TIMELINE, bound))
     happened = [{"at": rfc3339(from_datetime(row.at)), "kind": row.kind, **row.what} for row in rows]
-    return {"order": seen_from_desk(seen), "timeline": happened, "complete": len(rows) < TIMELINE_MAX}
+    return {"order": admin_view(seen), "timeline": happened, "complete": len(rows) < TIMELINE_MAX}

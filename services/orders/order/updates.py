@@ -14,8 +14,8 @@ import orjson
 from services.orders.order.next_step import MISMATCH, Attempt, Charge, Order
 from services.orders.order.states import LIVE, attempt_after, may_become
 from services.orders.payments.provider import ProviderCharge
-from services.orders.refunds.plan import row_of
-from services.orders.tickets.tickets import admissions
+from services.orders.refunds.plan import refund_row
+from services.orders.tickets.tickets import ticket_drafts
 from shared.contracts.events import Event
 from shared.postgres.engine import LEDGER_AWAY, AsyncEngine, DBAPIError, statement
 
@@ -48,7 +48,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
+class LeaseRelease:
     """The lease goes back. Whatever nudged the order since it was seen makes it due at once."""
 
     due_in_s: float | None
@@ -56,36 +56,36 @@ class Rest:
 
 
 @dataclass(slots=True)
-class Change:
+class OrderUpdate:
     """Everything that follows from one step for one order. Without `is_news` only the lease goes back."""
 
     lease: Lease
     seen: Order
-    is_news: bool = True
-    looked: bool = False
-    rest: Rest | None = None
-    sets: Row = field(default_factory=dict)
-    parts: dict[str, list[Row]] = field(default_factory=dict)
+    bumps_version: bool = True
+    synced: bool = False
+    rest: LeaseRelease | None = None
+    columns: Row = field(default_factory=dict)
+    inserts: dict[str, list[Row]] = field(default_factory=dict)
 
-    def order(self, *, to: str | None = None, **sets: Any) -> "Change":
+    def order(self, *, to: str | None = None, **sets: Any) -> "OrderUpdate":
         """Sets `end_reason` and `charge_ref` to a value; `confirmed`, `fulfilled`, `ended`, `released` mean now. A new
         status ends what was decided about a review, and so does `undecided`.
         """
         if to is not None:
             assert may_become(self.seen.status, to), f"{self.seen.status} never becomes {to}"
-            self.sets["status"] = to
-        self.sets |= sets
+            self.columns["status"] = to
+        self.columns |= sets
         return self
 
-    def attempt(self, attempt: Attempt, **sets: Any) -> "Change":
+    def attempt(self, attempt: Attempt, **sets: Any) -> "OrderUpdate":
         """With an attempt that fails ends its checkout command."""
         if sets.get("status") == "failed" and attempt.status in LIVE:
             self.command("checkout", error=sets.get("reason") or "failed")
         return self._part("attempts", n=attempt.n, sets=sets)
 
-    def charges(self, provider: str, charges: Sequence[ProviderCharge]) -> "Change":
+    def charges(self, provider: str, charges: Sequence[ProviderCharge]) -> "OrderUpdate":
         """What the provider says of its charges, forward only: attempts move on, money that moved is entered once."""
-        self.looked = True
+        self.synced = True
         status = {attempt.provider_key: attempt.status for attempt in self.seen.attempts}
         told: dict[str, ProviderCharge] = {}
         for charge in charges:
@@ -110,65 +110,65 @@ class Change:
     def after(self) -> Order:
         """The order as the provider's answers leave it, before they are written: its attempts and its charges."""
         attempts = {attempt.n: attempt for attempt in self.seen.attempts}
-        for row in self.parts.get("attempts", ()):
+        for row in self.inserts.get("attempts", ()):
             attempts[row["n"]] = replace(attempts[row["n"]], **row["sets"])
         known = {charge.charge_ref for charge in self.seen.charges}
-        charges = [_charge(row) for row in self.parts.get("money", ()) if row["charge_ref"] not in known]
+        charges = [_charge(row) for row in self.inserts.get("money", ()) if row["charge_ref"] not in known]
         return replace(
             self.seen, attempts=tuple(attempts.values()), charges=(*self.seen.charges, *charges), hinted=False,
             look_due=False,
         )  # fmt: skip
 
-    def money(self, kind: str, provider: str, **entry: Any) -> "Change":
+    def money(self, kind: str, provider: str, **entry: Any) -> "OrderUpdate":
         """One entry for each id the provider gives, however often we hear of it."""
         return self._part("money", kind=kind, provider=provider, **entry)
 
     def command(
         self, kind: str, *, error: str | None = None, caused_by: str | None = None, command_id: str | None = None
-    ) -> "Change":
+    ) -> "OrderUpdate":
         """Ends the open commands of this kind, or this one of them; with `caused_by`, what nobody had asked for is
         recorded as well.
         """
         row = {"error": error, "caused_by": caused_by, "command_id": command_id, "closes": True, "attempts": 1}
         return self._part("commands", kind=kind, **row)
 
-    def begin_command(self, kind: str, *, caused_by: str) -> "Change":
+    def begin_command(self, kind: str, *, caused_by: str) -> "OrderUpdate":
         """Opens a command that a later step will end, unless one is open."""
         return self._part("commands", kind=kind, error=None, caused_by=caused_by, closes=False, attempts=0)
 
-    def try_command(self, kind: str, *, error: str, caused_by: str | None) -> "Change":
+    def try_command(self, kind: str, *, error: str, caused_by: str | None) -> "OrderUpdate":
         """One more attempt that came to nothing: the command stays open, or is opened if something caused it."""
         return self._part("commands", kind=kind, error=error, caused_by=caused_by, closes=False, attempts=1)
 
-    def ask_refund(self, charge: Charge, *, reason: str, asked_by: str) -> "Change":
-        return self._part("refunds_asked", **row_of(charge, reason=reason, asked_by=asked_by))
+    def ask_refund(self, charge: Charge, *, reason: str, asked_by: str) -> "OrderUpdate":
+        return self._part("refunds_asked", **refund_row(charge, reason=reason, asked_by=asked_by))
 
-    def finish_refund(self, refund_id: int, *, status: str) -> "Change":
+    def finish_refund(self, refund_id: int, *, status: str) -> "OrderUpdate":
         """Tickets of a refund that was refused stay with their buyer."""
         return self._part("refunds_done", id=refund_id, status=status)
 
-    def finish_return(self, refund_id: int, *, word: str) -> "Change":
+    def finish_return(self, refund_id: int, *, word: str) -> "OrderUpdate":
         """Inventory has answered for the tickets of this refund."""
         return self._part("refunds_done", id=refund_id, returned=word)
 
-    def issue(self, *, status: str) -> "Change":
+    def issue(self, *, status: str) -> "OrderUpdate":
         """The tickets of the order, each once however often it is written."""
-        self.order(fulfilled=True).tell("fulfilled", status=status)
-        for admission in admissions(self.seen):
+        self.order(fulfilled=True).emit("fulfilled", status=status)
+        for admission in ticket_drafts(self.seen):
             self._part("tickets", **admission._asdict())
         return self
 
-    def void_tickets(self, *, reason: str, line_no: int | None = None, beyond: int = 0) -> "Change":
+    def void_tickets(self, *, reason: str, line_no: int | None = None, beyond: int = 0) -> "OrderUpdate":
         """Tickets admit nobody any more: those of this line, or of all, but the first so many."""
         return self._part("tickets_voided", reason=reason, line_no=line_no, beyond=beyond)
 
-    def mail(self, kind: str, *, about: str = "", **facts: Any) -> "Change":
+    def mail(self, kind: str, *, about: str = "", **facts: Any) -> "OrderUpdate":
         """A mail to the customer is owed; `about` tells two of a kind apart."""
         key = ":".join(filter(None, (kind, self.seen.reference, about)))
         address, event_id = self.seen.customer_email, self.seen.event_id
         return self._part("mails", mail_key=key, kind=kind, address=address, event_id=event_id, **facts)
 
-    def tell(self, kind: str, *, status: str, **after: Any) -> "Change":
+    def emit(self, kind: str, *, status: str, **after: Any) -> "OrderUpdate":
         """Tells the suite what became of the order, in the transaction that made it so."""
         event = order_event(self.seen, kind, version=self.seen.version + self.news + 1, status=status, **after)
         return self._part("events", event_id=event.event_id, body=event.model_dump(mode="json"))
@@ -176,18 +176,18 @@ class Change:
     @property
     def news(self) -> int:
         """How many events there are of it: each has a version of its own."""
-        return len(self.parts.get("events", ()))
+        return len(self.inserts.get("events", ()))
 
-    def _part(self, name: str, **row: Any) -> "Change":
-        self.parts.setdefault(name, []).append({"reference": self.seen.reference, **row})
+    def _part(self, name: str, **row: Any) -> "OrderUpdate":
+        self.inserts.setdefault(name, []).append({"reference": self.seen.reference, **row})
         return self
 
     def row(self) -> Row:
-        rest, news = self.rest, max(1, self.news) if self.is_news else 0
+        rest, news = self.rest, max(1, self.news) if self.bumps_version else 0
         return {
             "reference": self.lease.reference, "lease": self.lease.owner, "lease_s": self.lease.seconds,
-            "status": self.seen.status, "nudge": self.seen.nudge, "news": news, "looked": self.looked,
-            "sets": self.sets, "rests": rest is not None, "due_in_s": rest.due_in_s if rest else None,
+            "status": self.seen.status, "nudge": self.seen.nudge, "news": news, "looked": self.synced,
+            "sets": self.columns, "rests": rest is not None, "due_in_s": rest.due_in_s if rest else None,
             "errors": rest.errors if rest else None,
         }  # fmt: skip
 
@@ -197,7 +197,7 @@ PARTS = (
 )  # fmt: skip
 
 
-async def write(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | Written]:
+async def write(engine: AsyncEngine, changes: Sequence[OrderUpdate]) -> list[BaseException | Written]:
     """One outcome per change: what was written, or `LeaseLost`, or what its statement failed with.
 
     `engine` commits each one. Raises when the ledger is away; then nobody knows what was written.
@@ -213,11 +213,11 @@ async def write(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseExce
     return [(await write(engine, [change]))[0] for change in changes]
 
 
-async def _together(engine: AsyncEngine, changes: Sequence[Change]) -> list[BaseException | Written]:
+async def _together(engine: AsyncEngine, changes: Sequence[OrderUpdate]) -> list[BaseException | Written]:
     bound: dict[str, Any] = {"orders": _json([change.row() for change in changes])}
     bound["references"] = [change.lease.reference for change in changes]
     for part in PARTS:
-        bound[part] = _json([row for change in changes for row in change.parts.get(part, ())])
+        bound[part] = _json([row for change in changes for row in change.inserts.get(part, ())])
     async with engine.connect() as connection:
         rows = (await connection.execute(_CHANGE, bound)).all()
     written = {row.reference: Written(row.version, row.confirmed_at_ms, row.fulfilled_at_ms) for row in rows}

@@ -7,7 +7,7 @@ from redis.exceptions import RedisError
 from sqlalchemy import func, select
 
 from services.orders.order import leases
-from services.orders.order.next_step import Attempt, Extra, Line, Order
+from services.orders.order.next_step import Adjustment, Attempt, Order, OrderLine
 from services.orders.refunds.plan import OVERSELL
 from services.orders.tables import order as order_table
 from shared.contracts.frames import OrderFrame, order_channel
@@ -22,7 +22,7 @@ _PROGRESS = {"created": "waiting", "unknown": "paying", "processing": "paying", 
 _ATTEMPT_SHOWN = {"created": "processing", "unknown": "processing"}
 
 
-def body(order: Order) -> dict[str, Any]:
+def order_view(order: Order) -> dict[str, Any]:
     """What `GET /orders/{reference}` answers. An attempt whose outcome we do not know yet is processing."""
     return {
         "reference": order.reference,
@@ -35,8 +35,8 @@ def body(order: Order) -> dict[str, Any]:
         "charged_minor": order.charged_minor,
         "refunded_minor": order.refunded_minor,
         "refunding_minor": order.refunding_minor,
-        "lines": [line_body(line) for line in order.lines],
-        "extras": [extra_body(extra) for extra in order.extras],
+        "lines": [line_view(line) for line in order.lines],
+        "extras": [adjustment_view(extra) for extra in order.extras],
         "customer": {"name": order.customer_name, "email": order.customer_email},
         "created_at": rfc3339(order.created_at_ms),
         "expires_at": rfc3339(order.expires_at_ms),
@@ -50,7 +50,7 @@ def body(order: Order) -> dict[str, Any]:
     }
 
 
-def line_body(line: Line) -> dict[str, Any]:
+def line_view(line: OrderLine) -> dict[str, Any]:
     """Tickets, and what they cost with everything in it."""
     return {
         "section_id": line.section_id, "seat_id": line.seat_id, "quantity": line.quantity,
@@ -59,7 +59,7 @@ def line_body(line: Line) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def extra_body(extra: Extra) -> dict[str, Any]:
+def adjustment_view(extra: Adjustment) -> dict[str, Any]:
     """A discount, a fee or a tax; an included one is not added."""
     return {
         "kind": extra.kind, "name": extra.name, "percent": extra.percent, "amount_minor": extra.amount_minor,
@@ -102,11 +102,11 @@ def frame(order: Order) -> OrderFrame:
         reference=order.reference,
         holder=order.principal.partition(":")[2],
         status=order.status,
-        body=body(order),
+        body=order_view(order),
     )
 
 
-async def show(redis: Redis, orders: Iterable[Order]) -> None:
+async def publish(redis: Redis, orders: Iterable[Order]) -> None:
     """Publishes the latest state of these orders. Losing a frame is harmless, so a missing engine is no failure."""
     pipe = redis.pipeline(transaction=False)
     for order in orders:
@@ -117,7 +117,7 @@ async def show(redis: Redis, orders: Iterable[Order]) -> None:
         return
 
 
-class Repeater:
+class FrameRepublisher:
     """Shows orders that changed lately once more, so that a lost frame is made good within seconds."""
 
     def __init__(self, engine: AsyncEngine, redis: Redis) -> None:
@@ -131,4 +131,4 @@ class Repeater:
         async with self._engine.connect() as connection:
             references = list(await connection.scalars(changed))
         if references:
-            await show(self._redis, (await leases.read_many(self._engine, references)).values())
+            await publish(self._redis, (await leases.read_many(self._engine, references)).values())

@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from services.orders.order.next_step import CAPTURES_MAX, Attempt, Order
-from services.orders.order.repository import Book
+from services.orders.order.repository import OrderRepository
 from services.orders.order.states import LIVE
-from services.orders.order.updates import Change, Lease, LeaseLost
+from services.orders.order.updates import Lease, LeaseLost, OrderUpdate
 from services.orders.payments.provider import (
     AlreadySucceeded,
-    Busy,
     ChargeOrder,
-    NoAnswer,
-    NotProcessed,
+    NotSent,
     OutcomeUnknown,
     Provider,
     ProviderCharge,
-    Refused,
+    ProviderRejected,
+    ProviderTimeout,
+    RateLimited,
     Unreachable,
 )
 from services.orders.settings import Settings
@@ -32,15 +32,15 @@ async def no_failpoint(name: str, reference: str) -> None:
     """Where a test may stop the process in the middle of an order; nothing happens elsewhere."""
 
 
-class Till:
+class ChargeExecutor:
     """The steps that talk to a provider about an attempt."""
 
     def __init__(
-        self, *, book: Book, providers: Mapping[str, Provider], settings: Settings, failpoint: Failpoint
+        self, *, book: OrderRepository, providers: Mapping[str, Provider], settings: Settings, failpoint: Failpoint
     ) -> None:
         self._book, self._providers, self._settings, self._failpoint = book, providers, settings, failpoint
 
-    async def charge(self, lease: Lease, seen: Order) -> Change | None:
+    async def charge(self, lease: Lease, seen: Order) -> OrderUpdate | None:
         """What the provider says of it, not yet written. The attempt is written down as unknown before the call: if we
         die in it, that is what it is.
         """
@@ -51,23 +51,23 @@ class Till:
         await self._failpoint("before the provider", seen.reference)
         try:
             charge = await self._providers[attempt.provider].create(_charge_order(seen, attempt))
-        except (NotProcessed, OutcomeUnknown) as failed:
-            never_asked = isinstance(failed, NotProcessed) and (lease.is_first_call or attempt.status == "created")
+        except (NotSent, OutcomeUnknown) as failed:
+            never_asked = isinstance(failed, NotSent) and (lease.is_first_call or attempt.status == "created")
             status = "created" if never_asked else "unknown"
             await self._not_charged(lease, seen, replace(attempt, status=status), failed)
             return None
-        except Refused as refused:
+        except ProviderRejected as refused:
             await self._write(lease, seen, attempt, status="failed", reason=str(refused))
             return None
         await self._failpoint("after the provider", seen.reference)
-        return Change(lease, seen).charges(attempt.provider, [charge])
+        return OrderUpdate(lease, seen).charges(attempt.provider, [charge])
 
     async def _not_charged(self, lease: Lease, seen: Order, attempt: Attempt, failed: Exception) -> None:
         """Comes back later, as often as it takes while the provider is away. An error counts against the payment only
         if the provider answers when asked about it right after; too many of those, and it has failed.
         """
         await self._write(lease, seen, attempt, status=attempt.status)
-        if isinstance(failed, NoAnswer | Unreachable | Busy):
+        if isinstance(failed, ProviderTimeout | Unreachable | RateLimited):
             raise failed
         if attempt.provider_key in {charge.key for _, charge in await self._find(lease, await self._latest(lease))}:
             return
@@ -78,7 +78,7 @@ class Till:
         await self._write(lease, seen, attempt, errors=errors)
         raise failed
 
-    async def look(self, lease: Lease, seen: Order) -> None:
+    async def sync_provider(self, lease: Lease, seen: Order) -> None:
         """Asks for every charge of this order. An attempt the provider has never heard of did not happen; what was
         authorised under an attempt that is over, or under none of ours, is called off.
         """
@@ -122,7 +122,7 @@ class Till:
     async def _fetch(self, name: str, charge_ref: str) -> ProviderCharge:
         try:
             return await self._providers[name].fetch(charge_ref)
-        except Refused as lost:
+        except ProviderRejected as lost:
             raise OutcomeUnknown(f"the provider does not know {charge_ref} any more") from lost
 
     async def capture(self, lease: Lease, seen: Order) -> None:
@@ -133,17 +133,17 @@ class Till:
         assert attempt.provider_ref is not None
         try:
             charge = await self._providers[attempt.provider].capture(attempt.provider_ref)
-        except Refused:
+        except ProviderRejected:
             await self._write(lease, seen, attempt, errors=CAPTURES_MAX)
             return
-        except (NotProcessed, OutcomeUnknown) as failed:
+        except (NotSent, OutcomeUnknown) as failed:
             await self._not_captured(lease, seen, attempt, failed)
             return
         await self._failpoint("after the capture", seen.reference)
         await self._record(lease, seen, attempt.provider, [charge])
 
     async def _not_captured(self, lease: Lease, seen: Order, attempt: Attempt, failed: Exception) -> None:
-        if isinstance(failed, NoAnswer | Unreachable | Busy):
+        if isinstance(failed, ProviderTimeout | Unreachable | RateLimited):
             raise failed
         now = {charge.key: charge.status for _, charge in await self._find(lease, seen)}
         if now.get(attempt.provider_key) == "authorised":
@@ -151,13 +151,13 @@ class Till:
             raise failed
 
     async def _record(self, lease: Lease, seen: Order, provider: str, charges: list[ProviderCharge]) -> None:
-        await self._book.write(Change(lease, seen).charges(provider, charges))
+        await self._book.write(OrderUpdate(lease, seen).charges(provider, charges))
 
-    async def give_up_attempt(self, lease: Lease, seen: Order) -> None:
+    async def abandon_attempt(self, lease: Lease, seen: Order) -> None:
         await self._write(lease, seen, _attempt(seen), status="cancelled", reason=None)
 
     async def _write(self, lease: Lease, seen: Order, attempt: Attempt, **sets: object) -> None:
-        await self._book.write(Change(lease, seen).attempt(attempt, **sets))
+        await self._book.write(OrderUpdate(lease, seen).attempt(attempt, **sets))
 
     async def _latest(self, lease: Lease) -> Order:
         latest = await self._book.read(lease.reference)

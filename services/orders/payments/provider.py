@@ -44,7 +44,7 @@ class ProviderCharge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookNote:
+class WebhookEvent:
     """What a verified webhook says it is about. It is a hint: the charge itself is asked for. `succeeded` is the charge
     of which it says no more than that it succeeded: whoever knows that already need not ask.
     """
@@ -55,15 +55,15 @@ class WebhookNote:
     succeeded: str | None = None
 
 
-class NotProcessed(Exception):
+class NotSent(Exception):
     """The provider did not take the call: nothing was charged by it."""
 
 
-class Unreachable(NotProcessed):
+class Unreachable(NotSent):
     """There was no connection to the provider: it has heard nothing, and nothing counts against the payment."""
 
 
-class Busy(NotProcessed):
+class RateLimited(NotSent):
     """The provider takes fewer calls than there are: this one waits its turn and does not count as an error."""
 
 
@@ -71,11 +71,11 @@ class OutcomeUnknown(Exception):
     """The call may or may not have been carried out."""
 
 
-class NoAnswer(OutcomeUnknown):
+class ProviderTimeout(OutcomeUnknown):
     """The provider was silent for too long or the connection broke: nothing it said counts against the payment."""
 
 
-class Refused(Exception):
+class ProviderRejected(Exception):
     """The provider read the call and will never carry it out; the message is its code."""
 
 
@@ -116,5 +116,5 @@ class Provider(Protocol):
     async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
         """Gives money back and answers the refund's id. The same key is the same refund. Raises `Refused`."""
 
-    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookNote | None:
+    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent | None:
         """What this is about; nothing if it is signed, but none of our orders is meant. Raises `SignatureInvalid`."""

@@ -15,7 +15,7 @@ from services.orders.order.next_step import Order
 from services.orders.order.states import LIVE
 from services.orders.payments.provider import Provider
 from services.orders.problems import OrderNotPending
-from services.orders.processing.job_queue import JobNotAccepted, Jobs
+from services.orders.processing.job_queue import EnqueueFailed, JobQueue
 from services.orders.tables import checkout_command, order, payment_attempt
 from shared.postgres.engine import AsyncConnection, AsyncEngine, DBAPIError
 from shared.web.problems import HoldExpired, IdempotencyInFlight, PaymentInProgress
@@ -23,17 +23,23 @@ from shared.web.problems import HoldExpired, IdempotencyInFlight, PaymentInProgr
 GIVEN_UP = ("cancelled", "expired")
 
 
-class Paid(NamedTuple):
+class PaymentAnswer(NamedTuple):
     """What came of it: this key did so before, or a worker has been asked for."""
 
     replayed: bool
     heard: bool = True
 
 
-async def pay_again(
-    engine: AsyncEngine, jobs: Jobs | None, providers: dict[str, Provider], seen: Order, key: str, asked: NewPayment,
-    *, capture: bool,
-) -> Paid:  # fmt: skip
+async def retry_payment(
+    engine: AsyncEngine,
+    jobs: JobQueue | None,
+    providers: dict[str, Provider],
+    seen: Order,
+    key: str,
+    asked: NewPayment,
+    *,
+    capture: bool,
+) -> PaymentAnswer:
     """Adds an attempt, unless one is live. Without `jobs` no worker is asked for."""
     told = asked.model_dump_json()
     refuse_card_numbers(asked, told)
@@ -44,12 +50,12 @@ async def pay_again(
             async with engine.begin() as connection:
                 scope = f"POST /orders/{seen.reference}/payments"
                 if await used_before(connection, scope, key, fingerprint, seen.reference):
-                    return Paid(replayed=True)
+                    return PaymentAnswer(replayed=True)
                 await _add_attempt(connection, seen, asked, capture=capture)
                 if with_job is not None:
-                    await with_job.wake_up(connection, seen.reference)
-            return Paid(replayed=False, heard=with_job is not None)
-        except JobNotAccepted:
+                    await with_job.enqueue(connection, seen.reference)
+            return PaymentAnswer(replayed=False, heard=with_job is not None)
+        except EnqueueFailed:
             continue
         except DBAPIError as failed:
             if waited_for_a_lock(failed):
@@ -61,7 +67,7 @@ async def pay_again(
 async def _add_attempt(connection: AsyncConnection, seen: Order, asked: NewPayment, *, capture: bool) -> None:
     """The order's row is locked, so neither the cashier nor another request is in between."""
     reference = seen.reference
-    locked = await leases.nudge(connection, reference)
+    locked = await leases.mark_due(connection, reference)
     attempts = select(payment_attempt.c.n, payment_attempt.c.status, payment_attempt.c.reason)
     attempts = attempts.where(payment_attempt.c.reference == reference).order_by(payment_attempt.c.n.desc())
     last = (await connection.execute(attempts.limit(1))).first()
@@ -83,22 +89,22 @@ async def _add_attempt(connection: AsyncConnection, seen: Order, asked: NewPayme
     await connection.execute(insert(checkout_command).values(reference=reference, **command))
 
 
-async def cancel_order(engine: AsyncEngine, jobs: Jobs, seen: Order, *, reason: str = "fan") -> None:
+async def request_cancel(engine: AsyncEngine, jobs: JobQueue, seen: Order, *, reason: str = "fan") -> None:
     """Asks for an order to be cancelled; the cashier does it, and asks the provider first if it was asked to charge."""
     if seen.status in GIVEN_UP or seen.cancel_asked:
         return
     for with_job in (jobs, None):
         try:
             async with engine.begin() as connection:
-                await ask_cancel(connection, seen.reference, reason)
+                await request_cancel_in(connection, seen.reference, reason)
                 if with_job is not None:
-                    await with_job.wake_up(connection, seen.reference)
+                    await with_job.enqueue(connection, seen.reference)
             return
-        except JobNotAccepted:
+        except EnqueueFailed:
             continue
 
 
-async def ask_cancel(connection: AsyncConnection, reference: str, reason: str) -> None:
+async def request_cancel_in(connection: AsyncConnection, reference: str, reason: str) -> None:
     """In the caller's transaction. Raises `OrderNotPending` if it is not pending."""
     asked = await connection.execute(
         update(order)

@@ -10,15 +10,15 @@ import orjson
 from services.orders.metrics import PROVIDER_SECONDS
 from services.orders.payments.provider import (
     AlreadySucceeded,
-    Busy,
     ChargeOrder,
-    NoAnswer,
     OutcomeUnknown,
     ProviderCharge,
-    Refused,
+    ProviderRejected,
+    ProviderTimeout,
+    RateLimited,
     SignatureInvalid,
     Unreachable,
-    WebhookNote,
+    WebhookEvent,
 )
 from services.orders.payments.signature import verify
 from services.orders.settings import Settings
@@ -80,7 +80,7 @@ class Sandbox:
     async def cancel(self, charge_ref: str) -> ProviderCharge:
         try:
             return _charge(await self._call("cancel", "POST", f"/charges/{quote(charge_ref, safe='')}/cancel"))
-        except Refused as refused:
+        except ProviderRejected as refused:
             if str(refused) == "already_succeeded":
                 raise AlreadySucceeded from refused
             return await self.fetch(charge_ref)
@@ -93,12 +93,12 @@ class Sandbox:
         refund = await self._call("refund", "POST", path, key=key, body={"amount_minor": amount_minor})
         return str(refund["id"])
 
-    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookNote:
+    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent:
         verify(headers.get(SIGNATURE_HEADER, ""), body, secrets=self._secrets, now_s=now_s)
         try:
             note = orjson.loads(body)
             kind, charge = str(note["type"]), note["data"]["charge"]
-            return WebhookNote(
+            return WebhookEvent(
                 webhook_id=str(note["id"]), kind=kind, reference=str(charge["reference"]),
                 succeeded=str(charge["id"]) if kind == SUCCEEDED and "id" in charge else None,
             )  # fmt: skip
@@ -118,19 +118,19 @@ class Sandbox:
         except NotReached as away:
             raise Unreachable("unreachable") from away
         except AnswerLost as lost:
-            raise NoAnswer(str(lost)) from lost
+            raise ProviderTimeout(str(lost)) from lost
         return _answer(response)
 
 
 def _answer(response: Answer) -> dict[str, Any]:
     if response.status_code == 429:
-        raise Busy("rate-limited")
+        raise RateLimited("rate-limited")
     if response.status_code >= 500:
         raise OutcomeUnknown(f"status {response.status_code}")
     try:
         answer: dict[str, Any] = orjson.loads(response.content)
         if response.status_code >= 400:
-            raise Refused(str(answer["error"]["code"]))
+            raise ProviderRejected(str(answer["error"]["code"]))
     except (ValueError, KeyError, TypeError) as broken:
         raise OutcomeUnknown("unreadable answer") from broken
     return answer

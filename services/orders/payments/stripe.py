@@ -18,9 +18,9 @@ from services.orders.payments.provider import (
     AlreadySucceeded,
     ChargeOrder,
     ProviderCharge,
-    Refused,
+    ProviderRejected,
     SignatureInvalid,
-    WebhookNote,
+    WebhookEvent,
 )
 from services.orders.payments.signature import verify
 from services.orders.payments.stripe_mapping import (
@@ -75,7 +75,7 @@ class Stripe:
     async def _charge_card(self, charge: ChargeOrder) -> ProviderCharge:
         """A declined card leaves an intent behind, which says why."""
         if charge.token is None:
-            raise Refused("token_missing")
+            raise ProviderRejected("token_missing")
         by_page = charge.return_url is not None
         asked: Any = _intent_of(charge) | {
             "amount": to_stripe(charge.amount_minor, charge.currency), "currency": charge.currency.lower(),
@@ -92,7 +92,7 @@ class Stripe:
 
     async def _open_page(self, charge: ChargeOrder) -> ProviderCharge:
         if charge.return_url is None:
-            raise Refused("return_url_missing")
+            raise ProviderRejected("return_url_missing")
         amount = to_stripe(charge.amount_minor, charge.currency)
         price = {
             "currency": charge.currency.lower(), "unit_amount": amount,
@@ -143,7 +143,7 @@ class Stripe:
             ended = self._api.payment_intents.cancel_async(charge_ref, {"expand": CHARGE})
         try:
             return charge_of(await self._ask("cancel", ended))
-        except Refused as refused:
+        except ProviderRejected as refused:
             charge = await self.fetch(charge_ref)
             if charge.status == "succeeded":
                 raise AlreadySucceeded from refused
@@ -154,7 +154,7 @@ class Stripe:
         try:
             taken = self._api.payment_intents.capture_async(charge_ref, {"expand": CHARGE})
             return charge_of(await self._ask("capture", taken))
-        except Refused:
+        except ProviderRejected:
             charge = await self.fetch(charge_ref)
             if charge.status == "succeeded":
                 return charge
@@ -173,7 +173,7 @@ class Stripe:
         }  # fmt: skip
         return refund_id_of(await self._ask("refund", self._api.refunds.create_async(asked, {"idempotency_key": key})))
 
-    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookNote | None:
+    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent | None:
         """What is about no order of ours is somebody else's on the same account."""
         verify(headers.get(SIGNATURE_HEADER, ""), body, secrets=self._webhook_secrets, now_s=now_s)
         try:
@@ -181,7 +181,7 @@ class Stripe:
             kind, about = str(event["type"]), event["data"]["object"]
             reference = (about.get("metadata") or {}).get("reference")
             paid = str(about["id"]) if kind == PAID else None
-            note = WebhookNote(webhook_id=str(event["id"]), kind=kind, reference=str(reference), succeeded=paid)
+            note = WebhookEvent(webhook_id=str(event["id"]), kind=kind, reference=str(reference), succeeded=paid)
             return note if reference else None
         except (ValueError, KeyError, TypeError, AttributeError) as broken:
             raise SignatureInvalid from broken

@@ -17,13 +17,13 @@ from stripe import (
 )
 
 from services.orders.payments.provider import (
-    Busy,
     ChargeStatus,
-    NoAnswer,
-    NotProcessed,
+    NotSent,
     OutcomeUnknown,
     ProviderCharge,
-    Refused,
+    ProviderRejected,
+    ProviderTimeout,
+    RateLimited,
     Unreachable,
 )
 from shared.rpc.outgoing import NotReached
@@ -38,7 +38,7 @@ MONEY: Final = ("authorised", "succeeded")
 Answer = dict[str, Any]
 
 
-class Declined(Refused):
+class Declined(ProviderRejected):
     """The card was; `intent` is what became of the payment."""
 
     def __init__(self, code: str, intent: Answer) -> None:
@@ -51,18 +51,18 @@ def word_of(failed: StripeError) -> Exception:
     error: Answer = failed.error.to_dict() if failed.error else {}
     code = str(error.get("decline_code") or error.get("code") or "refused")
     if isinstance(failed, APIConnectionError):
-        return Unreachable("unreachable") if isinstance(failed.__cause__, NotReached) else NoAnswer(str(failed))
+        return Unreachable("unreachable") if isinstance(failed.__cause__, NotReached) else ProviderTimeout(str(failed))
     if isinstance(failed, RateLimitError):
-        return Busy("rate-limited")
+        return RateLimited("rate-limited")
     if isinstance(failed, AuthenticationError | PermissionError):
         log.error("stripe.credentials_refused")
-        return NotProcessed("credentials-refused")
+        return NotSent("credentials-refused")
     if isinstance(failed, CardError):
-        return Declined(code, error["payment_intent"]) if error.get("payment_intent") else Refused(code)
+        return Declined(code, error["payment_intent"]) if error.get("payment_intent") else ProviderRejected(code)
     if isinstance(failed, InvalidRequestError | IdempotencyError):
-        return Refused(code)
+        return ProviderRejected(code)
     if isinstance(failed, APIError) and failed.http_status == 409:
-        return NoAnswer("under way")
+        return ProviderTimeout("under way")
     return OutcomeUnknown(f"status {failed.http_status}")
 
 
@@ -119,7 +119,7 @@ def _of_page(page: Answer) -> ProviderCharge:
 
 def refund_id_of(refund: Answer) -> str:
     if refund["status"] in ("failed", "canceled"):
-        raise Refused(f"refund-{refund['status']}")
+        raise ProviderRejected(f"refund-{refund['status']}")
     return str(refund["id"])
 
 

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from services.orders.metrics import WEBHOOKS
-from services.orders.payments.provider import Provider, SignatureInvalid, WebhookNote
+from services.orders.payments.provider import Provider, SignatureInvalid, WebhookEvent
 from services.orders.problems import BadSignature, UnknownProvider
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import now_s
@@ -32,11 +32,11 @@ class Webhook(NamedTuple):
     """One webhook of this provider, verified."""
 
     provider: str
-    note: WebhookNote
+    note: WebhookEvent
     raw: bytes
 
 
-class Inbox:
+class WebhookInbox:
     """Keeps webhooks; those that come together share a statement. `wake` is called for each batch with something new:
     the workers of this process look at once, those of others within a sweep. `engine` commits each statement.
     """
@@ -48,7 +48,7 @@ class Inbox:
         )
         self.close = self._group.close
 
-    async def keep(self, webhook: Webhook) -> None:
+    async def store(self, webhook: Webhook) -> None:
         await self._group.submit(webhook)
         WEBHOOKS.labels(webhook.provider, "stored").inc()
 
@@ -66,7 +66,7 @@ class Inbox:
         return [None] * len(webhooks)
 
 
-class Door:
+class PaymentWebhookRoute:
     """`POST /webhooks/{provider}`: an ASGI class, as every purchase brings one or more."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,10 +82,10 @@ class Door:
         await answer(send, 200, STORED, JSON)
 
 
-WEBHOOK = Route("/webhooks/{provider}", Door(), methods=["POST"])
+WEBHOOK = Route("/webhooks/{provider}", PaymentWebhookRoute(), methods=["POST"])
 
 
-def _verified(provider: Provider, headers: Mapping[str, str], raw: bytes) -> WebhookNote | None:
+def _verified(provider: Provider, headers: Mapping[str, str], raw: bytes) -> WebhookEvent | None:
     try:
         note = provider.verify_webhook(headers, raw, now_s=now_s())
     except SignatureInvalid as forged:
@@ -100,7 +100,7 @@ def _verified(provider: Provider, headers: Mapping[str, str], raw: bytes) -> Web
     return note
 
 
-async def apply_hints(engine: AsyncEngine) -> int:
+async def apply_webhooks(engine: AsyncEngine) -> int:
     """Makes the orders due that webhooks are about; how many are done with. `engine` commits each statement."""
     async with engine.connect() as connection:
         applied = [row.applied for row in await connection.execute(_APPLY)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from operator import add, sub
 
-from services.orders.order.next_step import Extra, ExtraKind, Line
+from services.orders.order.next_step import Adjustment, AdjustmentKind, OrderLine
 from shared.contracts.inventory import Line as Reserved
 from shared.contracts.prices import Fee, PriceRules, Tax
 
@@ -33,8 +33,8 @@ class Discount:
 class Quote:
     """What a reservation costs, and how that comes about."""
 
-    lines: tuple[Line, ...]
-    extras: tuple[Extra, ...]
+    lines: tuple[OrderLine, ...]
+    extras: tuple[Adjustment, ...]
 
     @property
     def total_minor(self) -> int:
@@ -44,7 +44,7 @@ class Quote:
 def price(lines: Sequence[Reserved], rules: PriceRules, discount: Discount | None = None) -> Quote:
     """Discount first, then fees on what is left, then taxes on both."""
     costs = [line.unit_price_minor * line.quantity for line in lines]
-    extras: list[Extra] = []
+    extras: list[Adjustment] = []
     if discount is not None:
         off = _off(discount, lines, costs)
         costs = list(map(sub, costs, off))
@@ -124,13 +124,15 @@ def _half_up(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
-def _extra(kind: ExtraKind, rule: Discount | Fee | Tax, amount_minor: int, *, included: bool = False) -> Extra:
+def _extra(
+    kind: AdjustmentKind, rule: Discount | Fee | Tax, amount_minor: int, *, included: bool = False
+) -> Adjustment:
     percent = None if rule.percent is None else f"{rule.percent.normalize():f}"
-    return Extra(kind=kind, name=rule.name, percent=percent, amount_minor=amount_minor, included=included)
+    return Adjustment(kind=kind, name=rule.name, percent=percent, amount_minor=amount_minor, included=included)
 
 
-def _line(line: Reserved, paid_minor: int) -> Line:
-    return Line(
+def _line(line: Reserved, paid_minor: int) -> OrderLine:
+    return OrderLine(
         section_id=line.section_id, seat_id=line.seat_id, quantity=line.quantity,
         unit_price_minor=line.unit_price_minor, paid_minor=paid_minor,
     )  # fmt: skip

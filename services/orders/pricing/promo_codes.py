@@ -26,7 +26,7 @@ WORDS: Final[dict[Refusal, str]] = {
 }
 
 
-class Use(NamedTuple):
+class Redemption(NamedTuple):
     """Somebody wants a code. Who only asks what it takes off is no customer yet: nobody's key is empty."""
 
     event_id: str
@@ -49,7 +49,7 @@ class PromoCode:
     tickets_min: int
     uses: int
     customer_uses: int
-    stands: bool
+    is_active: bool
 
     @property
     def discount(self) -> Discount:
@@ -65,16 +65,16 @@ class PromoCode:
         return None
 
 
-def spelled(code: str) -> str:
+def normalize_code(code: str) -> str:
     """As codes are kept: people type them as they like."""
     return code.upper()
 
 
-def refusal(promo: PromoCode | None, lines: Sequence[Line]) -> Refusal | None:
+def validate(promo: PromoCode | None, lines: Sequence[Line]) -> Refusal | None:
     """Why this code takes nothing off these tickets. One that never was, is stopped, has not begun or is over gets the
     same word, so that guessing finds nothing.
     """
-    if promo is None or not promo.stands:
+    if promo is None or not promo.is_active:
         return "unknown"
     discount = promo.discount
     tickets = sum(line.quantity for line in lines if discount.covers(line.section_id))
@@ -85,7 +85,7 @@ def refusal(promo: PromoCode | None, lines: Sequence[Line]) -> Refusal | None:
     return promo.over_limit(uses=1, customer_uses=1)
 
 
-async def read(connection: AsyncConnection, asked: Sequence[Use]) -> list[PromoCode | None]:
+async def read(connection: AsyncConnection, asked: Sequence[Redemption]) -> list[PromoCode | None]:
     """One answer per question, in order."""
     bound = {
         "event_ids": [use.event_id for use in asked], "codes": [use.code for use in asked],
@@ -96,7 +96,7 @@ async def read(connection: AsyncConnection, asked: Sequence[Use]) -> list[PromoC
     return [found.get(use) for use in asked]
 
 
-async def over_limit(connection: AsyncConnection, uses: Sequence[Use]) -> Refusal | None:
+async def over_limit(connection: AsyncConnection, uses: Sequence[Redemption]) -> Refusal | None:
     """Why these uses together are too many; if they are not, nobody takes one of them until the transaction ends. An
     order that was made before with its use counts, too: who asks again is not told of this, but of that order.
     """

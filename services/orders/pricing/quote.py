@@ -6,20 +6,20 @@ The same answer is what an order is compared with and charged.
 from dataclasses import dataclass
 from typing import Any
 
-from services.orders.order.view import extra_body, line_body
+from services.orders.order.view import adjustment_view, line_view
 from services.orders.pricing.calculator import Discount, Quote, price
-from services.orders.pricing.promo_codes import WORDS, Refusal, Use, refusal, spelled
-from services.orders.pricing.rules_cache import PriceList
+from services.orders.pricing.promo_codes import WORDS, Redemption, Refusal, normalize_code, validate
+from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.problems import PromoCodeNotValid
 from shared.contracts.inventory import Reservation
 from shared.security.guess_limiter import WrongCodes, WrongCodesOfAddresses
 
 
 @dataclass(slots=True)
-class Quoting:
+class Quoter:
     """Names prices. Wrong codes are counted by whoever tries them."""
 
-    prices: PriceList
+    prices: PriceRulesCache
     wrong: WrongCodes
     wrong_of_addresses: WrongCodesOfAddresses
 
@@ -28,25 +28,25 @@ class Quoting:
     ) -> Quote:
         """Raises `PromoCodeNotValid`, `TooManyWrongCodes`."""
         rules = await self.prices.rules(reservation.event_id)
-        asked = Use(reservation.event_id, spelled(code), customer_key) if code is not None else None
+        asked = Redemption(reservation.event_id, normalize_code(code), customer_key) if code is not None else None
         discount = await self._discount(who, reservation, asked, address) if asked is not None else None
         return price(reservation.lines, rules, discount)
 
-    async def _discount(self, who: str, reservation: Reservation, asked: Use, address: str | None) -> Discount:
+    async def _discount(self, who: str, reservation: Reservation, asked: Redemption, address: str | None) -> Discount:
         self.wrong.check(who)
         self.wrong_of_addresses.check(reservation.event_id, address)
         found = await self.prices.code(asked)
-        refused = refusal(found, reservation.lines)
+        refused = validate(found, reservation.lines)
         if refused == "unknown":
             self.wrong.note(who)
             self.wrong_of_addresses.note(reservation.event_id, address)
         if refused is not None:
-            raise not_valid(refused)
+            raise promo_code_not_valid(refused)
         assert found is not None
         return found.discount
 
 
-def not_valid(reason: Refusal) -> PromoCodeNotValid:
+def promo_code_not_valid(reason: Refusal) -> PromoCodeNotValid:
     """The same for a code that never was and for one that is not good now."""
     return PromoCodeNotValid(WORDS[reason], reason=reason)
 
@@ -57,6 +57,6 @@ def quote_body(reservation: Reservation, quote: Quote) -> dict[str, Any]:
         "reservation_id": reservation.reservation_id,
         "total_minor": quote.total_minor,
         "currency": reservation.currency,
-        "lines": [line_body(line) for line in quote.lines],
-        "extras": [extra_body(extra) for extra in quote.extras],
+        "lines": [line_view(line) for line in quote.lines],
+        "extras": [adjustment_view(extra) for extra in quote.extras],
     }

@@ -13,7 +13,7 @@ from typing import Self
 from sqlalchemy import select
 
 from services.orders.pricing import promo_codes
-from services.orders.pricing.promo_codes import PromoCode, Use
+from services.orders.pricing.promo_codes import PromoCode, Redemption
 from services.orders.pricing.tables import event_price
 from shared.contracts.prices import PriceRules
 from shared.postgres.engine import AsyncEngine
@@ -26,7 +26,7 @@ WAITING_MAX = 5000
 NO_RULES = PriceRules()
 
 
-class PriceList(AsyncExitStack):
+class PriceRulesCache(AsyncExitStack):
     """Inside `async with`; `engine` commits each statement."""
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -36,7 +36,7 @@ class PriceList(AsyncExitStack):
         self._rules: GroupCommit[str, PriceRules] = GroupCommit(
             self._read_rules, name="orders-rules", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
         )
-        self._codes: GroupCommit[Use, PromoCode | None] = GroupCommit(
+        self._codes: GroupCommit[Redemption, PromoCode | None] = GroupCommit(
             self._read_codes, name="orders-promo", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
         )
 
@@ -56,7 +56,7 @@ class PriceList(AsyncExitStack):
         """An operator changed them."""
         self._kept.pop(event_id, None)
 
-    async def code(self, asked: Use) -> PromoCode | None:
+    async def code(self, asked: Redemption) -> PromoCode | None:
         return await self._codes.submit(asked)
 
     async def _read_rules(self, event_ids: list[str]) -> Sequence[PriceRules]:
@@ -71,6 +71,6 @@ class PriceList(AsyncExitStack):
             self._kept.popitem(last=False)
         return [found.get(event_id, NO_RULES) for event_id in event_ids]
 
-    async def _read_codes(self, asked: list[Use]) -> Sequence[PromoCode | None]:
+    async def _read_codes(self, asked: list[Redemption]) -> Sequence[PromoCode | None]:
         async with self._engine.connect() as connection:
             return await promo_codes.read(connection, asked)

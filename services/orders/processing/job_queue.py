@@ -23,7 +23,7 @@ from services.orders.metrics import WAKE_UPS
 from shared.postgres.connect import Servers
 from shared.postgres.settings import LedgerSettings
 
-SETTLE = "settle"
+PROCESS_ORDER = "settle"
 LISTENER = "onsale-orders-jobs"
 BATCH_MAX = 50
 REPICK_AFTER_S = 30
@@ -34,7 +34,7 @@ RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
 _names = DBSettings(db_schema="orders", channel="orders_jobs")
 
 
-class JobNotAccepted(Exception):
+class EnqueueFailed(Exception):
     """The job engine did not take a job in time; the transaction it was part of is lost with it."""
 
 
@@ -57,14 +57,14 @@ def _queries(connection: asyncpg.Connection) -> Queries:
     )
 
 
-class Jobs:
+class JobQueue:
     """Accepts jobs in a caller's transaction, and wakes this process when one arrives."""
 
     def __init__(self, ledger: LedgerSettings, *, accept_s: float) -> None:
         self._servers = Servers(ledger.postgres_url, connect_timeout_s=ledger.postgres_connect_timeout_s)
         self._answer_timeout_s, self._accept_s = ledger.postgres_answer_timeout_s, accept_s
 
-    async def wake_up(self, connection: AsyncConnection, reference: str) -> None:
+    async def enqueue(self, connection: AsyncConnection, reference: str) -> None:
         """Asks for a worker once this transaction has committed. Raises `JobNotAccepted`.
 
         The transaction must have run a statement before: only then is it open on the driver's connection.
@@ -74,11 +74,11 @@ class Jobs:
         assert raw.is_in_transaction(), "a job outside a transaction would survive its rollback"
         try:
             async with asyncio.timeout(self._accept_s):
-                await _queries(raw).enqueue(SETTLE, reference.encode())
+                await _queries(raw).enqueue(PROCESS_ORDER, reference.encode())
         except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as refused:
             if raw.is_closed():
                 await connection.invalidate()  # nothing is left to roll back on
-            raise JobNotAccepted from refused
+            raise EnqueueFailed from refused
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Calls `wake` for every job until cancelled; on a connection of its own, because it listens."""
@@ -86,7 +86,7 @@ class Jobs:
         try:
             manager = QueueManager(_queries(connection), _names.channel)
 
-            @manager.entrypoint(SETTLE, on_failure="hold", executor_factory=_retrying())
+            @manager.entrypoint(PROCESS_ORDER, on_failure="hold", executor_factory=_retrying())
             async def settle(job: Job) -> None:
                 WAKE_UPS.inc()
                 wake()

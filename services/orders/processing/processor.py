@@ -11,16 +11,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from services.orders.checkout.inventory_client import Stock
+from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES, STEPS
 from services.orders.order.next_step import MISMATCH, Order, Step, next_step
-from services.orders.order.repository import Book
+from services.orders.order.repository import OrderRepository
 from services.orders.order.states import LIVE, SALE
-from services.orders.order.updates import Change, Lease, LeaseLost, Rest
-from services.orders.payments.charge import Failpoint, Till, no_failpoint
-from services.orders.payments.provider import NoAnswer, NotProcessed, OutcomeUnknown, Provider, Unreachable
-from services.orders.refunds.execute import PayingBack
-from services.orders.refunds.plan import standing
+from services.orders.order.updates import Lease, LeaseLost, LeaseRelease, OrderUpdate
+from services.orders.payments.charge import ChargeExecutor, Failpoint, no_failpoint
+from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider, ProviderTimeout, Unreachable
+from services.orders.refunds.execute import RefundExecutor
+from services.orders.refunds.plan import status_by_balance
 from services.orders.settings import Settings
 from shared.contracts.inventory import PaymentStep
 from shared.runtime.logging import data
@@ -28,7 +28,7 @@ from shared.web.problems import Problem
 
 log = logging.getLogger("onsale.orders")
 STEPS_MAX = 20
-TRY_AGAIN = (NotProcessed, OutcomeUnknown, Problem)
+TRY_AGAIN = (NotSent, OutcomeUnknown, Problem)
 REVIEW_LOOK_S = 60.0
 ERROR_MAX_CHARS = 500
 COMMANDS: Mapping[Step, tuple[str, str | None]] = {
@@ -40,33 +40,33 @@ CAUSES = {"expired": "deadline", "lost": "inventory"}
 UNPAID = "capture"  # why a sale was taken back
 
 
-class Cashier:
+class OrderProcessor:
     """Settles orders; knows nothing of how they come to be due."""
 
     def __init__(
         self,
         *,
-        book: Book,
-        stock: Stock,
+        book: OrderRepository,
+        stock: InventoryBatcher,
         providers: Mapping[str, Provider],
         settings: Settings,
         failpoint: Failpoint = no_failpoint,
     ) -> None:
         self._book, self._stock = book, stock
         self._providers, self._settings, self._failpoint = providers, settings, failpoint
-        self._till = till = Till(book=book, providers=providers, settings=settings, failpoint=failpoint)
-        back = PayingBack(book=book, stock=stock, providers=providers, failpoint=failpoint, mail=self._mail)
+        self._till = till = ChargeExecutor(book=book, providers=providers, settings=settings, failpoint=failpoint)
+        back = RefundExecutor(book=book, stock=stock, providers=providers, failpoint=failpoint, mail=self._mail)
         # A step that answers true has given the lease back with what it wrote.
         self._do: dict[Step, Callable[..., Awaitable[bool | None]]] = {
             "send_refund": back.send, "return_tickets": back.return_tickets, "confirm": self._confirm,
-            "charge": self._charge, "look": till.look, "cancel_charge": till.cancel_charge,
-            "give_up_attempt": till.give_up_attempt, "cancel": self._cancel, "expire": self._expire,
+            "charge": self._charge, "look": till.sync_provider, "cancel_charge": till.cancel_charge,
+            "give_up_attempt": till.abandon_attempt, "cancel": self._cancel, "expire": self._expire,
             "release": self._release, "own_up": self._own_up, "retake": self._retake, "refund": back.ask,
             "close_refunded": back.close, "issue": self._issue, "review": self._review, "stand": self._stand,
             "capture": till.capture, "take_back": self._take_back,
         }  # fmt: skip
 
-    async def settle(self, lease: Lease) -> bool:
+    async def process(self, lease: Lease) -> bool:
         """Does everything that is due for this order, then gives the lease back with the next due time. Whether every
         provider has answered that was asked.
         """
@@ -87,7 +87,7 @@ class Cashier:
         except TRY_AGAIN as failed:
             assert seen is not None
             await self._try_again(lease, seen, step, failed)
-            return not isinstance(failed, NoAnswer | Unreachable)
+            return not isinstance(failed, ProviderTimeout | Unreachable)
         return True
 
     def _next(self, seen: Order) -> Step:
@@ -102,7 +102,7 @@ class Cashier:
             await self._book.show(seen)
         return seen
 
-    async def _step(self, step: Step, lease: Lease, seen: Order, *told: Change) -> bool | None:
+    async def _step(self, step: Step, lease: Lease, seen: Order, *told: OrderUpdate) -> bool | None:
         await self._failpoint(f"before {step}", seen.reference)
         try:
             is_over = await self._do[step](lease, seen, *told)
@@ -119,7 +119,9 @@ class Cashier:
         pause_s *= 0.5 + random.random()  # noqa: S311 - jitter
         if seen.status == "pending" and not seen.late:  # whatever may end with the hold ends on time
             pause_s = min(pause_s, (seen.expires_at_ms - seen.now_ms) / 1000)
-        rest = Change(lease, seen, is_news=False, rest=Rest(due_in_s=pause_s, errors=seen.errors + 1))
+        rest = OrderUpdate(
+            lease, seen, bumps_version=False, rest=LeaseRelease(due_in_s=pause_s, errors=seen.errors + 1)
+        )
         if step in COMMANDS:
             kind, caused_by = COMMANDS[step]
             rest.try_command(kind, error=repr(failed)[:ERROR_MAX_CHARS], caused_by=caused_by)
@@ -129,14 +131,14 @@ class Cashier:
         """Nothing more is due. What an operator had run again has been, unless the order is still on its way; a cancel
         that came as the order was sold is told so.
         """
-        rest = Change(lease, seen, is_news=False, rest=Rest(due_in_s=self._next_due_s(seen)))
+        rest = OrderUpdate(lease, seen, bumps_version=False, rest=LeaseRelease(due_in_s=self._next_due_s(seen)))
         if seen.status != "pending":
             rest.command("rerun", error="The order is still in review." if seen.status == "review" else None)
         if seen.status in SALE:
             rest.command("cancel", error="paid before")
         await self._rest(rest)
 
-    async def _rest(self, rest: Change) -> None:
+    async def _rest(self, rest: OrderUpdate) -> None:
         """Whoever has the order by now needs no lease of ours given back."""
         with suppress(LeaseLost):
             await self._book.write(rest)
@@ -169,7 +171,7 @@ class Cashier:
         await self._book.write(told)
         return None
 
-    async def _confirm(self, lease: Lease, seen: Order, told: Change | None = None) -> bool | None:
+    async def _confirm(self, lease: Lease, seen: Order, told: OrderUpdate | None = None) -> bool | None:
         """Its own hold is lost only if somebody ended it by force: then the order expires and owns up to the money.
         `told` is what is still to be written of its payment.
         """
@@ -188,7 +190,7 @@ class Cashier:
         await self._failpoint("after inventory", seen.reference)
         if done.word == "done":
             return await self._sold(lease, seen)
-        change = Change(lease, seen).order(end_reason="taken", undecided=True)
+        change = OrderUpdate(lease, seen).order(end_reason="taken", undecided=True)
         await self._book.write(change.command("reserve", error="taken", caused_by="late payment"))
         return None
 
@@ -198,33 +200,33 @@ class Cashier:
         """
         done = await self._stock.release(_payment(seen))
         if done.status == "confirmed" and done.order_reference == seen.reference:
-            await self._book.write(Change(lease, seen, is_news=False))
-            await self._stock.take_back(_payment(seen), reason=UNPAID)
-        await self._book.write(Change(lease, seen).order(released=True).command("cancel"))
+            await self._book.write(OrderUpdate(lease, seen, bumps_version=False))
+            await self._stock.return_stock(_payment(seen), reason=UNPAID)
+        await self._book.write(OrderUpdate(lease, seen).order(released=True).command("cancel"))
 
     async def _take_back(self, lease: Lease, seen: Order) -> None:
         """The money of a sale could not be taken: its tickets go back on sale, and the fan is told."""
         log.warning("order.unpaid", extra=data(reference=seen.reference))
-        done = await self._stock.take_back(_payment(seen), reason=UNPAID)
+        done = await self._stock.return_stock(_payment(seen), reason=UNPAID)
         if done.word != "done":
             log.error("order.not_taken_back", extra=data(reference=seen.reference, word=done.word))
-        change = Change(lease, seen).order(to="cancelled", ended=True, released=True, end_reason=UNPAID)
+        change = OrderUpdate(lease, seen).order(to="cancelled", ended=True, released=True, end_reason=UNPAID)
         change.command("cancel", caused_by="system")
-        await self._book.write(change.tell("cancelled", status="cancelled", reason=UNPAID))
+        await self._book.write(change.emit("cancelled", status="cancelled", reason=UNPAID))
         ORDERS.labels("cancelled").inc()
 
     # -- the order -------------------------------------------------------------------------------------------------
 
-    async def _sold(self, lease: Lease, seen: Order, told: Change | None = None) -> bool:
+    async def _sold(self, lease: Lease, seen: Order, told: OrderUpdate | None = None) -> bool:
         """Written with what is still `told` of its payment. The lease goes back with it, unless there is more to do."""
         charge = seen.matching_charge()
         promised = seen.authorised
         charge_ref = charge.charge_ref if charge else promised.provider_ref if promised else None
-        change = (told or Change(lease, seen)).order(to="confirmed", confirmed=True, ended=True, end_reason=None)
+        change = (told or OrderUpdate(lease, seen)).order(to="confirmed", confirmed=True, ended=True, end_reason=None)
         if charge_ref:
             change.order(charge_ref=charge_ref)
         change.command("checkout").command("confirm", caused_by="payment").command("cancel", error="paid before")
-        change.tell("confirmed", status="confirmed")
+        change.emit("confirmed", status="confirmed")
         if seen.status == "late_paid":
             change.command("reserve", caused_by="late payment")
         after = replace(
@@ -235,7 +237,7 @@ class Cashier:
             change.issue(status="confirmed")
             after = replace(after, fulfilled_at_ms=seen.now_ms)
         if self._next(after) == "wait":
-            change.rest = Rest(due_in_s=self._next_due_s(after))
+            change.rest = LeaseRelease(due_in_s=self._next_due_s(after))
         written = await self._book.write(change)
         ORDERS.labels("confirmed").inc()
         if change.rest is None:
@@ -244,9 +246,9 @@ class Cashier:
         return True
 
     async def _issue(self, lease: Lease, seen: Order) -> None:
-        await self._book.write(Change(lease, seen).issue(status=seen.status))
+        await self._book.write(OrderUpdate(lease, seen).issue(status=seen.status))
 
-    def _mail(self, change: Change, kind: str, **facts: Any) -> None:
+    def _mail(self, change: OrderUpdate, kind: str, **facts: Any) -> None:
         """Where no mail is sent none is owed: it would all go out on the day somebody sets a server."""
         if self._settings.smtp_url is not None:
             change.mail(kind, **facts)
@@ -258,25 +260,25 @@ class Cashier:
         await self._end(lease, seen, to="expired", reason="operator" if seen.decided else "expired")
 
     async def _end(self, lease: Lease, seen: Order, *, to: str, reason: str) -> None:
-        change = Change(lease, seen).order(to=to, ended=True, end_reason=reason)
+        change = OrderUpdate(lease, seen).order(to=to, ended=True, end_reason=reason)
         change.command("checkout", error=reason).command("cancel", caused_by=CAUSES.get(reason, reason))
         if reason == "lost":
             change.command("confirm", error="The hold is gone.", caused_by="payment")
-        change.tell("cancelled", status=to, reason=reason)
+        change.emit("cancelled", status=to, reason=reason)
         await self._book.write(change)
         ORDERS.labels(to).inc()
 
     async def _own_up(self, lease: Lease, seen: Order) -> None:
-        await self._book.write(Change(lease, seen).order(to="late_paid"))
+        await self._book.write(OrderUpdate(lease, seen).order(to="late_paid"))
         ORDERS.labels("late_paid").inc()
 
     async def _stand(self, lease: Lease, seen: Order) -> None:
         """An operator leaves the sale as it is."""
-        await self._book.write(Change(lease, seen).order(to=standing(seen), end_reason=None))
+        await self._book.write(OrderUpdate(lease, seen).order(to=status_by_balance(seen), end_reason=None))
 
     async def _review(self, lease: Lease, seen: Order) -> None:
         reason = MISMATCH if seen.charges or seen.authorised else "unknown"
-        change = Change(lease, seen).order(to="review", end_reason=reason)
+        change = OrderUpdate(lease, seen).order(to="review", end_reason=reason)
         await self._book.write(change.try_command("checkout", error=f"review: {reason}", caused_by=None))
         REVIEWS.labels(reason).inc()
         log.error("order.review", extra=data(reference=seen.reference, reason=reason))

@@ -14,8 +14,8 @@ from typing import Any
 
 from services.orders.order import leases
 from services.orders.order.updates import Lease
-from services.orders.payments.webhook_inbox import apply_hints
-from services.orders.processing.processor import Cashier
+from services.orders.payments.webhook_inbox import apply_webhooks
+from services.orders.processing.processor import OrderProcessor
 from services.orders.settings import Settings
 from shared.postgres.engine import LEDGER_AWAY, AsyncEngine
 from shared.runtime.logging import data
@@ -25,10 +25,10 @@ NO_ANSWER_PAUSE_S = 0.5
 AWAY_S = 0.5
 
 
-class Workers:
+class WorkerPool:
     """Takes due orders from the rows and hands each to the cashier."""
 
-    def __init__(self, engine: AsyncEngine, cashier: Cashier, settings: Settings) -> None:
+    def __init__(self, engine: AsyncEngine, cashier: OrderProcessor, settings: Settings) -> None:
         self._engine, self._cashier, self._settings = engine, cashier, settings
         self._woken = asyncio.Event()
         self._running: dict[asyncio.Task[Any], Lease] = {}
@@ -61,9 +61,9 @@ class Workers:
     async def _turn(self) -> None:
         if len(self._running) >= self._settings.workers:
             return  # the first that is done wakes us
-        await apply_hints(self._engine)
+        await apply_webhooks(self._engine)
         while (free := self._settings.workers - len(self._running)) > 0:
-            due = await leases.take(
+            due = await leases.lease_due(
                 self._engine, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
             )
             for lease in due:
@@ -89,7 +89,7 @@ class Workers:
     async def renew(self) -> None:
         """Keeps the leases of what is in work here, three times before they would run out."""
         if self._running:
-            await leases.renew(self._engine, list(self._running.values()), lease_s=self._settings.lease_s)
+            await leases.extend_lease(self._engine, list(self._running.values()), lease_s=self._settings.lease_s)
 
     async def _in_background(self, lease: Lease) -> None:
         """While a provider does not answer, each worker asks it for the next order only after a pause."""
@@ -104,7 +104,7 @@ class Workers:
         give_up_at_s = clock() + lease.seconds
         while True:
             try:
-                return await self._cashier.settle(lease)
+                return await self._cashier.process(lease)
             except Exception as failed:
                 if not isinstance(failed, LEDGER_AWAY) or clock() > give_up_at_s:
                     log.exception("order.settle_failed", extra=data(reference=lease.reference))
@@ -112,42 +112,42 @@ class Workers:
             await asyncio.sleep(AWAY_S)
 
 
-class Inline:
+class InlineProcessor:
     """The slots of this process."""
 
-    def __init__(self, engine: AsyncEngine, workers: Workers, settings: Settings) -> None:
+    def __init__(self, engine: AsyncEngine, workers: WorkerPool, settings: Settings) -> None:
         self._engine, self._workers, self._settings = engine, workers, settings
         self._free = settings.inline_slots_max
 
-    def claim(self, reference: str) -> Lease | None:
+    def acquire(self, reference: str) -> Lease | None:
         """A slot, and the lease under which to make the order, so that no worker takes it. `settle` or `drop` it."""
         if self._free <= 0:
             return None
         self._free -= 1
         return Lease(reference, uuid.uuid4().hex, self._settings.lease_s)
 
-    def drop(self, lease: Lease | None) -> None:
+    def release(self, lease: Lease | None) -> None:
         """Nothing came of it."""
         if lease is not None:
             self._free += 1
 
-    async def settle(self, lease: Lease) -> None:
+    async def process(self, lease: Lease) -> None:
         """Does what is due for this order, and waits for it a bounded time."""
         task = self._workers.start(lease)
-        task.add_done_callback(lambda _: self.drop(lease))
+        task.add_done_callback(lambda _: self.release(lease))
         await asyncio.wait([task], timeout=self._settings.inline_timeout_s)
 
-    async def settle_now(self, reference: str) -> None:
+    async def process_now(self, reference: str) -> None:
         """The same for an order that is there already, if there is a slot and nobody has it in hand."""
-        slot = self.claim(reference)
+        slot = self.acquire(reference)
         if slot is None:
             self._workers.wake()
             return
         lease = None
         try:
-            lease = await leases.take_one(self._engine, reference, lease_s=self._settings.lease_s)
+            lease = await leases.lease_one(self._engine, reference, lease_s=self._settings.lease_s)
         finally:
             if lease is None:
-                self.drop(slot)
+                self.release(slot)
         if lease is not None:
-            await self.settle(lease)
+            await self.process(lease)

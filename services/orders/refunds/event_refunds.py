@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import Row, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.admin.manual_actions import By, note
-from services.orders.payments.retry_payment import ask_cancel
+from services.orders.admin.manual_actions import Actor, note
+from services.orders.payments.retry_payment import request_cancel_in
 from services.orders.problems import EventRefundFinished, NoEventRefund, OrderNotPending, RefundRefused
-from services.orders.refunds.plan import Wish
-from services.orders.refunds.request import Asked, give_back_in
+from services.orders.refunds.plan import RefundSelection
+from services.orders.refunds.request import RefundRequest, request_refund_in
 from services.orders.refunds.tables import event_refund
 from services.orders.tables import order
 from services.orders.tables import refund as refund_table
@@ -52,13 +52,15 @@ class EventRefunds:
 
     async def _ask(self, connection: AsyncConnection, job: Row[Any], each: Row[Any]) -> bool:
         """Whether its money goes back; else it was cancelled, or needed nothing any more."""
-        by = By(name=job.asked_by, role=job.role, reason=job.reason)
+        by = Actor(name=job.asked_by, role=job.role, reason=job.reason)
         try:
             async with connection.begin_nested():
                 if each.status == "pending":
-                    await ask_cancel(connection, each.reference, "operator")
+                    await request_cancel_in(connection, each.reference, "operator")
                     return False
-                await give_back_in(connection, each.reference, Asked(wish=Wish(), by=by, to_sale=job.to_sale))
+                await request_refund_in(
+                    connection, each.reference, RefundRequest(wish=RefundSelection(), by=by, to_sale=job.to_sale)
+                )
                 return True
         except (RefundRefused, OrderNotPending) as refused:
             log.info("event_refund.refused", extra=data(reference=each.reference, reason=str(refused)))
@@ -76,7 +78,7 @@ class EventRefunds:
         await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
 
 
-async def start(engine: AsyncEngine, event_id: str, by: By, *, rate_per_s: float, to_sale: bool) -> None:
+async def start(engine: AsyncEngine, event_id: str, by: Actor, *, rate_per_s: float, to_sale: bool) -> None:
     """Begins, unless one of this event has begun and is not done."""
     row = {"event_id": event_id, "status": "running", "rate_per_s": rate_per_s, "to_sale": to_sale}
     row |= {"reason": by.reason, "asked_by": by.name, "role": by.role}
@@ -87,7 +89,7 @@ async def start(engine: AsyncEngine, event_id: str, by: By, *, rate_per_s: float
             )
 
 
-async def steer(engine: AsyncEngine, event_id: str, by: By, *, status: str, rate_per_s: float | None = None) -> None:
+async def steer(engine: AsyncEngine, event_id: str, by: Actor, *, status: str, rate_per_s: float | None = None) -> None:
     """`running` or `paused`, and perhaps another rate. Raises `NoEventRefund`, `EventRefundFinished`."""
     latest = select(event_refund.c.id, event_refund.c.status).where(event_refund.c.event_id == event_id)
     latest = latest.order_by(event_refund.c.id.desc()).limit(1).with_for_update()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.orders.order.next_step import Charge, Line, Order, Refund
+from services.orders.order.next_step import Charge, Order, OrderLine, Refund
 from services.orders.pricing.calculator import split
 from services.orders.problems import RefundRefused
 
@@ -16,7 +16,7 @@ Ticket = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RefundSelection:
     """What is to go back: an amount, these tickets, or, without either, all that is left."""
 
     amount_minor: int | None = None
@@ -25,7 +25,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RefundPlan:
     """So much of the charge that pays for the sale, and these tickets; a free order has no charge."""
 
     charge: Charge | None
@@ -33,7 +33,7 @@ class Plan:
     tickets: list[Ticket] = field(default_factory=list)
 
 
-def share_minor(line: Line, quantity: int) -> int:
+def ticket_value_minor(line: OrderLine, quantity: int) -> int:
     """What so many of this line's tickets are worth when they are given back after those that were given back before:
     their part of what was paid, fees and discounts in it. All shares of a line sum to what was paid for it.
     """
@@ -41,52 +41,52 @@ def share_minor(line: Line, quantity: int) -> int:
     return sum(shares[line.returned : line.returned + quantity])
 
 
-def left_minor(order: Order) -> int:
+def refundable_minor(order: Order) -> int:
     """What of the sale's money is neither back nor on its way back."""
-    return order.backing.amount_minor - order.backing.refunded_minor if order.backing else 0
+    return order.sale_charge.amount_minor - order.sale_charge.refunded_minor if order.sale_charge else 0
 
 
-def plan(order: Order, wish: Wish) -> Plan:
+def plan(order: Order, wish: RefundSelection) -> RefundPlan:
     """Never more than is left, and no ticket twice. Raises `RefundRefused`."""
-    left = left_minor(order)
+    left = refundable_minor(order)
     if wish.amount_minor is not None:
         if not 0 < wish.amount_minor <= left:
             raise RefundRefused(f"Of this order {left} is left to refund.")
-        return Plan(charge=order.backing, amount_minor=wish.amount_minor)
+        return RefundPlan(charge=order.sale_charge, amount_minor=wish.amount_minor)
     lines = {line.line_no: line for line in order.lines}
     if wish.seats or wish.ga:
         tickets = [_ticket(line, quantity) for line, quantity in _named(order, wish)]
-        worth = sum(share_minor(lines[ticket["line_no"]], ticket["quantity"]) for ticket in tickets)
-        return Plan(charge=order.backing, amount_minor=min(left, worth), tickets=tickets)
-    tickets = [_ticket(line, line.kept) for line in order.lines if line.kept]
-    if not left and (order.backing or not tickets):
+        worth = sum(ticket_value_minor(lines[ticket["line_no"]], ticket["quantity"]) for ticket in tickets)
+        return RefundPlan(charge=order.sale_charge, amount_minor=min(left, worth), tickets=tickets)
+    tickets = [_ticket(line, line.remaining) for line in order.lines if line.remaining]
+    if not left and (order.sale_charge or not tickets):
         raise RefundRefused
-    return Plan(charge=order.backing, amount_minor=left, tickets=tickets)
+    return RefundPlan(charge=order.sale_charge, amount_minor=left, tickets=tickets)
 
 
-def _named(order: Order, wish: Wish) -> Iterator[tuple[Line, int]]:
+def _named(order: Order, wish: RefundSelection) -> Iterator[tuple[OrderLine, int]]:
     for seat_id in wish.seats:
-        line = next((line for line in order.lines if line.seat_id == seat_id and line.kept), None)
+        line = next((line for line in order.lines if line.seat_id == seat_id and line.remaining), None)
         if line is None:
             raise RefundRefused(f"{seat_id} is no ticket of this order, or was given back.")
         yield line, 1
     for section_id, quantity in wish.ga:
         missing = quantity
         for line in order.lines:
-            if line.section_id == section_id and line.seat_id is None and (n := min(line.kept, missing)):
+            if line.section_id == section_id and line.seat_id is None and (n := min(line.remaining, missing)):
                 missing -= n
                 yield line, n
         if missing:
             raise RefundRefused(f"This order has not so many tickets of {section_id} left.")
 
 
-def _ticket(line: Line, quantity: int) -> Ticket:
+def _ticket(line: OrderLine, quantity: int) -> Ticket:
     return {
         "line_no": line.line_no, "section_id": line.section_id, "seat_id": line.seat_id, "quantity": quantity
     }  # fmt: skip
 
 
-def row_of(charge: Charge, *, reason: str, asked_by: str, amount_minor: int | None = None) -> dict[str, Any]:
+def refund_row(charge: Charge, *, reason: str, asked_by: str, amount_minor: int | None = None) -> dict[str, Any]:
     """So much of a charge, or the rest of it, is to go back. The key follows from the charge and from how often it was
     asked for before, so whoever asks without having seen that asks for the same refund.
     """
@@ -97,10 +97,10 @@ def row_of(charge: Charge, *, reason: str, asked_by: str, amount_minor: int | No
     }  # fmt: skip
 
 
-def row_of_plan(order: Order, planned: Plan, *, reason: str, asked_by: str) -> dict[str, Any]:
+def refund_row_of_plan(order: Order, planned: RefundPlan, *, reason: str, asked_by: str) -> dict[str, Any]:
     """As `row_of`. Where there is no money to move, the refund is done as soon as it is asked for."""
     if planned.charge is not None and planned.amount_minor:
-        row = row_of(planned.charge, reason=reason, asked_by=asked_by, amount_minor=planned.amount_minor)
+        row = refund_row(planned.charge, reason=reason, asked_by=asked_by, amount_minor=planned.amount_minor)
         return {**row, "status": "requested", "tickets": planned.tickets}
     return {
         "provider": "none", "charge_ref": "", "currency": order.currency, "reason": reason, "amount_minor": 0,
@@ -109,14 +109,14 @@ def row_of_plan(order: Order, planned: Plan, *, reason: str, asked_by: str) -> d
     }  # fmt: skip
 
 
-def standing(order: Order, *, waiting_minor: int = 0) -> str:
+def status_by_balance(order: Order, *, waiting_minor: int = 0) -> str:
     """What a sold order is by its money; a free one, by its tickets. `waiting_minor` is asked for and not back yet."""
-    if order.backing is None:
-        return "confirmed" if any(line.kept for line in order.lines) else "refunded"
-    back_minor = order.backing.refunded_minor - waiting_minor
+    if order.sale_charge is None:
+        return "confirmed" if any(line.remaining for line in order.lines) else "refunded"
+    back_minor = order.sale_charge.refunded_minor - waiting_minor
     if not back_minor:
         return "confirmed"
-    return "refunded" if back_minor >= order.backing.amount_minor else "partially_refunded"
+    return "refunded" if back_minor >= order.sale_charge.amount_minor else "partially_refunded"
 
 
 def status_after(order: Order, refund: Refund) -> str | None:
@@ -124,5 +124,5 @@ def status_after(order: Order, refund: Refund) -> str | None:
     if not order.sold or refund.charge_ref != order.charge_ref:
         return None
     waiting = sum(r.amount_minor for r in order.refunds if r.charge_ref == order.charge_ref and r.id != refund.id)
-    status = standing(order, waiting_minor=waiting)
+    status = status_by_balance(order, waiting_minor=waiting)
     return status if status != order.status else None

@@ -10,15 +10,15 @@ from typing import Literal
 from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.admin.manual_actions import By, note
+from services.orders.admin.manual_actions import Actor, note
 from services.orders.checkout.idempotency import used_before
 from services.orders.order import leases
-from services.orders.order.next_step import Order, backed
+from services.orders.order.next_step import Order, is_sold
 from services.orders.order.states import SALE
 from services.orders.problems import RefundRefused
-from services.orders.processing.job_queue import JobNotAccepted
-from services.orders.refunds.plan import OVERSELL, Plan, Wish, plan, row_of_plan
-from services.orders.state import Room
+from services.orders.processing.job_queue import EnqueueFailed
+from services.orders.refunds.plan import OVERSELL, RefundPlan, RefundSelection, plan, refund_row_of_plan
+from services.orders.state import State
 from services.orders.tables import checkout_command, order_line
 from services.orders.tables import refund as refund_table
 from shared.contracts.orders import PaymentRef
@@ -28,13 +28,13 @@ TRIES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RefundRequest:
     """What is to go back and for whom. `to_sale`: the tickets may be bought again. `gone`: inventory has them already.
     `in_review`: also of a sale that waits for a person.
     """
 
-    wish: Wish
-    by: By
+    wish: RefundSelection
+    by: Actor
     to_sale: bool = False
     gone: bool = False
     in_review: bool = False
@@ -44,11 +44,11 @@ class Asked:
         return hashlib.sha256(repr((self.wish, self.by.reason, self.to_sale)).encode()).digest()
 
 
-class AskedMeanwhile(Exception):
+class ConcurrentRefund(Exception):
     """Somebody else asked for a refund of this charge in between."""
 
 
-async def refund_oversold(room: Room, sale: PaymentRef, reason: str) -> Literal["asked", "free", "none", "later"]:
+async def refund_oversold(room: State, sale: PaymentRef, reason: str) -> Literal["asked", "free", "none", "later"]:
     """The order lost its tickets through no fault of its own."""
     seen = await room.book.read(sale.order_reference)
     if seen is None or seen.reservation_id != sale.reservation_id or seen.status in ("cancelled", "expired"):
@@ -57,41 +57,41 @@ async def refund_oversold(room: Room, sale: PaymentRef, reason: str) -> Literal[
         return "later"
     if not seen.total_minor:
         return "free"
-    by = By(name=OVERSELL, role="system", reason=reason)
+    by = Actor(name=OVERSELL, role="system", reason=reason)
     with suppress(RefundRefused):  # nothing is left: it was asked before
-        await give_back(room, seen.reference, Asked(wish=Wish(), by=by, gone=True))
+        await request_refund(room, seen.reference, RefundRequest(wish=RefundSelection(), by=by, gone=True))
     return "asked"
 
 
-async def give_back(room: Room, reference: str, asked: Asked, *, key: str | None = None) -> bool:
+async def request_refund(room: State, reference: str, asked: RefundRequest, *, key: str | None = None) -> bool:
     """A worker does it. True if this key asked for it before. Raises `RefundRefused`."""
     with_job = True
     for _ in range(TRIES_MAX):
         try:
             return await _ask(room, reference, asked, key, with_job=with_job)
-        except JobNotAccepted:
+        except EnqueueFailed:
             with_job = False
-        except AskedMeanwhile:
+        except ConcurrentRefund:
             continue
     raise RefundRefused("Too much is asked of this order at once; ask again.")
 
 
-async def _ask(room: Room, reference: str, asked: Asked, key: str | None, *, with_job: bool) -> bool:
+async def _ask(room: State, reference: str, asked: RefundRequest, key: str | None, *, with_job: bool) -> bool:
     async with room.engine.begin() as connection:
         scope = f"POST /admin/orders/{reference}/refund"
         if key is not None and await used_before(connection, scope, key, asked.fingerprint, reference):
             return True
-        await give_back_in(connection, reference, asked)
+        await request_refund_in(connection, reference, asked)
         if with_job:
-            await room.jobs.wake_up(connection, reference)
+            await room.jobs.enqueue(connection, reference)
     return False
 
 
-async def give_back_in(connection: AsyncConnection, reference: str, asked: Asked) -> None:
+async def request_refund_in(connection: AsyncConnection, reference: str, asked: RefundRequest) -> None:
     """In the caller's transaction: first the lock, then a look. Raises `RefundRefused`, `AskedMeanwhile`."""
-    await leases.nudge(connection, reference)
+    await leases.mark_due(connection, reference)
     seen = (await leases.read_in(connection, [reference]))[reference]
-    if not (backed(seen) or (asked.in_review and seen.status == "review" and seen.sold)):
+    if not (is_sold(seen) or (asked.in_review and seen.status == "review" and seen.sold)):
         raise RefundRefused("Only what stands as sold can be given back.")
     planned = plan(seen, asked.wish)
     await _write(connection, seen, planned, asked)
@@ -105,8 +105,8 @@ async def give_back_in(connection: AsyncConnection, reference: str, asked: Asked
     )  # fmt: skip
 
 
-async def _write(connection: AsyncConnection, seen: Order, planned: Plan, asked: Asked) -> None:
-    row = row_of_plan(seen, planned, reason=asked.by.reason, asked_by=asked.by.name)
+async def _write(connection: AsyncConnection, seen: Order, planned: RefundPlan, asked: RefundRequest) -> None:
+    row = refund_row_of_plan(seen, planned, reason=asked.by.reason, asked_by=asked.by.name)
     status = "processing" if row["status"] == "requested" else "completed"
     command = insert(checkout_command).values(
         reference=seen.reference, command_type="refund", status=status,
@@ -120,4 +120,4 @@ async def _write(connection: AsyncConnection, seen: Order, planned: Plan, asked:
     row |= {"returned": asked.by.name} if asked.gone else {}
     written = await connection.execute(insert(refund_table).values(row).on_conflict_do_nothing())
     if not written.rowcount:
-        raise AskedMeanwhile
+        raise ConcurrentRefund

@@ -8,51 +8,53 @@ from typing import Literal
 
 from sqlalchemy import update
 
-from services.orders.admin.manual_actions import By, note
+from services.orders.admin.manual_actions import Actor, note
 from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.problems import DecisionNotAllowed
-from services.orders.processing.job_queue import JobNotAccepted
-from services.orders.refunds.plan import Wish, left_minor
-from services.orders.refunds.request import Asked, give_back
-from services.orders.state import Room
+from services.orders.processing.job_queue import EnqueueFailed
+from services.orders.refunds.plan import RefundSelection, refundable_minor
+from services.orders.refunds.request import RefundRequest, request_refund
+from services.orders.state import State
 from services.orders.tables import order
 from shared.postgres.engine import AsyncConnection
 
 Decision = Literal["confirm", "refund", "expire"]
 
 
-def lawful(seen: Order) -> frozenset[str]:
+def allowed_decisions(seen: Order) -> frozenset[str]:
     """What may be decided about it now; nothing about an order that is not in review, or is decided already."""
     if seen.status != "review" or seen.decided:
         return frozenset()
     if seen.sold:
-        return frozenset({"confirm", "refund"} if left_minor(seen) else {"confirm"})
-    if not seen.unbacked:
+        return frozenset({"confirm", "refund"} if refundable_minor(seen) else {"confirm"})
+    if not seen.unmatched_charges:
         return frozenset({"expire"})
     return frozenset({"confirm", "refund"} if seen.matching_charge() else {"refund"})
 
 
-async def resolve(room: Room, seen: Order, decision: Decision, by: By, *, to_sale: bool) -> None:
+async def resolve(room: State, seen: Order, decision: Decision, by: Actor, *, to_sale: bool) -> None:
     """Raises `DecisionNotAllowed` for what is not lawful."""
     if decision == "refund" and seen.sold:
         _check(seen, decision)
-        await give_back(room, seen.reference, Asked(wish=Wish(), by=by, to_sale=to_sale, in_review=True))
+        await request_refund(
+            room, seen.reference, RefundRequest(wish=RefundSelection(), by=by, to_sale=to_sale, in_review=True)
+        )
         return
     for with_job in (True, False):
         try:
             async with room.engine.begin() as connection:
                 await _decide(connection, seen.reference, decision, by)
                 if with_job:
-                    await room.jobs.wake_up(connection, seen.reference)
+                    await room.jobs.enqueue(connection, seen.reference)
             return
-        except JobNotAccepted:
+        except EnqueueFailed:
             continue
 
 
-async def _decide(connection: AsyncConnection, reference: str, decision: Decision, by: By) -> None:
+async def _decide(connection: AsyncConnection, reference: str, decision: Decision, by: Actor) -> None:
     """Under the order's lock: two who decide at once decide once."""
-    await leases.nudge(connection, reference)
+    await leases.mark_due(connection, reference)
     seen = (await leases.read_in(connection, [reference]))[reference]
     _check(seen, decision)
     await connection.execute(update(order).where(order.c.reference == reference).values(decided=decision))
@@ -63,6 +65,6 @@ async def _decide(connection: AsyncConnection, reference: str, decision: Decisio
 
 
 def _check(seen: Order, decision: Decision) -> None:
-    if decision not in (ways := lawful(seen)):
+    if decision not in (ways := allowed_decisions(seen)):
         allowed = f"It may be decided: {', '.join(sorted(ways))}." if ways else "It is not waiting for a decision."
         raise DecisionNotAllowed(allowed)

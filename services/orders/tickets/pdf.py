@@ -28,8 +28,8 @@ from reportlab.pdfgen.canvas import Canvas
 from services.orders.order.next_step import Order
 from services.orders.order.states import SALE
 from services.orders.tickets.money import money
-from services.orders.tickets.show import Show
-from services.orders.tickets.tickets import Codes, Issued
+from services.orders.tickets.show import ShowInfo
+from services.orders.tickets.tickets import Ticket, TicketSigner
 from shared.runtime.clock import to_datetime
 from shared.web.problems import Overloaded
 
@@ -69,7 +69,7 @@ def name_of(paper: Sequence[TicketPage] | Receipt) -> str:
     return hashlib.sha256(repr(paper).encode()).hexdigest()[:32]
 
 
-class Printer:
+class PdfRenderer:
     """Draws in threads of its own. `close` waits for what is being drawn."""
 
     def __init__(self, *, at_once: int, waiting_max: int, font: Path | None, kept_bytes: int = 0) -> None:
@@ -216,7 +216,7 @@ def _qr(canvas: Canvas, code: str, x: float, y: float, size: float) -> None:
             canvas.rect(x + dark * module, y + size - down * module, (start - dark) * module, module, stroke=0, fill=1)
 
 
-def pages(order: Order, show: Show, tickets: list[Issued], codes: Codes) -> list[TicketPage]:
+def pages(order: Order, show: ShowInfo, tickets: list[Ticket], codes: TicketSigner) -> list[TicketPage]:
     """A page for every ticket that is good. A code that moves cannot be printed."""
     return [
         TicketPage(
@@ -228,7 +228,7 @@ def pages(order: Order, show: Show, tickets: list[Issued], codes: Codes) -> list
     ]  # fmt: skip
 
 
-def receipt(order: Order, show: Show, *, seller: str) -> Receipt:
+def receipt(order: Order, show: ShowInfo, *, seller: str) -> Receipt:
     """What was bought, paid and given back. A price has its fees in it."""
     rows = [
         (f"{line.quantity} × {show.place(line.section_id, line.seat_id)}",

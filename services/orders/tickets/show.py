@@ -14,7 +14,7 @@ from shared.postgres.engine import AsyncConnection, AsyncEngine
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class ShowInfo:
     """A show as it is printed. One whose file nobody has given us is called by its id."""
 
     event_id: str
@@ -62,14 +62,14 @@ async def apply(connection: AsyncConnection, file: EventFile, *, by: str) -> boo
     return bool((await connection.execute(put)).rowcount)
 
 
-async def read(engine: AsyncEngine, event_id: str) -> Show:
+async def read(engine: AsyncEngine, event_id: str) -> ShowInfo:
     """The show, or what we can say of one we know nothing about."""
     async with engine.connect() as connection:
         row = (await connection.execute(select(event).where(event.c.event_id == event_id))).first()
     if row is None:
-        return Show(event_id, event_id)
+        return ShowInfo(event_id, event_id)
     starts_at = row.starts_at.astimezone(_clock(row.timezone))
-    return Show(event_id, row.name, row.venue, starts_at, row.timezone, row.section_names)
+    return ShowInfo(event_id, row.name, row.venue, starts_at, row.timezone, row.section_names)
 
 
 def _clock(zone: str) -> tzinfo:

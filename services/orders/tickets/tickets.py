@@ -20,12 +20,12 @@ from services.orders.tables import order_line
 from services.orders.tickets.tables import ticket
 from shared.postgres.engine import AsyncEngine
 from shared.runtime.clock import now_s
-from shared.security.tickets import Ticket, beat, sign_ticket
+from shared.security.tickets import TicketCode, beat, sign_ticket
 
 ORDER_CHARS = 6
 
 
-class Admission(NamedTuple):
+class TicketDraft(NamedTuple):
     """One ticket to be: the n-th of a line."""
 
     line_no: int
@@ -34,10 +34,10 @@ class Admission(NamedTuple):
     ticket_id: str
 
 
-def admissions(order: Order) -> list[Admission]:
+def ticket_drafts(order: Order) -> list[TicketDraft]:
     """Every ticket of an order, in the order of its lines."""
     return [
-        Admission(line_no, n, order.event_id, ticket_id(order.reference, line_no, n))
+        TicketDraft(line_no, n, order.event_id, ticket_id(order.reference, line_no, n))
         for line_no, line in enumerate(order.lines, start=1)
         for n in range(1, line.quantity + 1)
     ]
@@ -49,7 +49,7 @@ def ticket_id(reference: str, line_no: int, n: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class Ticket:
     """A ticket as its row says."""
 
     ticket_id: str
@@ -63,7 +63,7 @@ class Issued:
         return self.void_at is None
 
 
-async def issued(engine: AsyncEngine, reference: str) -> list[Issued]:
+async def tickets_of(engine: AsyncEngine, reference: str) -> list[Ticket]:
     """The tickets of one order, as its lines stand."""
     line = (order_line.c.reference == ticket.c.reference) & (order_line.c.line_no == ticket.c.line_no)
     rows = select(
@@ -71,11 +71,11 @@ async def issued(engine: AsyncEngine, reference: str) -> list[Issued]:
     ).join(order_line, line)
     rows = rows.where(ticket.c.reference == reference).order_by(ticket.c.line_no, ticket.c.n)
     async with engine.connect() as connection:
-        return [Issued(*row) for row in await connection.execute(rows)]
+        return [Ticket(*row) for row in await connection.execute(rows)]
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class TicketSigner:
     """Signs what tickets show."""
 
     settings: Settings
@@ -85,8 +85,8 @@ class Codes:
         """How long a code is good; 0 for ever."""
         return self.settings.ticket_window_s
 
-    def code(self, order: Order, one: Issued) -> str:
-        said = Ticket(
+    def code(self, order: Order, one: Ticket) -> str:
+        said = TicketCode(
             order.event_id, one.ticket_id, one.section_id, one.seat_id or "", order.reference[:ORDER_CHARS],
             self.window_s,
         )  # fmt: skip

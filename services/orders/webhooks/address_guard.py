@@ -20,13 +20,13 @@ class AddressRefused(Exception):
     """Webhooks go to public addresses only."""
 
 
-class Names:
+class SsrfGuard:
     """Resolves on threads of its own: a name server that hangs holds up nobody but webhooks."""
 
     def __init__(self, threads_max: int) -> None:
         self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="hooks-names")
 
-    async def resolve(self, host: str, port: int) -> list[str]:
+    async def resolve_public(self, host: str, port: int) -> list[str]:
         """Every address of this name, as this machine would try them. Raises `OSError`."""
         ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
@@ -37,7 +37,7 @@ class Names:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-async def allowed(host: str, port: int, *, loopback: bool, resolve: Resolve) -> list[str]:
+async def public_only(host: str, port: int, *, loopback: bool, resolve: Resolve) -> list[str]:
     """The first addresses of `host` that may be connected to. Raises `AddressRefused`, `OSError`."""
     found = [text for text in dict.fromkeys(await resolve(host, port)) if may_reach(text, loopback=loopback)]
     if not found:

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from services.orders.metrics import HOOKS
 from services.orders.settings import Settings
-from services.orders.webhooks.sender import Delivery, Sender, Sent, pause_s
+from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender, pause_s
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.logging import data
 
@@ -26,7 +26,7 @@ KEPT_DAYS = 30
 LEASE_SPARE_S = 30.0
 
 
-class Couriers:
+class WebhookDispatcher:
     """Those of this process."""
 
     def __init__(self, engine: AsyncEngine, sender: Sender, settings: Settings) -> None:
@@ -82,7 +82,7 @@ class Couriers:
         except Exception:
             log.exception("hook.failed", extra=data(hook=delivery.hook_id, delivery=delivery.id))
 
-    async def _finish(self, delivery: Delivery, sent: Sent) -> None:
+    async def _finish(self, delivery: Delivery, sent: DeliveryResult) -> None:
         pause = pause_s(self._settings.webhook_backoff_s, delivery.attempts + 1, random.random())  # noqa: S311 - jitter
         told = {
             "id": delivery.id, "lease": delivery.lease, "delivered": sent.delivered, "gone": sent.gone,

@@ -98,7 +98,7 @@ async def _note(
     before: dict[str, Any] | None = None, after: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
     subject = f"hook:{hook_id}"
-    await audit_log.note(
+    await audit_log.write(
         connection, actor=actor, action=action, subject=subject, reason=reason, before=before, after=after
     )  # fmt: skip
 

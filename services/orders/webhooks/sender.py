@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from services.orders.webhooks.address_guard import AddressRefused, Resolve, allowed
+from services.orders.webhooks.address_guard import AddressRefused, Resolve, public_only
 from shared.rpc.outgoing import AnswerTooLarge, NotReached, Outgoing
 from shared.runtime.clock import now_s
 
@@ -38,7 +38,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class DeliveryResult:
     """What came of it: the receiver's status, or why there is none."""
 
     status: int | None = None
@@ -74,17 +74,17 @@ class Sender:
     def __init__(self, client: Outgoing, *, deadline_s: float, loopback: bool, resolve: Resolve) -> None:
         self._client, self._deadline_s, self._loopback, self._resolve = client, deadline_s, loopback, resolve
 
-    async def send(self, delivery: Delivery) -> Sent:
+    async def send(self, delivery: Delivery) -> DeliveryResult:
         """Never raises for what a receiver does."""
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await self._send(delivery)
         except TimeoutError:
-            return Sent(error="no answer in time")
+            return DeliveryResult(error="no answer in time")
         except AddressRefused as refused:
-            return Sent(error=str(refused))
+            return DeliveryResult(error=str(refused))
         except (httpx.InvalidURL, OSError, UnicodeError) as failed:
-            return Sent(error=f"{type(failed).__name__}: {failed}"[:200])
+            return DeliveryResult(error=f"{type(failed).__name__}: {failed}"[:200])
 
     async def check(self, url: str) -> None:
         """Raises `AddressRefused` for a URL that leads to no address we would send to."""
@@ -96,9 +96,9 @@ class Sender:
 
     async def _addresses(self, url: httpx.URL) -> list[str]:
         port = url.port or DEFAULT_PORTS[url.scheme]
-        return await allowed(url.raw_host.decode(), port, loopback=self._loopback, resolve=self._resolve)
+        return await public_only(url.raw_host.decode(), port, loopback=self._loopback, resolve=self._resolve)
 
-    async def _send(self, delivery: Delivery) -> Sent:
+    async def _send(self, delivery: Delivery) -> DeliveryResult:
         url = httpx.URL(delivery.url)
         if url.scheme != "https" and not self._loopback:
             raise AddressRefused("Webhooks are sent by https only.")
@@ -110,7 +110,7 @@ class Sender:
                 continue
         return await self._post(url, addresses[-1], delivery)
 
-    async def _post(self, url: httpx.URL, address: str, delivery: Delivery) -> Sent:
+    async def _post(self, url: httpx.URL, address: str, delivery: Delivery) -> DeliveryResult:
         at_s, name = int(now_s()), url.raw_host.decode()
         headers = {
             "host": url.netloc.decode(),
@@ -128,7 +128,7 @@ class Sender:
             status = answer.status_code
         except AnswerTooLarge as talkative:
             status = talkative.status_code
-        return Sent(status=status, error=None if 200 <= status < 300 else f"answered {status}")
+        return DeliveryResult(status=status, error=None if 200 <= status < 300 else f"answered {status}")
 
 
 def pause_s(pauses_s: tuple[float, ...], attempts: int, drawn: float) -> float | None:

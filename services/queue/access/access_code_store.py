@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from services.queue.access.access_codes import code_hash, fresh_code
 from services.queue.problems import LaneTakesNoCodes, TooManyCodes
 from services.queue.rooms.audit_log import record
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from services.queue.tables import code
 from shared.postgres.engine import AsyncEngine
 
@@ -31,13 +31,13 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CodeBook:
+class AccessCodeStore:
     """Codes of all events."""
 
     engine: AsyncEngine
 
     async def create(
-        self, room: Room, *, lane: int, count: int, uses: int, actor: str, reason: str | None
+        self, room: WaitingRoom, *, lane: int, count: int, uses: int, actor: str, reason: str | None
     ) -> list[str]:
         """New codes, each good for `uses` places in `lane`. Nobody can read them again. Raises `LaneTakesNoCodes`,
         `TooManyCodes`.
@@ -59,7 +59,7 @@ class CodeBook:
             await record(connection, room, actor=actor, action="codes create", reason=reason, after=after)
         return fresh
 
-    async def page(self, room: Room, *, lane: int | None, page: int, page_size: int) -> tuple[int, list[Entry]]:
+    async def page(self, room: WaitingRoom, *, lane: int | None, page: int, page_size: int) -> tuple[int, list[Entry]]:
         """How many codes there are, and one page of them, newest first."""
         wanted = [code.c.event_id == room.event_id, *([code.c.lane == lane] if lane is not None else [])]
         uses = case((code.c.epoch == room.epoch, code.c.uses), else_=0).label("uses")
@@ -72,7 +72,13 @@ class CodeBook:
         return total, [Entry(row[0][:ID_BYTES].hex(), *row[1:]) for row in rows]
 
     async def revoke(
-        self, room: Room, *, hashes: Collection[bytes] = (), ids: Collection[str] = (), actor: str, reason: str | None
+        self,
+        room: WaitingRoom,
+        *,
+        hashes: Collection[bytes] = (),
+        ids: Collection[str] = (),
+        actor: str,
+        reason: str | None,
     ) -> int:
         """Takes codes back, named by themselves or by their ids; how many stood until now. Places stay."""
         named = code.c.code_hash.in_(hashes) | func.substr(code.c.code_hash, 1, ID_BYTES).in_(map(bytes.fromhex, ids))

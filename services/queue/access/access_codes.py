@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from shared.postgres.engine import raw_statement
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without I, L, O and U, which people misread
@@ -45,15 +45,15 @@ class Code(NamedTuple):
 
 
 @dataclass
-class Coded:
+class CodeBatch:
     """The codes of a batch of joins, by holder, asked and spent over one connection to the ledger."""
 
     driver: Any
-    room: Room
+    room: WaitingRoom
     hashes: Mapping[str, bytes]
     _again: set[str] = field(default_factory=set)
 
-    async def judge(self, holders: Collection[str], *, lock: bool) -> dict[str, int | CodeRefused]:
+    async def validate(self, holders: Collection[str], *, lock: bool) -> dict[str, int | CodeRefused]:
         """The lane each holder's code opens, or why it does not; those without a code are left out.
 
         With `lock` it stays so until the transaction ends.
@@ -78,7 +78,7 @@ class Coded:
             taken[name] += 1
         return code.lane
 
-    async def spend(self, lane: int, given: Mapping[str, int]) -> None:
+    async def redeem(self, lane: int, given: Mapping[str, int]) -> None:
         """Counts the uses of those who were given a place just now, after `judge` with `lock`."""
         coded = [holder for holder in given if holder in self.hashes]
         if coded:

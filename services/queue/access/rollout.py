@@ -6,32 +6,32 @@ Their calls cost no token and stand in the ledger like any other; nobody in the 
 from collections.abc import Iterable
 
 from services.queue import redis_keys
-from services.queue.line.redis_line import PLACES_MAX, Line
-from services.queue.line.repository import Seat, by_lane
+from services.queue.line.redis_line import PLACES_MAX, RedisLine
+from services.queue.line.repository import PlaceId, by_lane
 from services.queue.metrics import PASSED_BY
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from shared.contracts.queue import PlaceRef
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import Script, word
 from shared.rules.rollout import outside
 
 PASS_BY = Script.load(__package__, "pass_by")
 
 
-def beside(room: Room, seats: Iterable[tuple[Seat, str]]) -> set[Seat]:
+def bypass_candidates(room: WaitingRoom, seats: Iterable[tuple[PlaceId, str]]) -> set[PlaceId]:
     """Those of these places, each with its holder, that are outside the share."""
     percent = room.options.rollout_percent
     return {seat for seat, holder in seats if outside(room.event_id, holder, percent)} if percent < 100 else set()
 
 
-def refs(places: Iterable[PlaceRef]) -> Iterable[tuple[Seat, str]]:
+def refs(places: Iterable[PlaceRef]) -> Iterable[tuple[PlaceId, str]]:
     """Places as tokens name them, each with its holder."""
     return (((place.lane, place.join_seq), place.holder) for place in places)
 
 
-async def pass_by(line: Line, room: Room, seats: Iterable[Seat]) -> set[Seat]:
+async def admit_bypass(line: RedisLine, room: WaitingRoom, seats: Iterable[PlaceId]) -> set[PlaceId]:
     """Which of these were called now. An engine that is away calls nobody."""
-    passed: set[Seat] = set()
+    passed: set[PlaceId] = set()
     for lane, seqs in by_lane(sorted(seats)).items():
         ranks = room.draw.ranks(lane, seqs)
         for start in range(0, len(ranks), PLACES_MAX):
@@ -51,7 +51,7 @@ async def pass_by(line: Line, room: Room, seats: Iterable[Seat]) -> set[Seat]:
                     clock_offset_ms=line.clock_offset_ms,
                     join_seqs=ranks[start : start + PLACES_MAX],
                 )
-            except ENGINE_AWAY:
+            except REDIS_AWAY:
                 return passed
             if word(reply) == "ok":
                 passed.update((lane, room.draw.entry(lane, rank)) for rank in reply[1:])

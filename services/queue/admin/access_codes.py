@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from services.queue.access.access_code_store import CodeBook
+from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.access.access_codes import code_hash
 from services.queue.admin.schemas import Reason
 from services.queue.state import Queue
@@ -74,7 +74,7 @@ async def page(
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
     page_size: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> CodePage:  # fmt: skip
-    book: CodeBook = queue.codes
+    book: AccessCodeStore = queue.codes
     total, entries = await book.page(await queue.rooms.read(event_id), lane=lane, page=page, page_size=page_size)
     views = [CodeView(**entry._asdict()) for entry in entries]
     return CodePage(total=total, page=page, page_size=page_size, codes=views)

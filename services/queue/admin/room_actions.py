@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from services.queue.admin.rooms import NO_REASON, IfMatch, obey, wanted_version
-from services.queue.admin.schemas import Admit, Admitted, Changes, PlanView, PlanWish, RoomView, Step
+from services.queue.admin.schemas import Admit, Admitted, Changes, PlanRequest, PlanView, RoomView, Step
 from services.queue.admission import gatekeeper
 from services.queue.problems import RoomStateConflict
 from services.queue.rooms import capacity_plan
@@ -31,10 +31,10 @@ async def admit(
     if frame.state not in ADMITTING:
         raise RoomStateConflict(f"A room that is {frame.state} admits nobody.", state=frame.state)
     version = wanted_version(if_match)
-    room = await queue.rooms.note(
+    room = await queue.rooms.record_action(
         event_id, actor=operator.name, action="admit", reason=wish.reason, version=version, admit=wish.count
     )
-    called = await gatekeeper.admit(queue.line, queue.gatekeeper, room, wish.count)
+    called = await gatekeeper.admit_now(queue.line, queue.gatekeeper, room, wish.count)
     return Admitted(called=called, asked=wish.count)
 
 
@@ -45,13 +45,15 @@ async def rebuild(
 ) -> RoomView:  # fmt: skip
     """Places, order and passes stay; the rate ramps up again within 30 s."""
     version = wanted_version(if_match)
-    room = await queue.rooms.note(event_id, actor=operator.name, action="rebuild", reason=step.reason, version=version)
+    room = await queue.rooms.record_action(
+        event_id, actor=operator.name, action="rebuild", reason=step.reason, version=version
+    )
     await queue.recovery.rebuild(event_id, by_hand=True)
     return await obey(queue, await queue.rooms.read(room.event_id), response)
 
 
 @router.post("/room/plan", summary="Preview a rate without setting it")
-async def try_out(event_id: EventIdPath, wish: PlanWish, _operator: Viewer, queue: Queue) -> PlanView:
+async def try_out(event_id: EventIdPath, wish: PlanRequest, _operator: Viewer, queue: Queue) -> PlanView:
     """When the line as it is now would be drained, and what binds."""
     room = await queue.rooms.read(event_id)
     use = await capacity_plan.slot_use(queue.rooms.engine, room, at_ms=now_ms() + queue.line.clock_offset_ms)

@@ -9,16 +9,16 @@ from fastapi import APIRouter, Header, Response
 from services.queue import redis_keys
 from services.queue.admin.schemas import NULLABLE, LaneView, LotteryDraw, Notice, Rehearsed, RoomPatch, RoomView, Step
 from services.queue.line.redis_line import ANSWER_WITHIN_S
-from services.queue.line.repository import Of, Tally
+from services.queue.line.repository import LaneTotals, LineRepository
 from services.queue.problems import RoomStateConflict
 from services.queue.rooms.invariants import audit
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Action
-from services.queue.state import Queue, Running
+from services.queue.state import Queue, State
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lottery import PublishedLottery
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import from_datetime, now_ms
 from shared.runtime.logging import data
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer, operators
@@ -28,7 +28,7 @@ from shared.web.problems import InvalidRequest, Problem, VersionMismatch
 log = logging.getLogger("onsale.queue")
 router = APIRouter(prefix="/admin/queue/events/{event_id}", tags=["admin"])
 NO_REASON = Step()
-NOTHING = Tally(0, 0, 0.0, 0)
+NOTHING = LaneTotals(0, 0, 0.0, 0)
 IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=64)]
 
 
@@ -106,7 +106,7 @@ async def move(
     """Draining: nobody new may join, whoever is in line is still called."""
     if action == "open":
         _may_still_enter(await queue.rooms.read(event_id))
-    room = await queue.rooms.move(
+    room = await queue.rooms.transition(
         event_id, action, actor=operator.name, reason=step.reason, version=wanted_version(if_match)
     )
     return await obey(queue, room, response)
@@ -116,7 +116,7 @@ async def move(
 async def draw(event_id: EventIdPath, value: LotteryDraw, operator: AnOperator, queue: Queue) -> PublishedLottery:
     """Once entry has closed and the value is known: reveals the seed and gives everybody their rank. Drawn once."""
     drawn = await queue.lottery.draw(event_id, value.public_value, actor=operator.name, reason=value.reason)
-    await queue.gatekeeper.obey(await queue.rooms.get(event_id))
+    await queue.gatekeeper.apply_config(await queue.rooms.get(event_id))
     return drawn
 
 
@@ -138,27 +138,27 @@ def wanted_version(if_match: str | None) -> int | None:
     return int(text)
 
 
-def _in_order(room: Room, wanted: dict[str, Any]) -> None:
+def _in_order(room: WaitingRoom, wanted: dict[str, Any]) -> None:
     names = ("queue_opens_at", "sale_starts_at", "sale_ends_at")
     times = [at for name in names if (at := wanted.get(name, getattr(room, name)))]
     if times != sorted(times):
         raise InvalidRequest("queue_opens_at, sale_starts_at and sale_ends_at must be in that order.")
 
 
-def _may_still_enter(room: Room) -> None:
+def _may_still_enter(room: WaitingRoom) -> None:
     """A lottery that opens after its entry was to close would have no entrants."""
     rules = room.options.lottery
     if rules is not None and room.state == "draft" and now_ms() >= from_datetime(rules.entry_closes_at):
         raise RoomStateConflict("Entry to the lottery was to close before now: apply an event file with new times.")
 
 
-async def obey(queue: Running, room: Room, response: Response) -> RoomView:
+async def obey(queue: State, room: WaitingRoom, response: Response) -> RoomView:
     """Gives the engine the new configuration and runs one turn; when the engine is away, it learns it later."""
-    await queue.gatekeeper.obey(room)
+    await queue.gatekeeper.apply_config(room)
     return await view(queue, room, response)
 
 
-async def view(queue: Running, room: Room, response: Response) -> RoomView:
+async def view(queue: State, room: WaitingRoom, response: Response) -> RoomView:
     response.headers["ETag"] = f'"{room.version}"'
     frame = await queue.gatekeeper.frame(room.event_id)
     steering, name = queue.steering, room.event_id
@@ -166,21 +166,21 @@ async def view(queue: Running, room: Room, response: Response) -> RoomView:
         async with asyncio.timeout(ANSWER_WITHIN_S):
             called = await queue.line.redis.zcount(redis_keys.called(room.event_id, room.epoch), "-inf", "(inf")
             active = await queue.line.redis.zcount(redis_keys.active(room.event_id, room.epoch), "-inf", "(inf")
-    except ENGINE_AWAY:
+    except REDIS_AWAY:
         called = active = 0
     return RoomView.model_validate({
         **room.configuration(), "event_id": room.event_id, "shown_state": frame.state, "ready": frame.ready,
         "lanes": await _lanes(queue, room, frame), "called": called, "active": active,
         "calls_per_s": frame.calls_per_s, "live_ratio": frame.live_ratio,
         "effective_rate_per_s": frame.rate_per_s, "throttled": frame.throttled,
-        "guard_sees": steering.guard.seen.get(name), "autotune_rate_per_s": steering.autotune.wishes.get(name),
+        "guard_sees": steering.guard.observed.get(name), "autotune_rate_per_s": steering.autotune.wishes.get(name),
     })  # fmt: skip
 
 
-async def _lanes(queue: Running, room: Room, frame: LineFrame) -> dict[int, LaneView]:
+async def _lanes(queue: State, room: WaitingRoom, frame: LineFrame) -> dict[int, LaneView]:
     """Each lane as it is set, where it stands, and what the ledger knows it was given."""
     async with queue.rooms.engine.connect() as connection:
-        tallies = await Of(connection, room.event_id, room.epoch).tallies()
+        tallies = await LineRepository(connection, room.event_id, room.epoch).tallies()
     views = {}
     for lane in room.options.lanes:
         tally, at = tallies.get(lane.lane, NOTHING), frame.lanes.get(lane.lane, LaneHead(head_seq=0, tail_seq=0))

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
-from services.queue.rooms.model import State
+from services.queue.rooms import model
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
 from shared.contracts.room_options import EntryRules, FrictionRules, GateRules, PaceRules, RoomOptions
@@ -98,7 +98,7 @@ class Admitted(BaseModel):
     asked: int
 
 
-class PlanWish(Body):
+class PlanRequest(Body):
     """What to try out; what is not said is taken as it is."""
 
     rate_per_s: float | None = Field(None, gt=0, le=100_000)
@@ -147,7 +147,7 @@ class RoomView(RoomOptions, extra="ignore"):
     event_id: str
     version: int
     epoch: int
-    state: State
+    state: model.RoomState
     shown_state: RoomState
     ready: bool
     rate_per_s: float

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from sqlalchemy import text
 
 from services.queue.admission.gatekeeper import Gatekeeper
-from services.queue.admission.overload import Guard, Overload
-from services.queue.line.sessions import Floors
+from services.queue.admission.overload import Overload, OverloadThrottle
+from services.queue.line.sessions import PassInvalidation
 from services.queue.metrics import AUTOTUNE
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
 from shared.contracts.room_options import PaceRules
 from shared.postgres.engine import LEDGER_AWAY
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
 from shared.web.problems import Problem, VersionMismatch
 
@@ -60,7 +60,7 @@ class Autotune:
     interval_s: float = 10.0
     wishes: dict[str, float] = field(default_factory=dict)
 
-    async def turn(self, room: Room, frame: LineFrame, overload: Overload | None) -> Room | None:
+    async def turn(self, room: WaitingRoom, frame: LineFrame, overload: Overload | None) -> WaitingRoom | None:
         """The room as it changed it, if it did."""
         pace = room.options.pace
         if pace.autotune == "off":
@@ -89,14 +89,14 @@ STEERED = frozenset({"open", "paused", "draining"})
 
 
 @dataclass
-class Steering:
+class ControlLoop:
     """Turns every open room; any number of processes may."""
 
     rooms: Rooms
     gatekeeper: Gatekeeper
-    guard: Guard
+    guard: OverloadThrottle
     autotune: Autotune
-    floors: Floors
+    floors: PassInvalidation
 
     async def turn(self) -> None:
         """One turn of all rooms; an engine that is away is the gatekeeper's business."""
@@ -106,23 +106,23 @@ class Steering:
                 continue
             try:
                 await self._steer(room)
-            except (*ENGINE_AWAY, *LEDGER_AWAY) as away:
+            except (*REDIS_AWAY, *LEDGER_AWAY) as away:
                 log.info("steering.away", extra=data(event_id=room.event_id, error=type(away).__name__))
         for room in list(self.rooms.known.values()):
             await self._kill_old_passes(room)
 
-    async def _kill_old_passes(self, room: Room) -> None:
+    async def _kill_old_passes(self, room: WaitingRoom) -> None:
         """Until inventory has heard of a reset it is told again, whoever began it and whatever became of them."""
         try:
             await self.floors.raised(room)
         except Problem as silent:
             log.warning("reset.passes_not_killed", extra=data(event_id=room.event_id, error=silent.slug))
 
-    async def _steer(self, room: Room) -> None:
+    async def _steer(self, room: WaitingRoom) -> None:
         overload = await self.guard.turn(room)
         frame = self.gatekeeper.frames.last.get(room.event_id)
         if frame is None or frame.epoch != room.epoch:
             return
         changed = await self.autotune.turn(room, frame, overload)
         if changed is not None:
-            await self.gatekeeper.obey(changed)
+            await self.gatekeeper.apply_config(changed)

@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from services.queue import redis_keys
-from services.queue.admission.publisher import Frames
-from services.queue.admission.stock import StockBoard
-from services.queue.line.heartbeats import Life
-from services.queue.line.redis_line import ANSWER_WITHIN_S, EngineNotReady, Line
-from services.queue.line.replies import Ticked
-from services.queue.line.repository import Of, Recorded, by_lane
+from services.queue.admission.publisher import FramePublisher
+from services.queue.admission.stock import StockCache
+from services.queue.line.heartbeats import Heartbeats
+from services.queue.line.redis_line import ANSWER_WITHIN_S, LineNotReady, RedisLine
+from services.queue.line.replies import TickReply
+from services.queue.line.repository import LineRepository, TickResult, by_lane
 from services.queue.line.sessions import Sessions
 from services.queue.metrics import (
     ACTIVE,
@@ -34,11 +34,11 @@ from services.queue.metrics import (
     WAITING,
 )
 from services.queue.recovery import Recovery
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
 from shared.postgres.engine import LEDGER_AWAY, AsyncEngine
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import Script, word
 from shared.runtime.logging import data
 from shared.web.problems import StaleEpoch, Unavailable
@@ -53,11 +53,11 @@ class Gatekeeper:
     """Turns rooms. A room's turn never overlaps itself in one process, so a frame never goes back."""
 
     engine: AsyncEngine
-    line: Line
+    line: RedisLine
     rooms: Rooms
-    frames: Frames
-    board: StockBoard
-    life: Life
+    frames: FramePublisher
+    board: StockCache
+    life: Heartbeats
     sessions: Sessions
     recovery: Recovery
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -66,11 +66,11 @@ class Gatekeeper:
     _away: set[str] = field(default_factory=set)
     _beat: int = 0
 
-    async def beat(self) -> None:
+    async def tick_all(self) -> None:
         """Starts a turn in every room that is not in one. Rooms where nothing moves take every fifth beat."""
         self._beat += 1
         if self._beat % QUIET_EVERY == 1:
-            await self._look_around()
+            await self._refresh()
         quiet = self._beat % QUIET_EVERY != 1
         for room in list(self.rooms.known.values()):
             if room.event_id in self._turns or (quiet and room.state in ("draft", "closed")):
@@ -85,7 +85,7 @@ class Gatekeeper:
 
         return forget
 
-    async def rest(self) -> None:
+    async def drain(self) -> None:
         """Finishes the turns that are under way, and the sessions they are ending; nothing runs after it."""
         try:
             async with asyncio.timeout(REST_S):
@@ -98,12 +98,12 @@ class Gatekeeper:
         """Every 5 s: no counter stays below the ledger's highest number."""
         for room in list(self.rooms.known.values()):
             async with self.engine.connect() as connection:
-                lanes = await Of(connection, room.event_id, room.epoch).lanes()
-            with suppress(*ENGINE_AWAY):  # other rooms may be with another engine
+                lanes = await LineRepository(connection, room.event_id, room.epoch).lanes()
+            with suppress(*REDIS_AWAY):  # other rooms may be with another engine
                 for lane, (_, tail) in lanes.items():
                     await self.line.raise_counter(room.event_id, room.epoch, lane, tail)
 
-    async def _look_around(self) -> None:
+    async def _refresh(self) -> None:
         """What all rooms share: the ledger's list, and whether signs of life arrive."""
         await self.rooms.refresh()
         rooms = list(self.rooms.known.values())
@@ -111,15 +111,15 @@ class Gatekeeper:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 if self._deaf >= self.rooms.known.keys():
                     await self.life.forget_dead(rooms)  # every room has had its deaf turns
-                self._deaf = await self.life.deaf(rooms)
-        except ENGINE_AWAY:
+                self._deaf = await self.life.has_gap(rooms)
+        except REDIS_AWAY:
             self._deaf = set(self.rooms.known)
 
     async def _guarded(self, event_id: str) -> None:
         try:
             await self.turn(event_id)
             self._away.discard(event_id)
-        except ENGINE_AWAY as away:
+        except REDIS_AWAY as away:
             if event_id not in self._away:
                 log.error("gatekeeper.engine_away", extra=data(event_id=event_id, error=type(away).__name__))
             self._away.add(event_id)
@@ -137,16 +137,16 @@ class Gatekeeper:
             return last
         try:
             return await self.turn(event_id)
-        except ENGINE_AWAY:
+        except REDIS_AWAY:
             return await self._unready(room)
 
-    async def obey(self, room: Room) -> None:
+    async def apply_config(self, room: WaitingRoom) -> None:
         """Makes the engine follow a changed room at once; one that is away or not filled learns it later."""
         try:
             await self.line.configure(room)
-        except (EngineNotReady, StaleEpoch):
+        except (LineNotReady, StaleEpoch):
             pass  # the turn fills it
-        except ENGINE_AWAY as away:
+        except REDIS_AWAY as away:
             log.warning("room.not_told", extra=data(event_id=room.event_id, error=type(away).__name__))
             return
         await self.turn(room.event_id)
@@ -162,18 +162,18 @@ class Gatekeeper:
             return await self._tick(await self.rooms.get(event_id))
         except StaleEpoch:
             await self.rooms.read(event_id)
-        except EngineNotReady:
+        except LineNotReady:
             pass
         await self.recovery.rebuild(event_id)
-        with suppress(EngineNotReady, StaleEpoch):  # another process filled it anew in between
+        with suppress(LineNotReady, StaleEpoch):  # another process filled it anew in between
             return await self._tick(await self.rooms.get(event_id))
         return await self._unready(await self.rooms.read(event_id))
 
-    async def _unready(self, room: Room) -> LineFrame:
+    async def _unready(self, room: WaitingRoom) -> LineFrame:
         async with self.engine.connect() as connection:
-            return self.frames.unready(room, await Of(connection, room.event_id, room.epoch).lanes())
+            return self.frames.unready(room, await LineRepository(connection, room.event_id, room.epoch).lanes())
 
-    async def _tick(self, room: Room) -> LineFrame:
+    async def _tick(self, room: WaitingRoom) -> LineFrame:
         deaf = room.event_id in self._deaf
         if deaf:
             DEAF.inc()
@@ -194,7 +194,7 @@ class Gatekeeper:
             LANE_DUE.labels(room.event_id, at["lane"]).set(at["due"])
         return frame
 
-    async def _write(self, room: Room, ticked: Ticked) -> None:
+    async def _write(self, room: WaitingRoom, ticked: TickReply) -> None:
         """Changes and heads in one transaction; only then are they acknowledged."""
         heads = {entry["lane"]: entry["head_seq"] for entry in ticked.state["lanes"]}
         last = self.frames.last.get(room.event_id)
@@ -205,12 +205,12 @@ class Gatekeeper:
             return
         fill = ticked.state["fill"]
         async with self.engine.begin() as connection:
-            of = Of(connection, room.event_id, room.epoch)
+            of = LineRepository(connection, room.event_id, room.epoch)
             await of.fence()
             if not await of.filled_by(fill):
-                raise EngineNotReady
+                raise LineNotReady
             written = await of.record(ticked.changes)
-            await of.heads(ticked.state["lanes"])
+            await of.save_heads(ticked.state["lanes"])
             await of.tell("called", written.called)
             await of.tell("expired", written.spent)
         _count(written)
@@ -220,7 +220,7 @@ class Gatekeeper:
             await self.line.acknowledge(room, fill=fill, up_to=ticked.changes[-1].number)
 
 
-def _count(written: Recorded) -> None:
+def _count(written: TickResult) -> None:
     CALLED.inc(len(written.called))
     for lane, seqs in by_lane(written.called).items():
         LANE_CALLED.labels(lane).inc(len(seqs))
@@ -232,7 +232,7 @@ def _count(written: Recorded) -> None:
 ADMIT = Script.load(__package__, "admit")
 
 
-async def admit(line: Line, gatekeeper: Gatekeeper, room: Room, count: int) -> int:
+async def admit_now(line: RedisLine, gatekeeper: Gatekeeper, room: WaitingRoom, count: int) -> int:
     """Runs one turn that may make so many calls beyond the rate; how many it made. Raises `Unavailable`."""
     before = await _hand(line, room, count)
     await gatekeeper.turn(room.event_id)
@@ -241,7 +241,7 @@ async def admit(line: Line, gatekeeper: Gatekeeper, room: Room, count: int) -> i
     return called
 
 
-async def _hand(line: Line, room: Room, count: int) -> int:
+async def _hand(line: RedisLine, room: WaitingRoom, count: int) -> int:
     """Lets the next tick call so many; how many were called by hand until now."""
     reply = await line.ask(room.event_id, ADMIT, room=redis_keys.room(room.event_id), epoch=room.epoch, count=count)
     if word(reply) != "ok":

@@ -17,9 +17,9 @@ from typing import Literal
 from pydantic import ValidationError
 
 from services.queue import redis_keys
-from services.queue.line.redis_line import Line
+from services.queue.line.redis_line import RedisLine
 from services.queue.metrics import THROTTLED, THROTTLES
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from shared.contracts.frames import FRAME_STALE_S, LOAD_CHANNELS, LoadFrame, Throttled
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
@@ -43,7 +43,7 @@ WRITES_MIN, SLOW_SHARE = 5, 0.2
 POOL_FULL_S = 3.0
 
 
-class LoadBoard:
+class LoadCache:
     """The last load frame of every process of inventory and orders."""
 
     def __init__(self, redis: Redis) -> None:
@@ -69,13 +69,13 @@ class LoadBoard:
         """What is too much, worst first; nothing while all is well or nobody says otherwise."""
         fresh = [kept[1] for kept in self._frames.values() if _age_s(kept) <= FRAME_STALE_S]
         for service in ("inventory", "orders"):
-            word = judge([frame for frame in fresh if frame.service == service], slow_ms=slow_ms)
+            word = classify([frame for frame in fresh if frame.service == service], slow_ms=slow_ms)
             if word is not None:
                 return WORDS[service, word]
         return None
 
 
-def judge(frames: Iterable[LoadFrame], *, slow_ms: int) -> str | None:
+def classify(frames: Iterable[LoadFrame], *, slow_ms: int) -> str | None:
     """One service by the frames of its processes: `refuses`, `full`, `slow` or nothing."""
     shown = list(frames)
     writes = sum(frame.writes for frame in shown)
@@ -100,21 +100,21 @@ FORGET_MS = 1
 
 
 @dataclass
-class Guard:
+class OverloadThrottle:
     """What each room is throttled to. `seen` is what the guard would do, `applied` what it does."""
 
-    line: Line
-    board: LoadBoard
+    line: RedisLine
+    board: LoadCache
     step_ms: int = 2000
     recover_ms: int = 60_000
-    seen: dict[str, Throttled] = field(default_factory=dict)
-    applied: dict[str, Throttled] = field(default_factory=dict)
+    observed: dict[str, Throttled] = field(default_factory=dict)
+    enforced: dict[str, Throttled] = field(default_factory=dict)
 
-    async def turn(self, room: Room) -> Overload | None:
+    async def turn(self, room: WaitingRoom) -> Overload | None:
         """Moves the room's share by what the others show; the overload, if there is one."""
         pace = room.options.pace
         overload = self.board.overload(slow_ms=pace.slow_ms)
-        if pace.guard == "off" and room.event_id not in self.seen:
+        if pace.guard == "off" and room.event_id not in self.observed:
             return overload
         share = await self._share(room, overload)
         if share is not None:
@@ -123,10 +123,10 @@ class Guard:
 
     def forget(self, event_id: str) -> None:
         """The room calls nobody: there is nothing to guard."""
-        self.seen.pop(event_id, None)
-        self.applied.pop(event_id, None)
+        self.observed.pop(event_id, None)
+        self.enforced.pop(event_id, None)
 
-    async def _share(self, room: Room, overload: Overload | None) -> float | None:
+    async def _share(self, room: WaitingRoom, overload: Overload | None) -> float | None:
         """The room's share after this move; nothing while the engine is being filled."""
         pace = room.options.pace
         reply = await THROTTLE(
@@ -143,15 +143,15 @@ class Guard:
         )
         return float(reply[1]) if word(reply) == "ok" else None
 
-    def _note(self, room: Room, share: float, overload: Overload | None) -> None:
+    def _note(self, room: WaitingRoom, share: float, overload: Overload | None) -> None:
         name, mode = room.event_id, room.options.pace.guard
         THROTTLED.labels(name).set(share if mode == "on" else 1)
-        before = self.seen.get(name)
+        before = self.observed.get(name)
         self.forget(name)
         if share < 1:
-            self.seen[name] = Throttled(factor=round(share, 2), reason=overload or "easing")
+            self.observed[name] = Throttled(factor=round(share, 2), reason=overload or "easing")
             if mode == "on":
-                self.applied[name] = self.seen[name]
+                self.enforced[name] = self.observed[name]
         if overload and (before is None or before.reason == "easing"):
             THROTTLES.labels(overload).inc()
             log.warning("guard.throttles", extra=data(event_id=name, reason=overload, mode=mode))

@@ -4,33 +4,33 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from services.queue.admission.throughput import Pace
-from services.queue.rooms.model import Room
+from services.queue.admission.throughput import ThroughputMeter
+from services.queue.rooms.model import WaitingRoom
 from shared.contracts.frames import FRAME_REPEAT_S, LaneHead, LineFrame, Throttled, line_channel
-from shared.redis.snapshots import Showing
+from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 
 CALLING = frozenset({"open", "draining"})
 
 
-class Frames:
+class FramePublisher:
     """Remembers each room's last frame and shows it: on change at once, unchanged every 5 s."""
 
-    def __init__(self, showing: Showing) -> None:
+    def __init__(self, showing: SnapshotPublisher) -> None:
         self._showing = showing
         self._shown: dict[str, tuple[float, LineFrame]] = {}
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, ThroughputMeter] = {}
         self.throttles: Mapping[str, Throttled] = {}
         self.last: dict[str, LineFrame] = {}
 
-    def ticked(self, room: Room, state: Mapping[str, Any]) -> LineFrame:
+    def ticked(self, room: WaitingRoom, state: Mapping[str, Any]) -> LineFrame:
         """The frame after a turn whose changes are written."""
-        pace = self._paces.setdefault(room.event_id, Pace())
+        pace = self._paces.setdefault(room.event_id, ThroughputMeter())
         lanes = {
             entry["lane"]: LaneHead(head_seq=entry["head_seq"], tail_seq=entry["tail_seq"]) for entry in state["lanes"]
         }
         waiting = any(lane.tail_seq > lane.head_seq for lane in lanes.values())
-        pace.note(
+        pace.record(
             state["now_ms"], calls=state["calls"], scanned=state["scanned"], live=state["live"],
             rate_per_s=state["rate_per_s"], wanted=waiting and state["shown"] in CALLING,
         )  # fmt: skip
@@ -51,7 +51,7 @@ class Frames:
             called_at_ms=state["called_at_ms"] or None,
         )
 
-    def _throttled(self, room: Room, state: Mapping[str, Any]) -> Throttled | None:
+    def _throttled(self, room: WaitingRoom, state: Mapping[str, Any]) -> Throttled | None:
         """The guard's word, or else that the rate still ramps up after a loss of the engine."""
         said = self.throttles.get(room.event_id)
         if said is not None or state["config_version"] != room.version or room.rate_per_s == 0:
@@ -59,7 +59,7 @@ class Frames:
         factor = round(state["rate_per_s"] / room.rate_per_s, 2)
         return Throttled(factor=factor, reason="recovering") if factor < 1 else None
 
-    def unready(self, room: Room, lanes: Mapping[int, tuple[int, int]]) -> LineFrame:
+    def unready(self, room: WaitingRoom, lanes: Mapping[int, tuple[int, int]]) -> LineFrame:
         """The frame while the engine is away: heads and tails from the ledger, nobody is called."""
         last = self.last.get(room.event_id)
         at_ms = now_ms()
@@ -68,12 +68,12 @@ class Frames:
         version = last.version + 1 if last else 1  # below any the engine gives, whatever our clock says
         return self._remember(room, heads, version=version, at_ms=at_ms, ready=False, state=state, rate_per_s=0.0)
 
-    def _remember(self, room: Room, lanes: dict[int, LaneHead], **measured: Any) -> LineFrame:
+    def _remember(self, room: WaitingRoom, lanes: dict[int, LaneHead], **measured: Any) -> LineFrame:
         frame = LineFrame(
             event_id=room.event_id,
             epoch=room.epoch,
             lanes=lanes,
-            message=room.told(measured["at_ms"]),
+            message=room.public_message(measured["at_ms"]),
             queue_opens_at_ms=room.opens_ms,
             sale_starts_at_ms=room.starts_ms,
             liveness_window_s=room.liveness_window_s,
@@ -93,7 +93,7 @@ class Frames:
         shown_s, shown = self._shown.get(frame.event_id, (0.0, None))
         if shown is not None and _same(shown, frame) and now_s - shown_s < FRAME_REPEAT_S - 1:
             return
-        await self._showing.show(line_channel(frame.event_id), frame)
+        await self._showing.publish(line_channel(frame.event_id), frame)
         self._shown[frame.event_id] = (now_s, frame)
 
 

@@ -20,7 +20,7 @@ log = logging.getLogger("onsale.queue")
 ASK_AGAIN_S = 1.0
 
 
-class StockBoard:
+class StockCache:
     """The last stock frame of each event, and the ledger's word on those that look sold out."""
 
     def __init__(self, redis: Redis, inventory: InventoryClient) -> None:

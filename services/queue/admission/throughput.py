@@ -7,7 +7,7 @@ ENOUGH_CALLS = 30  # below this a share of the calls is chance: look back furthe
 RATIO_WEIGHT = 0.2
 
 
-class Pace:
+class ThroughputMeter:
     """Calls per second over the last ten seconds, or as far back as it takes to see some; and the share of places
     passed that were live.
 
@@ -20,7 +20,7 @@ class Pace:
         self._rate_per_s = 0.0
         self.live_ratio = 1.0
 
-    def note(
+    def record(
         self, now_ms: int, *, calls: int, scanned: int, live: int, rate_per_s: float = 0.0, wanted: bool = True
     ) -> None:
         """Running totals as of `now_ms`; smaller ones than before mean that the engine was filled anew. `wanted`:

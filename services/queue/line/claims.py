@@ -7,13 +7,13 @@ gets the same pass.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.queue.access.rollout import beside, pass_by, refs
-from services.queue.line.redis_line import EngineNotReady, Line
-from services.queue.line.replies import Claim, Seen
-from services.queue.line.repository import Of, Seat, Stand, by_lane
-from services.queue.line.sessions import Floors, Session, Sessions, jti
+from services.queue.access.rollout import admit_bypass, bypass_candidates, refs
+from services.queue.line.redis_line import LineNotReady, RedisLine
+from services.queue.line.replies import Claim, StatusReply
+from services.queue.line.repository import LineRepository, PlaceId, PlaceRow, by_lane
+from services.queue.line.sessions import PassInvalidation, Session, Sessions, jti
 from services.queue.metrics import CLAIMED
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.queue import (
     Claimed,
@@ -27,7 +27,7 @@ from shared.contracts.queue import (
     PlaceStatus,
 )
 from shared.postgres.engine import AsyncEngine
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import from_datetime, now_ms
 from shared.security.order_tokens import checkout_key
 from shared.security.tokens import Keyring, Pass, sign_pass
@@ -41,15 +41,15 @@ class Claims:
     """Status, claims and leaves of places named by their tokens."""
 
     engine: AsyncEngine
-    line: Line
+    line: RedisLine
     rooms: Rooms
     sessions: Sessions
     pass_keys: Keyring
     checkout_keys: Keyring
     seal_keys: Keyring
-    floors: Floors
+    floors: PassInvalidation
 
-    async def _room(self, question: PlacesQuestion) -> Room:
+    async def _room(self, question: PlacesQuestion) -> WaitingRoom:
         room = await self.rooms.get(question.event_id)
         if room.epoch != question.epoch:
             room = await self.rooms.read(question.event_id)
@@ -57,9 +57,9 @@ class Claims:
             raise StaleEpoch
         return room
 
-    async def _stands(self, room: Room, places: Iterable[PlaceRef]) -> dict[Seat, Stand]:
+    async def _stands(self, room: WaitingRoom, places: Iterable[PlaceRef]) -> dict[PlaceId, PlaceRow]:
         async with self.engine.connect() as connection:
-            return await Of(connection, room.event_id, room.epoch).stands({_seat(p) for p in places})
+            return await LineRepository(connection, room.event_id, room.epoch).get_places({_seat(p) for p in places})
 
     async def find(self, question: HoldersQuestion) -> HoldersAnswer:
         """Where signed-in fans stand in the line as it is now."""
@@ -67,7 +67,7 @@ class Claims:
         if room.epoch < question.epoch_min:
             room = await self.rooms.read(question.event_id)
         async with self.engine.connect() as connection:
-            found = await Of(connection, room.event_id, room.epoch).user_places(question.holders)
+            found = await LineRepository(connection, room.event_id, room.epoch).user_places(question.holders)
         seats = (found.get(holder) for holder in question.holders)
         places = [PlaceFound(lane=seat[0], join_seq=seat[1]) if seat else None for seat in seats]
         return HoldersAnswer(epoch=room.epoch, places=places)
@@ -79,7 +79,7 @@ class Claims:
         room = await self._room(question)
         try:
             seen = await self._seen(room, question.places)
-        except (EngineNotReady, *ENGINE_AWAY):
+        except (LineNotReady, *REDIS_AWAY):
             stands = await self._stands(room, question.places)
             return [_by_ledger(stands.get(_seat(p))) for p in question.places]
         await self._pass_by(room, question.places, seen)
@@ -87,20 +87,22 @@ class Claims:
         stands = await self._stands(room, ended) if ended else {}
         return [_status(*seen[_seat(p)], stands.get(_seat(p))) for p in question.places]
 
-    async def _seen(self, room: Room, places: list[PlaceRef]) -> dict[Seat, tuple[str, Seen]]:
+    async def _seen(self, room: WaitingRoom, places: list[PlaceRef]) -> dict[PlaceId, tuple[str, StatusReply]]:
         """The room's shown state and the engine's word on each place, heard on the way."""
-        found: dict[Seat, tuple[str, Seen]] = {}
+        found: dict[PlaceId, tuple[str, StatusReply]] = {}
         for lane, seqs in by_lane(map(_seat, places)).items():
-            await self.line.hear(room.event_id, room.epoch, lane, seqs)
-            shown, seen = await self.line.look(room.event_id, room.epoch, lane, seqs)
+            await self.line.touch(room.event_id, room.epoch, lane, seqs)
+            shown, seen = await self.line.get_status(room.event_id, room.epoch, lane, seqs)
             found.update({(lane, seq): (shown, one) for seq, one in zip(seqs, seen, strict=True)})
         return found
 
-    async def _pass_by(self, room: Room, places: list[PlaceRef], seen: dict[Seat, tuple[str, Seen]]) -> None:
+    async def _pass_by(
+        self, room: WaitingRoom, places: list[PlaceRef], seen: dict[PlaceId, tuple[str, StatusReply]]
+    ) -> None:
         """Who waits outside the rolled-out share is called as soon as a slot is free."""
-        late = {seat for seat in beside(room, refs(places)) if seen[seat][1].word == "waiting"}
-        for seat in await pass_by(self.line, room, late) if late else ():
-            seen[seat] = (seen[seat][0], Seen("ready", now_ms() + room.claim_window_s * 1000))
+        late = {seat for seat in bypass_candidates(room, refs(places)) if seen[seat][1].word == "waiting"}
+        for seat in await admit_bypass(self.line, room, late) if late else ():
+            seen[seat] = (seen[seat][0], StatusReply("ready", now_ms() + room.claim_window_s * 1000))
 
     # -- claiming ------------------------------------------------------------------------------------------------------
 
@@ -122,31 +124,31 @@ class Claims:
         fixed.update(new)
         return [self._answer(room, place, stands, fixed, words) for place in question.places]
 
-    def _is_closed(self, room: Room) -> bool:
+    def _is_closed(self, room: WaitingRoom) -> bool:
         ended_ms = from_datetime(room.sale_ends_at) if room.sale_ends_at else None
         over = ended_ms is not None and ended_ms <= now_ms() + self.line.clock_offset_ms
         return over or room.state == "closed"
 
     async def _decide(
-        self, room: Room, places: list[PlaceRef]
-    ) -> tuple[dict[Seat, str], dict[Seat, tuple[str | None, int | None]]]:
+        self, room: WaitingRoom, places: list[PlaceRef]
+    ) -> tuple[dict[PlaceId, str], dict[PlaceId, tuple[str | None, int | None]]]:
         """The engine's word on each place, and the passes that the ledger fixed."""
-        words: dict[Seat, str] = {}
-        fixed: dict[Seat, tuple[str | None, int | None]] = {}
+        words: dict[PlaceId, str] = {}
+        fixed: dict[PlaceId, tuple[str | None, int | None]] = {}
         try:
             for lane, seqs in by_lane(map(_seat, places)).items():
-                await self.line.hear(room.event_id, room.epoch, lane, seqs)
+                await self.line.touch(room.event_id, room.epoch, lane, seqs)
                 fill, claims = await self.line.claim(room.event_id, room.epoch, lane, seqs)
                 decided = dict(zip(((lane, seq) for seq in seqs), claims, strict=True))
                 words.update({seat: claim.word for seat, claim in decided.items()})
                 fixed.update(await self._fix(room, decided, fill))
-        except EngineNotReady as not_ready:
+        except LineNotReady as not_ready:
             raise Unavailable from not_ready
         return words, fixed
 
     async def _fix(
-        self, room: Room, decided: dict[Seat, Claim], fill: int
-    ) -> dict[Seat, tuple[str | None, int | None]]:
+        self, room: WaitingRoom, decided: dict[PlaceId, Claim], fill: int
+    ) -> dict[PlaceId, tuple[str | None, int | None]]:
         rows = [
             (*seat, claim.call, jti(room.epoch, *seat, claim.call), claim.until_ms)
             for seat, claim in decided.items()
@@ -155,7 +157,7 @@ class Claims:
         if not rows:
             return {}
         async with self.engine.begin() as connection:
-            of = Of(connection, room.event_id, room.epoch)
+            of = LineRepository(connection, room.event_id, room.epoch)
             await of.fence()
             fixed = await of.claims(rows, fill=fill)
             await of.tell("claimed", fixed)
@@ -164,13 +166,13 @@ class Claims:
             raise Unavailable
         return dict(fixed)
 
-    async def _filled_by(self, room: Room, fill: int) -> bool:
+    async def _filled_by(self, room: WaitingRoom, fill: int) -> bool:
         async with self.engine.connect() as connection:
-            return await Of(connection, room.event_id, room.epoch).filled_by(fill)
+            return await LineRepository(connection, room.event_id, room.epoch).filled_by(fill)
 
     def _answer(
-        self, room: Room, place: PlaceRef, stands: dict[Seat, Stand],
-        fixed: dict[Seat, tuple[str | None, int | None]], words: dict[Seat, str],
+        self, room: WaitingRoom, place: PlaceRef, stands: dict[PlaceId, PlaceRow],
+        fixed: dict[PlaceId, tuple[str | None, int | None]], words: dict[PlaceId, str],
     ) -> Claimed:  # fmt: skip
         seat = _seat(place)
         if not _is_whose(stands, place):
@@ -220,25 +222,25 @@ class Claims:
         return [_left(stands.get(_seat(p)), p) for p in question.places]
 
 
-def _seat(place: PlaceRef) -> Seat:
+def _seat(place: PlaceRef) -> PlaceId:
     return place.lane, place.join_seq
 
 
-def _how(stands: dict[Seat, Stand], place: PlaceRef) -> str | None:
+def _how(stands: dict[PlaceId, PlaceRow], place: PlaceRef) -> str | None:
     stand = stands.get(_seat(place))
     return stand.how if stand else None
 
 
-def _is_whose(stands: dict[Seat, Stand], place: PlaceRef) -> bool:
+def _is_whose(stands: dict[PlaceId, PlaceRow], place: PlaceRef) -> bool:
     stand = stands.get(_seat(place))
     return stand is not None and stand.holder == place.holder
 
 
-def _session(stand: Stand) -> Session:
+def _session(stand: PlaceRow) -> Session:
     return Session(stand.lane, stand.join_seq, stand.holder, stand.jti or "", stand.expires_at_ms or 0)
 
 
-def _status(shown: str, seen: Seen, stand: Stand | None) -> PlaceStatus:
+def _status(shown: str, seen: StatusReply, stand: PlaceRow | None) -> PlaceStatus:
     if seen.word == "ready":
         return PlaceStatus(status="ready", until_ms=seen.until_ms)
     if seen.word == "admitted":
@@ -249,14 +251,14 @@ def _status(shown: str, seen: Seen, stand: Stand | None) -> PlaceStatus:
     return PlaceStatus(status="prequeue" if shown == "prequeue" else "waiting")
 
 
-def _why(status: PlaceState, stand: Stand | None) -> ExpiredWhy | None:
+def _why(status: PlaceState, stand: PlaceRow | None) -> ExpiredWhy | None:
     """Of an expired place: whether its last call was ever claimed."""
     if status != "expired" or stand is None:
         return None
     return "session" if stand.jti else "unclaimed"
 
 
-def _by_ledger(stand: Stand | None) -> PlaceStatus:
+def _by_ledger(stand: PlaceRow | None) -> PlaceStatus:
     if stand is None:
         return PlaceStatus(status="waiting")
     if stand.how is not None:
@@ -268,7 +270,7 @@ def _by_ledger(stand: Stand | None) -> PlaceStatus:
     return PlaceStatus(status="waiting")
 
 
-def _left(stand: Stand | None, place: PlaceRef) -> PlaceState:
+def _left(stand: PlaceRow | None, place: PlaceRef) -> PlaceState:
     if stand is None or stand.holder != place.holder:
         return "left"
     if stand.how is not None:

@@ -5,21 +5,21 @@ without a goodbye, or none at all, means that signs may have been lost: then eve
 """
 
 from services.queue import redis_keys
-from services.queue.line.redis_line import EngineNotReady, Line
-from services.queue.rooms.model import Room
+from services.queue.line.redis_line import LineNotReady, RedisLine
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.queue import LifeReport, SignsOfLife
-from shared.redis.client import ENGINE_AWAY, Redis, near
+from shared.redis.client import REDIS_AWAY, Redis, near
 from shared.web.problems import StaleEpoch
 
 REPORTERS_MAX = 1000
 WINDOW_DEFAULT_S = 30
 
 
-class Life:
+class Heartbeats:
     """Who reports, and what was heard."""
 
-    def __init__(self, redis: Redis, line: Line, rooms: Rooms) -> None:
+    def __init__(self, redis: Redis, line: RedisLine, rooms: Rooms) -> None:
         self._redis, self._line, self._rooms = redis, line, rooms
 
     async def report(self, report: LifeReport) -> float:
@@ -32,7 +32,7 @@ class Life:
         for signs in report.events:
             try:
                 await self._hear(signs)
-            except ENGINE_AWAY as away:  # other events may be with another engine
+            except REDIS_AWAY as away:  # other events may be with another engine
                 lost = away
         if lost is not None:
             raise lost  # the reporter tells it all once more
@@ -41,11 +41,11 @@ class Life:
     async def _hear(self, signs: SignsOfLife) -> None:
         for lane, join_seqs in signs.lanes.items():
             try:
-                await self._line.hear(signs.event_id, signs.epoch, lane, join_seqs)
-            except (EngineNotReady, StaleEpoch):
+                await self._line.touch(signs.event_id, signs.epoch, lane, join_seqs)
+            except (LineNotReady, StaleEpoch):
                 return  # everybody is taken as live after a filling, and nobody is left after a reset
 
-    async def deaf(self, rooms: list[Room]) -> set[str]:
+    async def has_gap(self, rooms: list[WaitingRoom]) -> set[str]:
         """The rooms whose signs of life may have been lost. A reporter found dead is named once, then forgotten."""
         reporters = await self._redis.zrange(redis_keys.REPORTERS, 0, REPORTERS_MAX, withscores=True)
         if not reporters:
@@ -54,7 +54,7 @@ class Life:
         oldest_ms = now_ms - min(score for _, score in reporters)
         return {room.event_id for room in rooms if oldest_ms > room.liveness_window_s * 750}
 
-    async def forget_dead(self, rooms: list[Room]) -> None:
+    async def forget_dead(self, rooms: list[WaitingRoom]) -> None:
         """Drops reporters that every room has been told of."""
         longest_s = max((room.liveness_window_s for room in rooms), default=WINDOW_DEFAULT_S)
         until_ms = await self._now_ms() - longest_s * 750

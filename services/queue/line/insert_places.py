@@ -7,10 +7,10 @@ read a snapshot older than the lock. What a batch costs is its round trips, not 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from services.queue.access.access_codes import Coded, CodeRefused
-from services.queue.line.lane_batch import Work
-from services.queue.line.repository import Of, joined
-from services.queue.rooms.model import Room
+from services.queue.access.access_codes import CodeBatch, CodeRefused
+from services.queue.line.lane_batch import LaneJoinBatch
+from services.queue.line.repository import LineRepository, joined
+from services.queue.rooms.model import WaitingRoom
 from shared.postgres.engine import AsyncEngine, raw_statement
 from shared.postgres.errors import outlive_deadlocks
 from shared.postgres.fenced_transaction import driver_of, fenced
@@ -21,17 +21,23 @@ OPEN = "BEGIN; SELECT pg_advisory_xact_lock_shared({fence:d})"
 TELL = "INSERT INTO queue.outbox (event_id, body) VALUES ($1, $2::text::jsonb)"
 
 
-class Placed(NamedTuple):
+class InsertResult(NamedTuple):
     """Which holders are on disk now, for good, under which numbers; and whose code does not open the lane."""
 
     given: dict[str, int]
     refused: dict[str, CodeRefused]
 
 
-async def place(
-    engine: AsyncEngine, room: Room, lane: int, first: int, joins: Sequence[tuple[str, str | None]], *, fill: int,
+async def insert_places(
+    engine: AsyncEngine,
+    room: WaitingRoom,
+    lane: int,
+    first: int,
+    joins: Sequence[tuple[str, str | None]],
+    *,
+    fill: int,
     hashes: Mapping[str, bytes],
-) -> Placed:  # fmt: skip
+) -> InsertResult:
     """Places (holder, user_id) under the numbers from `first` on; `hashes`: the codes some of them came with.
 
     Raises `Unavailable` if nobody can say.
@@ -40,29 +46,35 @@ async def place(
 
 
 async def _place(
-    engine: AsyncEngine, room: Room, lane: int, first: int, joins: Sequence[tuple[str, str | None]], *, fill: int,
+    engine: AsyncEngine,
+    room: WaitingRoom,
+    lane: int,
+    first: int,
+    joins: Sequence[tuple[str, str | None]],
+    *,
+    fill: int,
     hashes: Mapping[str, bytes],
-) -> Placed:  # fmt: skip
+) -> InsertResult:
     async with fenced(engine, OPEN.format(fence=room.fence)) as driver:
         coded, refused = await _judged(driver, room, hashes, [holder for holder, _ in joins])
         admitted = [join for join in joins if join[0] not in refused]
         landed = await _insert(driver, room, lane, first, admitted, fill=fill) if admitted else set()
         given = {holder: n for n, (holder, _) in enumerate(admitted, first) if n in landed}
-        await coded.spend(lane, given)
-    return Placed(given, refused)
+        await coded.redeem(lane, given)
+    return InsertResult(given, refused)
 
 
 async def _judged(
-    driver: Any, room: Room, hashes: Mapping[str, bytes], holders: Collection[str]
-) -> tuple[Coded, dict[str, CodeRefused]]:
+    driver: Any, room: WaitingRoom, hashes: Mapping[str, bytes], holders: Collection[str]
+) -> tuple[CodeBatch, dict[str, CodeRefused]]:
     """The codes of a batch, locked until it is placed, and whose does not open the lane."""
-    coded = Coded(driver, room, hashes)
-    judged = await coded.judge(holders, lock=True)
+    coded = CodeBatch(driver, room, hashes)
+    judged = await coded.validate(holders, lock=True)
     return coded, {holder: word for holder, word in judged.items() if isinstance(word, str)}
 
 
 async def _insert(
-    driver: Any, room: Room, lane: int, first: int, joins: Sequence[tuple[str, str | None]], *, fill: int
+    driver: Any, room: WaitingRoom, lane: int, first: int, joins: Sequence[tuple[str, str | None]], *, fill: int
 ) -> set[int]:
     holders, users = zip(*joins, strict=True)
     wanted = joined(room.event_id, room.epoch, lane, range(first, first + len(joins)))
@@ -76,26 +88,26 @@ async def _insert(
     return landed
 
 
-async def lanes_of(engine: AsyncEngine, room: Room, hashes: Mapping[str, bytes]) -> dict[str, int | CodeRefused]:
+async def lanes_of(engine: AsyncEngine, room: WaitingRoom, hashes: Mapping[str, bytes]) -> dict[str, int | CodeRefused]:
     """The lane each holder's code opens now, or why it does not. Only the transaction that places him is sure of it."""
     if not hashes:
         return {}
     async with fenced(engine, OPEN.format(fence=room.fence)) as driver:
-        return await Coded(driver, room, hashes).judge(hashes, lock=False)
+        return await CodeBatch(driver, room, hashes).validate(hashes, lock=False)
 
 
-async def place_by_ledger(engine: AsyncEngine, work: Work) -> Placed:
+async def place_by_ledger(engine: AsyncEngine, work: LaneJoinBatch) -> InsertResult:
     """Places the batch under numbers of the ledger's own, while the engine is away. Batches of a lane take turns by its
     row; raises `StaleEpoch` when there is none any more.
     """
     room = work.room
     async with engine.begin() as connection:
-        of = Of(connection, room.event_id, room.epoch)
+        of = LineRepository(connection, room.event_id, room.epoch)
         if not await of.lock_lane(work.lane):
             raise StaleEpoch
         coded, refused = await _judged(await driver_of(connection), room, work.hashes, work.fresh)
         admitted = [(join.holder, join.user_id) for join in work.fresh.values() if join.holder not in refused]
         given = await of.join_by_ledger(work.lane, admitted) if admitted else {}
         await of.tell_joined(work.lane, given.values())
-        await coded.spend(work.lane, given)
-    return Placed(given, refused)
+        await coded.redeem(work.lane, given)
+    return InsertResult(given, refused)

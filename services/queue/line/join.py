@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from services.queue.access.access_codes import code_hash
-from services.queue.access.rollout import beside, pass_by
-from services.queue.line.insert_places import lanes_of, place, place_by_ledger
-from services.queue.line.lane_batch import Outcome, Refused, Work
-from services.queue.line.pending_landings import Landings
-from services.queue.line.redis_line import EngineNotReady, Line
-from services.queue.line.replies import Numbers
-from services.queue.line.repository import Of, Seat, by_lane
+from services.queue.access.rollout import admit_bypass, bypass_candidates
+from services.queue.line.insert_places import insert_places, lanes_of, place_by_ledger
+from services.queue.line.lane_batch import LaneJoinBatch, Outcome, Refused
+from services.queue.line.pending_landings import PendingCommits
+from services.queue.line.redis_line import LineNotReady, RedisLine
+from services.queue.line.replies import Allocation
+from services.queue.line.repository import LineRepository, PlaceId, by_lane
 from services.queue.metrics import JOIN_REFUSED, JOINED
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
 from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, PlaceState
 from shared.postgres.engine import AsyncEngine
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
 from shared.web.problems import Overloaded, StaleEpoch, Unavailable
 
@@ -37,11 +37,11 @@ class Joins:
     """Gives places. `turn` runs one ordinary turn of the gatekeeper and answers its frame."""
 
     engine: AsyncEngine
-    line: Line
+    line: RedisLine
     rooms: Rooms
     turn: Callable[[str], Awaitable[LineFrame]]
     shown: Callable[[str], Awaitable[LineFrame]]
-    landings: Landings
+    landings: PendingCommits
     at_once_max: int
     _pending: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     _at_once: int = 0
@@ -58,7 +58,7 @@ class Joins:
         finally:
             self._at_once -= 1
 
-    async def _join(self, room: Room, batch: JoinBatch) -> JoinAnswer:
+    async def _join(self, room: WaitingRoom, batch: JoinBatch) -> JoinAnswer:
         known = await self._known(room, [join.holder for join in batch.joins if join.may_be_known])
         await self._hear(room, known.values())
         hashes = {
@@ -79,34 +79,34 @@ class Joins:
                 join.holder: join for join in batch.joins if lanes[join.holder] == lane and join.holder not in outcomes
             }
             if fresh:
-                work = Work(room, lane, f"{batch.batch_id}/{lane}", fresh, hashes)
+                work = LaneJoinBatch(room, lane, f"{batch.batch_id}/{lane}", fresh, hashes)
                 await self._place(work)
                 outcomes.update(work.outcomes)
                 known.update(work.known)
                 call_now = call_now or work.call_now
         placed = ((out, holder) for holder, out in outcomes.items() if isinstance(out, tuple))
-        outside = beside(room, placed)
-        passed = await pass_by(self.line, room, outside) if outside else set()
+        outside = bypass_candidates(room, placed)
+        passed = await admit_bypass(self.line, room, outside) if outside else set()
         frame = await (self.turn if call_now or passed else self.shown)(batch.event_id)
         return await self._answer(room, batch, outcomes, known, frame, outside)
 
-    async def _known(self, room: Room, holders: list[str]) -> dict[str, Seat]:
+    async def _known(self, room: WaitingRoom, holders: list[str]) -> dict[str, PlaceId]:
         if not holders:
             return {}
         async with self.engine.connect() as connection:
-            return await Of(connection, room.event_id, room.epoch).live_places(holders)
+            return await LineRepository(connection, room.event_id, room.epoch).live_places(holders)
 
-    async def _hear(self, room: Room, seats: Iterable[Seat]) -> None:
+    async def _hear(self, room: WaitingRoom, seats: Iterable[PlaceId]) -> None:
         """Coming back is a sign of life."""
         try:
             for lane, seqs in by_lane(seats).items():
-                await self.line.hear(room.event_id, room.epoch, lane, seqs)
-        except (EngineNotReady, *ENGINE_AWAY):
+                await self.line.touch(room.event_id, room.epoch, lane, seqs)
+        except (LineNotReady, *REDIS_AWAY):
             return
 
     # -- numbers from the engine ---------------------------------------------------------------------------------------
 
-    async def _place(self, work: Work) -> None:
+    async def _place(self, work: LaneJoinBatch) -> None:
         """Numbers and inserts until every holder has a place or a refusal."""
         for attempt in range(ATTEMPTS_MAX):
             if not work.fresh:
@@ -116,81 +116,81 @@ class Joins:
                 await self._place_by_ledger(work)
                 return
             if isinstance(numbers, str):
-                work.refuse(_refusal(numbers))
+                work.reject(_refusal(numbers))
                 return
             await self._insert(work, numbers)
         if work.fresh:
             await self._place_by_ledger(work)
 
-    async def _allocate(self, work: Work, batch_id: str) -> Numbers | str | None:
+    async def _allocate(self, work: LaneJoinBatch, batch_id: str) -> Allocation | str | None:
         """Numbers, a refusal, or nothing when the engine cannot number. What we numbered ourselves lands first."""
         try:
             await self.landings.land(work.room, work.lane)
             return await self.line.allocate(work.room, work.lane, batch_id, count=len(work.fresh))
-        except (EngineNotReady, *ENGINE_AWAY):
+        except (LineNotReady, *REDIS_AWAY):
             return None
 
-    async def _insert(self, work: Work, numbers: Numbers) -> None:
+    async def _insert(self, work: LaneJoinBatch, numbers: Allocation) -> None:
         joins = list(work.fresh.values())[: numbers.granted]
         self._pending[numbers.member] = (work.room.event_id, work.room.epoch, work.lane)
         try:
             rows = [(join.holder, join.user_id) for join in joins]
-            placed = await place(
+            placed = await insert_places(
                 self.engine, work.room, work.lane, numbers.first, rows, fill=numbers.fill, hashes=work.hashes
             )
         finally:
             del self._pending[numbers.member]
         await self._land(work, numbers.member, set(placed.given.values()))
-        work.gave({holder: (work.lane, n) for holder, n in placed.given.items()})
-        work.refuse_some(placed.refused)
+        work.assign({holder: (work.lane, n) for holder, n in placed.given.items()})
+        work.reject_some(placed.refused)
         JOINED.labels("engine").inc(len(placed.given))
         left_over = [join.holder for join in joins if join.holder in work.fresh]
         if left_over:
             await self._settle(work, left_over)
 
-    async def _settle(self, work: Work, holders: list[str]) -> None:
+    async def _settle(self, work: LaneJoinBatch, holders: list[str]) -> None:
         """For those whose row was refused: either they have a place, or their numbers were somebody else's.
 
         A second statement, because the loser of `ON CONFLICT DO NOTHING` sees no row in the same one.
         """
         async with self.engine.connect() as connection:
-            of = Of(connection, work.room.event_id, work.room.epoch)
+            of = LineRepository(connection, work.room.event_id, work.room.epoch)
             found = await of.live_places(holders)
             tails = await of.lanes()
         await self._hear(work.room, found.values())
-        work.knew(found)
+        work.found(found)
         if work.lane not in tails:
             raise StaleEpoch  # the lane was taken away; what the room is now decides
         if work.fresh:
-            with suppress(*ENGINE_AWAY):
+            with suppress(*REDIS_AWAY):
                 await self.line.raise_counter(work.room.event_id, work.room.epoch, work.lane, tails[work.lane][1])
 
-    async def _land(self, work: Work, member: str, landed: set[int]) -> None:
+    async def _land(self, work: LaneJoinBatch, member: str, landed: set[int]) -> None:
         """The places are on disk whatever happens here: what cannot land now lands later."""
         try:
-            work.call_now = await self.line.land(work.room, work.lane, member, landed) or work.call_now
-        except (EngineNotReady, *ENGINE_AWAY):
+            work.call_now = await self.line.commit_join(work.room, work.lane, member, landed) or work.call_now
+        except (LineNotReady, *REDIS_AWAY):
             self.landings.keep(work.room, work.lane, landed)
 
     # -- numbers from the ledger ---------------------------------------------------------------------------------------
 
-    async def _place_by_ledger(self, work: Work) -> None:
+    async def _place_by_ledger(self, work: LaneJoinBatch) -> None:
         refusal = await self._refusal_by_ledger(work)
         if refusal:
-            work.refuse(refusal)
+            work.reject(refusal)
             return
         for _ in range(ATTEMPTS_MAX):
             placed = await place_by_ledger(self.engine, work)
-            work.gave({holder: (work.lane, n) for holder, n in placed.given.items()})
-            work.refuse_some(placed.refused)
+            work.assign({holder: (work.lane, n) for holder, n in placed.given.items()})
+            work.reject_some(placed.refused)
             JOINED.labels("ledger").inc(len(placed.given))
             self.landings.keep(work.room, work.lane, set(placed.given.values()))
-            work.knew(await self._known(work.room, list(work.fresh)))
+            work.found(await self._known(work.room, list(work.fresh)))
             if not work.fresh:
                 return
         raise Unavailable
 
-    async def _refusal_by_ledger(self, work: Work) -> Refused | None:
+    async def _refusal_by_ledger(self, work: LaneJoinBatch) -> Refused | None:
         room = await self.rooms.read(work.room.event_id)
         if room.epoch != work.room.epoch:
             raise StaleEpoch
@@ -199,7 +199,7 @@ class Joins:
         if closed or (ends is not None and ends.timestamp() * 1000 <= at_ms):
             return "closed"
         async with self.engine.connect() as connection:
-            head, tail = (await Of(connection, room.event_id, room.epoch).lanes()).get(work.lane, (0, 0))
+            head, tail = (await LineRepository(connection, room.event_id, room.epoch).lanes()).get(work.lane, (0, 0))
         of_lane = (lane.max_line for lane in room.options.lanes if lane.lane == work.lane)
         limits = [limit for limit in (room.max_line, *of_lane) if limit is not None]
         return "line-full" if any(tail - head >= limit for limit in limits) else None
@@ -215,9 +215,14 @@ class Joins:
     # -- the answer ----------------------------------------------------------------------------------------------------
 
     async def _answer(
-        self, room: Room, batch: JoinBatch, outcomes: dict[str, Outcome], known: dict[str, Seat], frame: LineFrame,
-        outside: set[Seat],
-    ) -> JoinAnswer:  # fmt: skip
+        self,
+        room: WaitingRoom,
+        batch: JoinBatch,
+        outcomes: dict[str, Outcome],
+        known: dict[str, PlaceId],
+        frame: LineFrame,
+        outside: set[PlaceId],
+    ) -> JoinAnswer:
         heads = {lane: at.head_seq for lane, at in frame.lanes.items()} if frame.ready else {}
         seats = [outcome for outcome in outcomes.values() if isinstance(outcome, tuple)]
         states = await self._states(
@@ -237,21 +242,21 @@ class Joins:
                 joined.append(Joined(word=word, lane=outcome[0], join_seq=outcome[1], status=status))
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=frame)
 
-    async def _states(self, room: Room, seats: list[Seat]) -> dict[Seat, PlaceState]:
+    async def _states(self, room: WaitingRoom, seats: list[PlaceId]) -> dict[PlaceId, PlaceState]:
         """Which of these are called or admitted; the status call tells if the engine cannot."""
-        states: dict[Seat, PlaceState] = {}
+        states: dict[PlaceId, PlaceState] = {}
         try:
             for lane, seqs in by_lane(seats).items():
-                _, seen = await self.line.look(room.event_id, room.epoch, lane, seqs)
+                _, seen = await self.line.get_status(room.event_id, room.epoch, lane, seqs)
                 for seq, one in zip(seqs, seen, strict=True):
                     if one.word in ("ready", "admitted"):
                         states[lane, seq] = "ready" if one.word == "ready" else "admitted"
-        except (EngineNotReady, *ENGINE_AWAY):
+        except (LineNotReady, *REDIS_AWAY):
             return {}
         return states
 
 
-def _strangers(room: Room, batch: JoinBatch) -> list[str]:
+def _strangers(room: WaitingRoom, batch: JoinBatch) -> list[str]:
     """Who may not join a room for users; one who has a place keeps it."""
     return [join.holder for join in batch.joins if join.user_id is None] if room.options.entry.signed_in_only else []
 

@@ -2,33 +2,33 @@
 
 from collections import defaultdict
 
-from services.queue.line.redis_line import EngineNotReady, Line
-from services.queue.rooms.model import Room
+from services.queue.line.redis_line import LineNotReady, RedisLine
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 
 UNLANDED_MAX = 2_000_000
 
 
-class Landings:
+class PendingCommits:
     """Numbers by room and lane. If this process dies, everybody is taken as live once the counter is raised."""
 
-    def __init__(self, line: Line, rooms: Rooms) -> None:
+    def __init__(self, line: RedisLine, rooms: Rooms) -> None:
         self._line, self._rooms = line, rooms
         self._waiting: dict[tuple[str, int, int], set[int]] = defaultdict(set)
 
-    def keep(self, room: Room, lane: int, numbers: set[int]) -> None:
+    def keep(self, room: WaitingRoom, lane: int, numbers: set[int]) -> None:
         """Remembers numbers that are on disk; past the limit they are left to the raised counter."""
         waiting = self._waiting[room.event_id, room.epoch, lane]
         if len(waiting) + len(numbers) <= UNLANDED_MAX:
             waiting |= numbers
 
-    async def land(self, room: Room, lane: int) -> None:
+    async def land(self, room: WaitingRoom, lane: int) -> None:
         """Lands what waits in this lane; raises what the engine raises, and keeps it then."""
         waiting = self._waiting.pop((room.event_id, room.epoch, lane), None)
         if waiting:
             try:
-                await self._line.land(room, lane, "", waiting)
+                await self._line.commit_join(room, lane, "", waiting)
             except BaseException:
                 self.keep(room, lane, waiting)
                 raise
@@ -42,5 +42,5 @@ class Landings:
                 continue
             try:
                 await self.land(room, lane)
-            except (EngineNotReady, *ENGINE_AWAY):
+            except (LineNotReady, *REDIS_AWAY):
                 continue

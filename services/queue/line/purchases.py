@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import TextClause, select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.queue.line.repository import Of, Seat
+from services.queue.line.repository import LineRepository, PlaceId
 from services.queue.line.sessions import Sessions
 from services.queue.tables import log_offset
 from shared.contracts.events import Event
@@ -29,7 +29,7 @@ TOLD_BY = "orders"
 READ_MAX, WAIT_S = 200, 1.0
 STORE_EVERY_S = 1.0
 RECORD_PURCHASE: TextClause = statement(__package__, "record_purchase")
-Purchase = tuple[str, int, Seat]  # event_id, epoch, place
+Purchase = tuple[str, int, PlaceId]  # event_id, epoch, place
 
 
 class Purchases:
@@ -78,7 +78,7 @@ class Purchases:
 
     async def _free(self, bought: list[Purchase]) -> None:
         """Ends the sessions of those who bought: at once, unless they hold something else as well."""
-        by_room: dict[tuple[str, int], list[Seat]] = defaultdict(list)
+        by_room: dict[tuple[str, int], list[PlaceId]] = defaultdict(list)
         for event_id, epoch, seat in bought:
             by_room[event_id, epoch].append(seat)
         for (event_id, epoch), seats in by_room.items():
@@ -87,9 +87,9 @@ class Purchases:
             except Problem as silent:
                 log.warning("purchases.not_ended", extra=data(event_id=event_id, error=silent.slug))
 
-    async def _end(self, event_id: str, epoch: int, seats: list[Seat]) -> None:
+    async def _end(self, event_id: str, epoch: int, seats: list[PlaceId]) -> None:
         async with self._engine.connect() as connection:
-            stands = await Of(connection, event_id, epoch).stands(seats)
+            stands = await LineRepository(connection, event_id, epoch).get_places(seats)
         await self._sessions.end_bought(event_id, epoch, stands.values())
 
 

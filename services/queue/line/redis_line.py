@@ -12,10 +12,10 @@ import orjson
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from services.queue import redis_keys
-from services.queue.line.replies import Claim, Numbers, Seen, Stock, Ticked, change, due, runs
-from services.queue.lottery.ranking import Draw
-from services.queue.rooms.model import Room
-from shared.redis.client import ENGINE_AWAY, Redis, doubt
+from services.queue.line.replies import Allocation, Claim, StatusReply, Stock, TickReply, change, due, runs
+from services.queue.lottery.ranking import Ranking
+from services.queue.rooms.model import WaitingRoom
+from shared.redis.client import REDIS_AWAY, Redis, doubt
 from shared.redis.scripts import Argument, Script, word
 from shared.runtime.clock_offsets import Clocks
 from shared.web.problems import StaleEpoch
@@ -34,14 +34,14 @@ RUNS_MAX = 1024
 ANSWER_WITHIN_S = 1.0
 
 
-class EngineNotReady(Exception):
+class LineNotReady(Exception):
     """The engine does not hold this room, or is being filled."""
 
 
-class Line:
+class RedisLine:
     """The scripts of the line on one engine."""
 
-    def __init__(self, redis: Redis, draw: Callable[[str, int], Draw], *, clock_offset_ms: int = 0) -> None:
+    def __init__(self, redis: Redis, draw: Callable[[str, int], Ranking], *, clock_offset_ms: int = 0) -> None:
         self.redis = redis
         self.clocks = Clocks("queue")
         self._draw = draw
@@ -64,7 +64,7 @@ class Line:
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 reply = await script(self.redis, **named)
-        except ENGINE_AWAY:
+        except REDIS_AWAY:
             self.silent.add(event_id)
             doubt(self.redis)
             raise
@@ -75,14 +75,14 @@ class Line:
         """Raises what stops every caller. An engine that counts another way in the same epoch is not ready."""
         answer = word(reply)
         if answer == "not-ready":
-            raise EngineNotReady
+            raise LineNotReady
         if answer == "stale-epoch":
             held = await self.redis.hget(redis_keys.room(event_id), "epoch")
             if held is not None and held.partition(b".")[0] == b"%d" % epoch:
-                raise EngineNotReady
+                raise LineNotReady
             raise StaleEpoch
 
-    async def allocate(self, room: Room, lane: int, batch_id: str, *, count: int) -> Numbers | str:
+    async def allocate(self, room: WaitingRoom, lane: int, batch_id: str, *, count: int) -> Allocation | str:
         """Numbers for a batch, or the word that says why not."""
         reply = await self.ask(
             room.event_id,
@@ -99,7 +99,7 @@ class Line:
         if word(reply) != "ok":
             return word(reply)
         _, first, granted, fill = reply
-        return Numbers(first, granted, fill, f"{first}:{granted}:{batch_id}")
+        return Allocation(first, granted, fill, f"{first}:{granted}:{batch_id}")
 
     async def renew(self, event_id: str, epoch: int, lane: int, members: Sequence[str]) -> None:
         """Says that these batches are still being written."""
@@ -112,7 +112,7 @@ class Line:
             members=members,
         )
 
-    async def land(self, room: Room, lane: int, member: str, numbers: Iterable[int]) -> bool:
+    async def commit_join(self, room: WaitingRoom, lane: int, member: str, numbers: Iterable[int]) -> bool:
         """Sets the bits of numbers that are on disk. True when nobody waits ahead and a place is free."""
         found, call_now = runs(room.draw.ranks(lane, numbers)), False
         seen_0, seen_1, seen_2 = redis_keys.seen(room.event_id, room.epoch, lane)
@@ -141,7 +141,7 @@ class Line:
             call_now = call_now or bool(reply[1])
         return call_now
 
-    async def hear(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> None:
+    async def touch(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> None:
         """Notes signs of life."""
         draw = self._draw(event_id, epoch)
         ranks = draw.ranks(lane, join_seqs)
@@ -161,7 +161,9 @@ class Line:
             )
             await self._checked(reply, event_id, epoch)
 
-    async def look(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> tuple[str, list[Seen]]:
+    async def get_status(
+        self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]
+    ) -> tuple[str, list[StatusReply]]:
         """The room's shown state, and where each place stands."""
         draw = self._draw(event_id, epoch)
         reply = await self.ask(
@@ -176,7 +178,7 @@ class Line:
             join_seqs=draw.ranks(lane, join_seqs),
         )
         await self._checked(reply, event_id, epoch)
-        return reply[1].decode(), [Seen(reply[i].decode(), reply[i + 1]) for i in range(2, len(reply), 2)]
+        return reply[1].decode(), [StatusReply(reply[i].decode(), reply[i + 1]) for i in range(2, len(reply), 2)]
 
     async def claim(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> tuple[int, list[Claim]]:
         """The engine's filling, and what each claim came to."""
@@ -199,7 +201,7 @@ class Line:
         triples = range(2, len(reply), 3)
         return reply[1], [Claim(reply[i].decode(), reply[i + 1], reply[i + 2]) for i in triples]
 
-    async def tick(self, room: Room, *, deaf: bool, stock: Stock) -> Ticked:
+    async def tick(self, room: WaitingRoom, *, deaf: bool, stock: Stock) -> TickReply:
         """One turn of the gatekeeper's script."""
         reply = await self._within(
             room.event_id,
@@ -225,20 +227,20 @@ class Line:
         await self._checked(reply, room.event_id, room.epoch)
         _, state, changes, dues = reply
         entry = room.draw.entry
-        return Ticked(
+        return TickReply(
             orjson.loads(state),
             [one._replace(join_seq=entry(one.lane, one.join_seq)) for one in map(change, changes)],
             [one._replace(join_seq=entry(one.lane, one.join_seq)) for one in map(due, dues)],
         )
 
-    async def acknowledge(self, room: Room, *, fill: int, up_to: int) -> None:
+    async def acknowledge(self, room: WaitingRoom, *, fill: int, up_to: int) -> None:
         """Forgets changes that are in the ledger."""
         unwritten = redis_keys.unwritten(room.event_id, room.epoch)
         await self.ask(
             room.event_id, ACKNOWLEDGE, room=redis_keys.room(room.event_id), unwritten=unwritten, fill=fill, up_to=up_to
         )
 
-    async def void(self, room: Room, lane: int, join_seqs: Sequence[int], *, fill: int) -> None:
+    async def void(self, room: WaitingRoom, lane: int, join_seqs: Sequence[int], *, fill: int) -> None:
         """Takes back calls of numbers without a live place."""
         seen_0, seen_1, seen_2 = redis_keys.seen(room.event_id, room.epoch, lane)
         ranks = room.draw.ranks(lane, join_seqs)
@@ -297,7 +299,7 @@ class Line:
             clock_offset_ms=self.clock_offset_ms,
         )
 
-    async def configure(self, room: Room) -> str:
+    async def configure(self, room: WaitingRoom) -> str:
         """Gives the room its configuration; `older` when a later one is there."""
         reply = await self.ask(
             room.event_id,
@@ -313,7 +315,7 @@ class Line:
 
     async def fill(
         self,
-        room: Room,
+        room: WaitingRoom,
         *,
         ramp: bool,
         fields: Sequence[str],

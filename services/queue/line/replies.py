@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class Numbers(NamedTuple):
+class Allocation(NamedTuple):
     """What a batch was given: `granted` numbers from `first` on, by filling `fill` of the engine."""
 
     first: int
@@ -14,7 +14,7 @@ class Numbers(NamedTuple):
     member: str
 
 
-class Seen(NamedTuple):
+class StatusReply(NamedTuple):
     """Where the engine sees a place: ready, admitted, ended or waiting."""
 
     word: str
@@ -29,7 +29,7 @@ class Claim(NamedTuple):
     until_ms: int
 
 
-class Change(NamedTuple):
+class TickEvent(NamedTuple):
     """Something the tick did that the ledger does not know yet."""
 
     number: int
@@ -60,11 +60,11 @@ class Stock:
     version: int = 0
 
 
-class Ticked(NamedTuple):
+class TickReply(NamedTuple):
     """One turn: the room as it is now, what is to be written, whose session is due."""
 
     state: dict[str, Any]
-    changes: list[Change]
+    changes: list[TickEvent]
     due: list[Due]
 
 
@@ -79,9 +79,9 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def change(raw: bytes) -> Change:
+def change(raw: bytes) -> TickEvent:
     number, what, lane, seq, call, at_ms = raw.decode().split(":")
-    return Change(int(number), what, int(lane), int(seq), int(call), int(at_ms))
+    return TickEvent(int(number), what, int(lane), int(seq), int(call), int(at_ms))
 
 
 def due(raw: bytes) -> Due:

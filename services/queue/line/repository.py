@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Row, TextClause
 
-from services.queue.line.replies import Change, runs
+from services.queue.line.replies import TickEvent, runs
 from services.queue.tables import outbox
 from shared.contracts.events import Event
 from shared.messaging.outbox import tell
@@ -24,10 +24,10 @@ FILLED_BY, USER_PLACES, TALLIES, LOCK_LANE, OPEN_SLOTS = (
     statement(__package__, verb) for verb in ("filled_by", "user_places", "tallies", "lock_lane", "open_slots")
 )
 
-Seat = tuple[int, int]  # lane, join_seq
+PlaceId = tuple[int, int]  # lane, join_seq
 
 
-class Stand(NamedTuple):
+class PlaceRow(NamedTuple):
     """How a place stands in the ledger. `state` is its last call's, if it was ever called; `bought`: more than a second
     ago, and it has not ended.
     """
@@ -44,16 +44,16 @@ class Stand(NamedTuple):
     expires_at_ms: int | None
 
 
-class Recorded(NamedTuple):
+class TickResult(NamedTuple):
     """What came of writing a tick's changes: numbers without a place, calls written now, places at their end."""
 
-    void: list[Seat]
-    called: list[Seat]
+    void: list[PlaceId]
+    called: list[PlaceId]
     missed: int
-    spent: list[Seat]
+    spent: list[PlaceId]
 
 
-class Tally(NamedTuple):
+class LaneTotals(NamedTuple):
     """What a lane was given: calls; those of turns in which lanes contended, its due of them by weight; how many times
     such turns began.
     """
@@ -64,7 +64,7 @@ class Tally(NamedTuple):
     contests: int
 
 
-class Of:
+class LineRepository:
     """The statements on one event and epoch, in the caller's transaction."""
 
     def __init__(self, connection: AsyncConnection, event_id: str, epoch: int) -> None:
@@ -93,22 +93,22 @@ class Of:
         rows = await self._rows(JOIN_BY_LEDGER, lane=lane, holders=list(holders), user_ids=list(users))
         return {row.holder: row.join_seq for row in rows}
 
-    async def live_places(self, holders: Iterable[str]) -> dict[str, Seat]:
+    async def live_places(self, holders: Iterable[str]) -> dict[str, PlaceId]:
         """The live place of each holder who has one."""
         rows = await self._rows(LIVE_PLACES, holders=list(holders))
         return {row.holder: (row.lane, row.join_seq) for row in rows}
 
-    async def user_places(self, holders: Iterable[str]) -> dict[str, Seat]:
+    async def user_places(self, holders: Iterable[str]) -> dict[str, PlaceId]:
         """The place of each signed-in holder who ever had one, the live one first."""
         rows = await self._rows(USER_PLACES, holders=list(holders))
         return {row.holder: (row.lane, row.join_seq) for row in rows}
 
-    async def stands(self, seats: Iterable[Seat]) -> dict[Seat, Stand]:
+    async def get_places(self, seats: Iterable[PlaceId]) -> dict[PlaceId, PlaceRow]:
         """How these places stand."""
         rows = await self._rows(STANDS, **_columns(seats))
-        return {(row.lane, row.join_seq): Stand(**row._asdict()) for row in rows}
+        return {(row.lane, row.join_seq): PlaceRow(**row._asdict()) for row in rows}
 
-    async def open_slots(self, after: Seat, *, slots_max: int) -> list[Seat]:
+    async def open_slots(self, after: PlaceId, *, slots_max: int) -> list[PlaceId]:
         """The next places after this one with a call that stands or is claimed, in order."""
         lane, seq = after
         rows = await self._rows(OPEN_SLOTS, lane=lane, join_seq=seq, slots_max=slots_max)
@@ -116,7 +116,7 @@ class Of:
 
     async def claims(
         self, claims: Sequence[tuple[int, int, int, str, int]], *, fill: int
-    ) -> dict[Seat, tuple[str, int]]:
+    ) -> dict[PlaceId, tuple[str, int]]:
         """Writes (lane, join_seq, call, jti, expires_at_ms); jti and expiry of each place that is claimed now."""
         await self.lock([(lane, seq) for lane, seq, *_ in claims])
         lanes, seqs, calls, jtis, expires = map(list, zip(*claims, strict=True))
@@ -125,7 +125,7 @@ class Of:
         )
         return {(row.lane, row.join_seq): (row.jti, row.expires_at_ms) for row in rows}
 
-    async def record(self, changes: Sequence[Change]) -> Recorded:
+    async def record(self, changes: Sequence[TickEvent]) -> TickResult:
         """Writes what ticks did; writing it again changes nothing."""
         calls = [c for c in changes if c.what == "called"]
         misses = [c for c in changes if c.what in ("missed", "spent")]
@@ -134,28 +134,30 @@ class Of:
         risen = {(row.lane, row.join_seq) for row in missed}
         spent = [(c.lane, c.join_seq) for c in misses if c.what == "spent" and (c.lane, c.join_seq) in risen]
         ended = await self.end(spent, how="expired", unclaimed=True) if spent else {}
-        return Recorded(
+        return TickResult(
             void=[(row.lane, row.join_seq) for row in called if row.void],
             called=[(row.lane, row.join_seq) for row in called if row.fresh],
             missed=len(missed),
             spent=list(ended),
         )
 
-    async def heads(self, lanes: Sequence[Mapping[str, Any]]) -> None:
+    async def save_heads(self, lanes: Sequence[Mapping[str, Any]]) -> None:
         """Writes how far each lane has come, and its tally, as a tick told them."""
         columns = {"lanes": "lane", "head_seqs": "head_seq", "dues": "due"}
         columns |= {name: name for name in ("calls", "contested", "contests")}
         await self._rows(RECORD_HEADS, **{name: [at[told] for at in lanes] for name, told in columns.items()})
 
-    async def tallies(self) -> dict[int, Tally]:
+    async def tallies(self) -> dict[int, LaneTotals]:
         """What each lane was given of the calls."""
-        return {row.lane: Tally(row.calls, row.contested, row.due, row.contests) for row in await self._rows(TALLIES)}
+        return {
+            row.lane: LaneTotals(row.calls, row.contested, row.due, row.contests) for row in await self._rows(TALLIES)
+        }
 
-    async def lock(self, seats: Iterable[Seat]) -> set[Seat]:
+    async def lock(self, seats: Iterable[PlaceId]) -> set[PlaceId]:
         """Locks those of the places that are live, in key order."""
         return {(row.lane, row.join_seq) for row in await self._rows(LOCK_PLACES, **_columns(seats))}
 
-    async def end(self, seats: Sequence[Seat], *, how: str, unclaimed: bool) -> dict[Seat, str]:
+    async def end(self, seats: Sequence[PlaceId], *, how: str, unclaimed: bool) -> dict[PlaceId, str]:
         """Ends live places and their calls; how each ended. `unclaimed` leaves those that have a session alone."""
         if not seats:
             return {}
@@ -175,7 +177,7 @@ class Of:
         if numbers:
             await tell(self._connection, outbox, [joined(self.event_id, self.epoch, lane, numbers)])
 
-    async def tell(self, what: str, seats: Iterable[Seat], **more: Any) -> None:
+    async def tell(self, what: str, seats: Iterable[PlaceId], **more: Any) -> None:
         """One `place.*` event for a whole batch: an event a fan would cost more than the join itself."""
         places = sorted(seats)
         if places:
@@ -190,7 +192,7 @@ def joined(event_id: str, epoch: int, lane: int, numbers: Iterable[int]) -> Even
     return Event(type="place.joined", event_id=event_id, aggregate=f"line/{epoch}", after=after)
 
 
-def by_lane(seats: Iterable[Seat]) -> dict[int, list[int]]:
+def by_lane(seats: Iterable[PlaceId]) -> dict[int, list[int]]:
     """The numbers of each lane, as the engine's scripts take them."""
     lanes: dict[int, list[int]] = {}
     for lane, seq in seats:
@@ -198,12 +200,12 @@ def by_lane(seats: Iterable[Seat]) -> dict[int, list[int]]:
     return lanes
 
 
-def _columns(seats: Iterable[Seat]) -> dict[str, list[int]]:
+def _columns(seats: Iterable[PlaceId]) -> dict[str, list[int]]:
     pairs = list(seats)
     return {"lanes": [lane for lane, _ in pairs], "join_seqs": [seq for _, seq in pairs]}
 
 
-def _change_columns(changes: Sequence[Change]) -> dict[str, list[int]]:
+def _change_columns(changes: Sequence[TickEvent]) -> dict[str, list[int]]:
     return {
         "lanes": [c.lane for c in changes],
         "join_seqs": [c.join_seq for c in changes],

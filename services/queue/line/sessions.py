@@ -14,16 +14,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from services.queue.line.redis_line import Line
+from services.queue.line.redis_line import RedisLine
 from services.queue.line.replies import Due
-from services.queue.line.repository import Of, Seat, Stand, by_lane
+from services.queue.line.repository import LineRepository, PlaceId, PlaceRow, by_lane
 from services.queue.metrics import ENDED
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import REVOKED_MAX, Revoked, revoked_channel
 from shared.contracts.inventory import BATCH_MAX, EndSessions, InventoryClient, PassFloor, SessionEnd, SessionRef
 from shared.postgres.engine import AsyncEngine, statement
-from shared.redis.client import ENGINE_AWAY, Redis
+from shared.redis.client import REDIS_AWAY, Redis
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import data
 from shared.web.problems import Problem, Unavailable, UnknownEvent
@@ -46,7 +46,7 @@ class Revocations:
             await self._redis.publish(
                 revoked_channel(event_id), Revoked(event_id=event_id, passes=list(passes)).model_dump_json()
             )
-        except ENGINE_AWAY as away:
+        except REDIS_AWAY as away:
             raise Unavailable("No gate can be told now.") from away
 
 
@@ -61,14 +61,14 @@ async def revoked(rooms: Rooms, event_id: str) -> Revoked:
         return Revoked(event_id=event_id, passes=[(row.jti, row.expires_at_ms) for row in rows])
 
 
-class Floors:
+class PassInvalidation:
     """The epochs below which inventory takes no pass, as far as this process was told."""
 
     def __init__(self, inventory: InventoryClient) -> None:
         self._inventory = inventory
         self._told: dict[str, int] = {}
 
-    async def raised(self, room: Room) -> None:
+    async def raised(self, room: WaitingRoom) -> None:
         """Returns once older passes are dead. Raises what asking raised. A room without stock has nothing to kill."""
         if room.epoch == 1 or self._told.get(room.event_id, 0) >= room.epoch:
             return
@@ -98,11 +98,13 @@ def jti(epoch: int, lane: int, join_seq: int, call: int) -> str:
 class Sessions:
     """Ends sessions, in batches and one batch of a room at a time."""
 
-    def __init__(self, engine: AsyncEngine, line: Line, inventory: InventoryClient, revocations: Revocations) -> None:
+    def __init__(
+        self, engine: AsyncEngine, line: RedisLine, inventory: InventoryClient, revocations: Revocations
+    ) -> None:
         self._engine, self._line, self._inventory, self._revocations = engine, line, inventory, revocations
         self._ending: dict[str, asyncio.Task[None]] = {}
 
-    def end_soon(self, room: Room, due: Sequence[Due]) -> None:
+    def end_soon(self, room: WaitingRoom, due: Sequence[Due]) -> None:
         """Ends due sessions beside the gatekeeper's turns, so that a slow inventory delays nobody's call."""
         if room.event_id not in self._ending:
             task = asyncio.create_task(self._end_due(room, due), name=f"end sessions {room.event_id}")
@@ -113,7 +115,7 @@ class Sessions:
         """Waits for what is being ended now."""
         await asyncio.gather(*self._ending.values())
 
-    async def _end_due(self, room: Room, due: Sequence[Due]) -> None:
+    async def _end_due(self, room: WaitingRoom, due: Sequence[Due]) -> None:
         try:
             await self.end_due(room, due)
         except Problem as silent:
@@ -121,10 +123,12 @@ class Sessions:
         except Exception:
             log.exception("sessions.failed", extra=data(event_id=room.event_id))
 
-    async def end_due(self, room: Room, due: Sequence[Due]) -> None:
+    async def end_due(self, room: WaitingRoom, due: Sequence[Due]) -> None:
         """Ends those whose holder has no live reservation; lets the others stand as long as it does."""
         async with self._engine.connect() as connection:
-            stands = await Of(connection, room.event_id, room.epoch).stands([(d.lane, d.join_seq) for d in due])
+            stands = await LineRepository(connection, room.event_id, room.epoch).get_places(
+                [(d.lane, d.join_seq) for d in due]
+            )
         sessions, over = [], []
         for one in due:
             stand = stands.get((one.lane, one.join_seq))
@@ -137,9 +141,9 @@ class Sessions:
 
     async def end(
         self, event_id: str, epoch: int, sessions: Sequence[Session], *, how: str, leaving: bool = False
-    ) -> set[Seat]:
+    ) -> set[PlaceId]:
         """Revokes, then ends. Which places have ended; the others stand until inventory says so."""
-        gone: list[Seat] = []
+        gone: list[PlaceId] = []
         dead: list[tuple[str, int]] = []
         stand: list[tuple[int, int, int]] = []
         for start in range(0, len(sessions), BATCH_MAX):
@@ -157,7 +161,7 @@ class Sessions:
         await self.close(event_id, epoch, gone, how=how, unclaimed=False)
         return set(gone)
 
-    async def end_bought(self, event_id: str, epoch: int, stands: Iterable[Stand]) -> set[Seat]:
+    async def end_bought(self, event_id: str, epoch: int, stands: Iterable[PlaceRow]) -> set[PlaceId]:
         """Ends the sessions of those who bought, unless they hold something else as well."""
         sessions = [
             Session(stand.lane, stand.join_seq, stand.holder, stand.jti, stand.expires_at_ms or 0)
@@ -172,13 +176,13 @@ class Sessions:
         return (await self._inventory.end_sessions(question)).sessions
 
     async def close(
-        self, event_id: str, epoch: int, seats: Sequence[Seat], *, how: str, unclaimed: bool
-    ) -> dict[Seat, str]:
+        self, event_id: str, epoch: int, seats: Sequence[PlaceId], *, how: str, unclaimed: bool
+    ) -> dict[PlaceId, str]:
         """Ends places in the ledger, then frees their slots. `unclaimed` leaves those with a session alone."""
         if not seats:
             return {}
         async with self._engine.begin() as connection:
-            of = Of(connection, event_id, epoch)
+            of = LineRepository(connection, event_id, epoch)
             ended = await of.end(seats, how=how, unclaimed=unclaimed)
             for word in set(ended.values()):
                 await of.tell(word, [seat for seat, this in ended.items() if this == word])
@@ -187,13 +191,13 @@ class Sessions:
         await self.free(event_id, epoch, list(ended) if unclaimed else seats)
         return ended
 
-    async def free(self, event_id: str, epoch: int, seats: Iterable[Seat]) -> None:
+    async def free(self, event_id: str, epoch: int, seats: Iterable[PlaceId]) -> None:
         """Frees the slots of places that the ledger has ended. With the engine away they wait to be reconciled."""
-        with suppress(*ENGINE_AWAY):
+        with suppress(*REDIS_AWAY):
             for lane, seqs in by_lane(seats).items():
                 await self._line.finish(event_id, epoch, lane, seqs)
 
 
-def _session(epoch: int, due: Due, stand: Stand) -> Session:
+def _session(epoch: int, due: Due, stand: PlaceRow) -> Session:
     name = stand.jti or jti(epoch, due.lane, due.join_seq, due.call)
     return Session(due.lane, due.join_seq, stand.holder, name, stand.expires_at_ms or 0)

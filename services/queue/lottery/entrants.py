@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from services.queue.line.repository import Of
-from services.queue.rooms.model import Room
+from services.queue.line.repository import LineRepository
+from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from services.queue.tables import lottery
 from shared.contracts.lottery import Entrants, EntryProof, ProofQuestion
@@ -27,7 +27,7 @@ class Count:
     branches: str
 
 
-async def count(connection: AsyncConnection, room: Room, blind: bytes, lane: int, entrants_n: int) -> Count:
+async def count(connection: AsyncConnection, room: WaitingRoom, blind: bytes, lane: int, entrants_n: int) -> Count:
     """Reads every entry number of the lane, a chunk at a time."""
     branches, taken = [], 0
     for first in range(1, entrants_n + 1, CHUNK):
@@ -51,7 +51,7 @@ async def prove(engine: AsyncEngine, rooms: Rooms, question: ProofQuestion) -> E
         entrants_n = row.entrants.get(str(place.lane), {"n": 0})["n"]
         if place.join_seq > entrants_n:
             raise NotEntered("This place joined after entry had closed.")
-        stand = await Of(connection, room.event_id, room.epoch).stands([(place.lane, place.join_seq)])
+        stand = await LineRepository(connection, room.event_id, room.epoch).get_places([(place.lane, place.join_seq)])
         if not stand or stand[place.lane, place.join_seq].holder != place.holder:
             raise BadCredential("This place belongs to somebody else.")
         chunk, at = divmod(place.join_seq - 1, CHUNK)
@@ -72,7 +72,7 @@ async def prove(engine: AsyncEngine, rooms: Rooms, question: ProofQuestion) -> E
 
 
 async def _chunk(
-    connection: AsyncConnection, room: Room, blind: bytes, lane: int, first: int, last: int
+    connection: AsyncConnection, room: WaitingRoom, blind: bytes, lane: int, first: int, last: int
 ) -> tuple[Sequence[bytes], dict[int, str]]:
     """The leaves of these entry numbers, and the receipts of those that somebody has."""
     which = {"event_id": room.event_id, "epoch": room.epoch, "lane": lane, "first": first, "last": last}

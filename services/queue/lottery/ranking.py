@@ -21,7 +21,7 @@ from shared.rules.lottery_ranking import draw_key, order
 from shared.web.problems import InvalidRequest
 
 SECRET_BYTES = 32
-Stage = Literal["open", "closed", "drawn"]
+LotteryStage = Literal["open", "closed", "drawn"]
 OF_ROOM = and_(lottery.c.event_id == room.c.event_id, lottery.c.epoch == room.c.epoch)
 COLUMNS = (
     lottery.c.closed_at,
@@ -33,11 +33,11 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Draw:
+class Ranking:
     """How far the lottery of one epoch is, and the ranks it gave; without a stage there is none."""
 
     epoch: int
-    stage: Stage | None = None
+    stage: LotteryStage | None = None
     counted: bool = False
     lanes: Mapping[int, LaneDraw] = field(default_factory=dict)
 
@@ -84,13 +84,13 @@ class Draw:
         return LotteryFrame(stage=self.stage, lanes=dict(self.lanes)) if self.stage else None
 
 
-def draw_of(row: Mapping[str, Any]) -> Draw:
+def draw_of(row: Mapping[str, Any]) -> Ranking:
     """From a room's row with `COLUMNS`."""
     event_id, epoch = row["event_id"], row["epoch"]
     if row["ordering"] != "lottery":
-        return Draw(epoch)
+        return Ranking(epoch)
     if row["public_value"] is None:
-        return Draw(epoch, "closed" if row["closed_at"] else "open", row["counted_at"] is not None)
+        return Ranking(epoch, "closed" if row["closed_at"] else "open", row["counted_at"] is not None)
     lanes = {}
     for lane, count in row["entrants"].items():
         key = draw_key(
@@ -98,7 +98,7 @@ def draw_of(row: Mapping[str, Any]) -> Draw:
             entrants_n=count["n"], entrants_hash=count["hash"],
         )  # fmt: skip
         lanes[int(lane)] = LaneDraw(entrants_n=count["n"], key=key.hex())
-    return Draw(epoch, "drawn", True, lanes)
+    return Ranking(epoch, "drawn", True, lanes)
 
 
 async def commit(connection: AsyncConnection, event_id: str, epoch: int) -> None:

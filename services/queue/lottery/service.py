@@ -11,20 +11,20 @@ from typing import Any
 
 from sqlalchemy import Row, func, select, update
 
-from services.queue.line.redis_line import Line
-from services.queue.line.repository import FENCE_ALONE, Of
+from services.queue.line.redis_line import RedisLine
+from services.queue.line.repository import FENCE_ALONE, LineRepository
 from services.queue.lottery.entrants import count
 from services.queue.problems import RoomStateConflict
 from services.queue.recovery import Recovery
 from services.queue.rooms.audit_log import record
-from services.queue.rooms.model import Room, read
+from services.queue.rooms.model import WaitingRoom, read
 from services.queue.rooms.store import Rooms
 from services.queue.tables import lane as lane_table
 from services.queue.tables import lottery
 from services.queue.tables import room as room_table
 from shared.contracts.lottery import Entrants, PublishedLottery
 from shared.postgres.engine import AsyncConnection, AsyncEngine
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from shared.rules.lottery_ranking import commitment
 from shared.runtime.logging import data
 from shared.web.problems import NoLottery
@@ -33,13 +33,13 @@ LANES = select(lane_table.c.lane).with_for_update()
 log = logging.getLogger("onsale.queue")
 
 
-class Lottery:
+class LotteryService:
     """The lotteries of all rooms."""
 
-    def __init__(self, engine: AsyncEngine, rooms: Rooms, line: Line, recovery: Recovery) -> None:
+    def __init__(self, engine: AsyncEngine, rooms: Rooms, line: RedisLine, recovery: Recovery) -> None:
         self._engine, self._rooms, self._line, self._recovery = engine, rooms, line, recovery
 
-    async def keep(self) -> None:
+    async def advance(self) -> None:
         """Every second: closes what is due, counts who entered. A room still in draft waits for its operator."""
         pending = [room for room in self._rooms.known.values() if room.draw.pending and room.state != "draft"]
         if not pending:
@@ -61,7 +61,7 @@ class Lottery:
                 return
             here = (lane_table.c.event_id == event_id, lane_table.c.epoch == room.epoch)
             await connection.execute(LANES.where(*here))  # whoever is numbered by the ledger takes turns with us
-            tails = await Of(connection, event_id, room.epoch).lanes()
+            tails = await LineRepository(connection, event_id, room.epoch).lanes()
             entrants = {str(lane): {"n": tail} for lane, (_, tail) in tails.items()}
             await _set(connection, room, closed_at=at, entrants=entrants)
             await _ask_to_fill(connection, room)
@@ -129,7 +129,7 @@ class Lottery:
             drawn_at=row.drawn_at,
         )
 
-    async def _alone(self, connection: AsyncConnection, event_id: str) -> Room:
+    async def _alone(self, connection: AsyncConnection, event_id: str) -> WaitingRoom:
         """Nobody joins, fills or changes the room until the transaction ends."""
         await connection.execute(FENCE_ALONE, {"event_id": event_id})
         return await read(connection, event_id, lock=True)
@@ -144,17 +144,17 @@ class Lottery:
         await self._rooms.read(event_id)
         try:
             await self._recovery.rebuild(event_id)
-        except ENGINE_AWAY as away:
+        except REDIS_AWAY as away:
             log.warning("lottery.not_filled", extra=data(event_id=event_id, error=type(away).__name__))
 
 
-def _rules(room: Room) -> Any:
+def _rules(room: WaitingRoom) -> Any:
     if room.options.lottery is None:
         raise NoLottery
     return room.options.lottery
 
 
-async def _row(connection: AsyncConnection, room: Room) -> Row[Any]:
+async def _row(connection: AsyncConnection, room: WaitingRoom) -> Row[Any]:
     found = select(lottery).where(lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch)
     row = (await connection.execute(found)).first()
     if row is None or room.draw.stage is None:
@@ -166,7 +166,7 @@ def _numbers(entrants: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(int(lane), of["n"]) for lane, of in sorted(entrants.items())]
 
 
-def _may_draw(room: Room, row: Row[Any], at: datetime) -> None:
+def _may_draw(room: WaitingRoom, row: Row[Any], at: datetime) -> None:
     known_at = _rules(room).public_value.known_at
     if row.counted_at is None:
         raise RoomStateConflict("Entry has not closed yet, or the entrants are still being counted.")
@@ -176,12 +176,12 @@ def _may_draw(room: Room, row: Row[Any], at: datetime) -> None:
         raise RoomStateConflict(f"The public value is not known before {known_at.isoformat()}.")
 
 
-async def _set(connection: AsyncConnection, room: Room, *only_if: Any, **values: Any) -> None:
+async def _set(connection: AsyncConnection, room: WaitingRoom, *only_if: Any, **values: Any) -> None:
     here = (lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch, *only_if)
     await connection.execute(update(lottery).where(*here).values(**values))
 
 
-async def _ask_to_fill(connection: AsyncConnection, room: Room) -> None:
+async def _ask_to_fill(connection: AsyncConnection, room: WaitingRoom) -> None:
     """From here on, what the engine gave out before is refused; no engine counts as filled."""
     here = room_table.c.event_id == room.event_id
     await connection.execute(update(room_table).where(here).values(fill=room.fill + 1, engine=""))

@@ -6,13 +6,13 @@ from typing import Any
 from sqlalchemy import insert, select
 
 from services.queue.admin.schemas import Change
-from services.queue.rooms.model import Room
+from services.queue.rooms.model import WaitingRoom
 from services.queue.tables import room_change
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 
 
 async def record(
-    connection: AsyncConnection, room: Room, *, actor: str, action: str, reason: str | None,
+    connection: AsyncConnection, room: WaitingRoom, *, actor: str, action: str, reason: str | None,
     before: Mapping[str, Any] | None = None, after: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """One line of the trail, under the room's version."""

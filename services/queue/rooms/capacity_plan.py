@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from services.queue.admin.schemas import PlanView, PlanWish
-from services.queue.rooms.model import Room
+from services.queue.admin.schemas import PlanRequest, PlanView
+from services.queue.rooms.model import WaitingRoom
 from shared.contracts.frames import LineFrame
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import from_datetime, now_ms, to_datetime
@@ -27,7 +27,7 @@ class SlotUse:
     claimed_share: float | None = None
 
 
-async def slot_use(engine: AsyncEngine, room: Room, *, at_ms: int) -> SlotUse:
+async def slot_use(engine: AsyncEngine, room: WaitingRoom, *, at_ms: int) -> SlotUse:
     """As the ledger tells; nothing while too few calls are over."""
     values = {
         "event_id": room.event_id, "epoch": room.epoch, "now_ms": at_ms,
@@ -40,7 +40,9 @@ async def slot_use(engine: AsyncEngine, room: Room, *, at_ms: int) -> SlotUse:
     return SlotUse(round(row.taken_s / row.over, 1), round(row.claimed / row.calls, 2))
 
 
-def planned(room: Room, frame: LineFrame, use: SlotUse, wish: PlanWish, *, at_ms: int | None = None) -> PlanView:
+def planned(
+    room: WaitingRoom, frame: LineFrame, use: SlotUse, wish: PlanRequest, *, at_ms: int | None = None
+) -> PlanView:
     """The plan from the live line. A paused room is taken as if it went on now."""
     at_ms = now_ms() if at_ms is None else at_ms
     rate = wish.rate_per_s if wish.rate_per_s is not None else room.rate_per_s

@@ -18,8 +18,8 @@ from typing import Any
 from sqlalchemy import text
 
 from services.queue import redis_keys
-from services.queue.line.repository import Of, Tally
-from services.queue.rooms.model import Room
+from services.queue.line.repository import LaneTotals, LineRepository
+from services.queue.rooms.model import WaitingRoom
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.redis.client import Redis
 from shared.rules.rollout import outside
@@ -43,8 +43,8 @@ TRAIL = text(
 NOW = text("SELECT clock_timestamp()")
 
 
-async def overcalled(
-    connection: AsyncConnection, room: Room, *, lowest_rollout: float, clock_offset_ms: int
+async def rate_invariant(
+    connection: AsyncConnection, room: WaitingRoom, *, lowest_rollout: float, clock_offset_ms: int
 ) -> list[str]:
     """How many calls there are beyond what was allowed, in all and since each change; nothing when the promise holds.
     Calls of fans who were outside the rolled-out share at some time are not the line's.
@@ -139,7 +139,9 @@ TAILS = text("""
     SELECT lane, max(join_seq) AS tail FROM queue.place WHERE event_id = :event_id AND epoch = :epoch GROUP BY lane""")
 
 
-async def audit(engine: AsyncEngine, redis: Redis, room: Room, *, clock_offset_ms: int = 0) -> list[dict[str, Any]]:
+async def audit(
+    engine: AsyncEngine, redis: Redis, room: WaitingRoom, *, clock_offset_ms: int = 0
+) -> list[dict[str, Any]]:
     """One line per promise: `{invariant, holds, detail}`; `detail` names the first few that break it."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
     async with engine.connect() as connection:
@@ -149,8 +151,8 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room, *, clock_offset_m
         open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(OPEN_CALLS, which)}
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
         after = await _standing(redis, room)
-        tallies = await Of(connection, room.event_id, room.epoch).tallies()
-        found["4 no more calls than bursts, rate and admits allow"] = await overcalled(
+        tallies = await LineRepository(connection, room.event_id, room.epoch).tallies()
+        found["4 no more calls than bursts, rate and admits allow"] = await rate_invariant(
             connection, room, lowest_rollout=await _lowest_rollout(connection, which), clock_offset_ms=clock_offset_ms
         )
     found["4 lanes share contested calls by weight"] = uneven(tallies)
@@ -168,7 +170,7 @@ async def audit(engine: AsyncEngine, redis: Redis, room: Room, *, clock_offset_m
     return [_line(name, broken) for name, broken in found.items()]
 
 
-async def _beyond(connection: AsyncConnection, room: Room) -> list[str]:
+async def _beyond(connection: AsyncConnection, room: WaitingRoom) -> list[str]:
     """Calls above the head, but for those of fans who were outside the rolled-out share at some time."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
     lowest = await _lowest_rollout(connection, which)
@@ -181,7 +183,7 @@ async def _lowest_rollout(connection: AsyncConnection, which: dict[str, Any]) ->
     return float((await connection.execute(LOWEST_ROLLOUT, which)).scalar_one())
 
 
-def uneven(tallies: Mapping[int, Tally]) -> list[str]:
+def uneven(tallies: Mapping[int, LaneTotals]) -> list[str]:
     """Lanes whose calls, in turns when all had somebody to call, are not their due.
 
     What a lane is owed is carried from turn to turn and is always less than a call per lane, so over one spell of such
@@ -206,7 +208,7 @@ class _Standing:
         self.settled = places - unwritten
 
 
-async def _standing(redis: Redis, room: Room) -> _Standing | None:
+async def _standing(redis: Redis, room: WaitingRoom) -> _Standing | None:
     pipe = redis.pipeline(transaction=True)
     pipe.hgetall(redis_keys.room(room.event_id))
     for part in (redis_keys.called, redis_keys.active, redis_keys.unwritten):
@@ -219,7 +221,7 @@ async def _standing(redis: Redis, room: Room) -> _Standing | None:
     return _Standing({_entry(room, place.decode()) for place in (*called, *active)}, unwritten, counters)
 
 
-def _entry(room: Room, place: str) -> str:
+def _entry(room: WaitingRoom, place: str) -> str:
     """The engine's `lane:rank` as the ledger names it."""
     lane, rank = map(int, place.split(":"))
     return f"{lane}:{room.draw.entry(lane, rank)}"

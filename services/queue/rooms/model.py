@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Row, func, select
 
-from services.queue.lottery.ranking import COLUMNS, OF_ROOM, Draw, draw_of
+from services.queue.lottery.ranking import COLUMNS, OF_ROOM, Ranking, draw_of
 from services.queue.rooms.lanes import engine_fields
 from services.queue.tables import lane, lottery, room
 from shared.contracts.room_options import RoomOptions
@@ -14,13 +14,13 @@ from shared.postgres.engine import AsyncConnection
 from shared.runtime.clock import from_datetime
 from shared.web.problems import UnknownEvent
 
-State = Literal["draft", "open", "paused", "draining", "closed"]
+RoomState = Literal["draft", "open", "paused", "draining", "closed"]
 NEVER_MS = 2**52
 LOTTERY_TOLD = "The sale begins as soon as the lottery is drawn."
 
 
 @dataclass(frozen=True)
-class Room:
+class WaitingRoom:
     """One event's room. `version` is of its configuration; `fill` counts the fillings of the engine; `fence` is the
     number of its advisory lock.
     """
@@ -30,7 +30,7 @@ class Room:
     version: int
     fill: int
     engine: str
-    state: State
+    state: RoomState
     message: str | None
     queue_opens_at: datetime | None
     sale_starts_at: datetime | None
@@ -50,7 +50,7 @@ class Room:
     options: RoomOptions
     lanes: tuple[int, ...]
     fence: int
-    draw: Draw
+    draw: Ranking
 
     def fields(self) -> list[str]:
         """Names and values of the engine's copy, flat."""
@@ -81,7 +81,7 @@ class Room:
     def starts_ms(self) -> int | None:
         return _ms(self.sale_starts_at)
 
-    def told(self, at_ms: int) -> str | None:
+    def public_message(self, at_ms: int) -> str | None:
         """What everybody in the line reads: the operator's words, or why the sale has not begun."""
         waits = self.draw.pending and self.starts_ms is not None and at_ms >= self.starts_ms
         return self.message or (LOTTERY_TOLD if waits else None)
@@ -104,15 +104,15 @@ _fence = func.hashtextextended("queue " + room.c.event_id, 0).label("fence")
 EVERY_ROOM = select(room, _lanes, _fence, *COLUMNS).join_from(room, lottery, OF_ROOM, isouter=True)
 
 
-def from_row(row: Row[Any]) -> Room:
+def from_row(row: Row[Any]) -> WaitingRoom:
     named = row._asdict()
     named["draw"] = draw_of(named)
-    given = {field.name: named[field.name] for field in fields(Room)}
+    given = {field.name: named[field.name] for field in fields(WaitingRoom)}
     options = RoomOptions.model_validate(named["options"])
-    return Room(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
+    return WaitingRoom(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
 
 
-async def read(connection: AsyncConnection, event_id: str, *, lock: bool = False) -> Room:
+async def read(connection: AsyncConnection, event_id: str, *, lock: bool = False) -> WaitingRoom:
     """The room; raises `UnknownEvent`. `lock` keeps others from changing it until the transaction ends."""
     statement = EVERY_ROOM.where(room.c.event_id == event_id)
     found = (await connection.execute(statement.with_for_update(of=room) if lock else statement)).first()

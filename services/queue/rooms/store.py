@@ -7,11 +7,11 @@ from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.line.repository import FENCE_ALONE
-from services.queue.lottery.ranking import Draw, change_order, commit, committed_in_time
+from services.queue.lottery.ranking import Ranking, change_order, commit, committed_in_time
 from services.queue.problems import RoomStateConflict
 from services.queue.rooms.audit_log import record
 from services.queue.rooms.lanes import add_lanes, set_lanes
-from services.queue.rooms.model import EVERY_ROOM, Room, State, from_row, read
+from services.queue.rooms.model import EVERY_ROOM, RoomState, WaitingRoom, from_row, read
 from services.queue.tables import room
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
@@ -19,20 +19,20 @@ from shared.postgres.engine import AsyncConnection, AsyncEngine, transaction
 from shared.web.problems import VersionMismatch
 
 Action = Literal["open", "pause", "resume", "drain", "close"]
-TRANSITIONS: dict[Action, tuple[frozenset[State], State]] = {
+TRANSITIONS: dict[Action, tuple[frozenset[RoomState], RoomState]] = {
     "open": (frozenset({"draft", "closed", "draining", "open"}), "open"),
     "pause": (frozenset({"open", "paused"}), "paused"),
     "resume": (frozenset({"paused", "open"}), "open"),
     "drain": (frozenset({"open", "paused", "draining"}), "draining"),
     "close": (frozenset({"draft", "open", "paused", "draining", "closed"}), "closed"),
 }
-SHUT: frozenset[State] = frozenset({"draft", "closed"})
+SHUT: frozenset[RoomState] = frozenset({"draft", "closed"})
 
 
 class Applied(NamedTuple):
     """The room as the event file has it; whether it was created, and whether anything is different now."""
 
-    room: Room
+    room: WaitingRoom
     created: bool
     changed: bool
 
@@ -42,7 +42,7 @@ class Rooms:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.engine = engine
-        self.known: dict[str, Room] = {}
+        self.known: dict[str, WaitingRoom] = {}
 
     async def refresh(self) -> None:
         """Reads every room; one small statement."""
@@ -50,21 +50,21 @@ class Rooms:
             rows = await connection.execute(EVERY_ROOM)
             self.known = {row.event_id: from_row(row) for row in rows}
 
-    async def get(self, event_id: str) -> Room:
+    async def get(self, event_id: str) -> WaitingRoom:
         """As remembered, or else from the ledger. Raises `UnknownEvent`."""
         return self.known.get(event_id) or await self.read(event_id)
 
-    def draw(self, event_id: str, epoch: int) -> Draw:
+    def draw(self, event_id: str, epoch: int) -> Ranking:
         """In which order this epoch's line is called, as far as we have heard."""
         room = self.known.get(event_id)
-        return room.draw if room is not None and room.epoch == epoch else Draw(epoch)
+        return room.draw if room is not None and room.epoch == epoch else Ranking(epoch)
 
-    async def read(self, event_id: str) -> Room:
+    async def read(self, event_id: str) -> WaitingRoom:
         """From the ledger. Raises `UnknownEvent`."""
         async with self.engine.connect() as connection:
             return self._remember(await read(connection, event_id))
 
-    def _remember(self, found: Room) -> Room:
+    def _remember(self, found: WaitingRoom) -> WaitingRoom:
         self.known[found.event_id] = found
         return found
 
@@ -105,7 +105,7 @@ class Rooms:
     async def change(
         self, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str, reason: str | None,
         version: int | None = None,
-    ) -> Room:  # fmt: skip
+    ) -> WaitingRoom:  # fmt: skip
         """Sets columns and options of the room. Raises `VersionMismatch` if `version` is given and not the room's."""
         async with self.engine.begin() as connection:
             if "lanes" in wanted:
@@ -115,9 +115,9 @@ class Rooms:
             )
         return self._remember(now)
 
-    async def move(
+    async def transition(
         self, event_id: str, action: Action, *, actor: str, reason: str | None, version: int | None = None
-    ) -> Room:
+    ) -> WaitingRoom:
         """One step of the room's life; a step already taken changes nothing. Raises `RoomStateConflict`."""
         possible, target = TRANSITIONS[action]
         async with self.engine.begin() as connection:
@@ -131,9 +131,9 @@ class Rooms:
             )
         return self._remember(now)
 
-    async def note(
+    async def record_action(
         self, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None, **facts: Any
-    ) -> Room:
+    ) -> WaitingRoom:
         """Something done that leaves the configuration as it is: in the audit trail, and the version rises."""
         async with self.engine.begin() as connection:
             before = await read(connection, event_id, lock=True)
@@ -145,7 +145,7 @@ class Rooms:
                          after=now.configuration() | facts)  # fmt: skip
         return self._remember(now)
 
-    async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None = None) -> Room:
+    async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None = None) -> WaitingRoom:
         """Raises the epoch: the line starts anew and old tokens die."""
         async with self.engine.begin() as connection:
             await connection.execute(FENCE_ALONE, {"event_id": event_id})
@@ -164,7 +164,7 @@ class Rooms:
 async def _change(
     connection: AsyncConnection, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str,
     reason: str | None, version: int | None = None,
-) -> Room:  # fmt: skip
+) -> WaitingRoom:  # fmt: skip
     before = await read(connection, event_id, lock=True)
     wanted = _with_options(before, wanted)
     _require(before, version)
@@ -187,17 +187,17 @@ async def _change(
     return after
 
 
-def _require(room: Room, version: int | None) -> None:
+def _require(room: WaitingRoom, version: int | None) -> None:
     if version is not None and version != room.version:
         raise VersionMismatch(version=room.version)
 
 
-def _changes_order(before: Room, wanted: Mapping[str, Any]) -> bool:
+def _changes_order(before: WaitingRoom, wanted: Mapping[str, Any]) -> bool:
     options: RoomOptions = wanted.get("options", before.options)
     return bool(wanted.get("ordering", before.ordering) != before.ordering or options.lottery != before.options.lottery)
 
 
-def _with_options(room: Room, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _with_options(room: WaitingRoom, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Options named one by one, put into their place beside those that stay."""
     named = {name: value for name, value in wanted.items() if name in RoomOptions.model_fields}
     others = {name: value for name, value in wanted.items() if name not in named}

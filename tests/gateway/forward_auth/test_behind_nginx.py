@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from services.gateway.forward_auth.handover_codes import HERE
+from services.gateway.forward_auth.handover_codes import COOKIE_PROBE
 from shared.contracts.frames import Revoked, revoked_channel
 from shared.rules.rollout import outside
 from shared.runtime.settings import development_keys
@@ -242,7 +242,7 @@ async def test_rollout_is_stable_and_gate_and_room_draw_the_same_lot(shop, rules
                 assert not outside("show", holder, 30), "the room makes the same fan wait"
             else:
                 marked = first.headers["location"]
-                assert marked == f"{shop}/a?b=c&onsale_handover={HERE}"
+                assert marked == f"{shop}/a?b=c&onsale_handover={COOKIE_PROBE}"
                 clean = await fan.get(marked)
                 assert (clean.status_code, clean.headers["location"]) == (303, f"{shop}/a?b=c")
                 assert [(await fan.get(f"{shop}/")).status_code for _ in range(3)] == [200] * 3

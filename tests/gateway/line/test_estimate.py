@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from services.gateway.waiting_line.snapshot import Line
-from services.gateway.waiting_line.wait_estimate import Estimate, Promise, Promises
+from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
 from shared.contracts.frames import LaneHead, LineFrame, Throttled
 from tests.gateway.line.test_status import PATH, STATUS, bearing, token
 
@@ -23,8 +23,8 @@ def frame(at_ms: int = START_MS, *, head: int = 0, tail: int = 10_000, **facts: 
     })  # fmt: skip
 
 
-def line(shown: LineFrame, promise: Promise, previous: Line | None = None) -> Line:
-    return Line(shown, previous, promise=promise, heard_s=0.0, poll_ms=(1000, 10_000))
+def line(shown: LineFrame, promise: WaitEstimate, previous: LineSnapshot | None = None) -> LineSnapshot:
+    return LineSnapshot(shown, previous, promise=promise, heard_s=0.0, poll_ms=(1000, 10_000))
 
 
 STATES = st.sampled_from(["open", "open", "open", "draining", "paused", "last_chance", "prequeue"])
@@ -39,20 +39,20 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-def told(steps: list[dict[str, Any]]) -> list[tuple[Promise, dict[int, int | None]]]:
+def told(steps: list[dict[str, Any]]) -> list[tuple[WaitEstimate, dict[int, int | None]]]:
     """What each fan was told after each frame."""
-    model, at_ms, head, said, shown = Estimate(), START_MS, 0, [], None
+    model, at_ms, head, said, shown = WaitEstimator(), START_MS, 0, [], None
     for step in steps:
         facts = dict(step)
         at_ms += facts.pop("after_ms")
         head += facts.pop("on")
         current = frame(at_ms, head=head, **facts)
-        shown = line(current, model.learn(current), shown)
+        shown = line(current, model.observe(current), shown)
         said.append((shown.promise, {seq: shown.estimated_wait_s(shown.position(0, seq)) for seq in SEQS}))
     return said
 
 
-def grows_in_silence(said: list[tuple[Promise, dict[int, int | None]]]) -> bool:
+def grows_in_silence(said: list[tuple[WaitEstimate, dict[int, int | None]]]) -> bool:
     for seq in SEQS:
         last: int | None = None
         changed_ms = 0
@@ -80,10 +80,10 @@ def test_an_estimate_never_grows_without_a_reason(steps: list[dict[str, Any]]) -
 
 
 def test_without_the_promise_it_would_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    def believe(self: Estimate, frame: LineFrame, before: object, per_place_s: float, weight: float) -> None:
-        self.promise = Promise(per_place_s)
+    def believe(self: WaitEstimator, frame: LineFrame, before: object, per_place_s: float, weight: float) -> None:
+        self.promise = WaitEstimate(per_place_s)
 
-    monkeypatch.setattr(Estimate, "_settle", believe)
+    monkeypatch.setattr(WaitEstimator, "_settle", believe)
     common = {"state": "open", "rate_per_s": 10.0, "live_ratio": 1.0, "on": 0, "after_ms": 1000}
     assert grows_in_silence(told([{**common, "calls_per_s": pace} for pace in (9.0, 9.5, 8.6, 8.5)]))
 
@@ -113,9 +113,9 @@ def test_when_nothing_changed_nothing_is_said(noise: list[float], on: int) -> No
     ],
 )
 def test_what_changes_the_estimate_at_once_is_said_at_once(facts: dict[str, Any], reason: str) -> None:
-    model = Estimate()
-    before = model.learn(frame())
-    after = model.learn(frame(START_MS + 200, **facts))
+    model = WaitEstimator()
+    before = model.observe(frame())
+    after = model.observe(frame(START_MS + 200, **facts))
     assert (after.reason, after.at_ms) == (reason, START_MS + 200)
     assert after.per_place_s is None or after.per_place_s > (before.per_place_s or 0)
 
@@ -129,9 +129,9 @@ def test_what_changes_the_estimate_at_once_is_said_at_once(facts: dict[str, Any]
     ],
 )
 def test_what_lasts_is_said_once_it_has_lasted(facts: dict[str, Any], reason: str) -> None:
-    model = Estimate()
-    model.learn(frame(live_ratio=0.4))
-    said = [model.learn(frame(START_MS + s * 1000, **{"live_ratio": 0.4, **facts})).reason for s in range(1, 31)]
+    model = WaitEstimator()
+    model.observe(frame(live_ratio=0.4))
+    said = [model.observe(frame(START_MS + s * 1000, **{"live_ratio": 0.4, **facts})).reason for s in range(1, 31)]
     assert said[2] is None, "a moment is no change"
     assert said[-1] == reason
 
@@ -145,63 +145,63 @@ def test_what_lasts_is_said_once_it_has_lasted(facts: dict[str, Any], reason: st
     ],
 )
 def test_nobody_is_told_a_second_while_nobody_is_called(facts: dict[str, Any], reason: str) -> None:
-    model = Estimate()
+    model = WaitEstimator()
     for s in range(60):
-        model.learn(frame(START_MS + s * 1000, **(facts if s > 1 else {})))
+        model.observe(frame(START_MS + s * 1000, **(facts if s > 1 else {})))
     promise = model.promise
     assert (promise.per_place_s, promise.reason) == (None, reason)
     shown = line(frame(), promise)
     assert shown.estimated_range(1) == {"estimated_wait_low": None, "estimated_wait_high": None}
-    calm = [model.learn(frame(START_MS + s * 1000, called_at_ms=START_MS + s * 1000)) for s in range(60, 75)]
+    calm = [model.observe(frame(START_MS + s * 1000, called_at_ms=START_MS + s * 1000)) for s in range(60, 75)]
     assert calm[-1].per_place_s is not None, "calls go on"
 
 
 def test_a_lull_is_no_standstill() -> None:
-    model, at_ms = Estimate(), START_MS
-    model.learn(frame(at_ms, called_at_ms=at_ms))
-    model.learn(frame(at_ms + 600_000, head=10_000, called_at_ms=at_ms))
-    assert model.learn(frame(at_ms + 601_000, head=10_000, tail=10_400, called_at_ms=at_ms)).per_place_s is not None
+    model, at_ms = WaitEstimator(), START_MS
+    model.observe(frame(at_ms, called_at_ms=at_ms))
+    model.observe(frame(at_ms + 600_000, head=10_000, called_at_ms=at_ms))
+    assert model.observe(frame(at_ms + 601_000, head=10_000, tail=10_400, called_at_ms=at_ms)).per_place_s is not None
 
 
 def test_a_wait_of_days_is_told_as_more_than_one() -> None:
-    shown = line(frame(), Promise(120.0))
+    shown = line(frame(), WaitEstimate(120.0))
     assert shown.estimated_wait_s(1650) is None
     assert shown.estimated_range(1650) == {"estimated_wait_low": 86_400, "estimated_wait_high": None}
 
 
 def test_the_range_is_around_the_estimate_and_as_wide_as_it_is_unsure() -> None:
-    sure, unsure = (line(frame(), Promise(0.1, band=band)).estimated_range(1000) for band in (0.2, 0.7))
+    sure, unsure = (line(frame(), WaitEstimate(0.1, band=band)).estimated_range(1000) for band in (0.2, 0.7))
     assert (sure["estimated_wait_low"], sure["estimated_wait_high"]) == (79, 129)
     assert (unsure["estimated_wait_low"], unsure["estimated_wait_high"]) == (48, 210)
-    assert line(frame(), Promise(0.1)).estimated_range(1) == {"estimated_wait_low": 0, "estimated_wait_high": 3}
+    assert line(frame(), WaitEstimate(0.1)).estimated_range(1) == {"estimated_wait_low": 0, "estimated_wait_high": 3}
 
 
 def test_what_follows_a_lowered_rate_is_not_laid_on_others() -> None:
     """The rate falls to a third; the room stays full, and what is measured comes after."""
-    model = Estimate()
-    model.learn(frame(calls_per_s=9.5, full=True))
-    said = [model.learn(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=2.0, full=True)) for s in range(1, 46)]
+    model = WaitEstimator()
+    model.observe(frame(calls_per_s=9.5, full=True))
+    said = [model.observe(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=2.0, full=True)) for s in range(1, 46)]
     assert {promise.reason for promise in said} == {"rate-lowered"}
     assert len({promise.at_ms for promise in said}) > 1, "and what came later was told as its consequence"
     for s in range(46, 240):
-        model.learn(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=0.5, full=True))
+        model.observe(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=0.5, full=True))
     assert model.promise.reason == "room-full"
 
 
 def test_it_moves_slowly_both_ways() -> None:
-    model = Estimate()
-    steady = model.learn(frame()).per_place_s or 0
+    model = WaitEstimator()
+    steady = model.observe(frame()).per_place_s or 0
     for rate in (100.0, 10.0):
-        moved = [model.learn(frame(START_MS + s * 1000, rate_per_s=rate, calls_per_s=rate)) for s in range(1, 4)]
+        moved = [model.observe(frame(START_MS + s * 1000, rate_per_s=rate, calls_per_s=rate)) for s in range(1, 4)]
         assert all(steady / 1.5 < (promise.per_place_s or 0) < steady * 1.5 for promise in moved)
 
 
 @pytest.mark.parametrize("shares", [(0.05, 1.0), (1.0, 0.05)], ids=["all came back", "nearly all are gone"])
 def test_however_far_it_must_go_it_takes_no_more_than_a_step_in_ten_seconds(shares: tuple[float, float]) -> None:
     """Nobody changed the rate, but twenty times as many of those ahead are there as before, or as few."""
-    model, told = Estimate(), list[float]()
+    model, told = WaitEstimator(), list[float]()
     for s in range(200):
-        promise = model.learn(frame(START_MS + s * 1000, live_ratio=shares[s >= 20]))
+        promise = model.observe(frame(START_MS + s * 1000, live_ratio=shares[s >= 20]))
         told.append(promise.per_place_s or 0)
     swings = [max(a, b) / min(a, b) for a, b in zip(told, told[10:], strict=False)]
     assert max(swings) < 1.54, "as much as a fan was ever told within ten seconds of an hour"
@@ -209,14 +209,14 @@ def test_however_far_it_must_go_it_takes_no_more_than_a_step_in_ten_seconds(shar
 
 
 def test_before_the_sale_the_wait_counts_from_its_start() -> None:
-    model = Estimate()
+    model = WaitEstimator()
     starts: dict[str, Any] = {"state": "prequeue", "calls_per_s": None, "sale_starts_at_ms": START_MS + 60_000}
-    early = line(frame(**starts), model.learn(frame(**starts)))
+    early = line(frame(**starts), model.observe(frame(**starts)))
     assert early.estimated_wait_s(100) == 60 + 10
     on_sale = frame(START_MS + 60_000, sale_starts_at_ms=START_MS + 60_000)
-    assert line(on_sale, model.learn(on_sale), early).estimated_wait_s(100) == 10
+    assert line(on_sale, model.observe(on_sale), early).estimated_wait_s(100) == 10
     later = frame(START_MS + 60_100, state="prequeue", sale_starts_at_ms=START_MS + 90_000)
-    assert model.learn(later).reason == "start-moved"
+    assert model.observe(later).reason == "start-moved"
 
 
 def _observed(promise: str) -> tuple[float, float]:
@@ -227,19 +227,19 @@ def _observed(promise: str) -> tuple[float, float]:
 
 
 def test_promises_are_compared_with_the_call() -> None:
-    (count, total), sample = _observed("kept"), Promises()
-    sample.reach(1, {0: 0}, now_s=0.0)
+    (count, total), sample = _observed("kept"), EstimateAccuracy()
+    sample.evaluate(1, {0: 0}, now_s=0.0)
     for seq in range(1, 65):
-        sample.tell(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
-        sample.tell(0, seq, 5, low_s=4, high_s=6, now_s=125.0)
-    sample.reach(1, {0: 40}, now_s=133.0)
+        sample.record(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
+        sample.record(0, seq, 5, low_s=4, high_s=6, now_s=125.0)
+    sample.evaluate(1, {0: 40}, now_s=133.0)
     assert _observed("kept") == (count + 2, total + 6), "16 and 32 were told 30 s and waited 33"
     later = REGISTRY.get_sample_value("gateway_estimate_range_total", {"promise": "kept", "call": "later"})
     assert (later or 0) >= 2, "32 s was the most"
     for seq in range(1000, 100_000):
-        sample.tell(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
+        sample.record(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
     assert len(sample._told) == 512
-    sample.reach(2, {0: 0}, now_s=134.0)
+    sample.evaluate(2, {0: 0}, now_s=134.0)
     assert not sample._told
 
 
@@ -268,20 +268,20 @@ async def test_a_claim_when_all_is_over_says_so(fan, queue, show, state: str, sl
 
 
 def test_who_joined_after_a_change_is_not_told_of_it() -> None:
-    shown = line(frame(), Promise(0.1, 0, "rate-lowered", START_MS))
+    shown = line(frame(), WaitEstimate(0.1, 0, "rate-lowered", START_MS))
     assert shown.estimate_changed(START_MS // 1000 - 1) is not None
     assert shown.estimate_changed(START_MS // 1000 + 1) is None
 
 
 def test_another_lanes_fans_are_a_reason_and_are_not_forgotten_at_once() -> None:
-    def heard(at_ms: int, *, presale: int, before: Line | None = None) -> Line:
+    def heard(at_ms: int, *, presale: int, before: LineSnapshot | None = None) -> LineSnapshot:
         lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
         heads = {0: {"head_seq": 0, "tail_seq": 100}, 1: {"head_seq": 0, "tail_seq": presale}}
         shown = LineFrame.model_validate({
             "event_id": "show", "epoch": 1, "version": at_ms, "ready": True, "at_ms": at_ms, "state": "open",
             "rate_per_s": 10, "lanes": heads, "options": {"lanes": lanes},
         })  # fmt: skip
-        return Line(shown, before, promise=Promise(per_place_s=0.1), heard_s=0.0, poll_ms=(1000, 10_000))
+        return LineSnapshot(shown, before, promise=WaitEstimate(per_place_s=0.1), heard_s=0.0, poll_ms=(1000, 10_000))
 
     alone = heard(1_000_000, presale=0)
     assert (alone.estimated_wait_s(40), alone.estimate_changed(0)) == (4, None)

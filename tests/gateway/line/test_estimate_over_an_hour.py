@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from services.gateway.waiting_line.snapshot import Line
-from services.gateway.waiting_line.wait_estimate import Estimate
-from services.queue.admission.throughput import Pace
+from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.wait_estimate import WaitEstimator
+from services.queue.admission.throughput import ThroughputMeter
 from shared.contracts.frames import LaneHead, LineFrame, Throttled
 
 START_MS = 1_800_000_000_000
@@ -71,7 +71,7 @@ class Hour:
 
 
 def an_hour(seed: int) -> Hour:
-    luck, pace, model, hour = random.Random(seed), Pace(), Estimate(), Hour()
+    luck, pace, model, hour = random.Random(seed), ThroughputMeter(), WaitEstimator(), Hour()
     live = [luck.random() < LIVE for _ in range(PLACES + 1)]
     inside: list[float] = []
     head = calls = found = 0
@@ -90,7 +90,7 @@ def an_hour(seed: int) -> Hour:
                 tokens, calls, found, called_at = tokens - 1, calls + 1, found + 1, t
         state = "paused" if t in PAUSED else "open"
         at_ms = START_MS + t * 1000
-        pace.note(at_ms, calls=calls, scanned=head, live=found, rate_per_s=force, wanted=state == "open")
+        pace.record(at_ms, calls=calls, scanned=head, live=found, rate_per_s=force, wanted=state == "open")
         measured = pace.calls_per_s
         frame = LineFrame(
             event_id="show", epoch=1, version=at_ms, ready=True, at_ms=at_ms, state=state,
@@ -100,7 +100,7 @@ def an_hour(seed: int) -> Hour:
             called_at_ms=START_MS + called_at * 1000,
             throttled=Throttled(factor=0.5, reason="orders-slow") if t in THROTTLED else None,
         )  # fmt: skip
-        shown = Line(frame, shown, promise=model.learn(frame), heard_s=0.0, poll_ms=(1000, 10_000))
+        shown = LineSnapshot(frame, shown, promise=model.observe(frame), heard_s=0.0, poll_ms=(1000, 10_000))
         if shown.promise.reason:
             hour.reasons[shown.promise.at_ms] = (t, shown.promise.reason)
         if t % ASKS_EVERY_S == 5:

@@ -7,9 +7,9 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from services.gateway.state import Room
-from services.gateway.waiting_line.snapshot import Line
-from services.gateway.waiting_line.wait_estimate import Promise
+from services.gateway.state import State
+from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from shared.contracts.frames import LineFrame
 from shared.contracts.lanes import Lane, lane_of
 from shared.contracts.queue import Join, JoinBatch
@@ -31,8 +31,10 @@ def frame(*, options: RoomOptions = OPTIONS, version: int = 9, **lanes: tuple[in
     })  # fmt: skip
 
 
-def line(heard: LineFrame, previous: Line | None = None) -> Line:
-    return Line(heard, previous, promise=Promise(per_place_s=0.1), heard_s=time.monotonic(), poll_ms=(2000, 10_000))
+def line(heard: LineFrame, previous: LineSnapshot | None = None) -> LineSnapshot:
+    return LineSnapshot(
+        heard, previous, promise=WaitEstimate(per_place_s=0.1), heard_s=time.monotonic(), poll_ms=(2000, 10_000)
+    )
 
 
 async def test_a_code_goes_to_the_queue_in_the_body(fan, queue):
@@ -84,7 +86,7 @@ async def test_guessing_is_bounded_and_costs_nobody_without_a_code(browser, queu
     assert (await browser().post(PATH, json={"code": "right"})).status_code == 201
 
 
-async def test_verified_claims_choose_the_lane_and_an_old_token_does_not(room: Room, browser, queue, show):
+async def test_verified_claims_choose_the_lane_and_an_old_token_does_not(room: State, browser, queue, show):
     queue.open()
     await show(frame(_0=(0, 0), _1=(0, 0), _2=(0, 0)))
     await room.joins.join("show", Join(holder="ann"), {"sub": "u-1", "tier": "gold"})

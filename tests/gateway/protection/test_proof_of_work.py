@@ -12,9 +12,9 @@ import pytest
 
 from services.gateway.app import create_app
 from services.gateway.protection import proof_of_work as challenges
-from services.gateway.protection.proof_of_work import Arrivals, Challenges, hashes_needed, pressure
-from services.gateway.waiting_line.snapshot import Line
-from services.gateway.waiting_line.wait_estimate import Promise
+from services.gateway.protection.proof_of_work import ArrivalRate, Challenges, hashes_needed, load_level
+from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.queue import JoinBatch
 from shared.contracts.room_options import HASHES_MAX, FrictionRules
@@ -143,23 +143,23 @@ STRANGE = [
 
 @pytest.mark.parametrize("sent", STRANGE, ids=range(len(STRANGE)))
 def test_whatever_is_sent_is_refused_in_words(sent: bytes):
-    with pytest.raises(challenges.Unproven):
+    with pytest.raises(challenges.InvalidProof):
         Challenges(development_keys("queue-token")).read(sent.decode("latin-1"), "show")
 
 
-def line(waiting: int, **rules: object) -> Line:
+def line(waiting: int, **rules: object) -> LineSnapshot:
     frame = LineFrame.model_validate({
         "event_id": "show", "epoch": 1, "version": 1, "ready": True, "at_ms": 0, "state": "open", "rate_per_s": 1,
         "lanes": {0: LaneHead(head_seq=10, tail_seq=10 + waiting)}, "options": {"friction": rules},
     })  # fmt: skip
-    return Line(frame, promise=Promise(), heard_s=0, poll_ms=(1, 2))
+    return LineSnapshot(frame, promise=WaitEstimate(), heard_s=0, poll_ms=(1, 2))
 
 
 def test_the_work_grows_with_pressure_and_is_bounded():
     def work(waiting: int, joins_per_s: float, **rules: object) -> int:
         asked = line(waiting, **rules)
         friction = asked.frame.options.friction
-        return hashes_needed(friction, pressure(friction, asked, joins_per_s))
+        return hashes_needed(friction, load_level(friction, asked, joins_per_s))
 
     calm, longer, faster = (work(*at, proof_of_work="on") for at in ((0, 0), (25_000, 0), (0, 150)))
     assert calm == 20_000 < longer < faster < 300_000
@@ -187,7 +187,7 @@ async def test_a_rush_switches_the_work_on_by_itself(fan, browser, queue, room):
 
 
 def test_arrivals_are_remembered_for_a_bounded_number_of_events():
-    arrivals = Arrivals(events_max=10)
+    arrivals = ArrivalRate(events_max=10)
     for number in range(1_000):
         arrivals.note(f"event-{number}", now_s=number)
     assert len(arrivals._counts) == 10

@@ -127,7 +127,7 @@ async def test_a_gate_that_forgot_everything_still_knows_the_limits(still: Inven
     await hold(still, "fan", "A-2-1")
     before = await usage(still)
     await still.room.gate.redis.flushall()
-    await still.room.watcher.look()
+    await still.room.watcher.check()
     assert before == await usage(still) == (5, 1)
     assert await twenty(still) == {"active_reservations_per_customer": 19, "201": 1}, "one is the reservation it has"
     await still.put(event_file(active_reservations_per_customer=0))
@@ -140,7 +140,7 @@ async def test_twenty_holders_of_one_customer_pay_for_six_tickets(
 ) -> None:
     await still.put(event_file(open_orders_per_customer=0))
     if not guarded:
-        monkeypatch.setattr(payment, "lock_payers", payment_locks.lock_reservations)
+        monkeypatch.setattr(payment, "lock_for_payment", payment_locks.lock_reservations)
         slowly = str(payment.COUNT_CUSTOMERS) + " WHERE (SELECT true FROM pg_sleep(0.3))"
         monkeypatch.setattr(payment, "COUNT_CUSTOMERS", text(slowly))
     ids = [await hold(still, f"fan-{seat}", seat) for seat in SEATS]

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from services.inventory.reservations.reserve import RECENT_S, Portions
+from services.inventory.reservations.reserve import RECENT_S, BatchSizer
 from shared.runtime.group_commit import GroupCommit
 
 
 def test_an_event_alone_takes_all_and_beside_others_a_few() -> None:
     now_s = 100.0
-    portions = Portions(alone_max=256, beside_max=24, clock=lambda: now_s)
+    portions = BatchSizer(alone_max=256, beside_max=24, clock=lambda: now_s)
     assert [portions.of("hot"), portions.of("hot"), portions.of("quiet"), portions.of("hot")] == [256, 256, 24, 24]
     now_s += RECENT_S / 2
     assert portions.of("hot") == 24

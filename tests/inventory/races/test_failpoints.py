@@ -12,9 +12,9 @@ import pytest
 from redis.exceptions import ConnectionError as Away
 
 from services.inventory.api import reservations
-from services.inventory.redis_stock.client import Gate
+from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations import expiry, payment, reserve
-from services.inventory.reservations.expiry import scan
+from services.inventory.reservations.expiry import expire_overdue
 from shared.web.problems import Unavailable
 from tests.inventory.conftest import EVENT, Inventory
 
@@ -65,7 +65,7 @@ class Try:
         room = self.inventory.room
         self.inventory.travel(HOLD_MS + 2_000)
         with suppress(Away, Unavailable):
-            await scan(room.engine, room.gate, EVENT, now_ms=room.gate.slowest_ms())
+            await expire_overdue(room.engine, room.gate, EVENT, now_ms=room.gate.slowest_ms())
 
     async def step(self, verb: str) -> None:
         with suppress(AssertionError):  # no answer came
@@ -103,7 +103,7 @@ NOT_THERE = [("extend", "in the ledger's transaction")]  # its transaction is on
 class Failpoint:
     """Armed at one point for the next one who passes; `passed` says that somebody did."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, gate: Gate, point: str) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, gate: RedisStock, point: str) -> None:
         self._patch, self._gate, self.point, self.passed = patch, gate, point, False
 
     def arm(self) -> None:

@@ -68,16 +68,16 @@ async def test_without_both_these_tests_would_notice(inventory: Inventory, monke
 
 async def test_the_last_ticket_goes_to_one_of_two_processes(inventory: Inventory) -> None:
     """Two processes, each with connections of its own, one ticket left."""
-    from services.inventory.reservations.reserve import Reserver
+    from services.inventory.reservations.reserve import ReservationBatcher
 
     room = inventory.room
     for i in range(3):
         await inventory.reserve(f"big-{i}", ga_section="GA1", ga_quantity=6)
     await inventory.reserve("small", ga_section="GA1", ga_quantity=1)
-    other = Reserver(room.engine, room.gate, EVENT, batch_max=8, waiting_max=8)
+    other = ReservationBatcher(room.engine, room.gate, EVENT, batch_max=8, waiting_max=8)
     mine = room.reservers[EVENT]
 
-    async def one(reserver: Reserver, holder: str) -> int:
+    async def one(reserver: ReservationBatcher, holder: str) -> int:
         room.reservers[EVENT] = reserver
         return (await inventory.reserve(holder, ga_section="GA1", ga_quantity=1)).status_code
 

@@ -7,16 +7,16 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from services.inventory.catalogue.apply_event_file import apply
-from services.inventory.redis_stock.rebuild import FENCE_ALONE
+from services.inventory.catalogue.apply_event_file import apply_event_file
+from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK
 from services.inventory.reservations import repository
-from services.inventory.reservations.repository import Outcome, Take
-from services.inventory.reservations.selection import Basket
+from services.inventory.reservations.repository import HoldInsert, Outcome
+from services.inventory.reservations.selection import Selection
 from services.inventory.settings import Settings
 from shared.contracts.event_file import EventFile
 from shared.postgres.isolation import WrongIsolation, require_read_committed
 from shared.redis.client import Redis
-from shared.runtime.preconditions import Ground
+from shared.runtime.preconditions import Preconditions
 from tests.inventory.conftest import EVENT, event_file, start
 from tests.support.wait import wait_until
 
@@ -36,14 +36,14 @@ async def repeatable(postgres_url: str) -> AsyncIterator[AsyncEngine]:
 
 async def behind_the_fence(taking: AsyncEngine, postgres: AsyncEngine) -> Outcome:
     """A hold gated under the old epoch waits at the fence while a rebuild raises it: what the ledger says to it."""
-    await apply(postgres, EventFile.model_validate(event_file()))
+    await apply_event_file(postgres, EventFile.model_validate(event_file()))
     epoch = "SELECT gate_epoch FROM inventory.event WHERE event_id = :e"
     raised = "UPDATE inventory.event SET gate_epoch = gate_epoch + 1 WHERE event_id = :e"
     async with postgres.begin() as rebuild:
-        await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
+        await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
         old = (await rebuild.execute(text(epoch), {"e": EVENT})).scalar_one()
-        basket = Basket((("A", 0, "A-1-1", 5250),), (), 1, 5250)
-        take = Take("r1", "fan", basket, "EUR", 9**14, "print.print")
+        basket = Selection((("A", 0, "A-1-1", 5250),), (), 1, 5250)
+        take = HoldInsert("r1", "fan", basket, "EUR", 9**14, "print.print")
         writing = asyncio.create_task(repository.write(taking, EVENT, old, [take]))
 
         async def waits() -> bool:
@@ -93,4 +93,4 @@ async def test_a_service_in_another_mode_is_not_ready(
     settings: Settings, repeatable: AsyncEngine, redis: Redis
 ) -> None:
     with pytest.raises(WrongIsolation):
-        await Ground("inventory", settings, repeatable, redis).checks()["postgres"]()
+        await Preconditions("inventory", settings, repeatable, redis).checks()["postgres"]()

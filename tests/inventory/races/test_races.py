@@ -11,7 +11,7 @@ from sqlalchemy import text
 from services.inventory.api import reservations
 from services.inventory.reservations import expiry, payment_locks
 from services.inventory.reservations.expiry import cancel
-from services.inventory.reservations.repository import Record, read
+from services.inventory.reservations.repository import ReservationRow, read
 from tests.inventory.conftest import EVENT, Inventory
 
 OF_NOBODY = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms, CAST(:ids AS text[])")
@@ -28,7 +28,7 @@ class Meeting:
     def __init__(self) -> None:
         self._here, self._both = 0, asyncio.Event()
 
-    async def read(self, connection: Any, ids: Sequence[str]) -> dict[str, Record]:
+    async def read(self, connection: Any, ids: Sequence[str]) -> dict[str, ReservationRow]:
         records = await read(connection, ids)
         self._here += 1
         if self._here == 2:

@@ -27,10 +27,10 @@ FORCE_SEAT = (
 async def floor(inventory: Inventory, *, fans: int = 5, capacity: int = 9, **policy: Any) -> list[str]:
     """Five fans with two tickets each on a floor that turns out to have nine places: the first sold to the last."""
     await inventory.put(event_file(oversell=policy))
-    await inventory.room.watcher.look()
+    await inventory.room.watcher.check()
     ids = [await sold(inventory, f"fan-{n}", ga_section="GA1", ga_quantity=2) for n in range(fans)]
     await sql(inventory, UNGUARD, SHRINK, capacity=capacity)
-    await inventory.room.watcher.look()
+    await inventory.room.watcher.check()
     return ids
 
 
@@ -116,7 +116,7 @@ async def test_above_the_limit_nothing_is_cancelled_without_an_admins_approval(s
 async def test_a_seat_sold_twice_stays_with_its_first_buyer(still: Inventory, policy: str) -> None:
     """Paper cannot seat two: even `honour` asks a person, whose approval gives the second buyer the money back."""
     await still.put(event_file(oversell={"policy": policy, "review_percent": 10}))
-    await still.room.watcher.look()
+    await still.room.watcher.check()
     first = await sold(still, "first", seats=["A-1-1"])
     second = await sold(still, "second", seats=["B-1-1"])
     await sql(still, FORCE_SEAT, "UPDATE inventory.seat SET reservation_id = :reservation_id "
@@ -166,7 +166,7 @@ async def test_who_would_rather_not_approve_can_still_honour(still: Inventory) -
     assert [case["status"] for case in await report(still)] == ["waiting"]
     await sql(still, "UPDATE inventory.event SET oversell = '{\"policy\": \"honour\", \"review_percent\": 5}', "
               "version = version + 1 WHERE event_id = :event_id")  # fmt: skip
-    await still.room.watcher.look()
+    await still.room.watcher.check()
     await looks(still)
     assert [case["status"] for case in await report(still)] == ["honoured"]
     assert {await status(still, reservation_id) for reservation_id in ids} == {"confirmed"}

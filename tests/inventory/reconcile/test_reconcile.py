@@ -11,7 +11,7 @@ from sqlalchemy import text
 from services.inventory.reconcile import ledger_repair
 from services.inventory.reconcile.redis_diff import differences, read_gate
 from services.inventory.redis_keys import Keys
-from services.inventory.stock.snapshot import take_stock
+from services.inventory.stock.snapshot import read_stock
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.inventory.selling import another, looks, sold, sql
 from tests.support.wait import wait_until
@@ -77,19 +77,19 @@ async def test_without_taking_turns_two_reconcilers_correct_the_gate_twice(
     monkeypatch.setattr("services.inventory.reconcile.reconciler.ALONE", text("SELECT length(:event_id) > 0"))
     await still.room.gate.redis.hincrby(KEYS.counts, "GA1:available", 7)
     both = [still.room.reconciler, another(still)]
-    read, real = asyncio.Barrier(2), still.room.gate.correct
+    read, real = asyncio.Barrier(2), still.room.gate.set_positions
 
     async def together(event_id: str, places: Any) -> int:
         await read.wait()
         return await real(event_id, places)
 
-    monkeypatch.setattr(still.room.gate, "correct", together)
+    monkeypatch.setattr(still.room.gate, "set_positions", together)
     await asyncio.gather(*(looks(still, reconciler) for reconciler in both))
     assert await still.left("GA1") == (13, 0)
 
 
-async def _wrongs(still: Inventory) -> list[ledger_repair.Wrong]:
-    return ledger_repair.wrongs(await take_stock(still.room.engine, EVENT, check=True))
+async def _wrongs(still: Inventory) -> list[ledger_repair.Inconsistency]:
+    return ledger_repair.inconsistencies(await read_stock(still.room.engine, EVENT, check=True))
 
 
 async def test_what_a_section_says_is_held_against_its_seats_and_tickets(still: Inventory) -> None:
@@ -97,7 +97,7 @@ async def test_what_a_section_says_is_held_against_its_seats_and_tickets(still: 
     await sql(still, "UPDATE inventory.section SET honoured = 3 WHERE event_id = :event_id AND section_id = 'GA1'")
     assert await _wrongs(still) == [], "what was honoured is not for sale"
     await sql(still, "UPDATE inventory.section SET blocked = 1 WHERE event_id = :event_id AND section_id = 'A'")
-    assert [(w.kind, w.section_id, w.apart, w.should_be) for w in await _wrongs(still)] == [("blocked", "A", 1, "0")]
+    assert [(w.kind, w.section_id, w.delta, w.expected) for w in await _wrongs(still)] == [("blocked", "A", 1, "0")]
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -127,8 +127,8 @@ async def test_a_seat_goes_to_its_buyer_then_to_who_pays_then_to_the_older_hold(
     assert _first_seat(await _wrongs(still)) == f"sold:{bought}"
 
 
-def _first_seat(wrong: list[ledger_repair.Wrong]) -> str:
-    return next(w.should_be for w in wrong if (w.kind, w.section_id, w.position) == ("seat", "A", 0))
+def _first_seat(wrong: list[ledger_repair.Inconsistency]) -> str:
+    return next(w.expected for w in wrong if (w.kind, w.section_id, w.position) == ("seat", "A", 0))
 
 
 async def test_a_row_somebody_is_changing_is_left_for_the_next_look(still: Inventory) -> None:
@@ -139,9 +139,9 @@ async def test_a_row_somebody_is_changing_is_left_for_the_next_look(still: Inven
     async with still.room.engine.begin() as sale:
         await sale.execute(lock, {"e": EVENT})
         async with asyncio.timeout(1):
-            done = await ledger_repair.set_right(still.room.engine, EVENT, wrong)
+            done = await ledger_repair.repair(still.room.engine, EVENT, wrong)
     assert done == {("A", -1), ("B", -1)}
-    assert await ledger_repair.set_right(still.room.engine, EVENT, wrong) == {("GA1", -1)}
+    assert await ledger_repair.repair(still.room.engine, EVENT, wrong) == {("GA1", -1)}
     assert await _wrongs(still) == []
 
 
@@ -165,7 +165,7 @@ async def test_a_hold_made_between_the_two_readings_is_no_drift_of_counts(still:
     layout = still.room.catalogue.layout(EVENT)
     before = await read_gate(still.room.gate.redis, EVENT, layout)
     made = (await still.reserve("fan", ga_section="GA1", ga_quantity=2)).json()["reservation_id"]
-    stock = await take_stock(still.room.engine, EVENT)
+    stock = await read_stock(still.room.engine, EVENT)
     assert {what for what, _, _ in differences(before, stock, lost=frozenset())} == {f"hold {made}"}
     lost = {what for what, _, _ in differences(before, stock, lost=frozenset({made}))}
     assert lost == {f"hold {made}", "count GA1 available", "count GA1 held", "usage fan"}
@@ -174,8 +174,8 @@ async def test_a_hold_made_between_the_two_readings_is_no_drift_of_counts(still:
 async def test_a_row_that_changed_since_it_was_counted_is_not_overwritten(still: Inventory) -> None:
     await sql(still, DRIFTED)
     async with still.room.engine.begin() as connection:
-        assert await ledger_repair.right_sections(connection, EVENT, {"GA1": 41}) == {}
-        assert await ledger_repair.right_sections(connection, EVENT, {"GA1": 1}) == {"GA1": 3}
+        assert await ledger_repair.repair_sections(connection, EVENT, {"GA1": 41}) == {}
+        assert await ledger_repair.repair_sections(connection, EVENT, {"GA1": 1}) == {"GA1": 3}
 
 
 def _everybody_got_on(done: Counter[int]) -> Callable[[], bool]:
@@ -191,7 +191,7 @@ async def test_under_a_crowd_reconcile_finds_no_false_drift(still: Inventory) ->
     big = event_file(tickets_per_customer=0)
     big["sections"][2]["capacity"] = 1000
     await still.put(big)
-    await still.room.watcher.look()
+    await still.room.watcher.check()
     done = Counter[int]()
 
     async def fan(n: int) -> None:
@@ -230,7 +230,7 @@ async def test_drift_is_healed_while_fans_go_on_buying(still: Inventory) -> None
     big = event_file(tickets_per_customer=0)
     big["sections"][2]["capacity"] = 500
     await still.put(big)
-    await still.room.watcher.look()
+    await still.room.watcher.check()
     await still.room.gate.redis.hincrby(KEYS.counts, "GA1:available", 5)
     await sql(still, "UPDATE inventory.section SET seats_remaining = seats_remaining - 4 WHERE section_id = 'GA1' "
               "AND event_id = :event_id")  # fmt: skip

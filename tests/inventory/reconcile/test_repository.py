@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from services.inventory.catalogue.apply_event_file import apply
-from services.inventory.catalogue.layout import Catalogue, Layout
-from services.inventory.redis_stock.rebuild import FENCE_ALONE, RAISE_EPOCH
+from services.inventory.catalogue.apply_event_file import apply_event_file
+from services.inventory.catalogue.layout import EventCache, Layout
+from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RAISE_EPOCH
 from services.inventory.reservations import repository
 from services.inventory.reservations.expiry import TOMBSTONES
-from services.inventory.reservations.repository import Take, write
+from services.inventory.reservations.repository import HoldInsert, write
 from shared.contracts.event_file import EventFile
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.migrations import drift
@@ -25,15 +25,15 @@ UNTIL = 4_000_000_000_000
 
 @pytest.fixture
 async def layout(postgres: AsyncEngine) -> Layout:
-    await apply(postgres, EventFile.model_validate(event_file()))
-    catalogue = Catalogue(postgres)
+    await apply_event_file(postgres, EventFile.model_validate(event_file()))
+    catalogue = EventCache(postgres)
     await catalogue.refresh()
     return catalogue.layout(EVENT)
 
 
-def take(layout: Layout, reservation_id: str, *seats: str, ga: int = 0, email: str | None = None) -> Take:
+def take(layout: Layout, reservation_id: str, *seats: str, ga: int = 0, email: str | None = None) -> HoldInsert:
     basket = layout.basket(list(seats), {"GA1": ga} if ga else {})
-    return Take(reservation_id, f"fan-{reservation_id}", basket, "EUR", UNTIL, "a.b", email=email)
+    return HoldInsert(reservation_id, f"fan-{reservation_id}", basket, "EUR", UNTIL, "a.b", email=email)
 
 
 async def seats_of(postgres: AsyncEngine, status: str) -> int:
@@ -81,9 +81,9 @@ async def test_one_poisoned_member_does_not_fail_the_others(
     assert left == ((14, 19) if guarded else (15, 20))
 
 
-async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: Take) -> repository.Outcome:
+async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> repository.Outcome:
     try:
-        await repository.take(driver, event_id, epoch, [member])
+        await repository.insert_holds(driver, event_id, epoch, [member])
     except asyncpg.PostgresError as broken:
         return broken
     return "written"
@@ -108,7 +108,7 @@ async def test_a_batch_gated_before_a_rebuild_is_refused(postgres: AsyncEngine, 
     """The batch waits for the rebuild's lock, and then sees its epoch: read in a statement after the lock."""
     late: asyncio.Task[list[repository.Outcome]]
     async with postgres.begin() as rebuild:
-        await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
+        await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
         late = asyncio.create_task(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
         await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
@@ -127,7 +127,7 @@ async def test_one_statement_for_lock_and_epoch_would_let_it_through(
     monkeypatch.setattr(repository, "OPEN", "BEGIN")
     monkeypatch.setattr(repository, "TAKE", both)
     async with postgres.begin() as rebuild:
-        await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
+        await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
         late = asyncio.create_task(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
         await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
@@ -147,7 +147,7 @@ async def test_repeatable_read_would_let_it_through(
     settings = {"server_settings": {"default_transaction_isolation": "repeatable read"}}
     sleepy = create_async_engine(postgres_url, connect_args=settings)
     async with postgres.begin() as rebuild:
-        await rebuild.execute(FENCE_ALONE, {"event_id": EVENT})
+        await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
         late = asyncio.create_task(write(sleepy, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
         await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})

@@ -10,7 +10,7 @@ import pytest
 
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.expiry_worker import SCAN_BEHIND_MS
-from services.inventory.stock.snapshot import take_stock
+from services.inventory.stock.snapshot import read_stock
 from shared.runtime.clock import now_ms
 from shared.runtime.metrics import CLOCK_SKEW
 from tests.inventory.clocks import HOUR_MS, Steps
@@ -192,7 +192,7 @@ async def test_a_pass_given_back_stays_dead_for_a_gate_that_was_filled_while_the
     session = {"jti": "1-0-7-1", "holder": "gone", "expires_at_ms": now_ms() + HOLD_MS}
     await still.ask("/sessions/end", {"event_id": EVENT, "sessions": [session]})
     await steps.set("ledger", 2 * HOUR_MS)
-    stock = await take_stock(still.room.engine, EVENT)
+    stock = await read_stock(still.room.engine, EVENT)
     assert [jti for jti, _ in stock.revoked] == ["1-0-7-1"]
 
 

@@ -35,7 +35,7 @@ async def test_no_key_of_the_gate_is_left_out_here(inventory: Inventory) -> None
 async def sold_in_part(inventory: Inventory) -> None:
     """Somebody at their limit, somebody who paid, and somebody whose pass has ended."""
     assert (await inventory.put(event_file(**LIMIT))).status_code == 200
-    await inventory.room.watcher.look()
+    await inventory.room.watcher.check()
     assert (await inventory.reserve("full", key="theirs", seats=["A-1-1"], ga_section="GA1", ga_quantity=1)).is_success
     await sold(inventory, "buyer", seats=["A-1-2", "B-1-1"])
     assert (await inventory.reserve("floor", ga_section="GA1", ga_quantity=1)).is_success
@@ -75,7 +75,7 @@ async def test_who_meets_a_lost_key_first_is_told_the_truth_or_to_come_again(sti
     told = await answers(still, 1)
     assert {what: answer for what, answer in told.items() if answer not in (RIGHT[what], LATER)} == {}
     assert name == "dirty" or LATER in told.values()
-    await still.room.watcher.look()
+    await still.room.watcher.check()
     assert still.room.catalogue.layout(EVENT).gate_epoch == epoch + (name != "dirty")
     assert await answers(still, 2) == RIGHT
     assert await still.broken() == []

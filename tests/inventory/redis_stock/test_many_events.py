@@ -14,8 +14,8 @@ EVENTS = 40
 Turn = Callable[[Inventory], Awaitable[None]]
 TURNS: dict[str, Turn] = {
     "expiry": lambda inventory: inventory.room.sweeper.sweep(),
-    "availability": lambda inventory: inventory.room.board.show(),
-    "rebuild": lambda inventory: inventory.room.watcher.look(),
+    "availability": lambda inventory: inventory.room.board.publish(),
+    "rebuild": lambda inventory: inventory.room.watcher.check(),
 }
 
 
@@ -23,8 +23,8 @@ async def put_on_sale(still: Inventory) -> None:
     """Many events, their stock filled and shown; each frame is said again after four seconds."""
     for n in range(EVENTS):
         assert (await still.put({**event_file(), "event_id": f"many-{n}"})).is_success
-    await still.room.watcher.look()
-    await still.room.board.show()
+    await still.room.watcher.check()
+    await still.room.board.publish()
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
@@ -55,8 +55,8 @@ async def test_one_of_many_that_is_lost_or_changed_is_found(still: Inventory) ->
     before = await redis.hget(changed.gate, "version")
     await redis.delete(lost.counts)
     assert (await still.reserve(event_id="many-23", seats=["A-1-1"])).status_code == 201
-    await still.room.watcher.look()
+    await still.room.watcher.check()
     assert await redis.exists(lost.counts)
-    await still.room.board.show()
+    await still.room.board.publish()
     assert await redis.hget(changed.gate, "version") > before
     assert not await redis.exists(changed.dirty)

@@ -38,7 +38,7 @@ async def test_old_passes_take_nothing_and_new_ones_do(inventory: Inventory) -> 
 async def test_the_gate_refuses_what_an_uninformed_process_lets_pass(inventory: Inventory, guarded: bool) -> None:
     """Another process raised the floor; this one has not read the catalogue since."""
     if guarded:
-        await inventory.room.gate.raise_floor(EVENT, 2)
+        await inventory.room.gate.set_min_pass_epoch(EVENT, 2)
     answer = await inventory.reserve(token=of_epoch(1, "late"), seats=["A-1-2"])
     assert (answer.status_code == 401) == guarded
 

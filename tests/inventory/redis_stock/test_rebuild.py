@@ -8,8 +8,8 @@ import pytest
 
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.redis_stock import rebuild
-from services.inventory.redis_stock.rebuild import Watcher
-from services.inventory.stock.snapshot import take_stock
+from services.inventory.redis_stock.rebuild import RedisStockMonitor
+from services.inventory.stock.snapshot import read_stock
 from tests.inventory.conftest import EVENT, Inventory
 from tests.inventory.selling import sql
 from tests.support.wait import wait_until
@@ -82,9 +82,9 @@ async def test_an_engine_that_went_back_in_time_is_not_believed(inventory: Inven
 async def test_two_rebuilders_at_once_end_in_one_open_gate(inventory: Inventory) -> None:
     room = inventory.room
     await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
-    watchers = [Watcher(room.engine, room.gate, room.catalogue) for _ in range(3)]
+    watchers = [RedisStockMonitor(room.engine, room.gate, room.catalogue) for _ in range(3)]
     await room.gate.redis.flushall()
-    await asyncio.gather(*(watcher.look() for watcher in watchers))
+    await asyncio.gather(*(watcher.check() for watcher in watchers))
     await inventory.ready()
     assert (await inventory.left("A"), await inventory.left("GA1")) == ((14, 1), (18, 2))
     assert await inventory.broken() == []
@@ -99,15 +99,18 @@ async def test_a_filling_that_takes_long_is_left_to_who_began_it(
 
     async def slowly(*args: Any) -> Any:
         await looked.wait()
-        return await take_stock(*args)
+        return await read_stock(*args)
 
     async def last_sign_ms() -> int:
         return int(await room.gate.redis.hget(KEYS.gate, "filling_at") or 0)
 
-    monkeypatch.setattr(rebuild, "take_stock", slowly)
+    monkeypatch.setattr(rebuild, "read_stock", slowly)
     await room.gate.redis.flushall()
     before = room.catalogue.layout(EVENT).gate_epoch
-    filling, another = asyncio.create_task(room.watcher.look()), Watcher(room.engine, room.gate, room.catalogue)
+    filling, another = (
+        asyncio.create_task(room.watcher.check()),
+        RedisStockMonitor(room.engine, room.gate, room.catalogue),
+    )
     await wait_until(last_sign_ms)
     for _ in range(3):
         at_ms = await last_sign_ms()
@@ -117,7 +120,7 @@ async def test_a_filling_that_takes_long_is_left_to_who_began_it(
             return await last_sign_ms() >= since_ms + rebuild.FILLING_MAX_MS - 1_000
 
         await wait_until(gives_a_sign)
-        await another.look()
+        await another.check()
     looked.set()
     await filling
     await still.ready()

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.redis_stock import client as gate_room
-from services.inventory.redis_stock.client import Gate, Gated, Refusal, load
+from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock, load
 from shared.runtime.clock import now_ms
 
 E = "e"
@@ -18,7 +18,7 @@ LUA = Path(gate_room.__file__).parent / "lua"
 VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem not in ("prelude", "best"))
 
 
-async def opened(redis: Redis, *, a: str = "....|....", floor: int = 10) -> Gate:
+async def opened(redis: Redis, *, a: str = "....|....", floor: int = 10) -> RedisStock:
     """A gate with a seated section A and a floor GA."""
     section = KEYS.only("gate", "counts", "dirty", "map")
     assert await begun(redis, epoch=1) == b"done"
@@ -27,7 +27,7 @@ async def opened(redis: Redis, *, a: str = "....|....", floor: int = 10) -> Gate
         await load("fill_section")(redis, **section, epoch=1, section_id=name, marks=marks, **counts)
     parts = KEYS.parts(["A"])
     assert await load("open")(redis, gate=KEYS.gate, parts=parts, epoch=1, engine="x", stock_version=1) == b"done"
-    return Gate(redis)
+    return RedisStock(redis)
 
 
 async def begun(redis: Redis, *, epoch: int) -> Any:
@@ -42,7 +42,7 @@ def ask(basket: str, *, reservation_id: str = "r1", holder: str = "fan", **more:
     }  # fmt: skip
 
 
-async def hold(gate: Gate, basket: str, **more: Any) -> Gated | Refusal:
+async def hold(gate: RedisStock, basket: str, **more: Any) -> HoldGranted | HoldDenied:
     return (await gate.hold(E, [ask(basket, **more)]))[0]
 
 
@@ -80,27 +80,27 @@ def test_every_script_is_called_as_its_header_says(verb: str) -> None:
 
 async def test_a_basket_is_taken_whole_or_not_at_all(redis: Redis) -> None:
     gate = await opened(redis)
-    assert isinstance(await hold(gate, "A:0,1;GA*3"), Gated)
+    assert isinstance(await hold(gate, "A:0,1;GA*3"), HoldGranted)
     before = await state(redis)
     assert (before["map"], before["counts"]) == (
         "hh..|....", {"A:available": 6, "A:held": 2, "GA:available": 7, "GA:held": 3}
     )  # fmt: skip
     seats = await hold(gate, "A:1,2;GA*1", reservation_id="r2", holder="other")
     floor = await hold(gate, "A:2;GA*8", reservation_id="r3", holder="third")
-    assert isinstance(seats, Refusal)
+    assert isinstance(seats, HoldDenied)
     assert (seats.word, seats.detail) == ("seats-taken", "A:1")
-    assert isinstance(floor, Refusal)
+    assert isinstance(floor, HoldDenied)
     assert (floor.word, floor.detail) == ("sold-out", "GA*7")
     assert await state(redis) == before
 
 
 async def test_seats_between_those_asked_for_are_left_alone(redis: Redis) -> None:
     gate = await opened(redis)
-    assert isinstance(await hold(gate, "A:0,2,3,6;GA*1"), Gated)
+    assert isinstance(await hold(gate, "A:0,2,3,6;GA*1"), HoldGranted)
     held = await state(redis)
     assert (held["map"], held["counts"]["A:held"], held["counts"]["A:available"]) == ("h.hh|.h..", 4, 4)
     refused = await hold(gate, "A:1,2,3,5,6", reservation_id="r2", holder="other")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, HoldDenied)
     assert refused.detail == "A:2;A:3;A:6"
     await gate.release(E, ["r1"])
     assert (await state(redis))["map"] == "....|...."
@@ -118,7 +118,7 @@ async def test_every_change_is_shown_and_nothing_twice(redis: Redis) -> None:
         gate.hold(E, [ask("A:0;GA*1"), ask("A:1", reservation_id="r2"), ask("GA*2", reservation_id="r3")]),
         gate.release(E, ["r1"]),
         gate.confirm(E, ["r2", "r3"]),
-        gate.correct(E, ["A", 5, "*", "x"]),
+        gate.set_positions(E, ["A", 5, "*", "x"]),
     ):
         await change
         assert (await shown(), await shown()) == (True, False)
@@ -127,7 +127,7 @@ async def test_every_change_is_shown_and_nothing_twice(redis: Redis) -> None:
 async def test_a_row_end_is_no_seat(redis: Redis) -> None:
     gate = await opened(redis)
     refused = await hold(gate, "A:3,4")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, HoldDenied)
     assert refused.detail == "A:4"
 
 
@@ -136,11 +136,11 @@ async def test_holding_again_changes_nothing_and_another_basket_is_refused(redis
     first = await hold(gate, "A:0;GA*2")
     before = await state(redis)
     again = await hold(gate, "A:0;GA*2")
-    assert isinstance(first, Gated)
-    assert isinstance(again, Gated)
+    assert isinstance(first, HoldGranted)
+    assert isinstance(again, HoldGranted)
     assert (again.word, again.until_ms) == ("again", first.until_ms)
     other = await hold(gate, "A:1")
-    assert isinstance(other, Refusal)
+    assert isinstance(other, HoldDenied)
     assert other.word == "reused"
     assert await state(redis) == before
 
@@ -149,7 +149,7 @@ async def test_the_same_holder_gets_the_same_stock_back_under_its_first_id(redis
     gate = await opened(redis)
     await hold(gate, "A:0")
     again = await hold(gate, "A:0", reservation_id="r2")
-    assert isinstance(again, Gated)
+    assert isinstance(again, HoldGranted)
     assert (again.word, again.reservation_id) == ("again", "r1")
 
 
@@ -158,8 +158,8 @@ async def test_limits_name_themselves(redis: Redis) -> None:
     await hold(gate, "GA*2", tickets_max=3, live_max=1)
     live = await hold(gate, "GA*1", reservation_id="r2", tickets_max=3, live_max=1)
     tickets = await hold(gate, "GA*3", reservation_id="r3", tickets_max=3)
-    assert isinstance(live, Refusal)
-    assert isinstance(tickets, Refusal)
+    assert isinstance(live, HoldDenied)
+    assert isinstance(tickets, HoldDenied)
     assert (live.detail, tickets.detail) == ("active_reservations_per_customer", "tickets_per_customer")
 
 
@@ -170,7 +170,7 @@ async def test_a_refusal_names_at_most_twenty_due_holds_and_frees_none(redis: Re
     gate.clock_offset_ms = 3_600_000
     before = await state(redis)
     refused = await hold(gate, "GA*1", reservation_id="late", holder="late")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, HoldDenied)
     assert len(refused.due) == 20
     assert await state(redis) == before
 
@@ -181,14 +181,14 @@ async def test_the_clock_never_goes_back(redis: Redis) -> None:
     ahead = await hold(gate, "A:0")
     gate.clock_offset_ms = 0
     behind = await hold(gate, "A:1", reservation_id="r2", holder="other")
-    assert isinstance(ahead, Gated)
-    assert isinstance(behind, Gated)
+    assert isinstance(ahead, HoldGranted)
+    assert isinstance(behind, HoldGranted)
     assert behind.until_ms >= ahead.until_ms
 
 
 async def test_a_closed_gate_takes_nothing(redis: Redis) -> None:
-    refused = await hold(Gate(redis), "GA*1")
-    assert isinstance(refused, Refusal)
+    refused = await hold(RedisStock(redis), "GA*1")
+    assert isinstance(refused, HoldDenied)
     assert refused.word == "not-ready"
     assert await redis.keys("*") == []
 
@@ -222,7 +222,7 @@ async def test_a_late_word_of_the_ledger_neither_lowers_a_deadline_nor_gives_one
     await gate.begin_payment(E, [("paid", later)])
     await gate.release(E, ["ended"])
     for _ in range(2):
-        await gate.written(E, dict.fromkeys(("new", "extended", "paid", "ended", "unknown"), later))
+        await gate.confirm_written(E, dict.fromkeys(("new", "extended", "paid", "ended", "unknown"), later))
     left = {which: int(at) for which, at in await deadlines(redis)}
     assert left == {b"new": later, b"extended": later + 60_000}
 
@@ -255,10 +255,11 @@ async def test_retaking_twice_sells_once_and_overrules_a_newer_hold(redis: Redis
 async def test_correct_and_cap_take_the_ledgers_word(redis: Redis) -> None:
     gate = await opened(redis)
     assert (
-        await gate.correct(E, ["A", 0, "*", "s", "A", 1, "h", "s", "GA", "count", ".", -4, "GA", "count", "s", 4]) == 3
+        await gate.set_positions(E, ["A", 0, "*", "s", "A", 1, "h", "s", "GA", "count", ".", -4, "GA", "count", "s", 4])
+        == 3
     )
-    await gate.cap(E, {"GA": 2})
-    await gate.cap(E, {"GA": 5})
+    await gate.lower_available(E, {"GA": 2})
+    await gate.lower_available(E, {"GA": 5})
     after = await state(redis)
     assert after["map"] == "s...|....", "a seat that changed since it was looked at is left alone"
     assert after["counts"] == {"A:available": 7, "A:sold": 1, "GA:available": 2, "GA:blocked": 4, "GA:sold": 4}
@@ -267,12 +268,12 @@ async def test_correct_and_cap_take_the_ledgers_word(redis: Redis) -> None:
 async def test_a_pass_dies_only_while_its_holder_holds_nothing(redis: Redis) -> None:
     gate = await opened(redis)
     held = await hold(gate, "A:0")
-    assert isinstance(held, Gated)
+    assert isinstance(held, HoldGranted)
     assert await gate.revoke(E, [("j", "fan", 9**12)]) == [("live", held.until_ms)]
     await gate.release(E, ["r1"])
     assert await gate.revoke(E, [("j", "fan", 9**12)]) == [("gone", None)]
     refused = await hold(gate, "A:0")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, HoldDenied)
     assert refused.word == "revoked"
 
 

@@ -11,20 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from services.inventory.redis_stock.client import Gate, Gated, Refusal
+from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.inventory.redis_stock.test_scripts import E, ask, opened
 
 EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "30"))
 
 
-async def pick(gate: Gate, marks: str, width: int, n: int, *, split: bool = False, tidy: bool = True) -> Any:
+async def pick(gate: RedisStock, marks: str, width: int, n: int, *, split: bool = False, tidy: bool = True) -> Any:
     """The positions the gate picks in section A, or its refusal."""
     look = {"quantity": n, "zones": [["A", 0, len(marks) - 1, width]], "split": split, "tidy": tidy}
     wanted = ask("", reservation_id=uuid.uuid4().hex, holder=uuid.uuid4().hex) | {"best": look}
     del wanted["basket"]
     word = (await gate.hold(E, [wanted]))[0]
-    if isinstance(word, Refusal):
+    if isinstance(word, HoldDenied):
         return word
     return [int(position) for position in word.basket.partition(":")[2].split(",")]
 
@@ -198,7 +198,7 @@ async def test_price_levels_that_make_no_sense_are_refused(inventory: Inventory,
 async def test_the_gate_answers_with_the_basket_it_holds(redis: Redis) -> None:
     gate = await opened(redis)
     word = (await gate.hold(E, [ask("A:1,2")]))[0]
-    assert isinstance(word, Gated)
+    assert isinstance(word, HoldGranted)
     assert word.basket == "A:1,2"
 
 

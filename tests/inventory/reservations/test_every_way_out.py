@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.inventory.redis_keys import EPOCH, Keys
-from services.inventory.reservations.expiry import cancel, scan, settle
+from services.inventory.reservations.expiry import cancel, expire_overdue, resolve_due
 from tests.inventory.conftest import EVENT, Inventory
 from tests.inventory.selling import sql, status
 
@@ -33,7 +33,7 @@ async def deadline(inventory: Inventory, _: str) -> None:
 async def by_scan(inventory: Inventory, _: str) -> None:
     inventory.travel(HOLD_MS + LATE_MS)
     now_ms, _due = await inventory.room.gate.due(EVENT, count_max=1)
-    await scan(inventory.room.engine, inventory.room.gate, EVENT, now_ms=now_ms)
+    await expire_overdue(inventory.room.engine, inventory.room.gate, EVENT, now_ms=now_ms)
 
 
 async def by_the_fan(inventory: Inventory, reservation_id: str) -> None:
@@ -64,7 +64,7 @@ async def by_orders_word(inventory: Inventory, reservation_id: str) -> None:
     inventory.orders.states["order-1"] = "unknown"
     inventory.travel(HOLD_MS + LATE_MS)
     now_ms, _due = await inventory.room.gate.due(EVENT, count_max=1)
-    await inventory.room.sweeper.ask_orders(EVENT, now_ms=now_ms)
+    await inventory.room.sweeper.check_paying(EVENT, now_ms=now_ms)
 
 
 WAYS: list[tuple[Way, str, bool]] = [
@@ -104,7 +104,7 @@ async def test_the_ledger_itself_keeps_what_is_being_paid(still: Inventory) -> N
     room, paying = still.room, await held(still)
     await still.step("begin-payment", paying, "order-1")
     assert await cancel(room.engine, room.gate, EVENT, [paying], how="operator", now_ms=9**14, actor="late") == []
-    await settle(room.engine, room.gate, EVENT, [paying], now_ms=9**14)
+    await resolve_due(room.engine, room.gate, EVENT, [paying], now_ms=9**14)
     assert await status(still, paying) == "paying"
     assert await still.left("A") == (14, 1)
 

@@ -13,9 +13,9 @@ from services.inventory.api.reservations import make_ask
 from services.inventory.api.schemas import ReservationAsk
 from services.inventory.reconcile import invariants as audit_room
 from services.inventory.redis_keys import EPOCH, Keys
-from services.inventory.redis_stock.client import Gate, Gated
+from services.inventory.redis_stock.client import HoldGranted, RedisStock
 from services.inventory.reservations import expiry, expiry_worker, reserve
-from services.inventory.reservations.expiry import scan
+from services.inventory.reservations.expiry import expire_overdue
 from shared.security.tokens import Pass
 from shared.web.problems import Unavailable
 from tests.inventory.conftest import EVENT, Inventory
@@ -80,7 +80,7 @@ async def test_two_scanners_share_the_work(still: Inventory) -> None:
     for i in range(5):
         await made(still, f"fan-{i}", seats=[f"A-1-{i + 1}"])
     still.travel(HOLD_MS + 1)
-    scans = (scan(room.engine, room.gate, EVENT, now_ms=9**15, count_max=3) for _ in range(2))
+    scans = (expire_overdue(room.engine, room.gate, EVENT, now_ms=9**15, count_max=3) for _ in range(2))
     assert sum(await asyncio.gather(*scans)) == 5
     assert await still.left("A") == (15, 0)
 
@@ -99,7 +99,7 @@ async def test_the_ledger_is_asked_before_a_due_hold_is_freed(
     now_ms, due = await room.gate.due(EVENT, count_max=10)
     assert set(due) == {extended, paying}
     if not guarded:
-        monkeypatch.setattr(expiry_worker, "settle", _freed_unasked)
+        monkeypatch.setattr(expiry_worker, "resolve_due", _freed_unasked)
     await room.sweeper.sweep()
     assert await still.left("A") == ((13, 2) if guarded else (15, 0))
     assert (await still.broken() == []) == guarded
@@ -108,7 +108,9 @@ async def test_the_ledger_is_asked_before_a_due_hold_is_freed(
         assert await redis.zscore(KEYS.deadlines, paying) is None
 
 
-async def _freed_unasked(engine: AsyncEngine, gate: Gate, event_id: str, due: Sequence[str], *, now_ms: int) -> None:
+async def _freed_unasked(
+    engine: AsyncEngine, gate: RedisStock, event_id: str, due: Sequence[str], *, now_ms: int
+) -> None:
     await gate.release(event_id, due)
 
 
@@ -226,10 +228,10 @@ async def test_a_hold_being_paid_is_never_reaped_until_its_order_is_dead(invento
     now_ms, _ = await room.gate.due(EVENT, count_max=1)
     await room.sweeper.sweep()
     await room.sweeper.scan()
-    await room.sweeper.ask_orders(EVENT, now_ms=now_ms)
+    await room.sweeper.check_paying(EVENT, now_ms=now_ms)
     assert await status(inventory, reservation_id) == "paying"
     inventory.orders.states["order-1"] = "unknown"
-    await room.sweeper.ask_orders(EVENT, now_ms=now_ms)
+    await room.sweeper.check_paying(EVENT, now_ms=now_ms)
     assert await status(inventory, reservation_id) == "expired"
     assert {row[1] for row in await release_log(inventory)} == {"orders-gone"}
     assert await inventory.broken(at_rest=True) == []
@@ -244,7 +246,7 @@ async def test_silent_orders_release_nothing(inventory: Inventory, monkeypatch: 
     reservation_id = await made(inventory)
     await inventory.step("begin-payment", reservation_id, "order-1")
     monkeypatch.setattr(inventory.orders, "payments", silent)
-    await inventory.room.sweeper.ask_orders(EVENT, now_ms=9**15)
+    await inventory.room.sweeper.check_paying(EVENT, now_ms=9**15)
     assert await status(inventory, reservation_id) == "paying"
     assert expiry_worker.ASK_MAX <= 256
 
@@ -257,9 +259,9 @@ async def test_due_holds_in_the_way_are_settled_and_the_hold_is_tried_once_more(
         return None
 
     if not guarded:
-        monkeypatch.setattr(reserve, "settle", unsettled)
+        monkeypatch.setattr(reserve, "resolve_due", unsettled)
     await made(still, "first", ga_section="GA1", ga_quantity=6)
-    await still.room.gate.correct(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
+    await still.room.gate.set_positions(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
     still.travel(HOLD_MS + 60)
     answer = await still.reserve("second", ga_section="GA1", ga_quantity=6)
     assert answer.status_code == (201 if guarded else 409)
@@ -270,7 +272,7 @@ async def test_who_asks_again_after_a_crash_is_told_the_reservation_that_is_writ
     room = still.room
     layout = room.catalogue.layout(EVENT)
     lost = make_ask(layout, Pass(EVENT, "fan", "jti-fan", 1, 0, 7, 6, 1, 2), ReservationAsk(seats=["A-1-1"]), "first")
-    assert isinstance((await room.gate.hold(EVENT, [reserve._call(lost)]))[0], Gated)
+    assert isinstance((await room.gate.hold(EVENT, [reserve._call(lost)]))[0], HoldGranted)
     answer = await still.reserve("fan", key="second", seats=["A-1-1"])
     assert (answer.status_code, answer.json()["reservation_id"]) == (201, lost.reservation_id)
     assert (await still.mine("GET", answer.json()["reservation_id"])).status_code == 200

@@ -70,7 +70,7 @@ async def test_the_first_request_again_is_answered_with_what_is_left(still: Inve
         again = (await still.reserve(key="key", **ALL)).json()
         assert (again["reservation_id"], again["seats"], again["ga_quantity"]) == (mine, ["A-1-2"], 0)
         await still.room.gate.redis.flushall()
-        await still.room.watcher.look()
+        await still.room.watcher.check()
     assert await usage(still) == (1, 1)
     assert await still.broken() == []
 

@@ -144,7 +144,7 @@ async def test_limits_across_holders_hold_in_parallel(
     """Five holders with one e-mail pay at once: one open order. Without the customer's lock the test notices."""
     if not guarded:
         slowly = str(payment.COUNT_CUSTOMERS) + " WHERE (SELECT true FROM pg_sleep(0.4))"
-        monkeypatch.setattr(payment, "lock_payers", payment_locks.lock_reservations)
+        monkeypatch.setattr(payment, "lock_for_payment", payment_locks.lock_reservations)
         monkeypatch.setattr(payment, "COUNT_CUSTOMERS", text(slowly))
     ids = [await hold(inventory, f"fan-{i}", f"A-1-{i + 1}") for i in range(5)]
     words = await asyncio.gather(

@@ -7,7 +7,7 @@ import pytest
 
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.repository import read
-from shared.redis.client import ENGINE_AWAY
+from shared.redis.client import REDIS_AWAY
 from tests.inventory.conftest import EVENT, Inventory
 from tests.inventory.selling import looks, sold, sql, status
 
@@ -45,7 +45,7 @@ async def test_the_gate_follows_once(still: Inventory) -> None:
         record = (await read(connection, [mine]))[mine]
     assert await take_back(still, mine, "order-one") == "done"
     epoch = int(await still.room.gate.redis.hget(KEYS.gate, "epoch"))
-    await still.room.gate.take_back(EVENT, record, epoch=epoch, mark=".", places="GA1*2", excess={})
+    await still.room.gate.apply_return(EVENT, record, epoch=epoch, mark=".", places="GA1*2", excess={})
     assert await still.room.gate.redis.hget(KEYS.counts, "GA1:sold") == b"2"
     assert await still.broken() == []
 
@@ -57,7 +57,7 @@ async def test_kept_blocked_it_does_not_go_on_sale(still: Inventory) -> None:
     assert (await still.reserve("other", seats=["A-1-1"])).status_code == 409
     assert await still.broken() == []
     await still.room.gate.redis.flushall()
-    await still.room.watcher.look()
+    await still.room.watcher.check()
     assert await still.left("GA1") == (18, 0)
     assert await still.broken() == []
 
@@ -75,10 +75,10 @@ async def test_a_gate_that_missed_it_is_told_by_reconcile(still: Inventory, monk
     mine = await sold(still, "one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
 
     async def away(*_: Any, **__: Any) -> None:
-        raise ENGINE_AWAY[0]
+        raise REDIS_AWAY[0]
 
     with monkeypatch.context() as broken:
-        broken.setattr(still.room.gate, "take_back", away)
+        broken.setattr(still.room.gate, "apply_return", away)
         assert await take_back(still, mine, "order-one") == "done"
     assert await still.room.gate.redis.hget(KEYS.counts, "GA1:available") == b"18"
     await looks(still)
@@ -91,14 +91,14 @@ async def test_a_return_decided_before_the_gate_was_filled_anew_is_not_told_to_i
     """The filled gate has read it in the ledger: told again it would count the tickets twice."""
     mine = await sold(still, "one", ga_section="GA1", ga_quantity=2)
     await sold(still, "two", ga_section="GA1", ga_quantity=2)
-    real = still.room.gate.take_back
+    real = still.room.gate.apply_return
 
     async def late(*args: Any, **named: Any) -> None:
         await still.room.gate.redis.flushall()
-        await still.room.watcher.look()
+        await still.room.watcher.check()
         await real(*args, **named)
 
-    still.room.gate.take_back = late  # type: ignore[method-assign]
+    still.room.gate.apply_return = late  # type: ignore[method-assign]
     assert await take_back(still, mine, "order-one") == "done"
     assert await still.left("GA1") == (18, 0)
     assert await still.broken(at_rest=True) == []

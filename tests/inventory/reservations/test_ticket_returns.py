@@ -31,7 +31,7 @@ async def test_only_the_named_tickets_are_free_again_once_however_often_it_is_to
     assert len(told) == 1
     assert await still.broken() == []
     await still.room.gate.redis.flushall()
-    await still.room.watcher.look()
+    await still.room.watcher.check()
     assert await still.left("GA1") == (19, 0)
     assert await still.broken() == []
 

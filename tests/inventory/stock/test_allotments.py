@@ -10,7 +10,7 @@ from sqlalchemy import text
 from services.inventory.reconcile.oversell import take_from_buffer
 from services.inventory.redis_keys import Keys
 from services.inventory.stock import allotments
-from services.inventory.stock.allotments import Opener
+from services.inventory.stock.allotments import AllotmentOpener
 from shared.runtime.clock import now_ms
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.inventory.stock.test_blocking import left, report, statuses
@@ -99,7 +99,7 @@ async def test_an_allotment_changes_until_it_is_open(inventory: Inventory) -> No
 
 async def test_its_time_opens_an_allotment_by_the_engines_clock(inventory: Inventory) -> None:
     await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
-    opener = Opener(inventory.room.engine, inventory.room.gate, inventory.room.catalogue)
+    opener = AllotmentOpener(inventory.room.engine, inventory.room.gate, inventory.room.catalogue)
     await opener.turn()
     await opener._open(EVENT, "band", now_ms())  # its time was moved after it was looked at
     assert await left(inventory, "GA1") == (15, 0), "not yet"
@@ -122,7 +122,7 @@ async def open_by_many(inventory: Inventory) -> None:
     await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
     await inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 10}])
     inventory.travel(61_000)
-    openers = [Opener(room.engine, room.gate, room.catalogue) for _ in range(4)]
+    openers = [AllotmentOpener(room.engine, room.gate, room.catalogue) for _ in range(4)]
     await asyncio.gather(
         *(opener.turn() for opener in openers), inventory.operate("POST", "/allotments/band/open"),
     )  # fmt: skip

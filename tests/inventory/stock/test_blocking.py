@@ -230,14 +230,14 @@ async def test_words_that_overtake_each_other_end_right(
 async def test_a_refusal_before_the_gate_heard_of_a_block_is_not_counted_twice(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell, waiting, go = push._tell, asyncio.Event(), asyncio.Event()
+    tell, waiting, go = push._apply, asyncio.Event(), asyncio.Event()
 
     async def slowly(*told: Any) -> str:
         waiting.set()
         await go.wait()
         return await tell(*told)
 
-    monkeypatch.setattr(push, "_tell", slowly)
+    monkeypatch.setattr(push, "_apply", slowly)
     slow = asyncio.create_task(inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 16}]))
     await waiting.wait()
     refused = await inventory.reserve(ga_section="GA1", ga_quantity=6)

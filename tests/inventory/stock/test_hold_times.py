@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from services.inventory.stock import hold_times as room
-from services.inventory.stock.hold_times import difference, share
+from services.inventory.stock.hold_times import newcombe_difference, wilson_interval
 from shared.contracts.event_file import SalesPart
 from shared.rules.rollout import outside, within
 from tests.inventory.conftest import EVENT, Inventory, event_file
@@ -165,9 +165,9 @@ def test_who_is_in_which_arm_says_nothing_of_the_waiting_rooms_share() -> None:
 
 def test_intervals_are_the_published_ones() -> None:
     """Newcombe's own examples: 81 of 263, and 56 of 70 against 48 of 80."""
-    one = share(81, 263)
+    one = wilson_interval(81, 263)
     assert (round(one.low, 4), round(one.high, 4)) == (0.2553, 0.3662)
-    two = difference(share(56, 70), share(48, 80))
+    two = newcombe_difference(wilson_interval(56, 70), wilson_interval(48, 80))
     assert (round(two.low, 4), round(two.high, 4)) == (0.0524, 0.3339)
-    assert share(0, 0).high == 1.0
-    assert share(0, 10).low == 0.0
+    assert wilson_interval(0, 0).high == 1.0
+    assert wilson_interval(0, 10).low == 0.0

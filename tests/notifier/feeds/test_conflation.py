@@ -13,7 +13,7 @@ from services.notifier.broadcast import topic as topic_room
 from services.notifier.broadcast.frame_ids import event_id_of, read_event_id
 from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.event_feed import EventFeed
-from services.notifier.feeds.feed import Only
+from services.notifier.feeds.feed import SectionFilter
 from shared.contracts.frames import line_channel, stock_channel
 from shared.contracts.room_options import RoomOptions, Updates
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, stock
@@ -112,7 +112,7 @@ SECTION_GONE = [("stock", {"A": 1, "B": 1, "C": 1}), ("frame", None), ("stock", 
 @example(GONE_AND_BACK, None)
 @example(AWAY_AND_BACK, None)
 @example(SECTION_GONE, None)
-def test_whoever_applies_deltas_knows_what_a_newcomer_is_given(steps: list[tuple[str, Any]], only: Only):
+def test_whoever_applies_deltas_knows_what_a_newcomer_is_given(steps: list[tuple[str, Any]], only: SectionFilter):
     """However frames, newcomers and those who return are mixed; sections may come and go."""
     asyncio.run(_mix(steps, only))
 
@@ -130,7 +130,7 @@ class _Reader:
             self.seen = revision
 
 
-async def _mix(steps: list[tuple[str, Any]], only: Only) -> None:
+async def _mix(steps: list[tuple[str, Any]], only: SectionFilter) -> None:
     nobody: Any = SimpleNamespace(frame=None, stock=None, changed=lambda topic: None)
     feed, version = EventFeed(EVENT, nobody, queue=nobody, inventory=nobody), 10
     feed.take(line_channel(EVENT), line(version, 0), exact=True)

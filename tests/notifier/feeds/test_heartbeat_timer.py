@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.notifier.broadcast.heartbeat_timer import HEARTBEAT, Pulse
+from services.notifier.broadcast.heartbeat_timer import HEARTBEAT, HeartbeatTimer
 from services.notifier.broadcast.hub import BEATS, Hub
 from services.notifier.broadcast.topic import Topic
 from services.notifier.settings import Settings
@@ -44,5 +44,5 @@ async def test_who_has_just_heard_a_frame_gets_no_heartbeat(frame_ago_s, is_behi
     topic.written_s = now_s - frame_ago_s
     topic.revision += is_behind
     for turn in range(BEATS):
-        Pulse(hub)._beat(turn, now_s)
+        HeartbeatTimer(hub)._beat(turn, now_s)
     assert listener.heard.count(HEARTBEAT) == heartbeats

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.notifier.heartbeats import Life
+from services.notifier.heartbeats import Heartbeats
 from shared.contracts.queue import LifeAnswer, LifeReport
 from shared.web.problems import Unavailable
 from tests.notifier.conftest import EVENT, Neighbours, Start, admitted, fan
@@ -52,7 +52,7 @@ class Queue:
 
 async def test_what_could_not_be_told_is_told_next_time():
     queue: Any = Queue()
-    life = Life(queue)
+    life = Heartbeats(queue)
     life.begins((EVENT, 1, 0, 5))
     life.ends((EVENT, 1, 0, 5))
     queue.away = True
@@ -67,7 +67,7 @@ async def test_what_could_not_be_told_is_told_next_time():
 
 async def test_many_events_are_told_in_portions():
     queue: Any = Queue()
-    life = Life(queue)
+    life = Heartbeats(queue)
     for n in range(1001):
         life.begins((f"e{n}", 1, 0, 5))
     await life.report(goodbye=True)

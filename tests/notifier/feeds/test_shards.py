@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from shared.contracts.frames import LINE_CHANNELS, line_channel, log_key
-from shared.redis.snapshots import Showing
+from shared.redis.snapshots import SnapshotPublisher
 from tests.notifier.conftest import EVENT, Neighbours, Start, fan, line, order, stock
 from tests.notifier.page import Page
 from tests.support.wait import wait_until
@@ -49,7 +49,7 @@ async def test_a_lost_connection_to_a_shard_is_made_good(start: Start, neighbour
 async def test_those_that_hear_all_events_hear_the_plain_way_too(redis: Redis):
     async with redis.pubsub() as everything:
         await everything.psubscribe(LINE_CHANNELS)
-        assert await Showing(redis, "sharded").show(line_channel(EVENT), line(1, 2)) == 1
+        assert await SnapshotPublisher(redis, "sharded").publish(line_channel(EVENT), line(1, 2)) == 1
         async with asyncio.timeout(5):
             while (message := await everything.get_message(ignore_subscribe_messages=True, timeout=1)) is None:
                 pass
@@ -57,5 +57,5 @@ async def test_those_that_hear_all_events_hear_the_plain_way_too(redis: Redis):
 
 
 async def test_an_engine_that_is_no_cluster_is_used_the_plain_way(redis: Redis):
-    assert await Showing(redis, "auto").sharded() is False
+    assert await SnapshotPublisher(redis, "auto").sharded() is False
     assert key_slot(line_channel(EVENT).encode()) == key_slot(log_key(line_channel(EVENT)).encode())

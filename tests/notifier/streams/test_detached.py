@@ -18,7 +18,7 @@ from services.notifier.settings import Settings
 from services.notifier.streams import asgi, detached
 from services.notifier.streams.asgi import Portable
 from services.notifier.streams.detached import Detached
-from services.notifier.streams.handshake import Opening
+from services.notifier.streams.handshake import StreamHandshake
 from shared.web.app import RECEIVE_KEY
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, serve
 from tests.notifier.page import say
@@ -129,7 +129,7 @@ def test_under_uvloop_a_reader_that_does_not_read_is_skipped_and_cut_off_too(way
         async def app(scope: Any, receive: Any, send: Any) -> None:
             scope[RECEIVE_KEY] = receive
             hold = detached.hold if way is Detached else asgi.hold
-            await hold(Opening(hub, topic, scope, receive, send, lambda: found.append("left")))
+            await hold(StreamHandshake(hub, topic, scope, receive, send, lambda: found.append("left")))
 
         serving = await serve(app)
         sleeper = Sleeper(serving.port, "x")

@@ -11,11 +11,11 @@ import pytest
 from onsale import cli
 from onsale.commands import context
 from shared.runtime.settings import development_keys
-from shared.security.tickets import Ticket, beat, sign_ticket
+from shared.security.tickets import TicketCode, beat, sign_ticket
 from shared.security.tokens import b64, jwks
 
 KEYS = development_keys("ticket")
-TICKET = Ticket("arena-2026", "ABCDEFGH1234", "A", "A-1-12", "QRSTVW")
+TICKET = TicketCode("arena-2026", "ABCDEFGH1234", "A", "A-1-12", "QRSTVW")
 SECRET = b"s" * 32
 
 

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from onsale.simulate.http import Browser, Calls
 from onsale.simulate.observations import Seen
-from shared.rpc.http1 import Wire
+from shared.rpc.http1 import HttpClient
 from tests.support.running.command_line import Command
 from tests.support.running.serving import serving
 from tests.support.running.suite import RunningSuite
@@ -41,7 +41,7 @@ class Busy:
 @pytest.mark.parametrize(("refusals", "status"), [(3, 200), (1000, 429)])
 async def test_a_fan_who_is_told_not_now_asks_again_later(refusals: int, status: int) -> None:
     busy, calls = Busy(refusals), Calls()
-    async with serving(busy.app) as port, Wire(connections_max=1) as wire, httpx.AsyncClient() as streams:
+    async with serving(busy.app) as port, HttpClient(connections_max=1) as wire, httpx.AsyncClient() as streams:
         browser = Browser(wire, streams, f"http://127.0.0.1:{port}", calls, random.Random(1))
         assert (await browser.ask("sections", "GET", "/sections"))[0] == status
     assert busy.asked == min(refusals + 1, 6), "patience has an end"

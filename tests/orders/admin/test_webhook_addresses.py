@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.orders.webhooks.address_guard import AddressRefused, allowed, may_reach
+from services.orders.webhooks.address_guard import AddressRefused, may_reach, public_only
 from services.orders.webhooks.sender import Delivery, Sender
 from shared.rpc.outgoing import NoNames, outgoing
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET
@@ -41,13 +41,13 @@ async def test_of_many_addresses_only_public_ones_are_tried():
     async def mixed(host, port):
         return ["10.0.0.1", "8.8.8.8", "8.8.8.8", "::1", "1.1.1.1", "9.9.9.9", "4.4.4.4"]
 
-    assert await allowed("shop.example", 443, loopback=False, resolve=mixed) == ["8.8.8.8", "1.1.1.1", "9.9.9.9"]
+    assert await public_only("shop.example", 443, loopback=False, resolve=mixed) == ["8.8.8.8", "1.1.1.1", "9.9.9.9"]
 
     async def private(host, port):
         return ["10.0.0.1", "::1"]
 
     with pytest.raises(AddressRefused):
-        await allowed("shop.example", 443, loopback=False, resolve=private)
+        await public_only("shop.example", 443, loopback=False, resolve=private)
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked():

@@ -12,7 +12,7 @@ from services.orders.settings import Settings
 from services.orders.webhooks import dispatcher as couriers_room
 from services.orders.webhooks import sender
 from services.orders.webhooks.schemas import KINDS
-from services.orders.webhooks.sender import Sent, pause_s
+from services.orders.webhooks.sender import DeliveryResult, pause_s
 from tests.orders.holds import EVENT
 from tests.orders.shop import ROOT_SECRET, VIEWER_SECRET, pass_of
 from tests.support.providers.receiver import Receiver, receiving
@@ -228,7 +228,7 @@ def test_pauses_grow_over_days_with_jitter():
 
 @pytest.mark.parametrize(("status", "delivered"), [(200, True), (299, True), (199, False), (302, False), (410, False)])
 def test_only_2xx_is_delivered(status, delivered):
-    assert Sent(status=status).delivered is delivered
+    assert DeliveryResult(status=status).delivered is delivered
 
 
 def test_production_does_not_give_tickets_away_unless_it_is_told_to(monkeypatch):

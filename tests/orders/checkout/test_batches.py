@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from sqlalchemy import event, text
 
 from onsale.sandbox.webhooks import sign
-from services.orders.checkout.create_order import bury
+from services.orders.checkout.create_order import write_tombstone
 from services.orders.order import leases
-from services.orders.order.updates import Change, Lease, LeaseLost, Written, write
+from services.orders.order.updates import Lease, LeaseLost, OrderUpdate, Written, write
 from tests.orders.shop import reference_of
 from tests.support.wait import wait_until
 
@@ -27,11 +27,11 @@ async def test_a_change_that_cannot_be_written_does_not_take_others_with_it(room
     broken, lost, good = [await shop.row(reference) for reference in references]
     lease = {seen.reference: Lease(seen.reference, "me", 3600.0) for seen in (broken, lost, good)}
     changes = [
-        Change(lease[broken.reference], broken).money(
+        OrderUpdate(lease[broken.reference], broken).money(
             "charge", "sandbox", amount_minor=-1, currency="EUR", charge_ref="c", provider_ref="c"
         ),
-        Change(Lease(lost.reference, "somebody else", 3600.0), lost).order(charge_ref="never"),
-        Change(lease[good.reference], good).order(charge_ref="written"),
+        OrderUpdate(Lease(lost.reference, "somebody else", 3600.0), lost).order(charge_ref="never"),
+        OrderUpdate(lease[good.reference], good).order(charge_ref="written"),
     ]
     outcomes = await write(engine, changes)
     assert "ck_money_entry_amount" in str(outcomes[0])
@@ -44,7 +44,7 @@ async def test_a_change_that_cannot_be_written_does_not_take_others_with_it(room
 async def test_an_order_that_cannot_be_placed_does_not_take_others_with_it(shop):
     """One of those that come together is buried: only its own key stays free."""
     holds = {key: shop.holds.hold() for key in ("buried", "one", "two")}
-    assert await bury(shop.app.state.room.engine, reference_of(shop, "buried"))
+    assert await write_tombstone(shop.app.state.room.engine, reference_of(shop, "buried"))
     answers = await asyncio.gather(*(shop.post(shop.body(hold), key=key) for key, hold in holds.items()))
     assert [answer.status_code for answer in answers] == [409, 202, 202]
     assert shop.holds.reservations[holds["buried"]].status == "pending_payment"

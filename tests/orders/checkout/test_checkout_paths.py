@@ -7,8 +7,8 @@ from prometheus_client import REGISTRY
 from sqlalchemy import text
 
 from services.orders import app
-from services.orders.checkout.background_share import Shares
-from services.orders.processing.worker_pool import Inline
+from services.orders.checkout.background_share import BackgroundShare
+from services.orders.processing.worker_pool import InlineProcessor
 from tests.orders.holds import EVENT
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, pass_of
 from tests.support.wait import wait_until
@@ -94,7 +94,7 @@ async def test_whose_request_died_is_settled_by_a_worker(rooms, monkeypatch):
 
     shop = await rooms.open(lease_s=1.0)
     await switch(shop, 0)
-    monkeypatch.setattr(Inline, "settle", died)
+    monkeypatch.setattr(InlineProcessor, "process", died)
     assert (await shop.post(shop.body(shop.holds.hold()))).status_code == 500
     [listed] = (await shop.http.get("/orders", headers={"authorization": f"Bearer {pass_of()}"})).json()["orders"]
     await shop.settled(listed["reference"], "confirmed", timeout_s=6)
@@ -131,7 +131,7 @@ async def test_a_share_is_a_percentage_and_needs_a_role_and_a_reason(shop):
 
 def test_the_same_fan_is_always_on_the_same_side_and_a_higher_share_only_adds():
     nobody: Any = None
-    shares, fans = Shares(nobody), [f"fan-{number}" for number in range(2000)]
+    shares, fans = BackgroundShare(nobody), [f"fan-{number}" for number in range(2000)]
     before: set[str] = set()
     for percent in (0, 10, 50, 100):
         shares._percent = {EVENT: percent}
@@ -139,7 +139,7 @@ def test_the_same_fan_is_always_on_the_same_side_and_a_higher_share_only_adds():
         assert before <= chosen
         assert abs(len(chosen) / 20 - percent) < 4
         before = chosen
-    assert Shares(nobody).in_background("another", "fan"), "who was told nothing leaves it to the background"
+    assert BackgroundShare(nobody).in_background("another", "fan"), "who was told nothing leaves it to the background"
 
 
 async def test_without_the_job_engine_another_attempt_is_settled_in_its_request(rooms):

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 import httpx
 from sqlalchemy import select
 
-from services.orders.api.auth import principal
-from services.orders.checkout.create_order import bury
+from services.orders.api.auth import owner_id
+from services.orders.checkout.create_order import write_tombstone
 from services.orders.order.references import order_reference
 from services.orders.tables import order
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.web.app import internal
 from tests.orders.holds import EVENT
 from tests.orders.shop import pass_of
@@ -45,8 +45,8 @@ async def test_a_transaction_that_comes_after_its_tombstone_loses(shop):
 
     async def gate(path: str) -> None:
         if path == "begin-payment" and not buried:
-            buried.append(order_reference(shop.settings.order_token_keys, principal(EVENT, "fan"), "a-key"))
-            assert await bury(engine, buried[0])
+            buried.append(order_reference(shop.settings.order_token_keys, owner_id(EVENT, "fan"), "a-key"))
+            assert await write_tombstone(engine, buried[0])
 
     shop.holds.gate = gate
     answer = await shop.post(shop.body(reservation))
@@ -87,7 +87,7 @@ async def test_absent_is_said_only_once_the_late_transaction_has_lost(shop, monk
         await go_on.wait()
         await accept(connection, reference)
 
-    monkeypatch.setattr(jobs, "wake_up", slow)
+    monkeypatch.setattr(jobs, "enqueue", slow)
     posting = asyncio.create_task(shop.post(shop.body(reservation)))
     await started.wait()
     reference = shop.holds.reservations[reservation].order_reference
@@ -112,7 +112,7 @@ async def test_strangers_ask_nothing(shop):
 @asynccontextmanager
 async def _neighbour(shop):
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=internal(shop.app))) as http:
-        yield OrdersClient(Neighbour(http, "http://inside", shop.settings.service_keys, name="orders"))
+        yield OrdersClient(ServiceClient(http, "http://inside", shop.settings.service_keys, name="orders"))
 
 
 async def _status(shop, reference):

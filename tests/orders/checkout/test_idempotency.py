@@ -4,7 +4,7 @@ import asyncio
 
 from sqlalchemy import func, select, text
 
-from services.orders.api.auth import principal
+from services.orders.api.auth import owner_id
 from services.orders.checkout import checkout
 from services.orders.order.references import key_hash
 from services.orders.tables import idempotency, order, payment_attempt
@@ -88,7 +88,7 @@ async def test_across_processes_the_second_waits_on_the_first_ones_row(rooms):
     """The first is a transaction elsewhere that has the key but is not through; the second gives up after a while."""
     shop = await rooms.open(postgres_lock_timeout_ms=200)
     body = shop.body(shop.holds.hold())
-    scope = f"POST /orders {principal(EVENT, 'fan')}"
+    scope = f"POST /orders {owner_id(EVENT, 'fan')}"
     elsewhere = {"scope": scope, "key_hash": key_hash("a-key"), "fingerprint": b"", "reference": "AAAA"}
     async with shop.app.state.room.engine.connect() as connection:
         await connection.execute(idempotency.insert().values(elsewhere))

@@ -8,23 +8,23 @@ import pytest
 from pydantic import ValidationError
 
 from services.orders.mail.smtp import address_of, server_of
-from services.orders.mail.templates import Letter, message, of_hold, of_order
+from services.orders.mail.templates import EmailContent, hold_email, message, order_email
 from services.orders.settings import Settings
 from services.orders.tickets.money import money
-from services.orders.tickets.show import Show
+from services.orders.tickets.show import ShowInfo
 
 SENDER = address_of("Onsale <tickets@example.org>")
-SHOW = Show("e", 'Rock\r\nBcc: everybody@example.org\n\n<script>alert("x")</script>', "A hall\x00\u2028", None)
+SHOW = ShowInfo("e", 'Rock\r\nBcc: everybody@example.org\n\n<script>alert("x")</script>', "A hall\x00\u2028", None)
 
 
-def sent(letter: Letter, to: str = "ada@example.org"):
+def sent(letter: EmailContent, to: str = "ada@example.org"):
     mail = message(letter, sender=SENDER, to=to, message_id="<1@example.org>", at=datetime(2026, 1, 1, tzinfo=UTC))
     return message_from_bytes(mail.as_bytes(), policy=default)
 
 
 def test_what_a_machine_reads_in_a_header_is_in_one_piece():
     stop = f"https://tickets.example.org/reminders/stop/{'c' * 43}.k1.{'m' * 43}"
-    letter = of_hold("hold_over", Show("e", "Räuber " * 20), link="https://x/", stop=stop)
+    letter = hold_email("hold_over", ShowInfo("e", "Räuber " * 20), link="https://x/", stop=stop)
     message_id = f"<{'1' * 40}@{'a-long-name.' * 5}example.org>"
     mail = message(letter, sender=SENDER, to="a@b.org", message_id=message_id, at=datetime(2026, 1, 1, tzinfo=UTC))
     lines = mail.as_bytes().split(b"\r\n")
@@ -35,8 +35,8 @@ def test_what_a_machine_reads_in_a_header_is_in_one_piece():
 
 def test_a_name_with_line_breaks_and_markup_is_a_name():
     letters = [
-        of_order("confirmed", SHOW, "REF", currency="EUR", amount_minor=100, link="https://x/?a=1&b=2"),
-        of_hold("remind", SHOW, link="https://x/", stop="https://x/stop"),
+        order_email("confirmed", SHOW, "REF", currency="EUR", amount_minor=100, link="https://x/?a=1&b=2"),
+        hold_email("remind", SHOW, link="https://x/", stop="https://x/stop"),
     ]
     for read in map(sent, letters):
         assert set(read.keys()) - {"List-Unsubscribe", "List-Unsubscribe-Post"} == {
@@ -53,13 +53,13 @@ def test_a_name_with_line_breaks_and_markup_is_a_name():
     "to", ["a@b\r\nBcc: c@d", "a@b, c@d", "<a@b>", "a b@c", "a@b c", "@b", "a@", "ü\n@b", "a,b@c", "a@b>c", "ü@b.c"]
 )
 def test_an_address_is_one_mailbox_or_none(to):
-    letter = of_order("refunded", Show("e", "Rock"), "REF", currency="EUR", amount_minor=100, link="https://x")
+    letter = order_email("refunded", ShowInfo("e", "Rock"), "REF", currency="EUR", amount_minor=100, link="https://x")
     with pytest.raises(ValueError, match="not one mailbox"):
         sent(letter, to)
 
 
 def test_a_host_of_any_alphabet_is_reached():
-    letter = of_order("refunded", Show("e", "Rock"), "REF", currency="EUR", amount_minor=100, link="https://x")
+    letter = order_email("refunded", ShowInfo("e", "Rock"), "REF", currency="EUR", amount_minor=100, link="https://x")
     assert sent(letter, "ada@bücher.example")["To"] == "ada@xn--bcher-kva.example"
 
 

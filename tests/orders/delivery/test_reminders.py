@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.orders.mail.reminders import ConsentTaker, stop_token
+from services.orders.mail.reminders import ConsentImporter, stop_token
 from services.orders.order.references import customer_key
 from shared.runtime.clock import now_ms
 from shared.security.tokens import b64
@@ -105,7 +105,7 @@ async def test_where_no_mail_is_sent_nobody_is_promised_any(shop: Shop):
 async def test_consent_given_with_the_reservation_is_taken_once_and_heard(quiet: Shop, mailbox: Mailbox):
     """Also when it comes again, as after a crash between taking it and saying so."""
     held = quiet.holds.hold(until_ms=600_000)
-    taker = ConsentTaker(quiet.app.state.room.engine, quiet.app.state.room.stock, quiet.app.state.room.settings)
+    taker = ConsentImporter(quiet.app.state.room.engine, quiet.app.state.room.stock, quiet.app.state.room.settings)
     for _ in range(2):
         quiet.holds.consents[held] = ADDRESS
         await taker.turn()

@@ -10,9 +10,9 @@ import orjson
 import pytest
 from pypdf import PdfReader
 
-from services.orders.order.updates import Change, Lease, Rest, Written, write
+from services.orders.order.updates import Lease, LeaseRelease, OrderUpdate, Written, write
 from services.orders.tickets import pdf
-from services.orders.tickets.pdf import Printer, TicketPage
+from services.orders.tickets.pdf import PdfRenderer, TicketPage
 from services.orders.tickets.show import apply, read
 from services.orders.tickets.tickets import ticket_id
 from shared.contracts.event_file import EventFile
@@ -21,7 +21,7 @@ from shared.runtime.settings import development_keys
 from shared.security.auth import order_cookie
 from shared.security.jwks_client import parse
 from shared.security.order_tokens import sign_order_token
-from shared.security.tickets import Ticket, read_ticket, require_beat
+from shared.security.tickets import TicketCode, read_ticket, require_beat
 from shared.security.tokens import jwks, unb64
 from shared.web.problems import Overloaded
 from tests.orders.holds import EVENT
@@ -75,7 +75,7 @@ async def test_every_seat_and_every_place_of_a_confirmed_order_is_a_ticket(shop)
         ("Block A, row 1, seat 2", "valid"), ("Floor", "valid"), ("Floor", "valid")
     ]  # fmt: skip
     read = [read_ticket(KEYS, t["code"]) for t in told["tickets"]]
-    assert read[0] == Ticket(EVENT, ticket_id(reference, 1, 1), "A", "A-1-2", reference[:6])
+    assert read[0] == TicketCode(EVENT, ticket_id(reference, 1, 1), "A", "A-1-2", reference[:6])
     assert len({ticket.ticket_id for ticket in read}) == 3
     assert (await shop.see(reference))["fulfilled_at"] is not None
     assert (await get(shop, f"/orders/{reference}/tickets")).json() == told
@@ -124,7 +124,7 @@ async def test_one_of_several_tickets_is_given_back(shop):
     reference = await bought(shop)
     engine = shop.app.state.room.book.engine
     await shop.run("UPDATE orders.\"order\" SET due_at = now() + interval '1 h', lease = 'me', lease_until = now()")
-    change = Change(Lease(reference, "me", 9), await shop.row(reference), rest=Rest(due_in_s=None))
+    change = OrderUpdate(Lease(reference, "me", 9), await shop.row(reference), rest=LeaseRelease(due_in_s=None))
     [written] = await write(engine, [change.void_tickets(reason="asked", line_no=2, beyond=1)])
     assert isinstance(written, Written)
     told = (await get(shop, f"/orders/{reference}/tickets")).json()["tickets"]
@@ -187,7 +187,7 @@ async def test_where_codes_move_a_scanner_gets_the_secrets_and_paper_has_no_code
 
 
 async def test_a_busy_printer_says_so_and_never_draws_more_than_it_may():
-    printer = Printer(at_once=1, waiting_max=1, font=None)
+    printer = PdfRenderer(at_once=1, waiting_max=1, font=None)
     page = TicketPage("漢字 " + "x" * 500, "when", "venue", "place", "REFERENCE123", "TICKET", "T1.code")
     try:
         asked = [asyncio.create_task(printer.tickets([page] * 20 + more)) for more in ([], [page])]
@@ -208,7 +208,7 @@ async def test_a_paper_is_drawn_once_for_all_who_ask_and_again_when_it_says_some
         return b"x" * 400
 
     monkeypatch.setattr(pdf, "_drawn", draw)
-    printer = Printer(at_once=2, waiting_max=1, font=None, kept_bytes=1_000)
+    printer = PdfRenderer(at_once=2, waiting_max=1, font=None, kept_bytes=1_000)
     pages = [TicketPage("Show", "when", "venue", f"place {n}", "REFERENCE123", "TICKET", "code") for n in range(4)]
     try:
         assert len({await task for task in [asyncio.create_task(printer.tickets(pages[:1])) for _ in range(50)]}) == 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from services.orders.order.updates import Change, Lease
+from services.orders.order.updates import Lease, OrderUpdate
 from services.orders.payments.provider import ProviderCharge
 from tests.orders.processing.test_crashes import Killer, lease_runs_out
 from tests.orders.processing.test_states import ATTEMPT, ORDER
@@ -108,9 +108,9 @@ def test_a_promise_of_another_amount_is_none(amount_minor, reason):
         charge_ref="c", reference="R", key="R:1", status="authorised", amount_minor=amount_minor, currency="EUR",
         occurred_at_ms=1,
     )  # fmt: skip
-    change = Change(Lease("R", "me", 1.0), _with_attempt()).charges("sandbox", [promised])
-    [row] = change.parts["attempts"]
-    assert (row["sets"]["status"], row["sets"]["reason"], "money" in change.parts) == ("authorised", reason, False)
+    change = OrderUpdate(Lease("R", "me", 1.0), _with_attempt()).charges("sandbox", [promised])
+    [row] = change.inserts["attempts"]
+    assert (row["sets"]["status"], row["sets"]["reason"], "money" in change.inserts) == ("authorised", reason, False)
 
 
 def _with_attempt():

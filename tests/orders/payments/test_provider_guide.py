@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from services.orders.payments import open_providers
-from services.orders.payments.provider import ChargeOrder, Provider, Refused, Unreachable
+from services.orders.payments.provider import ChargeOrder, Provider, ProviderRejected, Unreachable
 from services.orders.settings import Settings
 from shared.rpc.outgoing import Answer, NotReached
 
@@ -61,7 +61,7 @@ async def test_it_charges_and_is_refused_in_the_words_of_the_protocol(acme):
     made = await provider.create(asked)
     assert (made.status, made.reason, made.occurred_at_ms) == ("failed", "declined", 2)
     assert (await provider.cancel("p1")).status == "failed"
-    with pytest.raises(Refused):
+    with pytest.raises(ProviderRejected):
         await provider._ask("POST", "/payments/p1/void")  # type: ignore[attr-defined]
     away = open_providers(Nobody(), Settings(payment_providers=("acme",)))["acme"]
     with pytest.raises(Unreachable):

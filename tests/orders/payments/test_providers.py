@@ -7,11 +7,11 @@ import pytest_asyncio
 
 from services.orders.payments.provider import (
     AlreadySucceeded,
-    Busy,
-    NoAnswer,
-    NotProcessed,
+    NotSent,
     OutcomeUnknown,
-    Refused,
+    ProviderRejected,
+    ProviderTimeout,
+    RateLimited,
     SignatureInvalid,
 )
 from shared.rpc.outgoing import NotReached, Outgoing, outgoing
@@ -35,7 +35,7 @@ async def test_one_key_makes_one_charge(desk: Desk):
     assert (first.reference, first.amount_minor, first.currency) == ("ORDER1", 6800, "EUR")
     assert [charge.charge_ref for charge in await desk.provider.find("ORDER1")] == [first.charge_ref]
     assert abs(first.occurred_at_ms - now_ms()) < 5000
-    with pytest.raises(Refused):
+    with pytest.raises(ProviderRejected):
         await desk.create(amount_minor=1)
 
 
@@ -46,14 +46,14 @@ async def test_a_declined_card_says_why_and_moves_no_money(desk: Desk):
 
 
 async def test_silence_is_not_an_answer_and_the_charge_is_found_at_once(desk: Desk):
-    with pytest.raises(NoAnswer):
+    with pytest.raises(ProviderTimeout):
         await desk.create("silent")
     assert [charge.status for charge in await desk.provider.find("ORDER1")] == ["succeeded"]
 
 
 async def test_too_many_calls_wait_their_turn(desk: Desk):
     await desk.stumble("limited")
-    with pytest.raises(Busy):
+    with pytest.raises(RateLimited):
         await desk.create()
 
 
@@ -61,7 +61,7 @@ async def test_a_broken_provider_leaves_the_outcome_unknown(desk: Desk):
     await desk.stumble("broken")
     with pytest.raises(OutcomeUnknown) as unknown:
         await desk.create()
-    assert not isinstance(unknown.value, NoAnswer)
+    assert not isinstance(unknown.value, ProviderTimeout)
 
 
 async def test_nobody_there_is_not_processed(desk: Desk, monkeypatch):
@@ -69,7 +69,7 @@ async def test_nobody_there_is_not_processed(desk: Desk, monkeypatch):
         raise NotReached("refused")
 
     monkeypatch.setattr(Outgoing, "request", refused)
-    with pytest.raises(NotProcessed):
+    with pytest.raises(NotSent):
         await desk.create()
 
 
@@ -115,7 +115,7 @@ async def test_what_was_authorised_is_taken_once(desk: Desk, way):
 async def test_what_was_authorised_and_given_up_cannot_be_taken(desk: Desk):
     promised = await desk.create(capture=False)
     assert (await desk.provider.cancel(promised.charge_ref)).status == "cancelled"
-    with pytest.raises(Refused):
+    with pytest.raises(ProviderRejected):
         await desk.provider.capture(promised.charge_ref)
 
 
@@ -128,7 +128,7 @@ async def test_money_goes_back_once_for_each_key_and_never_beyond_the_charge(des
     part = await back(1800, "one")
     assert await back(1800, "one") == part
     assert await back(5000, "two") != part
-    with pytest.raises(Refused):
+    with pytest.raises(ProviderRejected):
         await back(1, "three")
 
 

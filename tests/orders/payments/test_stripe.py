@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import pytest_asyncio
 
-from services.orders.payments.provider import NoAnswer, NotProcessed, Refused
+from services.orders.payments.provider import NotSent, ProviderRejected, ProviderTimeout
 from services.orders.payments.stripe import Stripe
 from shared.rpc.outgoing import outgoing
 from shared.runtime.clock import now_ms
@@ -24,9 +24,9 @@ async def test_a_key_in_use_elsewhere_is_waited_for(desk):
     """A repeat is answered at once, while the first call is still being carried out."""
     first = asyncio.ensure_future(desk.create("silent"))
     await wait_until(lambda: ("POST", "/v1/payment_intents") in desk.doors.calls)
-    with pytest.raises(NoAnswer):
+    with pytest.raises(ProviderTimeout):
         await desk.create("silent")
-    with pytest.raises(NoAnswer):
+    with pytest.raises(ProviderTimeout):
         await first
 
 
@@ -63,7 +63,7 @@ async def test_a_card_that_needs_its_bank_is_declined_where_nobody_can_be_sent_t
 
 async def test_what_is_missing_is_refused_before_stripe_is_asked(desk):
     for asked in ({"method": "card", "token": None}, {"method": "redirect", "return_url": None}):
-        with pytest.raises(Refused, match="missing"):
+        with pytest.raises(ProviderRejected, match="missing"):
             await desk.create(**asked)
     assert desk.doors.calls == []
 
@@ -71,5 +71,5 @@ async def test_what_is_missing_is_refused_before_stripe_is_asked(desk):
 async def test_a_key_stripe_does_not_know_charges_nobody_and_is_no_ones_fault(desk):
     async with outgoing(connections_max=8) as client:
         stranger = Stripe(client, desk.url, secret_key="sk_wrong", webhook_secrets=[], timeout_s=10.0)
-        with pytest.raises(NotProcessed, match="credentials"):
+        with pytest.raises(NotSent, match="credentials"):
             await stranger.create(desk.asks())

@@ -1,6 +1,6 @@
 """Every step of an order is told, with what caused it and what went wrong, and can be had again, now."""
 
-from services.orders.payments.provider import Refused
+from services.orders.payments.provider import ProviderRejected
 from tests.orders.holds import EVENT
 from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, pass_of
 from tests.support.wait import wait_until
@@ -129,7 +129,7 @@ async def test_a_refund_the_provider_refused_waits_for_a_person_and_is_not_run_a
 
     async def refuse_once(*args, **options):
         if refusals:
-            raise Refused(refusals.pop())
+            raise ProviderRejected(refusals.pop())
         return await ask(*args, **options)
 
     monkeypatch.setattr(provider, "refund", refuse_once)

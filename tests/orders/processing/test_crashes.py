@@ -3,7 +3,7 @@
 import asyncio
 
 from services.orders.order.next_step import next_step
-from services.orders.order.updates import Change, Lease, LeaseLost
+from services.orders.order.updates import Lease, LeaseLost, OrderUpdate
 from tests.orders.shop import pass_of, reference_of
 from tests.support.wait import wait_until
 
@@ -137,7 +137,7 @@ async def test_a_change_without_the_lease_is_refused(shop):
     stranger = Lease(reference, "nobody", 1.0)
     refused = False
     try:
-        await book.write(Change(stranger, seen))
+        await book.write(OrderUpdate(stranger, seen))
     except LeaseLost:
         refused = True
     assert refused

@@ -115,7 +115,7 @@ async def test_unknown_past_the_limit_goes_to_a_person_and_nothing_is_released(r
     assert {path for path, *_ in shop.holds.asked} == {"begin-payment"}
     await shop.sandbox.post("/control", json={"down_for_s": 0, "latency_s": 0})
     async with shop.app.state.room.engine.begin() as connection:
-        await leases.nudge(connection, reference)
+        await leases.mark_due(connection, reference)
     await shop.settled(reference, "confirmed")
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.orders.order.next_step import Attempt, Charge, Order, Refund, Return, next_step
+from services.orders.order.next_step import Attempt, Charge, Order, Refund, TicketReturn, next_step
 from services.orders.order.states import ATTEMPT_STEPS, LIVE, ORDER_STEPS, attempt_after, may_become
 
 ORDER = Order(
@@ -21,7 +21,7 @@ CHARGE = Charge(
     provider="sandbox", charge_ref="c1", amount_minor=100, currency="EUR", occurred_at_ms=1000, refunded_minor=0
 )
 GIVEN_BACK = replace(CHARGE, refunded_minor=100)
-RETURN = Return(id=1, reason="", tickets=[], to_sale=False)
+RETURN = TicketReturn(id=1, reason="", tickets=[], to_sale=False)
 REFUND = Refund(id=1, provider="sandbox", charge_ref="c2", amount_minor=1, currency="EUR", reason="", idem_key="k")
 
 

@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import insert, text
 
 from services.orders.order import leases as order_leases
-from services.orders.order.updates import Change, Rest, Written, write
+from services.orders.order.updates import LeaseRelease, OrderUpdate, Written, write
 from services.orders.processing import job_queue, worker_pool
-from services.orders.processing.job_queue import LISTENER, JobNotAccepted, Jobs
-from services.orders.processing.processor import Cashier
-from services.orders.processing.worker_pool import Workers
+from services.orders.processing.job_queue import LISTENER, EnqueueFailed, JobQueue
+from services.orders.processing.processor import OrderProcessor
+from services.orders.processing.worker_pool import WorkerPool
 from services.orders.settings import Settings
 from services.orders.tables import order
 from shared.postgres.settings import LedgerSettings
@@ -39,18 +39,18 @@ async def test_events_take_turns_and_the_lowest_number_goes_first(postgres, plai
         await add(postgres, f"A{number}", event_id="a", join_seq=number, due="now() - interval '1 hour'")
     await add(postgres, "B9", event_id="b", join_seq=9)
     await add(postgres, "later", event_id="b", join_seq=1, due="now() + interval '1 hour'")
-    taken = [lease.reference for lease in await order_leases.take(plain, many=2, event_max=10, lease_s=60)]
+    taken = [lease.reference for lease in await order_leases.lease_due(plain, many=2, event_max=10, lease_s=60)]
     assert sorted(taken) == ["A1", "B9"]
-    rest = [lease.reference for lease in await order_leases.take(plain, many=10, event_max=10, lease_s=60)]
+    rest = [lease.reference for lease in await order_leases.lease_due(plain, many=10, event_max=10, lease_s=60)]
     assert sorted(rest) == ["A2", "A3"]
-    assert await order_leases.take(plain, many=10, event_max=10, lease_s=60) == []
+    assert await order_leases.lease_due(plain, many=10, event_max=10, lease_s=60) == []
 
 
 async def test_no_event_takes_every_worker(postgres, plain):
     for number in range(5):
         await add(postgres, f"A{number}", join_seq=number)
-    assert len(await order_leases.take(plain, many=10, event_max=2, lease_s=60)) == 2
-    assert await order_leases.take(plain, many=10, event_max=2, lease_s=60) == []
+    assert len(await order_leases.lease_due(plain, many=10, event_max=2, lease_s=60)) == 2
+    assert await order_leases.lease_due(plain, many=10, event_max=2, lease_s=60) == []
 
 
 async def test_two_takers_never_get_the_same_order(postgres, plain):
@@ -59,31 +59,31 @@ async def test_two_takers_never_get_the_same_order(postgres, plain):
     taken: list[str] = []
 
     async def taker():
-        while leases := await order_leases.take(plain, many=3, event_max=100, lease_s=60):
+        while leases := await order_leases.lease_due(plain, many=3, event_max=100, lease_s=60):
             taken.extend(lease.reference for lease in leases)
 
     await asyncio.gather(*(taker() for _ in range(4)))
-    taken += [lease.reference for lease in await order_leases.take(plain, many=100, event_max=100, lease_s=60)]
+    taken += [lease.reference for lease in await order_leases.lease_due(plain, many=100, event_max=100, lease_s=60)]
     assert len(taken) == len(set(taken)) == 40
 
 
 async def test_a_lease_that_ran_out_is_taken_by_another(postgres, plain):
     await add(postgres, "A1")
-    assert await order_leases.take(plain, many=1, event_max=1, lease_s=0)
-    assert await order_leases.take(plain, many=1, event_max=1, lease_s=60)
-    assert await order_leases.take_one(plain, "A1", lease_s=60) is None
+    assert await order_leases.lease_due(plain, many=1, event_max=1, lease_s=0)
+    assert await order_leases.lease_due(plain, many=1, event_max=1, lease_s=60)
+    assert await order_leases.lease_one(plain, "A1", lease_s=60) is None
 
 
 async def test_a_nudge_while_in_work_makes_the_order_due_at_once(postgres, plain):
     await add(postgres, "A1")
-    [lease] = await order_leases.take(plain, many=1, event_max=1, lease_s=60)
+    [lease] = await order_leases.lease_due(plain, many=1, event_max=1, lease_s=60)
     seen = await order_leases.read(plain, "A1")
     assert seen is not None
     async with postgres.begin() as connection:
-        await order_leases.nudge(connection, "A1")
-    [written] = await write(plain, [Change(lease, seen, is_news=False, rest=Rest(due_in_s=3600))])
+        await order_leases.mark_due(connection, "A1")
+    [written] = await write(plain, [OrderUpdate(lease, seen, bumps_version=False, rest=LeaseRelease(due_in_s=3600))])
     assert isinstance(written, Written)
-    assert await order_leases.take_one(plain, "A1", lease_s=60)
+    assert await order_leases.lease_one(plain, "A1", lease_s=60)
 
 
 @pytest.mark.parametrize(("answers", "settled"), [(True, 3), (False, 1)])
@@ -97,11 +97,13 @@ async def test_a_provider_that_does_not_answer_is_not_asked_for_the_next_order_a
     seen = []
 
     class Till:
-        async def settle(self, lease):
+        async def process(self, lease):
             seen.append(lease.reference)
             return answers
 
-    work = asyncio.create_task(Workers(plain, cast("Cashier", Till()), Settings(workers=1, sweep_s=0.05)).run())
+    work = asyncio.create_task(
+        WorkerPool(plain, cast("OrderProcessor", Till()), Settings(workers=1, sweep_s=0.05)).run()
+    )
     await wait_until(lambda: len(seen) == settled)
     await asyncio.wait([work], timeout=0.3)
     assert seen == [f"A{number}" for number in range(settled)]
@@ -113,7 +115,7 @@ async def test_a_lost_job_costs_a_sweep(shop, monkeypatch):
     async def lost(connection, reference):
         return None
 
-    monkeypatch.setattr(shop.app.state.room.jobs, "wake_up", lost)
+    monkeypatch.setattr(shop.app.state.room.jobs, "enqueue", lost)
     await shop.settled(await shop.order(), "confirmed")
 
 
@@ -135,28 +137,28 @@ async def test_without_the_job_engine_the_request_settles_its_order_itself(rooms
 
 async def test_a_job_goes_when_its_transaction_goes(postgres, postgres_url):
     """Enqueued on the driver's own connection, inside SQLAlchemy's transaction."""
-    jobs = Jobs(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
+    jobs = JobQueue(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         await connection.execute(text("SELECT 1"))
-        await jobs.wake_up(connection, "A1")
+        await jobs.enqueue(connection, "A1")
         assert await _jobs(connection) == 1
         await connection.rollback()
         assert await _jobs(connection) == 0
 
 
 async def test_a_job_outside_a_transaction_is_not_taken(postgres, postgres_url):
-    jobs = Jobs(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
+    jobs = JobQueue(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         with pytest.raises(AssertionError, match="survive its rollback"):
-            await jobs.wake_up(connection, "A1")
+            await jobs.enqueue(connection, "A1")
 
 
 async def test_a_job_engine_that_is_gone_says_so(postgres, postgres_url):
-    jobs = Jobs(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
+    jobs = JobQueue(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO away"))
-        with pytest.raises(JobNotAccepted):
-            await jobs.wake_up(connection, "A1")
+        with pytest.raises(EnqueueFailed):
+            await jobs.enqueue(connection, "A1")
 
 
 async def test_a_job_that_fails_is_tried_again_and_then_kept(postgres, postgres_url, monkeypatch):
@@ -169,11 +171,11 @@ async def test_a_job_that_fails_is_tried_again_and_then_kept(postgres, postgres_
         tried.append(1)
         raise RuntimeError("nobody at home")
 
-    engine = Jobs(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
+    engine = JobQueue(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
     listening = asyncio.create_task(engine.listen(broken))
     async with postgres.begin() as connection:
         await connection.execute(text("SELECT 1"))
-        await engine.wake_up(connection, "A1")
+        await engine.enqueue(connection, "A1")
 
     async def kept():
         async with postgres.connect() as connection:
@@ -205,21 +207,21 @@ async def _listening(shop):
 
 async def test_a_living_worker_keeps_its_lease_and_never_takes_one_back(postgres, plain):
     await add(postgres, "A1")
-    [kept] = await order_leases.take(plain, many=1, event_max=1, lease_s=0)
-    await order_leases.renew(plain, [kept], lease_s=60)
-    assert await order_leases.take(plain, many=1, event_max=1, lease_s=60) == []
+    [kept] = await order_leases.lease_due(plain, many=1, event_max=1, lease_s=0)
+    await order_leases.extend_lease(plain, [kept], lease_s=60)
+    assert await order_leases.lease_due(plain, many=1, event_max=1, lease_s=60) == []
     await add(postgres, "A2")
-    [lost] = await order_leases.take(plain, many=1, event_max=9, lease_s=0)
-    assert await order_leases.take(plain, many=1, event_max=9, lease_s=0)
-    await order_leases.renew(plain, [lost], lease_s=60)
-    assert await order_leases.take_one(plain, "A2", lease_s=60)
+    [lost] = await order_leases.lease_due(plain, many=1, event_max=9, lease_s=0)
+    assert await order_leases.lease_due(plain, many=1, event_max=9, lease_s=0)
+    await order_leases.extend_lease(plain, [lost], lease_s=60)
+    assert await order_leases.lease_one(plain, "A2", lease_s=60)
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_work_that_outlasts_a_lease_keeps_it(rooms, monkeypatch, guarded):
     """A provider takes longer than a lease lasts. Without renewal a second worker charges beside the first."""
     if not guarded:
-        monkeypatch.setattr(Workers, "renew", _not_renewed)
+        monkeypatch.setattr(WorkerPool, "renew", _not_renewed)
     asking = []
 
     async def never(name, reference):

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from services.orders.admin.manual_actions import By
+from services.orders.admin.manual_actions import Actor
 from services.orders.refunds.event_refunds import EventRefunds, start
 from tests.orders.holds import EVENT
 from tests.orders.shop import Shop
@@ -58,7 +58,7 @@ async def test_it_keeps_its_pace_whoever_works_on_it_and_goes_on_in_another_proc
         shop = await rooms.open(stack=first)
         await sold(shop, 8)
         engine = shop.app.state.room.engine
-        by = By(name="ops", role="operator", reason="rain")
+        by = Actor(name="ops", role="operator", reason="rain")
         await start(engine, EVENT, by, rate_per_s=0.5, to_sale=False)
         await shop.run("UPDATE orders.event_refund SET paced_at = now() - interval '1 hour'")
         await asyncio.gather(*(EventRefunds(engine).turn() for _ in range(10)))

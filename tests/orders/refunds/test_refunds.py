@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from services.orders.payments.provider import Refused
+from services.orders.payments.provider import ProviderRejected
 from shared.contracts.inventory import Line
 from tests.orders.shop import Shop
 from tests.support.wait import wait_until
@@ -108,7 +108,7 @@ async def test_what_the_provider_never_gives_back_waits_for_a_person(shop: Shop,
     reference, held = await bought(shop)
 
     async def never(*_: Any, **__: Any) -> str:
-        raise Refused("charge_disputed")
+        raise ProviderRejected("charge_disputed")
 
     with monkeypatch.context() as patched:
         patched.setattr(shop.app.state.room.providers["sandbox"], "refund", never)

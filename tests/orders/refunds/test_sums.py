@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.orders.payments.provider import Refused
+from services.orders.payments.provider import ProviderRejected
 from shared.contracts.inventory import Line
 from tests.orders.shop import Shop
 from tests.properties.examples import bounded
@@ -39,7 +39,7 @@ def refusing(shop: Shop) -> Any:
     async def refund(*args: Any, **named: Any) -> str:
         if left[0]:
             left[0] -= 1
-            raise Refused("never")
+            raise ProviderRejected("never")
         return str(await real(*args, **named))
 
     provider.refund = refund
@@ -92,7 +92,7 @@ async def at_rest(shop: Shop, reference: str) -> None:
         seen = await shop.row(reference)
         known = len(seen.charges) == sum(c["captured_minor"] > 0 for c in await shop.charges(reference))
         on_its_way = seen.refunds or seen.returns or seen.decided or not known
-        return not on_its_way and (seen.status == "review" or not seen.unbacked)
+        return not on_its_way and (seen.status == "review" or not seen.unmatched_charges)
 
     await wait_until(rests, timeout_s=10, interval_s=0.02)
 

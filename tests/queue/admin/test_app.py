@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from services.queue.app import create_app
 from services.queue.line import insert_places
 from services.queue.line import join as joins_room
-from services.queue.settings import QueueSettings
+from services.queue.settings import Settings
 from shared.contracts.frames import LineFrame, line_channel
 from shared.contracts.queue import Join, JoinBatch, LifeReport, PlaceRef, PlacesQuestion, QueueClient, SignsOfLife
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys
 from shared.security.tokens import PassReader
@@ -29,7 +29,7 @@ VIEWER = {"Authorization": "Bearer a-viewer-secret-of-some-length"}
 @pytest.fixture
 async def app(redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator:
     keys = "ann:admin:an-admin-secret-of-some-length,vic:viewer:a-viewer-secret-of-some-length"
-    settings = QueueSettings(
+    settings = Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(keys), tick_s=0.05, log_requests=False
     )
     app = create_app(settings)
@@ -47,7 +47,7 @@ async def admin(app) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 async def queue_client(app) -> AsyncIterator[QueueClient]:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app))) as client:
-        yield QueueClient(Neighbour(client, "http://queue", development_keys("service"), name="queue"))
+        yield QueueClient(ServiceClient(client, "http://queue", development_keys("service"), name="queue"))
 
 
 async def put(admin: httpx.AsyncClient, **room) -> httpx.Response:
@@ -99,9 +99,9 @@ async def test_a_running_queue_renews_the_batch_it_is_writing(
     async def slowly(*args, **named):
         begun.set()
         await disk.wait()
-        return await insert_places.place(*args, **named)
+        return await insert_places.insert_places(*args, **named)
 
-    monkeypatch.setattr(joins_room, "place", slowly)
+    monkeypatch.setattr(joins_room, "insert_places", slowly)
     joining = asyncio.create_task(queue_client.join(batch("ann")))
     await begun.wait()
 
@@ -181,7 +181,7 @@ async def test_bad_input_changes_nothing(app, admin, queue_client: QueueClient):
     with pytest.raises(UnknownEvent):
         await queue_client.join(JoinBatch(event_id="nowhere", batch_id="batch-0009", joins=[Join(holder="ann")]))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app))) as stranger:
-        forged = QueueClient(Neighbour(stranger, "http://queue", development_keys("other"), name="queue"))
+        forged = QueueClient(ServiceClient(stranger, "http://queue", development_keys("other"), name="queue"))
         with pytest.raises(BadCredential):
             await forged.join(batch("ann"))
 

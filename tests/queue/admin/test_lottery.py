@@ -10,10 +10,10 @@ from sqlalchemy import text
 
 from onsale.commands.lottery_check import Asked, check
 from services.queue import recovery
-from services.queue.line.repository import Of
+from services.queue.line.repository import LineRepository
 from services.queue.lottery import service
 from services.queue.lottery.entrants import prove
-from services.queue.lottery.ranking import Draw
+from services.queue.lottery.ranking import Ranking
 from services.queue.problems import RoomStateConflict
 from services.queue.rooms.invariants import audit
 from shared.contracts.lottery import ProofQuestion
@@ -37,7 +37,7 @@ async def open_lottery(queue: Queue, **room) -> None:
 
 async def close_entry(queue: Queue) -> None:
     queue.later(101)
-    await queue.running.lottery.keep()
+    await queue.running.lottery.advance()
 
 
 async def draw(queue: Queue, value: str = VALUE):
@@ -175,7 +175,7 @@ async def test_closing_waits_for_whoever_is_numbered_by_the_ledger(
     await queue.crowd(2)
     async with queue.engine.begin() as connection:
         await connection.exec_driver_sql("SELECT 1 FROM queue.lane FOR UPDATE")
-        await Of(connection, EVENT, 1).join_by_ledger(0, [("ann", None)])
+        await LineRepository(connection, EVENT, 1).join_by_ledger(0, [("ann", None)])
         closing = asyncio.create_task(close_entry(queue))
         done, _ = await asyncio.wait([closing], timeout=0.3 if guarded else 10)
         assert (not done) == guarded
@@ -195,7 +195,7 @@ async def test_a_lost_engine_keeps_the_places_that_were_drawn(
     await queue.claim((first[0], f"fan-{first[0]}"))
     if not guarded:
         ask = recovery.ask
-        monkeypatch.setattr(recovery, "ask", lambda connection, event_id, draw: ask(connection, event_id, Draw(1)))
+        monkeypatch.setattr(recovery, "ask", lambda connection, event_id, draw: ask(connection, event_id, Ranking(1)))
     await queue.redis.flushall()
     await queue.turn()
     kept_inside = await queue.status((first[0], f"fan-{first[0]}")) == ["admitted"]
@@ -219,7 +219,7 @@ async def test_a_gatekeeper_that_has_not_heard_of_the_draw_calls_nobody_by_its_n
     queue: Queue, another, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ):
     if not guarded:
-        monkeypatch.setattr(Draw, "generation", property(lambda draw: str(draw.epoch)))
+        monkeypatch.setattr(Ranking, "generation", property(lambda draw: str(draw.epoch)))
     await open_lottery(queue, rate_per_s=9, burst=1)
     await queue.crowd(12)
     await close_entry(queue)
@@ -335,7 +335,7 @@ async def test_who_was_counted_too_late_is_not_drawn(queue: Queue):
     await open_lottery(queue)
     await queue.crowd(3)
     queue.later(250)
-    await queue.running.lottery.keep()
+    await queue.running.lottery.advance()
     with pytest.raises(RoomStateConflict, match="not published before"):
         await draw(queue)
 
@@ -415,7 +415,7 @@ async def test_the_hash_is_the_same_however_it_is_cut(queue: Queue, count: int, 
 
 async def test_a_line_without_a_lottery_has_none(queue: Queue):
     await queue.open()
-    await queue.running.lottery.keep()
+    await queue.running.lottery.advance()
     with pytest.raises(NoLottery):
         await queue.running.lottery.published(EVENT)
     with pytest.raises(NoLottery):
@@ -431,7 +431,7 @@ async def test_entry_closes_while_the_engine_is_away(queue: Queue, redis: Redis,
 
     with monkeypatch.context() as patched:
         patched.setattr(queue.running.recovery, "rebuild", away)
-        patched.setattr(service, "ENGINE_AWAY", (ConnectionError,))
+        patched.setattr(service, "REDIS_AWAY", (ConnectionError,))
         await close_entry(queue)
     assert (await queue.running.lottery.published(EVENT)).entrants[0].n == 3
     before = (await queue.room_hash())["fill"]
@@ -464,12 +464,12 @@ async def test_a_lottery_that_nobody_could_verify_is_refused(queue: Queue) -> No
     with pytest.raises(InvalidRequest, match="is past"):
         await rooms.reset(EVENT, actor="test", reason=None)
     assert (await rooms.read(EVENT)).epoch == 1
-    await rooms.move(EVENT, "close", actor="test", reason=None)
+    await rooms.transition(EVENT, "close", actor="test", reason=None)
     await rooms.reset(EVENT, actor="test", reason=None)
     with pytest.raises(InvalidRequest, match="is past"):
-        await rooms.move(EVENT, "open", actor="test", reason=None)
+        await rooms.transition(EVENT, "open", actor="test", reason=None)
     await queue.configure(queue_opens_at=None)
-    await rooms.move(EVENT, "open", actor="test", reason=None)
+    await rooms.transition(EVENT, "open", actor="test", reason=None)
 
 
 async def test_applying_an_open_lotterys_file_again_changes_nothing(queue: Queue) -> None:

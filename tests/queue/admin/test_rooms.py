@@ -8,11 +8,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.queue.admin.schemas import PlanWish
+from services.queue.admin.schemas import PlanRequest
 from services.queue.admission import gatekeeper
 from services.queue.app import create_app
 from services.queue.rooms.capacity_plan import SlotUse, planned, slot_use
-from services.queue.settings import QueueSettings
+from services.queue.settings import Settings
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.auth import AdminKeys
@@ -26,13 +26,13 @@ AT = f"/admin/queue/events/{EVENT}"
 
 
 async def move(queue: Queue, action: Any) -> None:
-    room = await queue.running.rooms.move(EVENT, action, actor="test", reason=None)
-    await queue.running.gatekeeper.obey(room)
+    room = await queue.running.rooms.transition(EVENT, action, actor="test", reason=None)
+    await queue.running.gatekeeper.apply_config(room)
 
 
 async def hand_in(queue: Queue, count: int) -> int:
     room = await queue.running.rooms.read(EVENT)
-    return await gatekeeper.admit(queue.running.line, queue.running.gatekeeper, room, count)
+    return await gatekeeper.admit_now(queue.running.line, queue.running.gatekeeper, room, count)
 
 
 # -- draining ----------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ async def test_a_rebuild_by_hand_keeps_places_order_and_calls(queue: Queue) -> N
 async def test_no_pass_of_the_new_line_before_inventory_has_killed_the_old_ones(queue: Queue, inventory) -> None:
     await queue.open()
     room = await queue.running.rooms.reset(EVENT, actor="test", reason=None)
-    await queue.running.gatekeeper.obey(room)
+    await queue.running.gatekeeper.apply_config(room)
     await queue.turn()
     [joined] = await queue.join("ann")
     await queue.turn()
@@ -189,17 +189,17 @@ async def test_a_plan_says_when_the_line_drains_and_what_binds(queue: Queue) -> 
     await queue.open(rate_per_s=50, max_active=100)
     room = await queue.running.rooms.read(EVENT)
     at_ms = 1_800_000_000_000
-    plan = planned(room, live(), SlotUse(), PlanWish(rate_per_s=10), at_ms=at_ms)
+    plan = planned(room, live(), SlotUse(), PlanRequest(rate_per_s=10), at_ms=at_ms)
     assert (plan.expected_calls, plan.bound_by, plan.drains_in_s) == (3600, "rate", 360)
     assert "drains at 08:06 UTC" in plan.sentence
-    plan = planned(room, live(), SlotUse(slot_s=20.0), PlanWish(), at_ms=at_ms)
+    plan = planned(room, live(), SlotUse(slot_s=20.0), PlanRequest(), at_ms=at_ms)
     assert (plan.bound_by, plan.calls_per_s, plan.drains_in_s) == ("max_active", 5, 720)
     assert "max_active 100 binds" in plan.sentence
-    plan = planned(room, live(), SlotUse(slot_s=20.0), PlanWish(max_active=2000), at_ms=at_ms)
+    plan = planned(room, live(), SlotUse(slot_s=20.0), PlanRequest(max_active=2000), at_ms=at_ms)
     assert (plan.bound_by, plan.drains_in_s) == ("rate", 72)
-    assert planned(room, live(7200), SlotUse(), PlanWish()).bound_by == "nobody waits"
+    assert planned(room, live(7200), SlotUse(), PlanRequest()).bound_by == "nobody waits"
     await queue.configure(max_active=0)
-    stuck = planned(await queue.running.rooms.read(EVENT), live(), SlotUse(), PlanWish())
+    stuck = planned(await queue.running.rooms.read(EVENT), live(), SlotUse(), PlanRequest())
     assert (stuck.bound_by, stuck.drains_at) == ("nothing moves", None)
 
 
@@ -207,7 +207,7 @@ async def test_a_plan_counts_from_the_start_of_the_sale(queue: Queue) -> None:
     at_ms = now_ms()
     await queue.open(rate_per_s=10, sale_starts_at=to_datetime(at_ms + 100_000).isoformat())
     room = await queue.running.rooms.read(EVENT)
-    assert planned(room, live(), SlotUse(), PlanWish(), at_ms=at_ms).drains_in_s in (460, 461)
+    assert planned(room, live(), SlotUse(), PlanRequest(), at_ms=at_ms).drains_in_s in (460, 461)
 
 
 async def test_how_long_a_slot_is_taken_is_measured_from_the_ledger(queue: Queue) -> None:
@@ -232,7 +232,7 @@ async def test_how_long_a_slot_is_taken_is_measured_from_the_ledger(queue: Queue
 @pytest.fixture
 async def app(redis_url: str, postgres_url: str) -> AsyncIterator[FastAPI]:
     keys = ",".join(f"{role[:3]}:{role}:a-{role}-secret-of-some-length" for role in ROLES)
-    settings = QueueSettings(
+    settings = Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(keys), tick_s=0.05, log_requests=False
     )
     app = create_app(settings)

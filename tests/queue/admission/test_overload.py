@@ -9,7 +9,7 @@ import pytest
 
 from services.queue.admission import overload as guard_room
 from services.queue.admission.autotune import tuned
-from services.queue.admission.overload import judge
+from services.queue.admission.overload import classify
 from shared.contracts.event_file import RoomPart
 from shared.contracts.frames import FRAME_STALE_S, LaneHead, LineFrame, LoadFrame, Throttled, load_channel
 from shared.contracts.room_options import PaceRules
@@ -46,7 +46,7 @@ SLOW: dict[str, Any] = {"p95_ms": 4000.0}
 )
 def test_one_slow_request_is_no_overload(facts: list[dict[str, Any]], word: str | None) -> None:
     frames = [load(process=f"i-{n}", **one) for n, one in enumerate(facts)]
-    assert judge(frames, slow_ms=1500) == word
+    assert classify(frames, slow_ms=1500) == word
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_a_guard_that_observes_only_says_what_it_would_do(queue: Queue, gu
     await queue.open(rate_per_s=100, pace={"guard": mode})
     frame = [await guarded(shown=load(**SLOW)) for _ in range(5)][-1]
     assert (frame.rate_per_s, frame.throttled) == (100, None)
-    seen = queue.running.steering.guard.seen.get(EVENT)
+    seen = queue.running.steering.guard.observed.get(EVENT)
     assert (seen.factor < 0.4 if seen else None) == (True if mode == "observe" else None)
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.queue.admission.stock import StockBoard
+from services.queue.admission.stock import StockCache
 from services.queue.line.replies import Stock
 from shared.contracts.frames import SectionCounts, StockFrame, stock_channel
 from tests.queue.conftest import EVENT, Queue
@@ -18,7 +18,7 @@ def frame(version: int, *, available: int, held: int = 0, holders: int = 0, read
     )
 
 
-def board(queue: Queue) -> StockBoard:
+def board(queue: Queue) -> StockCache:
     return queue.running.gatekeeper.board
 
 

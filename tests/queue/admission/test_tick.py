@@ -55,11 +55,11 @@ async def test_a_pause_saves_no_calls_up(queue: Queue, without, guarded: bool):
     await queue.open(rate_per_s=10, burst=50)
     await queue.crowd(100)
     rooms, keeper = queue.running.rooms, queue.running.gatekeeper
-    await keeper.obey(await rooms.move(EVENT, "pause", actor="t", reason=None))
+    await keeper.apply_config(await rooms.transition(EVENT, "pause", actor="t", reason=None))
     before = len(await queue.called())
     await queue.turn(60)
     assert len(await queue.called()) == before
-    await keeper.obey(await rooms.move(EVENT, "resume", actor="t", reason=None))
+    await keeper.apply_config(await rooms.transition(EVENT, "resume", actor="t", reason=None))
     await queue.turn(0.2)
     assert (len(await queue.called()) - before <= 3) == guarded
 
@@ -182,20 +182,20 @@ async def test_a_reporter_that_falls_silent_makes_every_room_deaf_once(queue: Qu
 
     await queue.open()
     life, rooms = queue.running.life, list(queue.running.rooms.known.values())
-    assert await life.deaf(rooms) == {EVENT}, "nobody reports"
+    assert await life.has_gap(rooms) == {EVENT}, "nobody reports"
     await life.report(LifeReport(reporter="gateway-1", events=[]))
     await life.report(LifeReport(reporter="gateway-2", events=[]))
-    assert await life.deaf(rooms) == set()
+    assert await life.has_gap(rooms) == set()
     queue.later(20)
     await life.report(LifeReport(reporter="gateway-1", events=[]))
     queue.later(5)
-    assert await life.deaf(rooms) == {EVENT}, "gateway-2 is overdue by half a window"
+    assert await life.has_gap(rooms) == {EVENT}, "gateway-2 is overdue by half a window"
     await life.forget_dead(rooms)
-    assert await life.deaf(rooms) == set()
+    assert await life.has_gap(rooms) == set()
     await life.report(LifeReport(reporter="gateway-3", events=[]))
     await life.report(LifeReport(reporter="gateway-3", goodbye=True, events=[]))
     queue.later(15)
-    assert await life.deaf(rooms) == set(), "who says goodbye is not missed"
+    assert await life.has_gap(rooms) == set(), "who says goodbye is not missed"
 
 
 async def test_an_unclaimed_call_frees_its_slot_and_the_second_miss_ends_the_place(queue: Queue):
@@ -258,7 +258,7 @@ async def test_the_scan_is_bounded_and_goes_on_where_it_stopped(queue: Queue, wi
     await queue.sql(
         "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, 'far')", e=EVENT, n=far
     )
-    await line.land(room, 0, "", [far])
+    await line.commit_join(room, 0, "", [far])
     await queue.configure(rate_per_s=50.0)
     heads = [(await queue.turn()).lanes[0].head_seq for _ in range(4)]
     assert (heads[0] < far) == guarded
@@ -277,7 +277,7 @@ async def test_the_search_for_returners_is_bounded_and_wraps(queue: Queue, witho
     await queue.sql(
         "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, 'far')", e=EVENT, n=far
     )
-    await queue.running.line.land(await queue.running.rooms.get(EVENT), 0, "", [far])
+    await queue.running.line.commit_join(await queue.running.rooms.get(EVENT), 0, "", [far])
     await queue.redis.hset(f"queue:{{{EVENT}}}:room", "head_seq:0", far)
     await queue.configure(rate_per_s=50.0)
     turns = 0

@@ -146,7 +146,7 @@ async def test_after_a_reset_codes_are_good_again(queue: Queue):
     code = await opened(queue)
     await join(queue, ("ann", code))
     room = await queue.running.rooms.reset(EVENT, actor="test", reason=None)
-    await queue.running.gatekeeper.obey(room)
+    await queue.running.gatekeeper.apply_config(room)
     assert told(await join(queue, ("ben", code), ("cyd", code))) == [("joined", 1), ("code-used-up", 0)]
 
 

@@ -83,11 +83,11 @@ async def test_another_epoch_is_refused_everywhere(queue: Queue):
     room = await queue.running.rooms.reset(EVENT, actor="test", reason=None)
     with pytest.raises(StaleEpoch):
         await queue.running.line.claim(EVENT, 2, 0, [1])
-    await queue.running.gatekeeper.obey(room)
+    await queue.running.gatekeeper.apply_config(room)
     for ask in (queue.running.claims.status, queue.running.claims.claim, queue.running.claims.leave):
         with pytest.raises(StaleEpoch):
             await ask(old)
-    for verb in (queue.running.line.look, queue.running.line.claim, queue.running.line.hear):
+    for verb in (queue.running.line.get_status, queue.running.line.claim, queue.running.line.touch):
         with pytest.raises(StaleEpoch):
             await verb(EVENT, 1, 0, [1])
 

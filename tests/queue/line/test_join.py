@@ -6,18 +6,18 @@ import pytest
 
 from services.queue.line import insert_places
 from services.queue.line import join as joins_room
-from services.queue.line.redis_line import Line
-from services.queue.line.replies import Numbers
+from services.queue.line.redis_line import RedisLine
+from services.queue.line.replies import Allocation
 from tests.queue.conftest import EVENT, Queue
 
 
-async def allocate(queue: Queue, batch_id: str, count: int = 2) -> Numbers:
+async def allocate(queue: Queue, batch_id: str, count: int = 2) -> Allocation:
     numbers = await queue.running.line.allocate(await queue.running.rooms.get(EVENT), 0, batch_id, count=count)
-    assert isinstance(numbers, Numbers), numbers
+    assert isinstance(numbers, Allocation), numbers
     return numbers
 
 
-async def insert(queue: Queue, numbers: Numbers) -> None:
+async def insert(queue: Queue, numbers: Allocation) -> None:
     for n in range(numbers.first, numbers.first + numbers.granted):
         await queue.sql(
             "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, :h)",
@@ -25,10 +25,10 @@ async def insert(queue: Queue, numbers: Numbers) -> None:
         )  # fmt: skip
 
 
-async def land(queue: Queue, numbers: Numbers) -> None:
+async def land(queue: Queue, numbers: Allocation) -> None:
     await insert(queue, numbers)
     landed = range(numbers.first, numbers.first + numbers.granted)
-    await queue.running.line.land(await queue.running.rooms.get(EVENT), 0, numbers.member, landed)
+    await queue.running.line.commit_join(await queue.running.rooms.get(EVENT), 0, numbers.member, landed)
 
 
 async def test_a_batch_asked_for_again_gets_the_same_numbers(queue: Queue):
@@ -91,10 +91,10 @@ async def test_a_slow_batch_is_waited_for_while_its_process_renews_it(
     async def slowly(*args, **named):
         begun.set()
         await disk.wait()
-        return await insert_places.place(*args, **named)
+        return await insert_places.insert_places(*args, **named)
 
     with monkeypatch.context() as slow:
-        slow.setattr(joins_room, "place", slowly)
+        slow.setattr(joins_room, "insert_places", slowly)
         joining = asyncio.create_task(queue.join("slow-1", "slow-2"))
         await begun.wait()
     other = another()
@@ -211,7 +211,7 @@ async def test_lanes_number_their_own_places(queue: Queue):
 async def test_landing_is_exact_to_the_bit(queue: Queue):
     await queue.open(rate_per_s=0)
     room = await queue.running.rooms.get(EVENT)
-    await queue.running.line.land(room, 0, "", [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40])
+    await queue.running.line.commit_join(room, 0, "", [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40])
     seen = [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:seen:{slot}") or b"" for slot in range(3)]
     [bits] = [raw for raw in seen if len(raw) > 1]
     numbers = [i for i in range(1, len(bits) * 8) if bits[i // 8] & (128 >> i % 8)]
@@ -222,8 +222,8 @@ async def test_no_script_takes_more_than_its_limit(queue: Queue):
     from redis.exceptions import ResponseError
 
     await queue.open(rate_per_s=0)
-    line: Line = queue.running.line
-    for verb in (line.look, line.claim):
+    line: RedisLine = queue.running.line
+    for verb in (line.get_status, line.claim):
         with pytest.raises(ResponseError, match="too many"):
             await verb(EVENT, 1, 0, list(range(1, 1030)))
 

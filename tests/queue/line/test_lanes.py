@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from services.queue.line.repository import Tally
+from services.queue.line.repository import LaneTotals
 from services.queue.problems import LaneInUse
 from services.queue.rooms.invariants import audit, uneven
 from services.queue.rooms.model import read
@@ -143,7 +143,7 @@ async def test_a_lane_made_while_the_room_is_open_is_called_at_once(queue: Queue
     other = another()
     await other.running.rooms.read(EVENT)
     await queue.running.rooms.apply(event_file(rate_per_s=10, burst=10, lanes=[GENERAL, PRESALE]), actor="test")
-    await queue.running.gatekeeper.obey(await queue.running.rooms.read(EVENT))
+    await queue.running.gatekeeper.apply_config(await queue.running.rooms.read(EVENT))
     await queue.crowd(20, lane=1, name="presale")
     other.time_ms = queue.time_ms
     frame = await other.turn(0.4)
@@ -213,4 +213,4 @@ async def test_the_audit_sees_weights_that_are_not_kept(queue: Queue, without, g
     await open_two(queue, general=60, presale=60, rate_per_s=5, burst=1)
     await turn_until(queue, 40)
     assert (await broken(queue) == []) == guarded
-    assert uneven({0: Tally(50, 40, 10.0, 1), 1: Tally(0, 0, 30.0, 1)})
+    assert uneven({0: LaneTotals(50, 40, 10.0, 1), 1: LaneTotals(0, 0, 30.0, 1)})

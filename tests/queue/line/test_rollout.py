@@ -82,7 +82,7 @@ async def test_taking_the_rollout_back_frees_who_waits(queue: Queue):
 
 async def test_a_closed_or_paused_room_calls_nobody_beside_the_line_either(queue: Queue):
     await queue.open(rollout_percent=0, rate_per_s=0)
-    room = await queue.running.rooms.move(EVENT, "pause", actor="test", reason=None)
-    await queue.running.gatekeeper.obey(room)
+    room = await queue.running.rooms.transition(EVENT, "pause", actor="test", reason=None)
+    await queue.running.gatekeeper.apply_config(room)
     [place] = await queue.join("fan-1")
     assert place.status == "waiting"

@@ -91,7 +91,7 @@ async def test_an_end_that_a_replica_behind_has_forgotten_is_made_good_within_fi
     await wait_until(lambda: _claimed(queue))
     session = await queue.part("active")
     await queue.running.sessions.close(EVENT, 1, [(0, 1)], how="completed", unclaimed=False)
-    await queue.running.gatekeeper.rest()
+    await queue.running.gatekeeper.drain()
     await redis.zadd(f"{KEY}:active", session)
     await redis.zrem(f"{KEY}:called", "0:2")
     await wait_until(lambda: _called(queue, 2), timeout_s=5)

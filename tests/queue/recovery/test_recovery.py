@@ -10,12 +10,12 @@ from sqlalchemy import text
 from services.queue.app import build
 from services.queue.line import insert_places, repository
 from services.queue.line import redis_line as line_room
-from services.queue.line.redis_line import EngineNotReady
-from services.queue.line.replies import Numbers
-from services.queue.line.repository import Of
-from services.queue.lottery.ranking import Draw
+from services.queue.line.redis_line import LineNotReady
+from services.queue.line.replies import Allocation
+from services.queue.line.repository import LineRepository
+from services.queue.lottery.ranking import Ranking
 from services.queue.recovery import ask
-from services.queue.settings import QueueSettings
+from services.queue.settings import Settings
 from shared.redis.client import connect
 from shared.redis.scripts import Script
 from tests.queue.conftest import EVENT, Queue, event_file
@@ -185,11 +185,11 @@ async def test_a_batch_numbered_before_a_filling_is_refused_and_numbered_again(
     await queue.open(rate_per_s=0)
     await queue.crowd(2)
     line, allocate = queue.running.line, queue.running.line.allocate
-    lost: list[Numbers] = []
+    lost: list[Allocation] = []
 
     async def lost_on_the_way(room, lane, batch_id, *, count):
         numbers = await allocate(room, lane, batch_id, count=count)
-        if not lost and isinstance(numbers, Numbers):
+        if not lost and isinstance(numbers, Allocation):
             lost.append(numbers)
             await queue.redis.flushall()
             await queue.running.recovery.rebuild(EVENT)
@@ -225,7 +225,7 @@ async def test_calls_from_before_a_filling_are_not_written(
     refused = False
     try:
         await queue.running.gatekeeper._write(room, ticked)
-    except EngineNotReady:
+    except LineNotReady:
         refused = True
     assert refused == guarded
 
@@ -234,7 +234,7 @@ async def test_the_fence_waits_for_batches_being_written(queue: Queue):
     await queue.open(rate_per_s=0)
     await queue.redis.flushall()
     async with queue.engine.begin() as connection:
-        await Of(connection, EVENT, 1).fence()
+        await LineRepository(connection, EVENT, 1).fence()
         rebuilding = asyncio.create_task(queue.running.recovery.rebuild(EVENT))
         done, _ = await asyncio.wait([rebuilding], timeout=0.2)
         assert not done
@@ -298,7 +298,7 @@ def cut_off(queue: Queue, postgres, inventory) -> Callable[[], Queue]:
     """A queue process that cannot reach the engine."""
 
     def make() -> Queue:
-        running = build(QueueSettings(), postgres, connect(NOWHERE, timeout_s=0.2), inventory.client())
+        running = build(Settings(), postgres, connect(NOWHERE, timeout_s=0.2), inventory.client())
         return Queue(running, postgres, queue.redis, inventory)
 
     return make
@@ -365,14 +365,14 @@ async def test_the_engine_is_filled_with_exact_bitmaps(queue: Queue):
     await queue.crowd(40)
     await queue.running.sessions.close(EVENT, 1, [(0, n) for n in (1, 8, *range(15, 34))], how="left", unclaimed=True)
     async with queue.engine.connect() as connection:
-        told = await ask(connection, EVENT, Draw(1))
+        told = await ask(connection, EVENT, Ranking(1))
     bits = told.done[0]
     assert [n for n in range(len(bits) * 8) if bits[n // 8] & 128 >> n % 8] == [1, 8, *range(15, 34)]
     assert told.lanes == {0: (0, 40)}
 
 
 async def test_after_a_loss_the_rate_ramps_up(redis: Redis, queue: Queue, postgres, inventory):
-    running = build(QueueSettings(ramp_after_loss=True), postgres, queue.running.line.redis, inventory.client())
+    running = build(Settings(ramp_after_loss=True), postgres, queue.running.line.redis, inventory.client())
     ramping = Queue(running, postgres, redis, inventory)
     await ramping.open(rate_per_s=10, burst=1, max_active=1000)
     await ramping.crowd(400)

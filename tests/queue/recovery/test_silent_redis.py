@@ -9,8 +9,8 @@ import pytest
 from services.queue.app import build
 from services.queue.line.redis_line import ANSWER_WITHIN_S
 from services.queue.line.replies import Stock
-from services.queue.settings import QueueSettings
-from shared.redis.client import ENGINE_AWAY, connect
+from services.queue.settings import Settings
+from shared.redis.client import REDIS_AWAY, connect
 from tests.queue.conftest import EVENT, Queue
 
 AT_ONCE_S = 0.5
@@ -37,7 +37,7 @@ async def frozen(queue: Queue, silent_url: str, postgres, inventory) -> AsyncIte
     await queue.open(rate_per_s=0)
     await queue.crowd(3)
     client = connect(silent_url)
-    process = Queue(build(QueueSettings(), postgres, client, inventory.client()), postgres, queue.redis, inventory)
+    process = Queue(build(Settings(), postgres, client, inventory.client()), postgres, queue.redis, inventory)
     await process.running.rooms.refresh()
     process.running.gatekeeper.frames.last[EVENT] = await queue.turn()
     yield process
@@ -55,7 +55,7 @@ async def test_one_time_out_opens_the_way_past_it_for_all_that_wait(frozen: Queu
     assert await seconds_of(frozen.join("ben", "fan-3", may_be_known=True)) < AT_ONCE_S
     assert await seconds_of(frozen.status((1, "fan-1"), (4, "ann"))) < AT_ONCE_S
     assert await seconds_of(frozen.leave((1, "fan-1"))) < AT_ONCE_S
-    with pytest.raises(ENGINE_AWAY):
+    with pytest.raises(REDIS_AWAY):
         await asyncio.wait_for(frozen.claim((2, "fan-2")), AT_ONCE_S)
     assert await frozen.status((4, "ann"), (5, "ben"), (1, "fan-1")) == ["waiting", "waiting", "left"]
 

@@ -5,7 +5,7 @@ import pytest
 from shared.messaging import republish
 from shared.messaging.outbox import Relay, tell
 from shared.messaging.redis_streams import log_stream
-from shared.messaging.republish import ToldAgain
+from shared.messaging.republish import Republisher
 from shared.redis.client import identity
 from tests.shared.messaging.test_outbox import event, log, logged, tables
 
@@ -19,7 +19,7 @@ def relay(postgres, log, tables) -> Relay:
 
 
 @pytest.fixture
-async def watch(relay: Relay, postgres, redis, log, tables, monkeypatch: pytest.MonkeyPatch) -> ToldAgain:
+async def watch(relay: Relay, postgres, redis, log, tables, monkeypatch: pytest.MonkeyPatch) -> Republisher:
     """What the engine of this test holds has been told to it."""
     monkeypatch.setattr(republish, "LEASE_S", 0)
     for stream in republish.NAMES:
@@ -27,15 +27,15 @@ async def watch(relay: Relay, postgres, redis, log, tables, monkeypatch: pytest.
     async with postgres.begin() as connection:
         await tell(connection, tables[0], [event(1), event(2)])
     await relay.turn()
-    return ToldAgain(postgres, log, tables[0])
+    return Republisher(postgres, log, tables[0])
 
 
-async def test_a_log_that_is_where_it_was_is_left_alone(watch: ToldAgain) -> None:
+async def test_a_log_that_is_where_it_was_is_left_alone(watch: Republisher) -> None:
     assert [await watch.look(), await watch.look()] == [0, 0]
 
 
 @pytest.mark.parametrize("lost", ["everything", "the last of it"])
-async def test_another_engine_is_told_again(watch: ToldAgain, relay: Relay, redis, log, lost: str) -> None:
+async def test_another_engine_is_told_again(watch: Republisher, relay: Relay, redis, log, lost: str) -> None:
     await redis.flushall()
     if lost == "the last of it":
         await redis.set(MARK, "another/engine")

@@ -18,7 +18,7 @@ from sqlalchemy import text
 from onsale.local.ports import HOST, free_port
 from onsale.local.postgres import NAMESPACE
 from onsale.local.supervisor import dies_with_this_process
-from services.orders.processing.job_queue import Jobs
+from services.orders.processing.job_queue import JobQueue
 from shared.postgres import engine as ledger
 from shared.postgres.connect import SharedSessions
 from shared.postgres.isolation import refuse_wrong_ledger
@@ -124,11 +124,11 @@ async def test_through_a_pooler_by_sessions_everything_works(postgres_url: str, 
         async with engine.begin() as connection:
             assert (await connection.execute(text("SHOW lock_timeout"))).scalar_one() == "1234ms"
         await upgrade(url, "orders")
-        jobs, heard = Jobs(settings, accept_s=1), asyncio.Event()
+        jobs, heard = JobQueue(settings, accept_s=1), asyncio.Event()
         listening = asyncio.create_task(jobs.listen(heard.set))
         async with engine.begin() as connection:
             await connection.execute(text("SELECT 1"))
-            await jobs.wake_up(connection, "AAAA")
+            await jobs.enqueue(connection, "AAAA")
         await wait_until(heard.is_set)
         listening.cancel()
         await asyncio.wait([listening])

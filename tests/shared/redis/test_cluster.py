@@ -13,9 +13,9 @@ from onsale.local.ports import HOST
 from services.inventory.redis_keys import Keys
 from services.queue import redis_keys as line_keys
 from shared.contracts.frames import LINE_CHANNELS, line_channel
-from shared.redis.client import ENGINE_AWAY, connect, identities, identity, near
+from shared.redis.client import REDIS_AWAY, connect, identities, identity, near
 from shared.redis.cluster import Cluster as ClusterClient
-from shared.redis.config_check import Fitness, look
+from shared.redis.config_check import RedisRequirements, look
 from shared.redis.pubsub import ears, listen
 from shared.redis.scripts import Script
 from shared.redis.slot_map import address_of
@@ -110,7 +110,7 @@ async def test_a_shard_that_does_not_answer_is_away_for_its_own_events(client: C
     theirs = {name for name in names if address_of(await near(client, name)) == (HOST, frozen.port)}
     frozen.send(signal.SIGSTOP)
     try:
-        with pytest.raises(ENGINE_AWAY):
+        with pytest.raises(REDIS_AWAY):
             await client.set(f"{names[0]}:away", 1)
         assert await identities(client, names) == {name: before[name] for name in names if name not in theirs}
         others = [name for name in names if name not in theirs]
@@ -163,11 +163,11 @@ def test_all_keys_of_an_event_are_in_one_slot(cluster: Cluster) -> None:
 async def test_a_url_of_another_kind_is_said_to_be_that(cluster: Cluster, redis_url: str) -> None:
     plain = connect(f"redis://{HOST}:{cluster.engines[0].port}")
     with pytest.raises(EngineUnfit, match=r"its URL begins with redis\+cluster://"):
-        await Fitness(plain, production=False).at_start()
+        await RedisRequirements(plain, production=False).at_start()
     await plain.aclose()
     alone = connect(redis_url.replace("redis://", "redis+cluster://"))
     with pytest.raises(EngineUnfit, match="its URL begins with redis://"):
-        await Fitness(alone, production=False).at_start()
+        await RedisRequirements(alone, production=False).at_start()
     await alone.aclose()
 
 
@@ -177,9 +177,9 @@ async def test_in_production_every_process_must_keep_what_it_is_told(client: Clu
     last.client.config_set("maxmemory-policy", "allkeys-lru")
     try:
         with pytest.raises(EngineUnfit, match=f"{last.port}: maxmemory-policy is not noeviction"):
-            await Fitness(client, production=True).at_start()
-        await Fitness(client, production=False).at_start()  # warned of
+            await RedisRequirements(client, production=True).at_start()
+        await RedisRequirements(client, production=False).at_start()  # warned of
     finally:
         last.client.config_set("maxmemory-policy", "noeviction")
-    readiness = Fitness(client, production=True)
+    readiness = RedisRequirements(client, production=True)
     await readiness.check()

@@ -5,7 +5,7 @@ import asyncio
 from redis.exceptions import ResponseError
 
 from onsale.local.ports import HOST
-from shared.redis.client import ENGINE_AWAY, connect, identity
+from shared.redis.client import REDIS_AWAY, connect, identity
 from shared.redis.config_check import look
 from shared.redis.pubsub import listen
 from shared.redis.slot_map import address_of
@@ -27,7 +27,7 @@ async def test_after_a_failover_the_same_client_writes_to_another_engine(watched
     async def another() -> bool:
         try:
             return await identity(client, "kept") != before and bool(await client.set("kept", 2))
-        except ENGINE_AWAY:
+        except REDIS_AWAY:
             return False
 
     await wait_until(another)  # the first still thinks that it is a primary, and does so for ten seconds

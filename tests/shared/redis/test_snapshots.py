@@ -3,7 +3,7 @@
 from redis.asyncio import Redis
 
 from shared.contracts.frames import SectionCounts, StockFrame, log_key, stock_channel
-from shared.redis.snapshots import FRAMES_MAX, FRAMES_MIN, LOG_BYTES_MAX, LOG_KEPT_S, Showing
+from shared.redis.snapshots import FRAMES_MAX, FRAMES_MIN, LOG_BYTES_MAX, LOG_KEPT_S, SnapshotPublisher
 
 CHANNEL = stock_channel("show")
 
@@ -14,21 +14,25 @@ def stock(version: int, *, sections: int = 1) -> StockFrame:
 
 
 async def frames(redis: Redis) -> list[StockFrame]:
-    kept = (await Showing(redis, "plain").log([CHANNEL]))[CHANNEL]
+    kept = (await SnapshotPublisher(redis, "plain").log([CHANNEL]))[CHANNEL]
     return [StockFrame.model_validate_json(text) for text in kept]
 
 
 async def test_each_frame_names_the_one_before_it_whoever_shows_them(redis: Redis):
-    for version, showing in ((5, Showing(redis, "plain")), (7, Showing(redis, "auto")), (6, Showing(redis, "sharded"))):
-        await showing.show(CHANNEL, stock(version))
+    for version, showing in (
+        (5, SnapshotPublisher(redis, "plain")),
+        (7, SnapshotPublisher(redis, "auto")),
+        (6, SnapshotPublisher(redis, "sharded")),
+    ):
+        await showing.publish(CHANNEL, stock(version))
     assert [(frame.version, frame.after) for frame in await frames(redis)] == [(5, None), (7, 5), (6, 7)]
 
 
 async def test_a_frame_is_shown_in_one_round_trip(redis: Redis):
-    showing = Showing(redis, "plain")
-    await showing.show(CHANNEL, stock(1))
+    showing = SnapshotPublisher(redis, "plain")
+    await showing.publish(CHANNEL, stock(1))
     await redis.config_resetstat()
-    await showing.show(CHANNEL, stock(2))
+    await showing.publish(CHANNEL, stock(2))
     calls = {name: row["calls"] for name, row in (await redis.info("commandstats")).items()}
     assert calls.get("cmdstat_evalsha") == 1
     assert calls.keys() <= {
@@ -37,13 +41,13 @@ async def test_a_frame_is_shown_in_one_round_trip(redis: Redis):
 
 
 async def test_the_log_is_short_and_ends_by_itself(redis: Redis):
-    showing = Showing(redis, "plain")
+    showing = SnapshotPublisher(redis, "plain")
     for version in range(1, FRAMES_MAX + 11):
-        await showing.show(CHANNEL, stock(version))
+        await showing.publish(CHANNEL, stock(version))
     assert [frame.version for frame in await frames(redis)] == list(range(11, FRAMES_MAX + 11))
     assert 0 < await redis.ttl(log_key(CHANNEL)) <= LOG_KEPT_S
     for version in range(100, 110):
-        await showing.show(CHANNEL, stock(version, sections=500))
+        await showing.publish(CHANNEL, stock(version, sections=500))
     kept = await frames(redis)
     assert FRAMES_MIN <= len(kept) < 10
     assert sum(len(frame.model_dump_json()) for frame in kept) < LOG_BYTES_MAX * 1.1

@@ -4,11 +4,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from shared.runtime.settings import development_keys
-from shared.security.tickets import CODE_MAX_CHARS, BadTicket, Ticket, beat, read_ticket, require_beat, sign_ticket
+from shared.security.tickets import CODE_MAX_CHARS, BadTicket, TicketCode, beat, read_ticket, require_beat, sign_ticket
 from shared.security.tokens import Keyring
 
 KEYS = development_keys("ticket")
-TICKET = Ticket("arena-2026", "ABCDEFGH1234", "A", "A-1-12", "QRSTVW")
+TICKET = TicketCode("arena-2026", "ABCDEFGH1234", "A", "A-1-12", "QRSTVW")
 SECRET = b"s" * 32
 
 

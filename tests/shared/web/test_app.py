@@ -8,7 +8,7 @@ import pytest
 from fastapi import APIRouter, FastAPI, Response
 from starlette.routing import Route
 
-from shared.rpc.client import Neighbour
+from shared.rpc.client import ServiceClient
 from shared.runtime.settings import ServiceSettings
 from shared.security.auth import sign_service_call
 from shared.web import problems
@@ -184,7 +184,7 @@ async def test_a_hot_internal_route_takes_a_body_in_parts_and_answers_with_probl
 
 async def test_a_neighbours_problem_comes_back_as_the_same_class(app) -> None:
     async with client(app, internal) as http:
-        neighbour = Neighbour(http, "http://test", SETTINGS.service_keys, name="queue")
+        neighbour = ServiceClient(http, "http://test", SETTINGS.service_keys, name="queue")
         assert (await neighbour.ask("/things", Count(count=5), Count)).count == 5
         with pytest.raises(problems.SoldOut) as raised:
             await neighbour.ask("/things", Count(count=13), Count)
@@ -198,7 +198,9 @@ async def test_a_neighbour_that_does_not_answer_is_unavailable() -> None:
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(gone)) as http:
         with pytest.raises(problems.Unavailable):
-            await Neighbour(http, "http://gone", SETTINGS.service_keys, name="queue").ask("/x", Count(count=1), Count)
+            await ServiceClient(http, "http://gone", SETTINGS.service_keys, name="queue").ask(
+                "/x", Count(count=1), Count
+            )
 
 
 async def test_readiness_follows_the_engines_and_ends_first(app) -> None:

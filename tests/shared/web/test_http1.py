@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.rpc.http1 import ConnectionLost, Wire
+from shared.rpc.http1 import ConnectionLost, HttpClient
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
@@ -47,7 +47,7 @@ async def asked(*answers: bytes | None, times: int = 1, timeout: float = 5):
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     try:
-        async with Wire(connections_max=2) as wire:
+        async with HttpClient(connections_max=2) as wire:
             got = [
                 await wire.post(f"http://127.0.0.1:{port}/a?b=c", content=b"body", headers={"x": "y"}, timeout=timeout)
                 for _ in range(times)
@@ -79,7 +79,7 @@ async def test_a_broken_answer_is_a_lost_connection(answer) -> None:
 
 
 async def test_nobody_there_is_a_lost_connection() -> None:
-    async with Wire() as wire:
+    async with HttpClient() as wire:
         with pytest.raises(ConnectionLost):
             await wire.post("http://127.0.0.1:9/", content=b"", headers={}, timeout=5)
 

@@ -17,7 +17,7 @@ from shared.postgres import engine as postgres_engine
 from shared.postgres.engine import AsyncEngine
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.settings import LedgerSettings
-from shared.redis.client import ENGINE_AWAY, EngineUnable, Redis, connect
+from shared.redis.client import REDIS_AWAY, EngineUnable, Redis, connect
 from shared.runtime.logging import JsonLines
 from shared.web.exception_handlers import answer_with_problems
 from shared.web.outages import is_outage
@@ -45,12 +45,12 @@ async def test_an_engine_without_memory_is_away_and_groups_that_exist_are_not(cl
     await client.xgroup_create("s", "g", mkstream=True)
     with pytest.raises(Exception, match="BUSYGROUP") as known:
         await client.xgroup_create("s", "g")
-    assert not isinstance(known.value, ENGINE_AWAY)
+    assert not isinstance(known.value, REDIS_AWAY)
     await client.config_set("maxmemory", "1")
     for ask in (lambda: client.set("x", "y"), lambda: client.eval(SET_BY_SCRIPT, 0)):
         with pytest.raises(EngineUnable) as full:
             await ask()
-        assert isinstance(full.value, ENGINE_AWAY)
+        assert isinstance(full.value, REDIS_AWAY)
     pipe = client.pipeline(transaction=False)
     pipe.get("x")
     pipe.set("x", "y")
