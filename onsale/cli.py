@@ -38,8 +38,8 @@ from onsale.sales import order_commands, orders, reconcile, stock
 from onsale.sales.hold_times import hold_times
 from onsale.simulate.command import simulate
 from shared.messaging.log import LogRefused
-from shared.postgres.isolation import WrongLedger
-from shared.redis.url import EngineUnfit
+from shared.postgres.isolation import WrongDatabase
+from shared.redis.url import RedisUnfit
 from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
 from shared.runtime.secrets_dir import BadSecrets
@@ -87,10 +87,10 @@ def main() -> None:
         app()
     except (
         EngineTrouble,
-        EngineUnfit,
+        RedisUnfit,
         Refused,
         LogRefused,
-        WrongLedger,
+        WrongDatabase,
         BadSecrets,
         commands_events.BadEventFile,
     ) as trouble:

@@ -4,7 +4,7 @@ import importlib
 import re
 from pathlib import Path
 
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 from shared.runtime.settings import ServiceSettings
 from shared.web.routes import SERVICES
 
@@ -33,4 +33,4 @@ def test_the_page_of_limits_says_what_the_code_has() -> None:
 
 def test_every_limit_of_the_ledger_has_its_reason() -> None:
     told = {name for name, _ in ROW.findall(PAGE.read_text())}
-    assert LedgerSettings.model_fields.keys() - {"postgres_url"} <= told
+    assert PostgresSettings.model_fields.keys() - {"postgres_url"} <= told

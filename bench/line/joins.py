@@ -64,7 +64,7 @@ async def open_textbook(turn: Turn) -> AsyncIterator[Target]:
 
 
 async def compare(turn: Turn, heard: Heard, table: str) -> list[str]:
-    """Every number that was answered is on disk, once. Raises `Wrong`."""
+    """Every number that was answered is on disk, once. Raises `Inconsistency`."""
     answered = [orjson.loads(body)["join_seq"] for body in heard.created]
     rows = await turn.count(f"SELECT count(*) FROM {table} WHERE event_id = $1", EVENT.event_id)
     known = await turn.count(

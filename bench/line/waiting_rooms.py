@@ -21,7 +21,7 @@ from services.queue.state import State
 from shared.contracts.inventory import InventoryClient
 from shared.postgres import engine as postgres_engine
 from shared.postgres import migrations
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 from shared.redis import client as redis_client
 from shared.rpc.client import ServiceClient
 from shared.runtime.settings import development_keys
@@ -74,12 +74,12 @@ class Queue:
 async def queue(turn: Turn, event_id: str = EVENT.event_id, **room: float) -> AsyncIterator[Queue]:
     """An open room, filled into the engine; its bucket is empty and nobody is in the line."""
     await migrations.upgrade(turn.postgres_url, "queue")
-    engine = postgres_engine.connect(LedgerSettings(postgres_url=turn.postgres_url, postgres_pool_max=32), name="bench")
+    db = postgres_engine.connect(PostgresSettings(postgres_url=turn.postgres_url, postgres_pool_max=32), name="bench")
     client = redis_client.connect(turn.redis_url, timeout_s=60)
     try:
         async with httpx.AsyncClient(trust_env=False) as pool:
             neighbour = ServiceClient(pool, "http://inventory", development_keys("service"), name="inventory")
-            running = build(Settings(ramp_after_loss=False), engine, client, InventoryClient(neighbour))
+            running = build(Settings(ramp_after_loss=False), db, client, InventoryClient(neighbour))
             event = EVENT.model_copy(
                 update={"event_id": event_id, "room": EVENT.room.model_copy(update={"max_active": 1_000_000, **room})}
             )
@@ -90,4 +90,4 @@ async def queue(turn: Turn, event_id: str = EVENT.event_id, **room: float) -> As
             yield Queue(running, client, await running.rooms.get(event_id))
     finally:
         await client.aclose()
-        await engine.dispose()
+        await db.dispose()

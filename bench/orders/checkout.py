@@ -123,7 +123,7 @@ async def _round(
 
 
 async def until_confirmed(turn: Turn, name: str, table: str, heard: Heard, count: int) -> None:
-    """Waits until all that was answered is confirmed, each charged once. Raises `Wrong`."""
+    """Waits until all that was answered is confirmed, each charged once. Raises `Inconsistency`."""
     deadline_s = time.monotonic() + PATIENCE_S
     if heard.statuses != {202: count} or heard.broken:
         raise Wrong(f"{name}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}")

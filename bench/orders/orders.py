@@ -82,7 +82,7 @@ async def open_textbook(turn: Turn) -> AsyncIterator[Target]:
 
 
 async def compare(turn: Turn, heard: Heard, **names: str) -> list[str]:
-    """Every order that was answered is on disk with all that belongs to it, and no other. Raises `Wrong`."""
+    """Every order that was answered is on disk with all that belongs to it, and no other. Raises `Inconsistency`."""
     answered = [orjson.loads(body)["reference"] for body in heard.created]
     rows = {what: await turn.count(query.format(**names)) for what, query in ROWS.items()}
     known = await turn.count(

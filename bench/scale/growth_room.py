@@ -74,7 +74,7 @@ async def of_the_tick(stage: Stage, effort: Effort, size: int) -> dict[str, floa
 
 
 async def _ticks(line: Queue, ticks: int, rate_per_s: int) -> float:
-    """µs of the engine a tick, in simulated time. Raises `Wrong` if it did not call as it should."""
+    """µs of the engine a tick, in simulated time. Raises `Inconsistency` if it did not call as it should."""
     calls, before_us = 0, await _script_us(line)
     for _ in range(ticks):
         line.later(CALLS_A_TICK * 1000 // RATE_PER_S)

@@ -57,7 +57,7 @@ class Ours:
         "UPDATE inventory.section s SET seats_remaining = capacity - coalesce((SELECT sum(quantity) "
         "FROM inventory.reservation_ga g JOIN inventory.reservation r USING (event_id, reservation_id) "
         "WHERE g.section_id = s.section_id AND r.status = 'pending_payment'), 0)",
-        "UPDATE inventory.event SET gate_epoch = gate_epoch + 1",
+        "UPDATE inventory.event SET redis_epoch = redis_epoch + 1",
     )
     DELAYS = (
         "SELECT extract(epoch FROM l.released_at) * 1000 - r.reserved_until_ms AS ms FROM inventory.release_log l "

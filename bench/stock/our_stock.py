@@ -22,7 +22,7 @@ from services.inventory.settings import Settings
 from shared.contracts.event_file import GaSection
 from shared.contracts.orders import OrdersClient
 from shared.postgres import engine as postgres_engine
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 from shared.redis import client
 from shared.rpc.client import ServiceClient
 from shared.runtime.settings import development_keys
@@ -37,41 +37,41 @@ class OurStock:
 
     name = "ours, gate + group commit"
 
-    def __init__(self, engine: postgres_engine.AsyncEngine, cache: client.Redis, orders: OrdersClient) -> None:
-        self._engine, self._gate = engine, RedisStock(cache)
-        reading = engine.execution_options(isolation_level="AUTOCOMMIT")
+    def __init__(self, db: postgres_engine.AsyncEngine, cache: client.Redis, orders: OrdersClient) -> None:
+        self._db, self._redis_stock = db, RedisStock(cache)
+        reading = db.execution_options(isolation_level="AUTOCOMMIT")
         self._catalogue = EventCache(reading)
-        self._watcher = RedisStockMonitor(engine, self._gate, self._catalogue)
-        payments = Payments(engine, self._gate, self._catalogue)
-        self._sweeper = ExpiryWorker(engine, self._gate, self._catalogue, payments, orders)
+        self._watcher = RedisStockMonitor(db, self._redis_stock, self._catalogue)
+        payments = Payments(db, self._redis_stock, self._catalogue)
+        self._sweeper = ExpiryWorker(db, self._redis_stock, self._catalogue, payments, orders)
         self._settings, self._fans = Settings(), 0
 
     @classmethod
     @asynccontextmanager
     async def on(cls, postgres_url: str, redis_url: str) -> AsyncIterator["OurStock"]:
         """The ledger's tables must be there."""
-        engine = postgres_engine.connect(LedgerSettings(postgres_url=postgres_url, postgres_pool_max=32), name="bench")
+        db = postgres_engine.connect(PostgresSettings(postgres_url=postgres_url, postgres_pool_max=32), name="bench")
         cache = client.connect(redis_url, timeout_s=60)
         try:
             async with httpx.AsyncClient(trust_env=False) as pool:
                 orders = OrdersClient(ServiceClient(pool, "http://orders", development_keys("service"), name="orders"))
-                yield cls(engine, cache, orders)
+                yield cls(db, cache, orders)
         finally:
             await cache.aclose()
-            await engine.dispose()
+            await db.dispose()
 
     async def put_up(self, show: Show) -> None:
         sections = [
             GaSection(section_id=f"GA{n}", name=f"Floor {n}", kind="ga", capacity=show.each, price_minor=5000)
             for n in range(show.sections)
         ]
-        await apply_event_file(self._engine, EVENT.model_copy(update={"event_id": show.name, "sections": sections}))
+        await apply_event_file(self._db, EVENT.model_copy(update={"event_id": show.name, "sections": sections}))
         await self._watcher.check()
 
     async def sell(self, show: Show, wishes: Iterator[int], contenders: int) -> Sold:
         layout, heard = self._catalogue.layout(show.name), {True: 0, False: 0}
         reserver = ReservationBatcher(
-            self._engine, self._gate, show.name, batch_max=self._settings.hold_batch_max,
+            self._db, self._redis_stock, show.name, batch_max=self._settings.hold_batch_max,
             waiting_max=self._settings.hold_waiting_max,
         )  # fmt: skip
 
@@ -99,19 +99,19 @@ class OurStock:
     async def end_all(self, show: Show) -> None:
         """The clock of the scripts is moved past every deadline; then the sweeper has its turn."""
         layout = self._catalogue.layout(show.name)
-        self._gate.clock_offset_ms += (layout.hold_ttl_s + layout.grace_s + 1) * 1000
+        self._redis_stock.clock_offset_ms += (layout.hold_ttl_s + layout.grace_s + 1) * 1000
         await self._sweeper.sweep()
 
     async def left(self, show: Show) -> int:
         """What gate and ledger both say; they must agree."""
         ledger = await self._number("SELECT sum(seats_remaining) FROM inventory.section WHERE event_id = $1", show.name)
         keys = [f"GA{n}:available" for n in range(show.sections)]
-        gate = sum(map(int, await self._gate.redis.hmget(f"inventory:{{{show.name}}}:counts", keys)))
-        assert gate == ledger, f"{show.name}: the gate has {gate} left, the ledger {ledger}"
+        redis_stock = sum(map(int, await self._redis_stock.redis.hmget(f"inventory:{{{show.name}}}:counts", keys)))
+        assert redis_stock == ledger, f"{show.name}: the gate has {redis_stock} left, the ledger {ledger}"
         return ledger
 
     async def _number(self, query: str, *arguments: str) -> int:
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             driver = (await connection.get_raw_connection()).driver_connection
             assert driver is not None
             return int(await driver.fetchval(query, *arguments))

@@ -129,10 +129,10 @@ async def selling(turn: Turn, file: EventFile) -> AsyncIterator[tuple[State, htt
         await connection.execute(SELL, file.event_id, int(seats * SOLD), int(seats * HELD), timeout=LOADING_MAX_S)
         await connection.execute("VACUUM ANALYZE")
         await connection.close()
-        yield app.state.room, fans
+        yield app.state.deps, fans
 
 
-async def reopened(room: State, fans: httpx.AsyncClient, event_id: str, fan: int) -> Reopened:
+async def reopened(state: State, fans: httpx.AsyncClient, event_id: str, fan: int) -> Reopened:
     """One loss: everything in the engine goes, and one fan after the other asks until a seat is theirs."""
     stages: dict[str, float] = {}
 
@@ -144,7 +144,7 @@ async def reopened(room: State, fans: httpx.AsyncClient, event_id: str, fan: int
         return stock
 
     rebuild.read_stock = timed  # type: ignore[assignment,attr-defined]
-    await room.gate.redis.flushall()
+    await state.redis_stock.redis.flushall()
     began_s, refused = time.perf_counter(), 0
     while True:
         status = await ask(fans, event_id, fan)
@@ -188,19 +188,19 @@ async def find(stage: Stage, effort: Effort) -> Figures:
 async def lost(stage: Stage, effort: Effort, file: EventFile) -> tuple[list[Reopened], list[float]]:
     """How long each loss took, and the audit after it."""
     rounds, audits_s = list[Reopened](), list[float]()
-    async with stage.turn() as turn, selling(turn, file) as (room, fans):
+    async with stage.turn() as turn, selling(turn, file) as (state, fans):
         for number in range(effort.rounds):
-            await ready(room, file.event_id)
-            rounds.append(await reopened(room, fans, file.event_id, number + 1))
+            await ready(state, file.event_id)
+            rounds.append(await reopened(state, fans, file.event_id, number + 1))
             began_s = time.perf_counter()
-            findings = await audit(room.engine, room.gate, room.catalogue.layout(file.event_id))
+            findings = await audit(state.db, state.redis_stock, state.catalogue.layout(file.event_id))
             audits_s.append(time.perf_counter() - began_s)
             if broken := [finding for finding in findings if not finding["holds"]]:
                 raise Wrong(f"the audit: {broken}")
     return rounds, audits_s
 
 
-async def ready(room: State, event_id: str) -> None:
+async def ready(state: State, event_id: str) -> None:
     """Returns when the gate is open."""
-    while event_id not in room.watcher.ready_since_s:  # noqa: ASYNC110 - nobody tells
+    while event_id not in state.watcher.ready_since_s:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.05)

@@ -153,7 +153,7 @@ async def _measured(stage: Stage, designs: list[Design], case: Case, effort: Eff
 
 
 async def one_turn(stage: Stage, design: Design, case: Case, seconds: float) -> Sold:
-    """A new show, sold for so long. Raises `Wrong` if what it keeps is not what it answered, or it ran out."""
+    """A new show, sold for so long. Raises `Inconsistency` if what it keeps is not what it answered, or it ran out."""
     show = Show(f"show{next(_shows)}", case.sections, CAPACITY // case.sections)
     await design.put_up(show)
     gc.collect()

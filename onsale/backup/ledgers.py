@@ -17,7 +17,7 @@ import asyncpg
 from onsale.backup.folder import BadBackup
 from onsale.local.engines import InUse, read_engines_file, start_engines
 from shared.postgres.connect import Servers
-from shared.postgres.isolation import WrongLedger
+from shared.postgres.isolation import WrongDatabase
 from shared.runtime.secrets_dir import postgres_urls
 
 ORDER = ("orders", "inventory", "queue")
@@ -68,7 +68,7 @@ def all_named(environ: Mapping[str, str]) -> bool:
     """Whether settings say where every ledger is, so that none is ours to start."""
     try:
         postgres_urls(environ)
-    except WrongLedger:
+    except WrongDatabase:
         return False
     return True
 

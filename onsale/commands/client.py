@@ -22,7 +22,7 @@ class Admin:
     async def apply(self, event: EventFile, *, dry_run: bool = False) -> dict[str, bool]:
         """Gives the event file to inventory, to orders and, as it opens the sale, last to the queue; says whose part it
         changed. All of them check it before any of them takes it, so a file that one refuses changes nothing anywhere.
-        Applying it again changes nothing. Raises `Refused`.
+        Applying it again changes nothing. Raises `ProviderRejected`.
         """
         body = event.model_dump(mode="json")
 
@@ -67,7 +67,7 @@ class Admin:
         return [*rows, both_sold(said["orders"]["confirmed"], said["inventory"]["confirmed"])]
 
     async def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
-        """The same `key` again is the same call. Raises `Refused` with the problem's own words."""
+        """The same `key` again is the same call. Raises `ProviderRejected` with the problem's own words."""
         headers = {"authorization": f"Bearer {self._key}"} | ({"idempotency-key": key} if key else {})
         try:
             response = await self._client.request(method, self._url + path, json=body, headers=headers, timeout=60)

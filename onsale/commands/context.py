@@ -23,7 +23,7 @@ DATA_DIR = Path(".onsale")
 
 
 def ask(url: str | None, data_dir: Path, question: Callable[[Admin], Awaitable[Any]]) -> Any:
-    """The answer. Raises `Refused`."""
+    """The answer. Raises `ProviderRejected`."""
 
     async def work() -> Any:
         async with httpx.AsyncClient(trust_env=False) as client:

@@ -11,7 +11,7 @@ from onsale.local.engines import suite_url
 
 
 def download(url: str | None, data_dir: Path, path: str, file: Path) -> None:
-    """Asks the admin API for `path`. Raises `Refused`."""
+    """Asks the admin API for `path`. Raises `ProviderRejected`."""
     key = {"authorization": f"Bearer {key_file.admin_key(data_dir)}"}
     address = (url or suite_url(data_dir)).rstrip("/") + path
     try:

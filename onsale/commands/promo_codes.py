@@ -54,7 +54,7 @@ def add(
 
 
 def _time(text: str | None) -> str | None:
-    """Raises `Refused`."""
+    """Raises `ProviderRejected`."""
     try:
         return text and datetime.fromisoformat(text).isoformat()
     except ValueError as unreadable:

@@ -62,7 +62,7 @@ def deploy_config(
 
 
 def _networks(told: Sequence[str]) -> tuple[str, ...]:
-    """Raises `Refused` with a clear line."""
+    """Raises `ProviderRejected` with a clear line."""
     try:
         return tuple(str(ip_network(text)) for text in told)
     except ValueError as wrong:
@@ -70,7 +70,7 @@ def _networks(told: Sequence[str]) -> tuple[str, ...]:
 
 
 def _processes(told: list[str]) -> dict[Service, list[Process]]:
-    """Raises `Refused` with a clear line."""
+    """Raises `ProviderRejected` with a clear line."""
     found: dict[Service, list[Process]] = {}
     for text in told:
         part = _PROCESS.fullmatch(text)

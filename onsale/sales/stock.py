@@ -27,7 +27,7 @@ def _ask(url: str | None, data_dir: Path, method: str, path: str, body: Any = No
 
 
 def _places(seats: list[str] | None, rows: list[str] | None, ga: list[str] | None) -> dict[str, Any]:
-    """As the API takes them. Raises `Refused`."""
+    """As the API takes them. Raises `ProviderRejected`."""
     try:
         ranges = [(section_id, span.split("-")) for section_id, span in (part.split(":") for part in rows or [])]
         return {

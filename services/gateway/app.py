@@ -50,14 +50,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             pool = await stack.enter_async_context(client())
             neighbour = ServiceClient(pool, chosen.queue_url, chosen.service_keys, name="queue")
             users = await stack.enter_async_context(signed_in(chosen))
-            room = app.state.room = _room(chosen, redis, neighbour, users)
-            stack.push_async_callback(_close, room)
+            state = app.state.deps = build_state(chosen, redis, neighbour, users)
+            stack.push_async_callback(_close, state)
             loops = await stack.enter_async_context(Loops())
-            loops.keep(room.board.listen, name="gateway.listen")
-            loops.every(POLL_S, room.board.poll, name="gateway.poll")
-            loops.keep(room.revocations.listen, name="gateway.revoked")
-            loops.every(POLL_S, room.revocations.ask_again, name="gateway.revocations")
-            loops.keep(room.life.run, name="gateway.life")
+            loops.keep(state.board.listen, name="gateway.listen")
+            loops.every(POLL_S, state.board.poll, name="gateway.poll")
+            loops.keep(state.revocations.listen, name="gateway.revoked")
+            loops.every(POLL_S, state.revocations.ask_again, name="gateway.revocations")
+            loops.keep(state.life.run, name="gateway.life")
             yield
 
     app = create_service(
@@ -73,7 +73,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _room(settings: Settings, redis: Redis, neighbour: ServiceClient, users: Users) -> State:
+def build_state(settings: Settings, redis: Redis, neighbour: ServiceClient, users: Users) -> State:
     queue = QueueClient(neighbour)
     board = LineCache(redis, queue, settings)
     identities = TokenReader(
@@ -115,13 +115,13 @@ def _room(settings: Settings, redis: Redis, neighbour: ServiceClient, users: Use
     )
 
 
-async def _close(room: State) -> None:
+async def _close(state: State) -> None:
     """Answers who waits, then says goodbye, so that the queue does not take our silence for deafness."""
-    await room.joins.close()
-    await room.places.close()
-    await room.user_places.close()
-    await room.board.close()
-    await room.lotteries.close()
-    await room.revocations.close()
+    await state.joins.close()
+    await state.places.close()
+    await state.user_places.close()
+    await state.board.close()
+    await state.lotteries.close()
+    await state.revocations.close()
     with suppress(Problem):
-        await room.life.report(goodbye=True)
+        await state.life.report(goodbye=True)

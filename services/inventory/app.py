@@ -69,31 +69,31 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    engine = postgres_engine.connect(settings, name="inventory")
+    db = postgres_engine.connect(settings, name="inventory")
     cache = redis_client.connect(settings.redis_url)
-    app.state.ground = Preconditions("inventory", settings, engine, cache)
+    app.state.ground = Preconditions("inventory", settings, db, cache)
     try:
         await app.state.ground.refuse_unfit()
         async with rpc_client.client() as client:
             orders = OrdersClient(ServiceClient(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(ServiceClient(client, settings.queue_url, settings.service_keys, name="queue"))
             async with signed_in(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
-                app.state.room = room = _room(settings, engine, cache, orders, _admissions(settings, queue, users))
-                app.state.warnings = room.gate.clocks.warnings
-                with suppress(*postgres_engine.LEDGER_AWAY):
-                    await room.catalogue.refresh()  # whoever is asked first knows what is sold
-                again = Republisher(engine, event_log, tables.outbox)
-                _start(loops, room, Relay(engine, event_log, tables.outbox, tables.outbox_lease), again)
-                show_load = partial(app.state.meter.show, cache, engine)
+                app.state.deps = state = build_state(settings, db, cache, orders, _admissions(settings, queue, users))
+                app.state.warnings = state.redis_stock.clocks.warnings
+                with suppress(*postgres_engine.DB_AWAY):
+                    await state.catalogue.refresh()  # whoever is asked first knows what is sold
+                again = Republisher(db, event_log, tables.outbox)
+                _start(loops, state, Relay(db, event_log, tables.outbox, tables.outbox_lease), again)
+                show_load = partial(app.state.meter.show, cache, db)
                 loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load")
                 yield
-                for reserver in room.reservers.values():
+                for reserver in state.reservers.values():
                     await reserver.close()
-                await room.admissions.turns.close()
-                await room.admissions.user_places.close()
+                await state.admissions.turns.close()
+                await state.admissions.user_places.close()
     finally:
         await cache.aclose()
-        await engine.dispose()
+        await db.dispose()
 
 
 def _admissions(settings: Settings, queue: QueueClient, users: Users) -> HolderAuthenticator:
@@ -106,27 +106,27 @@ def _admissions(settings: Settings, queue: QueueClient, users: Users) -> HolderA
     )  # fmt: skip
 
 
-def _room(
+def build_state(
     settings: Settings,
-    engine: postgres_engine.AsyncEngine,
+    db: postgres_engine.AsyncEngine,
     cache: redis_client.Redis,
     orders: OrdersClient,
     admissions: HolderAuthenticator,
 ) -> State:
-    gate = RedisStock(cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms)
-    reading = engine.execution_options(isolation_level="AUTOCOMMIT")
+    redis_stock = RedisStock(cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms)
+    reading = db.execution_options(isolation_level="AUTOCOMMIT")
     catalogue = EventCache(reading)
-    payments = Payments(engine, gate, catalogue)
-    watcher = RedisStockMonitor(engine, gate, catalogue)
+    payments = Payments(db, redis_stock, catalogue)
+    watcher = RedisStockMonitor(db, redis_stock, catalogue)
     reconciler = Reconciler(
-        engine, gate, catalogue, ready_since_s=watcher.ready_since_s, interval_s=settings.reconcile_interval_s
+        db, redis_stock, catalogue, ready_since_s=watcher.ready_since_s, interval_s=settings.reconcile_interval_s
     )
-    returns = ReturnService(engine, gate)
-    board = AvailabilityPublisher(reading, gate, catalogue, SnapshotPublisher(cache, settings.pubsub))
+    returns = ReturnService(db, redis_stock)
+    board = AvailabilityPublisher(reading, redis_stock, catalogue, SnapshotPublisher(cache, settings.pubsub))
     return State(
-        settings, engine, reading, gate, catalogue, board, payments, watcher,
-        ExpiryWorker(engine, gate, catalogue, payments, orders), reconciler, returns,
-        TicketReturns(engine, gate, returns), OversellRefunds(engine, returns, orders), admissions,
+        settings, db, reading, redis_stock, catalogue, board, payments, watcher,
+        ExpiryWorker(db, redis_stock, catalogue, payments, orders), reconciler, returns,
+        TicketReturns(db, redis_stock, returns), OversellRefunds(db, returns, orders), admissions,
         BatchSizer(alone_max=settings.hold_batch_max, beside_max=settings.hold_batch_max_contended),
         AddressHolds(most=settings.address_holds_max, keys_max=settings.cache_entries_max),
         Buckets(
@@ -136,24 +136,26 @@ def _room(
     )  # fmt: skip
 
 
-def _start(loops: Loops, room: State, relay: Relay, again: Republisher) -> None:
-    settings = room.settings
-    loops.every(settings.redis_check_interval_ms / 1000, room.watcher.check, name="inventory.watch")
-    loops.every(settings.expiry_interval_ms / 1000, room.sweeper.sweep, name="inventory.sweep")
-    loops.every(settings.expiry_scan_interval_ms / 1000, room.sweeper.scan, name="inventory.scan")
-    opener = AllotmentOpener(room.engine, room.gate, room.catalogue)
+def _start(loops: Loops, state: State, relay: Relay, again: Republisher) -> None:
+    settings = state.settings
+    loops.every(settings.redis_check_interval_ms / 1000, state.watcher.check, name="inventory.watch")
+    loops.every(settings.expiry_interval_ms / 1000, state.sweeper.sweep, name="inventory.sweep")
+    loops.every(settings.expiry_scan_interval_ms / 1000, state.sweeper.scan, name="inventory.scan")
+    opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
     loops.every(settings.allotment_interval_ms / 1000, opener.turn, name="inventory.open")
-    loops.every(settings.publish_interval_ms / 1000, room.board.publish, name="inventory.show")
-    loops.every(1.0, partial(room.gate.clocks.look, room.reading, room.gate.redis), name="inventory.clocks")
-    loops.every(1.0, room.reconciler.turn, name="inventory.reconcile")
-    loops.every(1.0, room.refunding.turn, name="inventory.refund")
+    loops.every(settings.publish_interval_ms / 1000, state.board.publish, name="inventory.show")
+    loops.every(
+        1.0, partial(state.redis_stock.clocks.look, state.reading, state.redis_stock.redis), name="inventory.clocks"
+    )
+    loops.every(1.0, state.reconciler.turn, name="inventory.reconcile")
+    loops.every(1.0, state.refunding.turn, name="inventory.refund")
     loops.keep(relay.run, name="inventory.relay")
     loops.every(1.0, again.look, name="inventory.log")
     loops.every(3600.0, relay.forget, name="inventory.forget")
-    loops.every(3600.0, lambda: forget_findings(room.engine), name="inventory.forget_findings")
+    loops.every(3600.0, lambda: forget_findings(state.db), name="inventory.forget_findings")
 
 
 def _checks(app: FastAPI) -> Checks:
-    room: State = app.state.room
+    state: State = app.state.deps
     ground: Preconditions = app.state.ground
-    return {**ground.checks(), "catalogue": room.catalogue.check}
+    return {**ground.checks(), "catalogue": state.catalogue.check}

@@ -36,19 +36,19 @@ router = APIRouter()
 @router.post("/sessions/end")
 async def end(question: EndSessions, inventory: InRoom) -> SessionsAnswer:
     inventory.catalogue.layout(question.event_id)
-    return SessionsAnswer(sessions=await end_sessions(inventory.engine, inventory.gate, question))
+    return SessionsAnswer(sessions=await end_sessions(inventory.db, inventory.redis_stock, question))
 
 
 @router.post("/passes/floor")
-async def pass_floor(floor: PassFloor, inventory: InRoom) -> PassFloor:
-    raised = await raise_floor(inventory.engine, inventory.gate, floor)
+async def min_pass_epoch(floor: PassFloor, inventory: InRoom) -> PassFloor:
+    raised = await raise_floor(inventory.db, inventory.redis_stock, floor)
     await inventory.catalogue.refresh()
     return raised
 
 
 @router.post("/reservations/consents")
 async def consents(heard: ConsentsHeard, inventory: InRoom) -> Consents:
-    return Consents(consents=await pending_consents(inventory.engine, heard.reservation_ids))
+    return Consents(consents=await pending_consents(inventory.db, heard.reservation_ids))
 
 
 @router.post("/reservations/take-back")
@@ -67,11 +67,11 @@ async def return_tickets(question: TicketsBack, inventory: InRoom) -> StepDone:
 @router.post("/stock")
 async def stock(question: StockQuestion, inventory: InRoom) -> StockFrame:
     inventory.catalogue.layout(question.event_id)
-    return await inventory.board.from_ledger(question.event_id)
+    return await inventory.board.from_db(question.event_id)
 
 
 async def _read(state: Any, question: ReadReservations) -> ReservationsAnswer:
-    inventory: State = state.room
+    inventory: State = state.deps
     async with inventory.reading.connect() as connection:
         found = await read(connection, question.reservation_ids)
     told = [found[r].to_contract() if r in found else None for r in question.reservation_ids]
@@ -80,7 +80,7 @@ async def _read(state: Any, question: ReadReservations) -> ReservationsAnswer:
 
 def _step(path: str, take: Callable[[Payments, Sequence[PaymentStep]], Coroutine[Any, Any, list[StepDone]]]) -> Route:
     async def taken(state: Any, question: PaymentSteps) -> StepsAnswer:
-        return StepsAnswer(steps=await take(state.room.payments, question.steps))
+        return StepsAnswer(steps=await take(state.deps.payments, question.steps))
 
     return Route(f"/reservations/{path}", Asked(PaymentSteps, taken), methods=["POST"])
 

@@ -19,7 +19,7 @@ class Keys:
     `dirty` comes and goes with every frame; when it is lost, the next frame that is repeated says what it would have.
     """
 
-    gate: str
+    meta: str
     counts: str
     holds: str
     deadlines: str
@@ -31,7 +31,7 @@ class Keys:
     @classmethod
     def of(cls, event_id: str) -> "Keys":
         start = f"inventory:{{{event_id}}}:"
-        names = ("gate", "counts", "holds", "deadlines", "usage", "revoked", "dirty", "map:")
+        names = ("meta", "counts", "holds", "deadlines", "usage", "revoked", "dirty", "map:")
         return cls(*(start + name for name in names))
 
     def only(self, *names: str) -> dict[str, str]:

@@ -28,9 +28,9 @@ class State:
     """Everything inventory works with. `reading` is the same pool for single statements: it opens no transaction."""
 
     settings: Settings
-    engine: AsyncEngine
+    db: AsyncEngine
     reading: AsyncEngine
-    gate: RedisStock
+    redis_stock: RedisStock
     catalogue: EventCache
     board: AvailabilityPublisher
     payments: Payments
@@ -51,16 +51,16 @@ class State:
         found = self.reservers.get(event_id)
         if found is None:
             found = self.reservers[event_id] = ReservationBatcher(
-                self.engine, self.gate, event_id, batch_max=partial(self.portions.of, event_id),
+                self.db, self.redis_stock, event_id, batch_max=partial(self.portions.of, event_id),
                 waiting_max=self.settings.hold_waiting_max,
             )  # fmt: skip
         return found
 
 
-async def room(request: Request) -> State:
+async def state(request: Request) -> State:
     """For `Depends`; `async`, because another would be run in a thread."""
-    found: State = request.app.state.room
+    found: State = request.app.state.deps
     return found
 
 
-InRoom = Annotated[State, Depends(room)]
+InRoom = Annotated[State, Depends(state)]

@@ -26,9 +26,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from shared.messaging.outbox import outbox_tables
-from shared.postgres import engine
+from shared.postgres.engine import metadata as schema_metadata
 
-metadata = engine.metadata("inventory")
+metadata = schema_metadata("inventory")
 LIVE = "status IN ('pending_payment', 'paying')"
 HONOUR = """'{"policy": "honour", "review_percent": 5.0}'"""
 
@@ -54,9 +54,9 @@ event = Table(
     Column("hold_ttl_b_s", Integer),
     Column("hold_ttl_b_percent", Float, nullable=False, server_default="0"),
     Column("oversell", JSONB, nullable=False, server_default=text(HONOUR)),
-    Column("gate_epoch", BigInteger, nullable=False, server_default="0"),
+    Column("redis_epoch", BigInteger, nullable=False, server_default="0"),
     Column("version", BigInteger, nullable=False, server_default="1"),
-    Column("pass_floor", Integer, nullable=False, server_default="0"),
+    Column("min_pass_epoch", Integer, nullable=False, server_default="0"),
     Index("ix_event_tour", "tour_id", postgresql_where=text("tour_id IS NOT NULL")),
 )
 

@@ -29,41 +29,41 @@ class SectionsUpdates:
     """`GET /events/{event_id}/sections/updates`: the line and what is left, for whoever has a place or a pass."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, room = _asked(scope)
+        request, state = _asked(scope)
         event_id = _matching(_event_id, request.path_params["event_id"])
         only = _only(request.query_params.get("sections"))
-        listener = await _listener(request, room, event_id)
-        stream = Stream(room, scope, receive, send, transport=room.settings.transport)
-        await stream.serve(listener, room.following.event(event_id), only)
+        listener = await _listener(request, state, event_id)
+        stream = Stream(state, scope, receive, send, transport=state.settings.transport)
+        await stream.serve(listener, state.following.event(event_id), only)
 
 
 class OrderUpdates:
     """`GET /orders/{reference}/updates`: one order, for who has its token, or for the user who made it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, room = _asked(scope)
+        request, state = _asked(scope)
         reference = _matching(_reference, request.path_params["reference"])
-        token = require_credential(request, order_cookie(reference, secure=room.settings.secure_cookies))
-        user = await _user_unless_opened(token, room, reference)
-        stream = Stream(room, scope, receive, send, transport=room.settings.orders_transport)
-        await stream.serve(Listener(f"order/{reference}"), room.following.order(reference, user=user))
+        token = require_credential(request, order_cookie(reference, secure=state.settings.secure_cookies))
+        user = await _user_unless_opened(token, state, reference)
+        stream = Stream(state, scope, receive, send, transport=state.settings.orders_transport)
+        await stream.serve(Listener(f"order/{reference}"), state.following.order(reference, user=user))
 
 
-async def _user_unless_opened(token: str, room: State, reference: str) -> str | None:
+async def _user_unless_opened(token: str, state: State, reference: str) -> str | None:
     """Nothing if the token opens this order, else the signed-in holder, who must own it. Raises `NotAllowed` for the
     token of another order, `BadCredential`.
     """
     try:
-        opens = read_order_token(room.settings.order_token_keys, token)
+        opens = read_order_token(state.settings.order_token_keys, token)
     except BadCredential:
-        return (await room.users.read(token)).holder
+        return (await state.users.read(token)).holder
     if opens != reference:
         raise NotAllowed("This token opens another order.")
     return None
 
 
 def _asked(scope: Scope) -> tuple[Request, State]:
-    return Request(scope), scope["app"].state.room
+    return Request(scope), scope["app"].state.deps
 
 
 def _matching(pattern: re.Pattern[str], name: str) -> str:
@@ -81,40 +81,40 @@ def _only(text: str | None) -> SectionFilter:
     return frozenset(text.split(","))
 
 
-async def _listener(request: Request, room: State, event_id: str) -> Listener:
+async def _listener(request: Request, state: State, event_id: str) -> Listener:
     """Who listens, by the Bearer token or else by the first cookie that is good."""
     token = bearer(request)
-    ours = (name(event_id, secure=room.settings.secure_cookies) for name in (queue_cookie, pass_cookie))
-    names = (*ours, room.settings.user_jwt_cookie)
+    ours = (name(event_id, secure=state.settings.secure_cookies) for name in (queue_cookie, pass_cookie))
+    names = (*ours, state.settings.user_jwt_cookie)
     cookies = (request.cookies.get(name) for name in names if name)
     tokens = [token] if token is not None else [cookie for cookie in cookies if cookie]
     refused: BadCredential | NoCredential = NoCredential()
     for text in tokens:
         try:
-            return await _read(text, room, event_id)
+            return await _read(text, state, event_id)
         except BadCredential as bad:
             refused = bad
     raise refused
 
 
-async def _read(text: str, room: State, event_id: str) -> Listener:
+async def _read(text: str, state: State, event_id: str) -> Listener:
     """A queue token, a pass, or a user's JWT. Raises `BadCredential`, `WrongEvent`, `Unavailable`."""
-    if room.queue_tokens.is_one(text):
-        place = room.queue_tokens.read(text)
+    if state.queue_tokens.is_one(text):
+        place = state.queue_tokens.read(text)
         _require_event(place.event_id, event_id)
         return Listener(f"{event_id}/{place.holder}", place)
-    if room.passes.is_one(text):
-        admission = room.passes.read(text, now_s=now_s())
+    if state.passes.is_one(text):
+        admission = state.passes.read(text, now_s=now_s())
         _require_event(admission.event_id, event_id)
         return Listener(f"{event_id}/{admission.holder}")
-    user = await room.users.read(text)
-    return Listener(f"{event_id}/{user.holder}", await _place(room, event_id, user))
+    user = await state.users.read(text)
+    return Listener(f"{event_id}/{user.holder}", await _place(state, event_id, user))
 
 
-async def _place(room: State, event_id: str, user: User) -> QueueToken | None:
+async def _place(state: State, event_id: str, user: User) -> QueueToken | None:
     """The place that listening is a sign of life of; without one, a user may listen all the same."""
     try:
-        return await room.user_places.place(event_id, user.holder)
+        return await state.user_places.place(event_id, user.holder)
     except Problem:
         return None
 

@@ -51,14 +51,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 return ServiceClient(pool, url, chosen.service_keys, name=name)
 
             users = await stack.enter_async_context(signed_in(chosen))
-            room = app.state.room = _room(chosen, redis, neighbour, users)
-            app.state.on_drain.append(room.hub.drain)
-            stack.push_async_callback(_close, room)
+            state = app.state.deps = build_state(chosen, redis, neighbour, users)
+            app.state.on_drain.append(state.hub.drain)
+            stack.push_async_callback(_close, state)
             stack.enter_context(collections_timed())
             loops = await stack.enter_async_context(Loops())
-            _start(loops, room)
+            _start(loops, state)
             stack.push_async_callback(
-                room.hub.drain
+                state.hub.drain
             )  # a server that asks for no draining ends its detached streams here
             yield
 
@@ -68,7 +68,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], ServiceClient], users: Users) -> State:
+def build_state(
+    settings: Settings, redis: Redis, neighbour: Callable[[str, str], ServiceClient], users: Users
+) -> State:
     hub, headroom = Hub(settings), Headroom(settings)
     queue = QueueClient(neighbour("queue", settings.queue_url))
     following = FeedRegistry(
@@ -94,24 +96,24 @@ def _room(settings: Settings, redis: Redis, neighbour: Callable[[str, str], Serv
     )
 
 
-def _start(loops: Loops, room: State) -> None:
-    if room.settings.transport == "detached" and not detached.may_detach():
+def _start(loops: Loops, state: State) -> None:
+    if state.settings.transport == "detached" and not detached.may_detach():
         log.warning("streams.not_detached", extra=data(uvicorn=uvicorn.__version__, held="asgi"))
-    loops.keep(room.following.inbox.listen, name="notifier.inbox")
-    loops.keep(room.hub.run, name="notifier.frames")
-    loops.every(room.settings.ask_interval_s, room.following.sweep, name="notifier.tend")
-    loops.keep(HeartbeatTimer(room.hub).run, name="notifier.pulse")
-    loops.keep(room.headroom.run, name="notifier.headroom")
-    loops.keep(room.life.run, name="notifier.life")
+    loops.keep(state.following.inbox.listen, name="notifier.inbox")
+    loops.keep(state.hub.run, name="notifier.frames")
+    loops.every(state.settings.ask_interval_s, state.following.sweep, name="notifier.tend")
+    loops.keep(HeartbeatTimer(state.hub).run, name="notifier.pulse")
+    loops.keep(state.headroom.run, name="notifier.headroom")
+    loops.keep(state.life.run, name="notifier.life")
 
 
-async def _close(room: State) -> None:
+async def _close(state: State) -> None:
     """Says goodbye, so that the queue does not take our silence for deafness."""
-    await room.following.close()
-    await room.user_places.close()
+    await state.following.close()
+    await state.user_places.close()
     with suppress(Problem):
-        await room.life.report(goodbye=True)
+        await state.life.report(goodbye=True)
 
 
 def _checks(app: FastAPI) -> Checks:
-    return {"redis": app.state.room.following.inbox.check}
+    return {"redis": app.state.deps.following.inbox.check}

@@ -76,32 +76,32 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            app.state.room = room = await _open(stack, settings, failpoint)
-            app.state.ground = Preconditions("orders", settings, room.engine, room.redis)
-            app.state.warnings = room.book.clocks.warnings
+            app.state.deps = state = await _open(stack, settings, failpoint)
+            app.state.ground = Preconditions("orders", settings, state.db, state.redis)
+            app.state.warnings = state.book.clocks.warnings
             await app.state.ground.refuse_unfit()
-            event_log = await stack.enter_async_context(open_log(settings, room.redis))
-            relay = Relay(room.engine, event_log, outbox, outbox_lease)
-            repeater = FrameRepublisher(room.book.engine, room.redis)
+            event_log = await stack.enter_async_context(open_log(settings, state.redis))
+            relay = Relay(state.db, event_log, outbox, outbox_lease)
+            repeater = FrameRepublisher(state.book.db, state.redis)
             loops = await stack.enter_async_context(Loops())
             loops.keep(relay.run, name="orders.relay")
-            loops.every(1.0, Republisher(room.engine, event_log, outbox).look, name="orders.log")
+            loops.every(1.0, Republisher(state.db, event_log, outbox).look, name="orders.log")
             loops.every(3600, relay.forget, name="orders.relay_forget")
             loops.every(FRAME_REPEAT_S, repeater.turn, name="orders.frames")
-            show_load = partial(meter.show, room.redis, room.engine)
+            show_load = partial(meter.show, state.redis, state.db)
             loops.every(settings.load_interval_ms / 1000, show_load, name="orders.load")
-            loops.every(REFRESH_S, room.shares.refresh, name="orders.shares")
-            loops.keep(lambda: room.jobs.listen(room.workers.wake), name="orders.jobs")
-            loops.every(1.0, partial(room.book.clocks.look, room.engine, room.redis), name="orders.clocks")
-            loops.keep(room.couriers.run, name="orders.hooks")
-            loops.every(3600, room.couriers.forget, name="orders.hooks_forget")
-            loops.keep(room.workers.run, name="orders.workers")
-            loops.every(settings.lease_s / 3, room.workers.renew, name="orders.leases")
-            loops.every(event_refunds.TURN_S, event_refunds.EventRefunds(room.engine).turn, name="orders.event_refunds")
+            loops.every(REFRESH_S, state.shares.refresh, name="orders.shares")
+            loops.keep(lambda: state.jobs.listen(state.workers.wake), name="orders.jobs")
+            loops.every(1.0, partial(state.book.clocks.look, state.db, state.redis), name="orders.clocks")
+            loops.keep(state.couriers.run, name="orders.hooks")
+            loops.every(3600, state.couriers.forget, name="orders.hooks_forget")
+            loops.keep(state.workers.run, name="orders.workers")
+            loops.every(settings.lease_s / 3, state.workers.renew, name="orders.leases")
+            loops.every(event_refunds.TURN_S, event_refunds.EventRefunds(state.db).turn, name="orders.event_refunds")
             if settings.smtp_url is not None:
-                postman = _postman(room, settings.smtp_url.get_secret_value())
+                postman = _postman(state, settings.smtp_url.get_secret_value())
                 loops.every(MAIL_TURN_S, postman.turn, name="orders.mail")
-                taker = reminders.ConsentImporter(room.engine, room.stock, settings)
+                taker = reminders.ConsentImporter(state.db, state.stock, settings)
                 loops.every(reminders.TURN_S, taker.turn, name="orders.consents")
                 loops.every(3600, postman.forget, name="orders.mail_forget")
             yield
@@ -121,8 +121,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
 
 
 async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint) -> State:
-    engine = postgres_engine.connect(settings, name="orders", by_index=True)
-    stack.push_async_callback(engine.dispose)
+    db = postgres_engine.connect(settings, name="orders", by_index=True)
+    stack.push_async_callback(db.dispose)
     cache = redis_client.connect(settings.redis_url)
     stack.push_async_callback(cache.aclose)
     neighbours = await stack.enter_async_context(rpc_client.client())
@@ -130,27 +130,27 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
         ServiceClient(neighbours, settings.inventory_url, settings.service_keys, name="inventory")
     )
     stock = await stack.enter_async_context(InventoryBatcher(inventory))
-    book = await stack.enter_async_context(OrderRepository(engine, cache, Clocks("orders")))
+    book = await stack.enter_async_context(OrderRepository(db, cache, Clocks("orders")))
     providers = await _providers(stack, settings)
     cashier = OrderProcessor(book=book, stock=stock, providers=providers, settings=settings, failpoint=failpoint)
     jobs = JobQueue(settings, accept_s=settings.job_accept_s)
-    workers = WorkerPool(book.engine, cashier, settings)
-    inline = InlineProcessor(book.engine, workers, settings)
-    placing = OrderWriter(engine, jobs, inline, capture=settings.captures_at_once)
+    workers = WorkerPool(book.db, cashier, settings)
+    inline = InlineProcessor(book.db, workers, settings)
+    placing = OrderWriter(db, jobs, inline, capture=settings.captures_at_once)
     stack.push_async_callback(placing.close)
-    inbox = WebhookInbox(book.engine, workers.wake)
+    inbox = WebhookInbox(book.db, workers.wake)
     stack.push_async_callback(inbox.close)
     users = await stack.enter_async_context(signed_in(settings))
     passes = PassReader(settings.pass_public_keys, seal=settings.service_keys)
     callers = CustomerAuthenticator(passes, settings.order_token_keys, users, settings.secure_cookies)
     keys = settings.order_token_keys, settings.customer_keys
-    shares = BackgroundShare(engine)
-    prices = await stack.enter_async_context(PriceRulesCache(book.engine))
+    shares = BackgroundShare(db)
+    prices = await stack.enter_async_context(PriceRulesCache(book.db))
     wrong = WrongCodes(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_code_burst)
     quoting = Quoter(prices, wrong, WrongCodesOfAddresses(settings))
-    priors = Prefetch(engine, stock)
+    priors = Prefetch(db, stock)
     stack.push_async_callback(priors.close)
-    checkout = Checkout(engine, book, priors, stock, placing, providers, inline, shares, quoting, *keys)
+    checkout = Checkout(db, book, priors, stock, placing, providers, inline, shares, quoting, *keys)
     sender = await _sender(stack, settings)
     printer = PdfRenderer(
         at_once=settings.pdf_workers, waiting_max=settings.prints_waiting_max, font=settings.print_font,
@@ -158,18 +158,18 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     )  # fmt: skip
     stack.callback(printer.close)
     return State(
-        settings=settings, engine=engine, book=book, redis=cache, callers=callers, checkout=checkout, workers=workers,
+        settings=settings, db=db, book=book, redis=cache, callers=callers, checkout=checkout, workers=workers,
         inline=inline, shares=shares, jobs=jobs, inbox=inbox, providers=providers, sender=sender,
-        couriers=WebhookDispatcher(engine, sender, settings), stock=stock, printer=printer,
+        couriers=WebhookDispatcher(db, sender, settings), stock=stock, printer=printer,
         prices=prices,
         prints=Buckets(per_s=settings.prints_per_minute / 60, burst=settings.prints_burst, keys_max=PRINTS_COUNTED_MAX),
     )  # fmt: skip
 
 
-def _postman(room: State, smtp_url: str) -> MailDispatcher:
-    settings = room.settings
+def _postman(state: State, smtp_url: str) -> MailDispatcher:
+    settings = state.settings
     connect = partial(session, server_of(smtp_url), starttls=settings.smtp_starttls, timeout_s=settings.smtp_timeout_s)
-    return MailDispatcher(room.engine, MailComposer(room.book, room.stock, room.printer, settings), settings, connect)
+    return MailDispatcher(state.db, MailComposer(state.book, state.stock, state.printer, settings), settings, connect)
 
 
 async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:
@@ -178,7 +178,7 @@ async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Pro
 
 
 async def _sender(stack: AsyncExitStack, settings: Settings) -> Sender:
-    """Nothing is kept open between webhooks, and no name is resolved but by `Names`."""
+    """Nothing is kept open between webhooks, and no name is resolved but by `SsrfGuard`."""
     most = settings.webhook_workers
     client = await stack.enter_async_context(outgoing(connections_max=most, keep_open=False, resolver=NoNames()))
     names = SsrfGuard(settings.webhook_workers)

@@ -28,31 +28,31 @@ Word = Literal["live", "dead", "absent"]
 
 @router.post("/reservations/status")
 async def payments(question: PaymentsQuestion, request: Request) -> PaymentsAnswer:
-    return PaymentsAnswer(payments=await standing(request.app.state.room.engine, question.payments))
+    return PaymentsAnswer(payments=await standing(request.app.state.deps.db, question.payments))
 
 
 @router.post("/orders/read")
 async def read(question: OrdersQuestion, request: Request) -> OrdersAnswer:
-    found = await leases.read_many(request.app.state.room.book.engine, question.references)
+    found = await leases.read_many(request.app.state.deps.book.db, question.references)
     return OrdersAnswer(orders=[frame(found[r]) if r in found else None for r in question.references])
 
 
 @router.post("/orders/refund")
 async def refund(question: RefundsQuestion, request: Request) -> RefundsAnswer:
-    words = [await refund_oversold(request.app.state.room, ref, question.reason) for ref in question.refunds]
+    words = [await refund_oversold(request.app.state.deps, ref, question.reason) for ref in question.refunds]
     return RefundsAnswer(refunds=words)
 
 
-async def standing(engine: AsyncEngine, asked: Sequence[PaymentRef]) -> list[Word]:
+async def standing(db: AsyncEngine, asked: Sequence[PaymentRef]) -> list[Word]:
     """Where an order is missing a tombstone is put first, in a transaction of its own: what was in flight has landed or
     lost before the rows are read.
     """
     references = sorted({payment.order_reference for payment in asked})
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         rows = [{"reference": reference, "status": "tombstone"} for reference in references]
         await connection.execute(insert(order).values(rows).on_conflict_do_nothing())
     known = select(order.c.reference, order.c.status, order.c.reservation_id).where(order.c.reference.in_(references))
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         orders = {row.reference: row for row in await connection.execute(known)}
     return [_word(orders[p.order_reference].status, orders[p.order_reference].reservation_id, p) for p in asked]
 

@@ -28,7 +28,7 @@ class State:
     """One process of orders."""
 
     settings: Settings
-    engine: AsyncEngine
+    db: AsyncEngine
     book: OrderRepository
     redis: Redis
     callers: CustomerAuthenticator
@@ -49,5 +49,5 @@ class State:
 
 def state_of(request: Request) -> State:
     """Where this request was received."""
-    room: State = request.app.state.room
-    return room
+    state: State = request.app.state.deps
+    return state

@@ -61,8 +61,8 @@ order = Table(
     Column("charge_ref", Text),
     Column("decided", Text, comment="What an operator decided about a review: confirm, refund or expire."),
     Column("version", BigInteger, nullable=False, server_default="0"),
-    Column("nudge", BigInteger, nullable=False, server_default="0"),
-    Column("hinted", Boolean, nullable=False, server_default=text("false")),
+    Column("wake_count", BigInteger, nullable=False, server_default="0"),
+    Column("sync_requested", Boolean, nullable=False, server_default=text("false")),
     Column("errors", Integer, nullable=False, server_default="0"),
     Column("due_at", _at),
     Column("lease", Text),
@@ -92,8 +92,8 @@ order_line = Table(
     CheckConstraint("returned BETWEEN 0 AND quantity", name="returned"),
 )
 
-order_extra = Table(
-    "order_extra",
+order_adjustment = Table(
+    "order_adjustment",
     metadata,
     Column("reference", Text, primary_key=True),
     Column("line_no", Integer, primary_key=True, autoincrement=False),

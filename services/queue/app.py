@@ -73,36 +73,36 @@ def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    engine = postgres_engine.connect(settings, name="queue")
+    db = postgres_engine.connect(settings, name="queue")
     client = redis_client.connect(settings.redis_url)
-    app.state.ground = Preconditions("queue", settings, engine, client)
+    app.state.ground = Preconditions("queue", settings, db, client)
     try:
         await app.state.ground.refuse_unfit()
         async with rpc_client.client() as pool:
             neighbour = ServiceClient(pool, settings.inventory_url, settings.service_keys, name="inventory")
-            app.state.queue = queue = build(settings, engine, client, InventoryClient(neighbour))
-            with suppress(*postgres_engine.LEDGER_AWAY):
+            app.state.queue = queue = build(settings, db, client, InventoryClient(neighbour))
+            with suppress(*postgres_engine.DB_AWAY):
                 await queue.rooms.refresh()  # whoever is asked first knows in which order each line is called
             async with open_log(settings, client) as event_log, Loops() as loops:
-                _start(loops, settings, engine, event_log, queue)
+                _start(loops, settings, db, event_log, queue)
                 yield
             await queue.gatekeeper.drain()
     finally:
         await client.aclose()
-        await engine.dispose()
+        await db.dispose()
 
 
 def build(
-    settings: Settings, engine: postgres_engine.AsyncEngine, client: redis_client.Redis, inventory: InventoryClient
+    settings: Settings, db: postgres_engine.AsyncEngine, client: redis_client.Redis, inventory: InventoryClient
 ) -> State:
     """Ties everything to its handles; starts nothing."""
-    rooms = Rooms(engine)
+    rooms = Rooms(db)
     line = RedisLine(client, rooms.draw, clock_offset_ms=settings.clock_offset_ms)
     frames, life = FramePublisher(SnapshotPublisher(client, settings.pubsub)), Heartbeats(client, line, rooms)
-    sessions = Sessions(engine, line, inventory, Revocations(client))
-    recovery = Recovery(engine, line, rooms, ramp=settings.ramp_after_loss)
+    sessions = Sessions(db, line, inventory, Revocations(client))
+    recovery = Recovery(db, line, rooms, ramp=settings.ramp_after_loss)
     board = StockCache(client, inventory)
-    gatekeeper = Gatekeeper(engine, line, rooms, frames, board, life, sessions, recovery)
+    gatekeeper = Gatekeeper(db, line, rooms, frames, board, life, sessions, recovery)
     floors = PassInvalidation(inventory)
     guard = OverloadThrottle(
         line, LoadCache(client), round(settings.guard_step_s * 1000), round(settings.throttle_recovery_s * 1000)
@@ -112,7 +112,7 @@ def build(
         line=line,
         rooms=rooms,
         joins=Joins(
-            engine,
+            db,
             line,
             rooms,
             gatekeeper.turn,
@@ -121,28 +121,28 @@ def build(
             settings.join_batches_in_flight_max,
         ),
         claims=Claims(
-            engine, line, rooms, sessions, settings.pass_keys, settings.checkout_keys, settings.service_keys, floors
+            db, line, rooms, sessions, settings.pass_keys, settings.checkout_keys, settings.service_keys, floors
         ),
         life=life,
         recovery=recovery,
-        reconciling=SlotReconciler(engine, line, rooms, sessions, recovery),
+        reconciling=SlotReconciler(db, line, rooms, sessions, recovery),
         sessions=sessions,
         gatekeeper=gatekeeper,
-        lottery=LotteryService(engine, rooms, line, recovery),
-        codes=AccessCodeStore(engine),
+        lottery=LotteryService(db, rooms, line, recovery),
+        codes=AccessCodeStore(db),
         floors=floors,
         steering=ControlLoop(rooms, gatekeeper, guard, Autotune(rooms, settings.autotune_interval_s), floors),
     )
 
 
 def _start(
-    loops: Loops, settings: Settings, engine: postgres_engine.AsyncEngine, event_log: EventLog, queue: State
+    loops: Loops, settings: Settings, db: postgres_engine.AsyncEngine, event_log: EventLog, queue: State
 ) -> None:
     gatekeeper = queue.gatekeeper
-    relay = Relay(engine, event_log, outbox, outbox_lease)
-    purchases = Purchases(engine, event_log, queue.sessions)
+    relay = Relay(db, event_log, outbox, outbox_lease)
+    purchases = Purchases(db, event_log, queue.sessions)
     loops.every(settings.tick_s, gatekeeper.tick_all, name="queue gatekeeper")
-    loops.every(1.0, partial(queue.line.clocks.look, engine, queue.line.redis), name="queue clocks")
+    loops.every(1.0, partial(queue.line.clocks.look, db, queue.line.redis), name="queue clocks")
     loops.every(RENEW_S, queue.joins.renew, name="queue renew")
     loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")
     loops.every(WATCH_S, queue.recovery.watch, name="queue watch")
@@ -154,5 +154,5 @@ def _start(
     loops.keep(queue.steering.guard.board.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
     loops.keep(relay.run, name="queue relay")
-    loops.every(1.0, Republisher(engine, event_log, outbox).look, name="queue log")
+    loops.every(1.0, Republisher(db, event_log, outbox).look, name="queue log")
     loops.every(FORGET_S, relay.forget, name="queue forget")

@@ -79,7 +79,7 @@ async def lottery(question: RoomQuestion, queue: Queue) -> PublishedLottery:
 
 @router.post("/lottery/proof")
 async def lottery_proof(question: ProofQuestion, queue: Queue) -> EntryProof:
-    return await prove(queue.rooms.engine, queue.rooms, question)
+    return await prove(queue.rooms.db, queue.rooms, question)
 
 
 @router.post("/rooms/frame")

@@ -24,7 +24,7 @@ from services.queue.metrics import RECONCILED
 from services.queue.recovery import Recovery
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
-from shared.postgres.engine import LEDGER_AWAY, AsyncEngine
+from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
 from shared.web.problems import Problem
@@ -50,7 +50,7 @@ class _Look:
 class SlotReconciler:
     """Turns every room; any number of processes may."""
 
-    engine: AsyncEngine
+    db: AsyncEngine
     line: RedisLine
     rooms: Rooms
     sessions: Sessions
@@ -62,7 +62,7 @@ class SlotReconciler:
         for room in list(self.rooms.known.values()):
             try:
                 await self._look(room)
-            except (*REDIS_AWAY, *LEDGER_AWAY) as away:
+            except (*REDIS_AWAY, *DB_AWAY) as away:
                 log.info("reconcile.away", extra=data(event_id=room.event_id, error=type(away).__name__))
             except Problem as silent:
                 log.info("reconcile.not_ended", extra=data(event_id=room.event_id, error=silent.slug))
@@ -71,7 +71,7 @@ class SlotReconciler:
         look = self._looks.get(room.event_id)
         if look is None or look.of_epoch != room.epoch:
             look = self._looks[room.event_id] = _Look(room.epoch)
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             of = LineRepository(connection, room.event_id, room.epoch)
             counted = await of.open_slots(look.ledger_from, slots_max=SLOTS_MAX)
             look.ledger_from = counted[-1] if len(counted) == SLOTS_MAX else NOWHERE

@@ -51,8 +51,8 @@ class RebuildSnapshot:
 class Recovery:
     """Watches which engine answers, and fills it."""
 
-    def __init__(self, engine: AsyncEngine, line: RedisLine, rooms: Rooms, *, ramp: bool) -> None:
-        self._engine, self._line, self._rooms, self._ramp = engine, line, rooms, ramp
+    def __init__(self, db: AsyncEngine, line: RedisLine, rooms: Rooms, *, ramp: bool) -> None:
+        self._db, self._line, self._rooms, self._ramp = db, line, rooms, ramp
         self._filling: dict[str, asyncio.Lock] = {}
 
     async def watch(self) -> None:
@@ -61,7 +61,7 @@ class Recovery:
         now = await identities(self._line.redis, (redis_keys.room(room.event_id) for room in rooms))
         for room in rooms:
             with suppress(*REDIS_AWAY):  # lost while it is filled: looked at again in the next turn
-                if now.get(redis_keys.room(room.event_id), room.engine) != room.engine:
+                if now.get(redis_keys.room(room.event_id), room.redis_instance_id) != room.redis_instance_id:
                     await self.rebuild(room.event_id)
 
     async def rebuild(self, event_id: str, *, by_hand: bool = False, differs_in: int | None = None) -> bool:
@@ -86,18 +86,20 @@ class Recovery:
                 await self._line.redis.delete(name)
 
     async def _rebuild(self, event_id: str, *, by_hand: bool, differs_in: int | None) -> bool:
-        engine = (await identity(self._line.redis, redis_keys.room(event_id))).text()
-        async with self._engine.begin() as connection:
+        redis_instance_id = (await identity(self._line.redis, redis_keys.room(event_id))).text()
+        async with self._db.begin() as connection:
             await connection.execute(FENCE_ALONE, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
             unasked = not by_hand and before.fill != differs_in
-            if unasked and before.engine == engine and await self._holds(before):
+            if unasked and before.redis_instance_id == redis_instance_id and await self._holds(before):
                 self._rooms.known[event_id] = before
                 return False
             await connection.execute(
-                update(room_table).where(room_table.c.event_id == event_id).values(fill=before.fill + 1, engine=engine)
+                update(room_table)
+                .where(room_table.c.event_id == event_id)
+                .values(fill=before.fill + 1, redis_instance_id=redis_instance_id)
             )
-        return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and bool(before.engine))
+        return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and bool(before.redis_instance_id))
 
     async def _holds(self, room: WaitingRoom) -> bool:
         parts = redis_keys.parts(room.event_id, room.epoch, room.lanes)
@@ -106,7 +108,7 @@ class Recovery:
         return bool(there and await self._line.redis.exists(*parts) == len(parts))
 
     async def _fill(self, room: WaitingRoom, *, ramp: bool) -> bool:
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             told = await ask(connection, room.event_id, room.draw)
         room_fields = [*room.fields(), "config_version", str(room.version)]
         for lane, (head, tail) in told.lanes.items():

@@ -30,7 +30,7 @@ room = Table(
     Column("epoch", Integer, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("fill", BigInteger, nullable=False),
-    Column("engine", Text, nullable=False),
+    Column("redis_instance_id", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("message", Text),
     Column("queue_opens_at", DateTime(timezone=True)),

@@ -68,8 +68,8 @@ async def tell(connection: AsyncConnection, outbox: Table, events: Sequence[Even
 class Relay:
     """Moves one service's outbox to the log. Any number may run; the lease lets one work."""
 
-    def __init__(self, engine: AsyncEngine, log: EventLog, outbox: Table, lease: Table) -> None:
-        self._engine, self._log, self._outbox, self._lease = engine, log, outbox, lease
+    def __init__(self, db: AsyncEngine, log: EventLog, outbox: Table, lease: Table) -> None:
+        self._db, self._log, self._outbox, self._lease = db, log, outbox, lease
         self._owner, self._source = uuid.uuid4().hex, outbox.schema or outbox.name
         body, waits = outbox.c.body, outbox.c.published_at.is_(None)
         self._anything = select(outbox.c.id).where(waits).limit(1)
@@ -97,7 +97,7 @@ class Relay:
         """The batch by row, in order, if the lease is ours. An event is known by its own id: the number of a row comes
         back when a ledger is restored.
         """
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             if (await connection.execute(self._anything)).first() is None:
                 return {}
             if not (await connection.execute(self._take)).rowcount:
@@ -114,14 +114,14 @@ class Relay:
         )
 
     async def _mark(self, ids: list[int]) -> None:
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             some = self._outbox.c.id == any_(cast(ids, ARRAY(BigInteger)))
             await connection.execute(update(self._outbox).where(some).values(published_at=func.clock_timestamp()))
 
     async def forget(self) -> int:
         """Deletes rows published more than a day ago; how many."""
         table = self._outbox
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             old = table.c.published_at < func.now() - text("interval '1 day'")
             return (await connection.execute(table.delete().where(old))).rowcount
 

@@ -25,8 +25,8 @@ NAMES = [f"log:{{{n}}}" for n in range(STREAMS)]
 class Republisher:
     """Watches the log for one service's outbox. A log that is not in Redis keeps what it was told by itself."""
 
-    def __init__(self, engine: AsyncEngine, log: EventLog, outbox: Table) -> None:
-        self._engine, self._outbox = engine, outbox
+    def __init__(self, db: AsyncEngine, log: EventLog, outbox: Table) -> None:
+        self._db, self._outbox = db, outbox
         self._redis = log.redis if isinstance(log, RedisStreams) else None
         self._source = outbox.schema or outbox.name
         self._seen_s: dict[tuple[str, str], float] = {}
@@ -68,7 +68,7 @@ class Republisher:
             return 0
         table = self._outbox
         lately = table.c.published_at > func.clock_timestamp() - text(f"interval '{since_s} seconds'")
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             events = await connection.scalars(select(table.c.event_id).where(lately).distinct())
             theirs = [event_id for event_id in events if log_stream(event_id) in streams]
             again = update(table).where(lately, table.c.event_id == any_(cast(theirs, ARRAY(Text))))

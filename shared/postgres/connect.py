@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from shared.postgres.errors import is_gone
-from shared.postgres.isolation import WrongLedger
+from shared.postgres.isolation import WrongDatabase
 
 PORT = 5432
 _HOST = re.compile(r"(\[[^\]]+\]|[^:]*)(?::(\d+))?")
@@ -28,11 +28,11 @@ REFUSED = (
 )
 
 
-class WrongAddress(WrongLedger):
+class WrongAddress(WrongDatabase):
     """This is no address of a PostgreSQL."""
 
 
-class SharedSessions(WrongLedger):
+class SharedSessions(WrongDatabase):
     """A pooler gives every transaction another session."""
 
     def __init__(self) -> None:

@@ -17,13 +17,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from shared.postgres.connect import Connection, Servers
 from shared.postgres.errors import is_full, is_gone
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 
-LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
+DB_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
 DRIVER = "postgresql+asyncpg://"
 
 __all__ = [
-    "LEDGER_AWAY", "AsyncConnection", "AsyncEngine", "DBAPIError", "connect", "metadata", "statement", "transaction",
+    "DB_AWAY", "AsyncConnection", "AsyncEngine", "DBAPIError", "connect", "metadata", "statement", "transaction",
 ]  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def metadata(schema: str) -> MetaData:
     )
 
 
-def connect(settings: LedgerSettings, *, name: str, by_index: bool = False) -> AsyncEngine:
+def connect(settings: PostgresSettings, *, name: str, by_index: bool = False) -> AsyncEngine:
     """An engine whose connections give up on locks and statements in time and name themselves to the server.
 
     Whatever a server raises that is gone or full is an `OperationalError`. `by_index`: no table is read from end to end
@@ -63,7 +63,7 @@ def connect(settings: LedgerSettings, *, name: str, by_index: bool = False) -> A
         waits_s = settings.postgres_answer_timeout_s
         return await servers.connect(name=f"onsale-{name}", session=session, answer_timeout_s=waits_s)
 
-    engine = create_async_engine(
+    db = create_async_engine(
         DRIVER,
         async_creator=open_one,
         pool_size=settings.postgres_pool_max,
@@ -72,50 +72,50 @@ def connect(settings: LedgerSettings, *, name: str, by_index: bool = False) -> A
         pool_pre_ping=False,
         pool_use_lifo=True,  # the connection used last has its statements planned, and its server's caches are warm
     )
-    _go_together(engine.sync_engine)
-    return engine
+    _go_together(db.sync_engine)
+    return db
 
 
 @asynccontextmanager
-async def transaction(engine: AsyncEngine, *, dry_run: bool = False) -> AsyncIterator[AsyncConnection]:
+async def transaction(db: AsyncEngine, *, dry_run: bool = False) -> AsyncIterator[AsyncConnection]:
     """A transaction that commits at its end; in a dry run everything is done and refused as ever, and then undone."""
-    async with engine.connect() as connection, connection.begin() as change:
+    async with db.connect() as connection, connection.begin() as change:
         yield connection
         if dry_run:
             await change.rollback()
 
 
 @asynccontextmanager
-async def snapshot(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+async def snapshot(db: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """A transaction for reading whose statements all see the same moment (REPEATABLE READ). Never for changes: it would
     decide on a moment before its locks.
     """
-    async with engine.connect() as plain:
+    async with db.connect() as plain:
         connection = await plain.execution_options(isolation_level="REPEATABLE READ")
         async with connection.begin():
             yield connection
 
 
-def _go_together(engine: Engine) -> None:
+def _go_together(db: Engine) -> None:
     """Throws away every connection as old as one that was found dead; nobody is asked whether it lives."""
     dead_before_s = 0.0
 
-    @event.listens_for(engine, "connect")
+    @event.listens_for(db, "connect")
     def opened(_: Any, record: Any) -> None:
         record.info["since_s"] = time.monotonic()
 
-    @event.listens_for(engine, "invalidate")
+    @event.listens_for(db, "invalidate")
     def found_dead(_: Any, __: Any, failed: BaseException | None) -> None:
         nonlocal dead_before_s
         if failed is not None and is_gone(failed):
             dead_before_s = time.monotonic()
 
-    @event.listens_for(engine, "checkout")
+    @event.listens_for(db, "checkout")
     def handed_out(connection: Any, record: Any, _: Any) -> None:
         if connection.driver_connection.is_closed() or record.info["since_s"] < dead_before_s:
             raise InvalidatePoolError
 
-    @event.listens_for(engine, "handle_error")
+    @event.listens_for(db, "handle_error")
     def judge(context: ExceptionContext) -> BaseException | None:
         failed = context.original_exception
         if not isinstance(failed, Exception) or not (is_gone(failed) or is_full(failed)):

@@ -16,13 +16,13 @@ from shared.web.problems import Unavailable
 
 
 @asynccontextmanager
-async def fenced(engine: AsyncEngine, opening: str) -> AsyncIterator[Any]:
+async def fenced(db: AsyncEngine, opening: str) -> AsyncIterator[Any]:
     """The driver's connection inside a transaction that `opening` began (`BEGIN; SELECT …lock`).
 
     Raises `Unavailable` if the ledger is away, and then nobody knows what was written, or if somebody was in the way
     for too long, and then nothing was. The loser of a deadlock hears of it, for it may begin again at once.
     """
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         try:
             driver = await _begun(connection, opening)
             yield driver

@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 NEEDED = "read committed"
 
 
-class WrongLedger(Exception):
+class WrongDatabase(Exception):
     """The ledger is set up so that Onsale could not keep its promises; nothing was started."""
 
 
-class WrongIsolation(WrongLedger):
+class WrongIsolation(WrongDatabase):
     """Transactions on this ledger would not see what was committed before their locks."""
 
 
-async def refuse_wrong_ledger(engine: "AsyncEngine") -> None:
-    """At start. A ledger that is away cannot be asked yet; readiness goes on asking. Raises `WrongLedger`."""
-    from shared.postgres.engine import LEDGER_AWAY  # an operator's command knows the words above and loads no driver
+async def refuse_wrong_database(db: "AsyncEngine") -> None:
+    """At start. A ledger that is away cannot be asked yet; readiness goes on asking. Raises `WrongDatabase`."""
+    from shared.postgres.engine import DB_AWAY  # an operator's command knows the words above and loads no driver
 
-    with suppress(*LEDGER_AWAY):
-        await require_read_committed(engine)
+    with suppress(*DB_AWAY):
+        await require_read_committed(db)
 
 
-async def require_read_committed(engine: "AsyncEngine") -> None:
+async def require_read_committed(db: "AsyncEngine") -> None:
     """Raises `WrongIsolation` if transactions of this engine, or those begun on its driver, run in another mode."""
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         modes = [
             str((await connection.exec_driver_sql(f"SHOW {name}")).scalar_one())
             for name in ("transaction_isolation", "default_transaction_isolation")

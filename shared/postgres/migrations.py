@@ -6,7 +6,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from alembic import command, context
+from alembic import command, context, op
 from alembic.config import Config
 from sqlalchemy import Connection, MetaData, pool, text
 from sqlalchemy.exc import DBAPIError
@@ -16,11 +16,13 @@ from shared.postgres.connect import Connection as DriverConnection
 from shared.postgres.connect import Servers
 from shared.postgres.engine import DRIVER
 from shared.postgres.errors import is_gone
-from shared.postgres.isolation import WrongLedger
+from shared.postgres.isolation import WrongDatabase
 from shared.postgres.schema_version import migrations_folder, reached_by
 
 SERVICES_WITH_TABLES = ("queue", "inventory", "orders")
 CONNECT_TIMEOUT_S = 10.0
+TABLES = text("""
+    SELECT tablename FROM pg_tables WHERE schemaname = :schema AND tablename <> 'alembic_version'""")
 
 
 async def upgrade(postgres_url: str, service: str, revision: str = "head") -> None:
@@ -35,8 +37,8 @@ async def downgrade(postgres_url: str, service: str, revision: str) -> None:
 
 async def reached(postgres_url: str, service: str) -> str | None:
     """The revision of the service's schema; nothing when it was never migrated."""
-    async with _opened(postgres_url, service) as engine:
-        return await reached_by(engine, service)
+    async with _opened(postgres_url, service) as db:
+        return await reached_by(db, service)
 
 
 async def drift(postgres_url: str, service: str) -> None:
@@ -45,7 +47,7 @@ async def drift(postgres_url: str, service: str) -> None:
 
 
 async def _run(postgres_url: str, service: str, work: Callable[[Config], None]) -> None:
-    async with _opened(postgres_url, service) as engine, engine.connect() as connection:
+    async with _opened(postgres_url, service) as db, db.connect() as connection:
         await connection.run_sync(_locked, _config(service), service, work)
 
 
@@ -56,15 +58,15 @@ async def _opened(postgres_url: str, service: str) -> AsyncIterator[AsyncEngine]
     async def open_one() -> DriverConnection:
         return await servers.connect(name="onsale-migrate")
 
-    engine = create_async_engine(DRIVER, async_creator=open_one, poolclass=pool.NullPool)
+    db = create_async_engine(DRIVER, async_creator=open_one, poolclass=pool.NullPool)
     try:
-        yield engine
+        yield db
     except DBAPIError as failed:
         if not is_gone(failed):
             raise
-        raise WrongLedger(f"The ledger of {service} cannot be brought up to date. {failed.orig}") from failed
+        raise WrongDatabase(f"The ledger of {service} cannot be brought up to date. {failed.orig}") from failed
     finally:
-        await engine.dispose()
+        await db.dispose()
 
 
 def _config(service: str) -> Config:
@@ -108,3 +110,14 @@ def run_environment(metadata: MetaData) -> None:
     )
     with context.begin_transaction():
         context.run_migrations()
+
+
+def run_script(script: str) -> None:
+    """Runs several statements at once inside the migration's transaction, which only the driver itself takes."""
+    op.get_bind().connection.run_async(lambda driver: driver.execute(script))
+
+
+def drop_tables(schema: str) -> None:
+    """Drops every table of the schema but alembic's own."""
+    tables = op.get_bind().execute(TABLES, {"schema": schema}).scalars().all()
+    op.execute("DROP TABLE " + ", ".join(f'{schema}."{table}"' for table in tables))

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.postgres.isolation import WrongLedger
+from shared.postgres.isolation import WrongDatabase
 from shared.runtime.logging import data
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ REACHED = "SELECT version_num FROM {service}.alembic_version"
 IS_THERE = "SELECT to_regclass('{service}.alembic_version') IS NOT NULL"
 
 
-class SchemaTooOld(WrongLedger):
+class SchemaTooOld(WrongDatabase):
     """The tables of this service are older than the service; nothing was started."""
 
 
@@ -47,9 +47,9 @@ def is_behind(service: str, reached: str | None) -> bool:
     return reached is None or reached in revisions(service)[:-1]
 
 
-async def reached_by(engine: "AsyncEngine", service: str) -> str | None:
+async def reached_by(db: "AsyncEngine", service: str) -> str | None:
     """The revision of the service's schema; nothing when it was never migrated."""
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         if not (await connection.exec_driver_sql(IS_THERE.format(service=service))).scalar_one():
             return None
         found: str | None = (await connection.exec_driver_sql(REACHED.format(service=service))).scalar()
@@ -59,14 +59,14 @@ async def reached_by(engine: "AsyncEngine", service: str) -> str | None:
 class SchemaCheck:
     """Asks until the schema was once new enough; from then on it is believed, and asking costs nothing."""
 
-    def __init__(self, engine: "AsyncEngine", service: str) -> None:
-        self._engine, self._service, self._fits = engine, service, False
+    def __init__(self, db: "AsyncEngine", service: str) -> None:
+        self._db, self._service, self._fits = db, service, False
 
     async def refuse_older(self) -> None:
-        """At the start: raises `WrongLedger`. A ledger that cannot be asked yet is asked again by readiness."""
+        """At the start: raises `WrongDatabase`. A ledger that cannot be asked yet is asked again by readiness."""
         try:
             await self.require()
-        except WrongLedger:
+        except WrongDatabase:
             raise
         except Exception as away:  # noqa: BLE001 - whatever it is, it is not for now
             log.warning("schema.not_asked", extra=data(service=self._service, error=repr(away)))
@@ -75,7 +75,7 @@ class SchemaCheck:
         """Raises `SchemaTooOld`, and whatever the driver raises while the ledger is away."""
         if self._fits:
             return
-        reached = await reached_by(self._engine, self._service)
+        reached = await reached_by(self._db, self._service)
         if is_behind(self._service, reached):
             raise SchemaTooOld(
                 f"The tables of {self._service} are at {reached or 'nothing'}, this version needs "

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings
 
 
-class LedgerSettings(BaseSettings):
+class PostgresSettings(BaseSettings):
     """Part of every service's settings."""
 
     postgres_url: str = Field(

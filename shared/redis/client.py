@@ -19,15 +19,15 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, Respon
 from shared.redis.cluster import Cluster
 from shared.redis.sentinel import primary_by_sentinel
 from shared.redis.slot_map import REDIS_AWAY
-from shared.redis.url import EngineUrl
+from shared.redis.url import RedisUrl
 
 UNABLE = ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "LOADING")
 
 __all__ = [
     "REDIS_AWAY",
-    "EngineIdentity",
     "Redis",
     "RedisError",
+    "RedisIdentity",
     "connect",
     "doubt",
     "identities",
@@ -44,7 +44,7 @@ def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retr
     Who subscribes wants no retries: a connection lost and found has missed what was shown in between. Raises
     `ValueError` if the URL cannot be meant.
     """
-    where = EngineUrl.parse(url)
+    where = RedisUrl.parse(url)
     options: dict[str, Any] = {
         "protocol": 2,
         "socket_timeout": timeout_s,
@@ -65,7 +65,7 @@ def _client(url: str, options: dict[str, Any]) -> Redis:
     return _able(Redis.from_pool(BlockingConnectionPool.from_url(url, **options)))
 
 
-class EngineUnable(RedisConnectionError):  # type: ignore[misc]
+class RedisUnable(RedisConnectionError):  # type: ignore[misc]
     """The engine answers and cannot do what it was asked: it is full, a replica, or busy with itself."""
 
 
@@ -86,7 +86,7 @@ def _honest(kind: type[Connection]) -> type[Connection]:
                 return await super().read_response(*args, **options)
             except ResponseError as refused:
                 if _is_unable(refused):
-                    raise EngineUnable(str(refused)) from refused
+                    raise RedisUnable(str(refused)) from refused
                 raise
 
         async def send_packed_command(self, *args: Any, **options: Any) -> None:
@@ -121,7 +121,7 @@ async def primaries(redis: Redis) -> list[Redis]:
     return list(await redis.shards.primaries()) if isinstance(redis, Cluster) else [redis]
 
 
-class EngineIdentity(NamedTuple):
+class RedisIdentity(NamedTuple):
     """Which process holds the data: changes on restart (`run_id`) and on failover (`replication_id`)."""
 
     run_id: str
@@ -131,7 +131,7 @@ class EngineIdentity(NamedTuple):
         return f"{self.run_id}/{self.replication_id}"
 
 
-async def identity(redis: Redis, key: str) -> EngineIdentity:
+async def identity(redis: Redis, key: str) -> RedisIdentity:
     """Asks the process that holds this key who it is."""
     return await _identity(await near(redis, key))
 
@@ -146,7 +146,7 @@ async def identities(redis: Redis, keys: Iterable[str]) -> dict[str, str]:
     told = await asyncio.gather(*(_identity(node) for node, _ in holders.values()), return_exceptions=True)
     answers: dict[str, str] = {}
     for who, (_, held) in zip(told, holders.values(), strict=True):
-        if isinstance(who, EngineIdentity):
+        if isinstance(who, RedisIdentity):
             answers.update(dict.fromkeys(held, who.text()))
         elif not isinstance(who, REDIS_AWAY):
             raise who
@@ -155,10 +155,10 @@ async def identities(redis: Redis, keys: Iterable[str]) -> dict[str, str]:
     return answers
 
 
-async def _identity(node: Redis) -> EngineIdentity:
+async def _identity(node: Redis) -> RedisIdentity:
     server = await node.info("server")
     replication = await node.info("replication")
     if replication["role"] != "master":
         await node.connection_pool.disconnect()  # sentinels are asked again
         raise RedisConnectionError("This engine is a replica by now.")
-    return EngineIdentity(str(server["run_id"]), str(replication["master_replid"]))
+    return RedisIdentity(str(server["run_id"]), str(replication["master_replid"]))

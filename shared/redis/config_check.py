@@ -14,7 +14,7 @@ from shared.redis.client import REDIS_AWAY, Redis
 from shared.redis.cluster import Cluster
 from shared.redis.sentinel import replicas_of
 from shared.redis.slot_map import address_of
-from shared.redis.url import EngineUnfit, spelled
+from shared.redis.url import RedisUnfit, spelled
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.engine")
@@ -29,11 +29,11 @@ class RedisRequirements:
         self._redis, self._production, self._known = redis, production, False
 
     async def at_start(self) -> None:
-        """Raises `EngineUnfit`. An engine that is away is looked at when readiness asks: joining goes on without it."""
+        """Raises `RedisUnfit`. An engine that is away is looked at when readiness asks: joining goes on without it."""
         try:
             await self._look()
         except AuthenticationError as refused:
-            raise EngineUnfit(f"Redis refuses us: {refused}") from refused
+            raise RedisUnfit(f"Redis refuses us: {refused}") from refused
         except REDIS_AWAY as away:
             log.warning("engine.away_at_start", extra=data(error=str(away)))
 
@@ -46,7 +46,7 @@ class RedisRequirements:
     async def _look(self) -> None:
         found = await look(self._redis)
         if found.faults and self._production:
-            raise EngineUnfit(f"Redis is unfit for production: {'; '.join(found.faults)}.")
+            raise RedisUnfit(f"Redis is unfit for production: {'; '.join(found.faults)}.")
         for fault in found.faults:
             log.warning("engine.unfit", extra=data(fault=fault))
         self._known = found.whole
@@ -60,14 +60,14 @@ class Found(NamedTuple):
 
 
 async def look(redis: Redis) -> Found:
-    """Looks at every process at the same time; a replica that is away is passed over. Raises `EngineUnfit` if this is
+    """Looks at every process at the same time; a replica that is away is passed over. Raises `RedisUnfit` if this is
     not what the URL says, `ConnectionError` if no primary answers.
     """
     clustered = isinstance(redis, Cluster)
     try:
         primaries = await redis.shards.primaries() if clustered else [redis]
     except ResponseError as alone:
-        raise EngineUnfit("Redis is not in a cluster; its URL begins with redis://.") from alone
+        raise RedisUnfit("Redis is not in a cluster; its URL begins with redis://.") from alone
     replicas = redis.shards.replicas() if clustered else await replicas_of(redis)
     told = await asyncio.gather(*(_looked_at(node, clustered=clustered) for node in (*primaries, *replicas)))
     of_primaries = told[: len(primaries)]
@@ -91,7 +91,7 @@ async def _looked_at(node: Redis, *, clustered: bool) -> list[str] | Exception:
 async def _faults(node: Redis, *, clustered: bool) -> list[str]:
     told = await node.info()
     if told.get("cluster_enabled") and not clustered:
-        raise EngineUnfit("Redis is in a cluster; its URL begins with redis+cluster://.")
+        raise RedisUnfit("Redis is in a cluster; its URL begins with redis+cluster://.")
     fsync = ""
     with suppress(ResponseError):  # some hosters keep CONFIG to themselves
         fsync = (await node.config_get("appendfsync")).get(b"appendfsync", b"").decode()

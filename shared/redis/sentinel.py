@@ -14,7 +14,7 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from shared.redis.slot_map import REDIS_AWAY
-from shared.redis.url import EngineUrl
+from shared.redis.url import RedisUrl
 
 ASKED_WITHIN_S, ASK_AGAIN_S = 0.5, 0.25
 
@@ -22,7 +22,7 @@ ASKED_WITHIN_S, ASK_AGAIN_S = 0.5, 0.25
 class _Pool(SentinelConnectionPool, BlockingConnectionPool):  # type: ignore[misc]
     """Connections to the primary; closing it closes those to sentinels and replicas too."""
 
-    def __init__(self, where: EngineUrl, watch: Sentinel, **options: Any) -> None:
+    def __init__(self, where: RedisUrl, watch: Sentinel, **options: Any) -> None:
         super().__init__(where.primary, watch, **options)
         self._where, self._replicas = where, list[Redis]()
         self._following: asyncio.Task[None] | None = None
@@ -54,7 +54,7 @@ class _Pool(SentinelConnectionPool, BlockingConnectionPool):  # type: ignore[mis
         await asyncio.gather(self.sentinel_manager.aclose(), *(replica.aclose() for replica in self._replicas))
 
 
-def primary_by_sentinel(where: EngineUrl, **options: Any) -> Redis:
+def primary_by_sentinel(where: RedisUrl, **options: Any) -> Redis:
     """A client of whichever process is the primary now; a sentinel that is silent is passed over soon."""
     watch = Sentinel([])
     watch.sentinels = [_client(where.sentinel_at(address)) for address in where.addresses]

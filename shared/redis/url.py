@@ -25,12 +25,12 @@ TLS_OPTIONS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "
 SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
 
 
-class EngineUnfit(Exception):
+class RedisUnfit(Exception):
     """Redis or Valkey would lose or forget what it is told, or is not what its URL says."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class EngineUrl:
+class RedisUrl:
     """`login` and `options` stand in the URL of every engine process; sentinels have a login of their own."""
 
     kind: Kind

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from shared.postgres.engine import LEDGER_AWAY, AsyncEngine
+from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY, Redis, primaries
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import data
@@ -36,11 +36,11 @@ class Clocks:
 
     async def look(self, ledger: AsyncEngine, redis: Redis) -> None:
         """One turn. A clock that is away is taken to go as it did."""
-        with suppress(*LEDGER_AWAY):
+        with suppress(*DB_AWAY):
             async with ledger.connect() as connection:
                 self._saw(LEDGER, [await _ahead_ms(partial(connection.scalar, LEDGER_NOW))])
         with suppress(*REDIS_AWAY):
-            self._saw(ENGINE, [await _ahead_ms(partial(engine_ms, node)) for node in await primaries(redis)])
+            self._saw(ENGINE, [await _ahead_ms(partial(redis_ms, node)) for node in await primaries(redis)])
 
     def _saw(self, which: str, ahead_ms: list[int]) -> None:
         before, now = _furthest(self._ahead_ms[which]), _furthest(ahead_ms)
@@ -84,7 +84,7 @@ def said(which: str, ahead_ms: int) -> str:
     return f"{apart} Nothing is sold until they are within {APART_MS // 1000} s; what is held stays held."
 
 
-async def engine_ms(node: Redis) -> int:
+async def redis_ms(node: Redis) -> int:
     """One process's clock."""
     seconds, microseconds = await node.time()
     return int(seconds) * 1000 + int(microseconds) // 1000

@@ -82,13 +82,13 @@ class LoadMeter:
         self._slots.append(_Slot())
         return shown
 
-    async def show(self, redis: Redis, engine: AsyncEngine) -> None:
+    async def show(self, redis: Redis, db: AsyncEngine) -> None:
         """One turn: publishes the frame."""
-        frame = self.frame(pool_full_s=self._pool_full_s(engine))
+        frame = self.frame(pool_full_s=self._pool_full_s(db))
         await redis.publish(load_channel(self._service), frame.model_dump_json())
 
-    def _pool_full_s(self, engine: AsyncEngine) -> float:
-        pool, now_s = engine.pool, time.perf_counter()
+    def _pool_full_s(self, db: AsyncEngine) -> float:
+        pool, now_s = db.pool, time.perf_counter()
         if not isinstance(pool, QueuePool) or pool.checkedout() < pool.size():
             self._full_since_s = None
             return 0.0

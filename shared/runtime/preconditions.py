@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from shared.postgres.isolation import refuse_wrong_ledger, require_read_committed
+from shared.postgres.isolation import refuse_wrong_database, require_read_committed
 from shared.postgres.schema_version import SchemaCheck
 from shared.redis.client import Redis
 from shared.redis.config_check import RedisRequirements
@@ -14,14 +14,14 @@ from shared.runtime.settings import ServiceSettings
 class Preconditions:
     """What is away at the start is waited for by readiness; what is wrong is refused."""
 
-    def __init__(self, service: str, settings: ServiceSettings, engine: AsyncEngine, redis: Redis) -> None:
-        self._engine, self.schema = engine, SchemaCheck(engine, service)
+    def __init__(self, service: str, settings: ServiceSettings, db: AsyncEngine, redis: Redis) -> None:
+        self._db, self.schema = db, SchemaCheck(db, service)
         self._fitness = RedisRequirements(redis, production=settings.environment == "production")
 
     async def refuse_unfit(self) -> None:
-        """Raises `WrongLedger`, `EngineUnfit`."""
+        """Raises `WrongDatabase`, `RedisUnfit`."""
         await self.schema.refuse_older()
-        await refuse_wrong_ledger(self._engine)
+        await refuse_wrong_database(self._db)
         await self._fitness.at_start()
 
     def checks(self) -> dict[str, Callable[[], Awaitable[object]]]:
@@ -29,4 +29,4 @@ class Preconditions:
         return {"postgres": self._ledger, "redis": self._fitness.check, "schema": self.schema.require}
 
     async def _ledger(self) -> None:
-        await require_read_committed(self._engine)
+        await require_read_committed(self._db)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
-from shared.postgres.isolation import WrongLedger
+from shared.postgres.isolation import WrongDatabase
 
 FOLDER_VARIABLE = "ONSALE_SECRETS_DIR"
 FILES_MAX, FILE_MAX_BYTES = 500, 64 * 1024
-WITH_LEDGERS = ("queue", "inventory", "orders")
+WITH_TABLES = ("queue", "inventory", "orders")
 
 
 class BadSecrets(Exception):
@@ -51,12 +51,15 @@ class WithFiles(EnvSettingsSource):
 
 
 def postgres_urls(environ: Mapping[str, str], default: str | None = None) -> dict[str, str]:
-    """Each service's plain address, its own before `default` before that of all. Raises `WrongLedger`, `BadSecrets`."""
+    """Each service's plain address, its own before `default` before that of all.
+
+    Raises `WrongDatabase`, `BadSecrets`.
+    """
     known = with_files(environ)
     urls = {}
-    for service in WITH_LEDGERS:
+    for service in WITH_TABLES:
         own = f"{service.upper()}_POSTGRES_URL"
         if not (url := known.get(own) or default or known.get("ONSALE_POSTGRES_URL")):
-            raise WrongLedger(f"Where is the ledger of {service}? Set ONSALE_POSTGRES_URL, or {own} for its own.")
+            raise WrongDatabase(f"Where is the ledger of {service}? Set ONSALE_POSTGRES_URL, or {own} for its own.")
         urls[service] = url.replace("postgresql+asyncpg://", "postgresql://", 1)
     return urls

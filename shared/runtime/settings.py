@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from shared.postgres.settings import LedgerSettings
-from shared.redis.url import EngineUrl
+from shared.postgres.settings import PostgresSettings
+from shared.redis.url import RedisUrl
 from shared.runtime.secrets_dir import WithFiles
 from shared.security.key_reload import from_file, rings_of
 from shared.security.key_rotation import RotatingKeys
@@ -36,14 +36,14 @@ def _keyring(value: Any) -> Any:
 
 
 def _engine_url(value: str) -> str:
-    EngineUrl.parse(value)
+    RedisUrl.parse(value)
     return value
 
 
 Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
-class ServiceSettings(LedgerSettings, UserSettings):
+class ServiceSettings(PostgresSettings, UserSettings):
     """Common to all five services."""
 
     model_config = SettingsConfigDict(

@@ -73,7 +73,7 @@ async def test_a_ledger_to_be_found_again_has_every_kind_of_place(turn: Turn) ->
     sizes = refill.Sizes(3_000, called=50, active=100)
     async with queue(turn) as line:
         await turn.sql(*sizes.sql())
-        async with line.running.recovery._engine.connect() as connection:
+        async with line.running.recovery._db.connect() as connection:
             told = await recovery.ask(connection, "bench", Ranking(1))
     assert told.lanes == {0: (300, 3_000)}
     assert 40 <= len(told.called) // 2 <= 50

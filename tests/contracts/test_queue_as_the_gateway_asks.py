@@ -22,9 +22,9 @@ from tests.inventory.conftest import EVENT, event_file, settings_of, start
 class Real:
     """The queue and inventory on their engines, turned by hand."""
 
-    def __init__(self, settings: Settings, engine: AsyncEngine, redis: Redis, inventory: httpx.AsyncClient) -> None:
+    def __init__(self, settings: Settings, db: AsyncEngine, redis: Redis, inventory: httpx.AsyncClient) -> None:
         neighbour = ServiceClient(inventory, "http://neighbour", settings.service_keys, name="inventory")
-        self.queue = build(settings, engine, redis, InventoryClient(neighbour))
+        self.queue = build(settings, db, redis, InventoryClient(neighbour))
         app = create_app(settings)
         app.state.queue = self.queue
         self.client = client_of(internal(app))

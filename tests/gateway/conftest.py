@@ -40,7 +40,7 @@ async def app(settings: Settings, queue: FakeQueue) -> AsyncIterator[FastAPI]:
 
 @pytest.fixture
 def room(app: FastAPI) -> State:
-    room: State = app.state.room
+    room: State = app.state.deps
     return room
 
 

@@ -26,7 +26,7 @@ class Steps:
 
     def __init__(self, ledger: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ledger, self._engine_ms, self._process_ms = ledger, 0, 0
-        bind, engine_ms, time_ns = Script.bind, clock_offsets.engine_ms, time.time_ns
+        bind, redis_ms, time_ns = Script.bind, clock_offsets.redis_ms, time.time_ns
 
         def bound(script: Script, named: Any) -> Any:
             if "clock_offset_ms" in named:
@@ -34,10 +34,10 @@ class Steps:
             return bind(script, named)
 
         async def told(node: Any) -> int:
-            return await engine_ms(node) + self._engine_ms
+            return await redis_ms(node) + self._engine_ms
 
         monkeypatch.setattr(Script, "bind", bound)
-        monkeypatch.setattr(clock_offsets, "engine_ms", told)
+        monkeypatch.setattr(clock_offsets, "redis_ms", told)
         monkeypatch.setattr(time, "time_ns", lambda: time_ns() + self._process_ms * 1_000_000)
 
     async def set(self, which: str, ms: int) -> None:

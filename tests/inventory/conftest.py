@@ -79,7 +79,7 @@ class Orders:
 class Inventory:
     """One running inventory."""
 
-    room: State
+    state: State
     fans: httpx.AsyncClient
     neighbours: httpx.AsyncClient
     orders: Orders
@@ -136,7 +136,7 @@ class Inventory:
 
     async def left(self, section_id: str) -> tuple[int, int]:
         """Available and held, as everybody sees it."""
-        frame = await self.room.board.frame(self.room.catalogue.layout(EVENT))
+        frame = await self.state.board.frame(self.state.catalogue.layout(EVENT))
         counts = next(s for s in frame.sections if s.section_id == section_id)
         return counts.available, counts.held
 
@@ -145,18 +145,18 @@ class Inventory:
         findings = (await self.admin("GET", f"/events/{EVENT}/audit"))["invariants"]
         broken = [finding for finding in findings if not finding["holds"]]
         if at_rest:
-            frame = await self.room.board.frame(self.room.catalogue.layout(EVENT))
+            frame = await self.state.board.frame(self.state.catalogue.layout(EVENT))
             broken += [f"{s.section_id} holds {s.held}" for s in frame.sections if s.held]
         return broken
 
     def travel(self, ms: int) -> None:
         """Moves the engines' clock."""
-        self.room.gate.clock_offset_ms += ms
+        self.state.redis_stock.clock_offset_ms += ms
 
     async def ready(self) -> None:
         async def is_ready() -> bool:
-            gate = await self.room.gate.redis.hget(f"inventory:{{{EVENT}}}:gate", "ready")
-            return bool(gate == b"1")
+            redis_stock = await self.state.redis_stock.redis.hget(f"inventory:{{{EVENT}}}:meta", "ready")
+            return bool(redis_stock == b"1")
 
         await wait_until(is_ready)
 
@@ -164,17 +164,17 @@ class Inventory:
 async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
     app = create_app(settings)
     async with app.router.lifespan_context(app):
-        room: State = app.state.room
+        state: State = app.state.deps
         orders = Orders()
-        room.sweeper._orders = orders  # type: ignore[assignment]
-        room.refunding._orders = orders  # type: ignore[assignment]
+        state.sweeper._orders = orders  # type: ignore[assignment]
+        state.refunding._orders = orders  # type: ignore[assignment]
         outside = httpx.ASGITransport(public(app), raise_app_exceptions=False)
         inside = httpx.ASGITransport(internal(app), raise_app_exceptions=False)
         async with (
             httpx.AsyncClient(transport=outside, base_url="http://fans") as fans,
             httpx.AsyncClient(transport=inside, base_url="http://neighbours") as neighbours,
         ):
-            yield Inventory(room, fans, neighbours, orders)
+            yield Inventory(state, fans, neighbours, orders)
 
 
 def settings_of(redis_url: str, postgres_url: str) -> Settings:
@@ -197,7 +197,7 @@ async def still(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     monkeypatch.setattr(app_room, "_start", lambda *_: None)
     async for running in start(settings):
         assert (await running.put(event_file())).status_code == 200
-        await running.room.watcher.check()
+        await running.state.watcher.check()
         yield running
 
 

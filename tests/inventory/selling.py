@@ -21,7 +21,7 @@ async def sold(inventory: Inventory, holder: str, **body: Any) -> str:
 async def sql(inventory: Inventory, *statements: str, **values: Any) -> list[Any]:
     """Changes nobody in the suite would make; the rows of the last one, if it has any."""
     rows: list[Any] = []
-    async with inventory.room.engine.begin() as connection:
+    async with inventory.state.db.begin() as connection:
         for statement in statements:
             done = await connection.execute(text(statement), {"event_id": EVENT, **values})
             rows = list(done) if done.returns_rows else []
@@ -35,18 +35,18 @@ async def status(inventory: Inventory, reservation_id: str) -> str:
 
 async def looks(inventory: Inventory, reconciler: Reconciler | None = None, *, times: int = 2) -> dict[str, int]:
     """Looks, six seconds apart; what the last one says."""
-    room = inventory.room
-    reconciler = reconciler or room.reconciler
+    state = inventory.state
+    reconciler = reconciler or state.reconciler
     at_s = reconciler._clock() + 1000
     reconciler._clock = lambda: at_s
     said: dict[str, int] = {}
     for _ in range(times):
-        said = await reconciler.look(room.catalogue.layout(EVENT))
+        said = await reconciler.look(state.catalogue.layout(EVENT))
         at_s += 6
     return said
 
 
 def another(inventory: Inventory) -> Reconciler:
     """A reconciler of another process."""
-    room = inventory.room
-    return Reconciler(room.engine, room.gate, room.catalogue, ready_since_s={}, interval_s=60)
+    state = inventory.state
+    return Reconciler(state.db, state.redis_stock, state.catalogue, ready_since_s={}, interval_s=60)

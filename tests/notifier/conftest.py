@@ -179,9 +179,9 @@ class Cable:
     """The wire between a notifier and the engine, which a test can cut and mend."""
 
     def __init__(self, url: str) -> None:
-        engine = urlsplit(url)
-        self._engine = (engine.hostname, engine.port)
-        self._secret = engine.password or ""
+        db = urlsplit(url)
+        self._db = (db.hostname, db.port)
+        self._secret = db.password or ""
         self._open: list[asyncio.StreamWriter] = []
         self._pumps: set[asyncio.Future[Any]] = set()
         self._server: asyncio.Server | None = None
@@ -206,7 +206,7 @@ class Cable:
         self._open.clear()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(*self._engine)
+        far_reader, far_writer = await asyncio.open_connection(*self._db)
         self._open += [writer, far_writer]
         if self._server is None:  # it was cut meanwhile
             await self.cut()
@@ -233,14 +233,14 @@ async def cable(redis_url: str) -> AsyncIterator[Cable]:
 class Notifier:
     def __init__(self, app: FastAPI, serving: Serving, redis: Any) -> None:
         self.app, self.serving, self.redis = app, serving, redis
-        self.pubsub: PubSubMode = app.state.room.settings.pubsub
+        self.pubsub: PubSubMode = app.state.deps.settings.pubsub
         self.ears: list[Ear] = []
         self.lifespan = contextlib.AsyncExitStack()
 
     @property
-    def room(self) -> State:
-        room: State = self.app.state.room
-        return room
+    def state(self) -> State:
+        state: State = self.app.state.deps
+        return state
 
     @property
     def port(self) -> int:
@@ -337,7 +337,7 @@ async def start(redis: Any, cable: Cable, neighbours: Neighbours) -> AsyncIterat
             notifier.lifespan = lifespan
             stack.push_async_callback(notifier.drain)
             stack.push_async_callback(_close_ears, notifier)
-            await wait_until(lambda: notifier.room.following.inbox.connected)
+            await wait_until(lambda: notifier.state.following.inbox.connected)
             return notifier
 
         yield run

@@ -53,7 +53,7 @@ async def books_agree(shop: Shop, reference: str) -> None:
 
 async def events_of(shop: Shop, reference: str) -> list[dict[str, Any]]:
     """What was told of this order, oldest first."""
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return list(await connection.scalars(TOLD, {"aggregate": f"order:{reference}"}))
 
 

@@ -208,20 +208,20 @@ async def house(street: Surroundings, engines: Engines, migrated: str) -> AsyncI
 async def shop(house: Shop, street: Surroundings) -> AsyncIterator[Shop]:
     """The house as if it had just been built; whoever comes next finds nobody at work in it."""
     holds = await street.clear()
-    room = house.app.state.room
+    state = house.app.state.deps
     street.hears.append(house.app)
     async with browser(house.app) as http:
         yield Shop(house.app, http, house.sandbox, holds, house.settings)
     street.hears.clear()
-    await outlive_deadlocks(lambda: _empty(room.engine))  # who is at work meanwhile may lock in between
-    await wait_until(lambda: not room.workers.busy, timeout_s=10)
-    await _empty(room.engine)
-    await room.redis.flushall()
+    await outlive_deadlocks(lambda: _empty(state.db))  # who is at work meanwhile may lock in between
+    await wait_until(lambda: not state.workers.busy, timeout_s=10)
+    await _empty(state.db)
+    await state.redis.flushall()
 
 
-async def _empty(engine: AsyncEngine) -> None:
+async def _empty(db: AsyncEngine) -> None:
     """Orders first, in the order in which everybody locks them. Triggers and foreign keys are off meanwhile."""
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         await connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
         await connection.exec_driver_sql('SELECT FROM orders."order" ORDER BY reference FOR UPDATE')
         for table in metadata.sorted_tables:
@@ -246,9 +246,9 @@ async def postgres_url(engines: Engines, migrated: str) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def postgres(postgres_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_async_engine(postgres_url)
-    yield engine
-    await engine.dispose()
+    db = create_async_engine(postgres_url)
+    yield db
+    await db.dispose()
 
 
 @pytest_asyncio.fixture(name="redis", loop_scope="session")

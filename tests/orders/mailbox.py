@@ -89,17 +89,17 @@ def _abort(server: SMTP) -> None:
 
 
 def postman(shop: Shop, url: str | None = None) -> MailDispatcher:
-    room = shop.app.state.room
-    server = server_of(url or room.settings.smtp_url.get_secret_value())
+    state = shop.app.state.deps
+    server = server_of(url or state.settings.smtp_url.get_secret_value())
     connect = partial(session, server, starttls="auto", timeout_s=5.0)
     return MailDispatcher(
-        room.engine, MailComposer(room.book, room.stock, room.printer, room.settings), room.settings, connect
+        state.db, MailComposer(state.book, state.stock, state.printer, state.settings), state.settings, connect
     )
 
 
 async def rows(shop: Shop) -> dict[str, tuple[int, bool, bool, str]]:
     """By key: tries, whether sent, whether given up, and why."""
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return {
             row.mail_key: (row.tries, row.sent_at is not None, row.given_up_at is not None, row.error or "")
             for row in await connection.execute(select(mail))

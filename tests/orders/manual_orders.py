@@ -205,7 +205,7 @@ class Shelf:
 class Desk(Shop):
     """A shop in which nothing happens by itself. `bugs` are failures that no worker expects."""
 
-    room: State
+    state: State
     trap: Trap
     line: Line
     shelf: Shelf
@@ -216,7 +216,7 @@ class Desk(Shop):
 
     async def work(self) -> None:
         """Whatever is due gets done by workers who are awake; what that makes due, too."""
-        workers = self.room.workers
+        workers = self.state.workers
         for _ in range(2):
             await workers._turn()
             await self.trap.until_still(workers._running)
@@ -226,7 +226,7 @@ class Desk(Shop):
     async def travel(self, seconds: float) -> None:
         """So much time passes, here, at the provider and at inventory."""
         past = timedelta(seconds=seconds)
-        async with self.room.engine.begin() as connection:
+        async with self.state.db.begin() as connection:
             await connection.execute(text(UNLOCKED))
             for table, columns in CLOCKS.items():
                 shifts = ", ".join(f"{column} = {column} - CAST(:past AS interval)" for column in columns)
@@ -260,7 +260,7 @@ class Desk(Shop):
         """Of holds that are being paid past their time inventory asks what became of the payment."""
         late = [r for r in self.holds.reservations.values() if r.status == "paying" and r.reserved_until_ms < now_ms()]
         asked = [PaymentRef(reservation_id=r.reservation_id, order_reference=r.order_reference or "") for r in late]
-        words = await standing(self.room.engine, asked) if asked else []
+        words = await standing(self.state.db, asked) if asked else []
         for held, word in zip(late, words, strict=True):
             if word in ("dead", "absent"):
                 self.holds.change(held.reservation_id, status="expired")
@@ -292,8 +292,8 @@ async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIt
         patch.setattr(workers_room.log, "exception", lambda what, **more: bugs.append(f"{what} {more}"))
         async with AsyncExitStack() as stack:
             app = app_room.create_app(settings, failpoint=trap)
-            room = app.state.room = await app_room._open(stack, settings, trap)
-            async with room.engine.begin() as connection:
+            state = app.state.deps = await app_room._open(stack, settings, trap)
+            async with state.db.begin() as connection:
                 tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_lease)
                 await connection.execute(text(UNLOCKED))
                 await connection.execute(text(f"TRUNCATE {tables}"))
@@ -304,9 +304,9 @@ async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIt
                 )
                 for url, to in ways
             ]
-            calls: Any = room.providers["sandbox"]
+            calls: Any = state.providers["sandbox"]
             calls._client = line = Line(sandbox)
-            desk = Desk(app, http, sandbox, holds, settings, room, trap, line, shelf, mail, till, books, bugs)
+            desk = Desk(app, http, sandbox, holds, settings, state, trap, line, shelf, mail, till, books, bugs)
             try:
                 yield desk
             finally:

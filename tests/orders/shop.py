@@ -71,7 +71,7 @@ class Shop:
 
     async def row(self, reference: str) -> Order:
         """The order as the ledger has it."""
-        order = await leases.read(self.app.state.room.engine, reference)
+        order = await leases.read(self.app.state.deps.db, reference)
         assert order is not None
         return order
 
@@ -136,18 +136,18 @@ class Shop:
         """
         await self.run(
             'UPDATE orders."order" SET expires_at = now() - make_interval(secs => :ago_s), due_at = now(),'
-            " nudge = nudge + 1"
+            " wake_count = wake_count + 1"
             " WHERE reference = :reference",
             reference=reference, ago_s=ago_s,
         )  # fmt: skip
 
     async def run(self, statement: str, **values: Any) -> None:
-        async with self.app.state.room.engine.begin() as connection:
+        async with self.app.state.deps.db.begin() as connection:
             await connection.execute(text(statement), values)
 
     async def entries(self) -> list[tuple[str, str, int]]:
         """Every cent by our books: which way, whose, how much."""
-        async with self.app.state.room.engine.connect() as connection:
+        async with self.app.state.deps.db.connect() as connection:
             rows = await connection.execute(
                 select(money_entry.c.kind, money_entry.c.reference, money_entry.c.amount_minor)
             )

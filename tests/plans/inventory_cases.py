@@ -25,7 +25,7 @@ def allotted(size: int) -> int:
 VALUES: dict[str, Any] = {
     "event_id": "e", "reservation_id": HELD[0], "ids": HELD, "now_ms": 10**15, "clock_offset_ms": 0,
     "count_max": BATCH, "how": "deadline",
-    "mark": "available", "allotment_id": "a1", "n": 1, "epoch": 1, "gate_epoch": 1, "seen": 0, "capacity": 10**6,
+    "mark": "available", "allotment_id": "a1", "n": 1, "epoch": 1, "redis_epoch": 1, "seen": 0, "capacity": 10**6,
     "section_id": "G1", "position": 0, "holders": [f"h{i}" for i in range(1, BATCH)], "free_mark": "available",
     "edges_s": [10, 20], "shares": [0.5, 0.99], "settle_s": 60, "rows_max": 20, "bodies": ["{}"], "many": BATCH,
     "after": "", "first": 0, "last": 49, "on_paper": 1, "id": 1, "oversell_id": 1, "excess": 1, "blocked": True,

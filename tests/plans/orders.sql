@@ -14,7 +14,7 @@ SELECT reference, status, 'e', 'r' || i, 'e:' || CASE WHEN i % 10 = 1 THEN 'user
 FROM made;
 INSERT INTO orders.order_line (reference, line_no, section_id, seat_id, quantity, unit_price_minor, returned)
 SELECT reference, 1, 'S1', 'S1-' || i, 1, 5000, CASE status WHEN 'refunded' THEN 1 ELSE 0 END FROM made;
-INSERT INTO orders.order_extra SELECT reference, 1, 'fee', 'f', '1', 100, true FROM made;
+INSERT INTO orders.order_adjustment SELECT reference, 1, 'fee', 'f', '1', 100, true FROM made;
 INSERT INTO orders.payment_attempt (reference, n, provider, method, amount_minor, currency, provider_key, provider_ref,
     status)
 SELECT reference, 1, 'sandbox', 'card', 5000, 'EUR', reference || ':1', 'ch' || i,
@@ -38,7 +38,7 @@ UNION ALL SELECT reference, 'checkout', 'processing', at, NULL FROM made;
 INSERT INTO orders.event_price (event_id, currency, section_ids, rules) VALUES ('e', 'EUR', '[]', '{{}}');
 INSERT INTO orders.promo_code (event_id, code, percent, uses_max, customer_uses_max)
 SELECT 'e', 'code' || i, 10, 100, 2 FROM generate_series(1, {size} / 50) AS i;
-INSERT INTO orders.promo_use (reference, event_id, code, customer_key)
+INSERT INTO orders.promo_redemption (reference, event_id, code, customer_key)
 SELECT reference, 'e', 'code' || i % ({size} / 50) + 1, 'c' || i FROM made;
 INSERT INTO orders.hook (hook_id, url, secret, kinds) SELECT 'k' || i, 'u', 's', '{{a}}' FROM generate_series(1, 3) AS i;
 INSERT INTO orders.hook_delivery (hook_id, message_id, kind, event_id, reference, body, status, due_at, lease, lease_until)

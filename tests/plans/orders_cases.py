@@ -55,7 +55,7 @@ def _placed() -> str:
 def _changed() -> dict[str, Any]:
     """A step of each order, with everything that a step may write."""
     orders = [
-        {"reference": r, "lease": "me", "lease_s": 30, "status": "pending", "nudge": 0, "is_news": True,
+        {"reference": r, "lease": "me", "lease_s": 30, "status": "pending", "wake_count": 0, "is_news": True,
          "looked": False, "sets": {"status": "review"}, "rests": True, "due_in_s": 60, "errors": 0}
         for r in PENDING
     ]  # fmt: skip

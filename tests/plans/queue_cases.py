@@ -27,7 +27,7 @@ CASES = {
     "sql/ended_places": Case(every),
     "sql/entrants": Case(BATCH),
     "sql/filled_by": Case(1),
-    "sql/join_by_ledger": Case(BATCH, holders=NEW, user_ids=NOBODY),
+    "sql/join_in_db": Case(BATCH, holders=NEW, user_ids=NOBODY),
     "sql/lanes": Case(2),
     "sql/live_places": Case(BATCH),
     "sql/lock_lane": Case(1),

@@ -112,15 +112,15 @@ async def orders_turns(app: FastAPI) -> None:
     """What loops read by themselves. What changed lately is found by a BRIN index, which knows of old rows only once
     they were vacuumed: the repeated frames are left out here.
     """
-    room = app.state.room
-    await EventRefunds(room.engine).turn()
+    room = app.state.deps
+    await EventRefunds(room.db).turn()
     await room.shares.refresh()
     await room.couriers.forget()
 
 
 async def inventory_turns(app: FastAPI) -> None:
     """As `orders_turns`."""
-    room = app.state.room
+    room = app.state.deps
     await room.catalogue.refresh()
     await room.sweeper.scan()
 

@@ -13,8 +13,8 @@ from services.inventory.reservations.reserve import Answer, ReservationBatcher, 
 class SleepyGate(RedisStock):
     """Stops once, where it was told to."""
 
-    def __init__(self, gate: RedisStock, stop: str) -> None:
-        super().__init__(gate.redis, clock_offset_ms=gate.clock_offset_ms)
+    def __init__(self, redis_stock: RedisStock, stop: str) -> None:
+        super().__init__(redis_stock.redis, clock_offset_ms=redis_stock.clock_offset_ms)
         self.stop, self.asleep, self.awake = stop, asyncio.Event(), asyncio.Event()
         self.gated: HoldGranted | None = None
 
@@ -38,23 +38,23 @@ class SleepyGate(RedisStock):
 class Sleeper:
     """One inventory process with one request in it."""
 
-    def __init__(self, engine: AsyncEngine, gate: RedisStock, ask: ReservationRequest, stop: str) -> None:
-        self.ask, self.gate = ask, SleepyGate(gate, stop)
-        self._reserver = ReservationBatcher(engine, self.gate, ask.layout.event_id, batch_max=8, waiting_max=8)
+    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, ask: ReservationRequest, stop: str) -> None:
+        self.ask, self.redis_stock = ask, SleepyGate(redis_stock, stop)
+        self._reserver = ReservationBatcher(db, self.redis_stock, ask.layout.event_id, batch_max=8, waiting_max=8)
         self.answer: asyncio.Task[Answer] = asyncio.create_task(self._reserver.reserve(ask))
 
     async def settles(self) -> bool:
         """Returns when it has fallen asleep (true) or got through."""
-        asleep = asyncio.create_task(self.gate.asleep.wait())
-        wanted = {asleep} if self.gate.stop == "after the ledger" else {asleep, self.answer}
+        asleep = asyncio.create_task(self.redis_stock.asleep.wait())
+        wanted = {asleep} if self.redis_stock.stop == "after the ledger" else {asleep, self.answer}
         await asyncio.wait({asleep, self.answer}, return_when=asyncio.FIRST_COMPLETED)
         if self.answer.done() and not self.answer.exception():
             await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED, timeout=1)
         asleep.cancel()
-        return self.gate.asleep.is_set()
+        return self.redis_stock.asleep.is_set()
 
     async def wake(self) -> None:
-        self.gate.awake.set()
+        self.redis_stock.awake.set()
         await asyncio.gather(self.answer, return_exceptions=True)
         await self._reserver.close()
 

@@ -67,10 +67,10 @@ class TheLine(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         self.redis = Redis.from_url(self.redis_url)
-        self.engine = create_async_engine(self.postgres_url, pool_size=4)
+        self.db = create_async_engine(self.postgres_url, pool_size=4)
         await self.redis.flushall()
-        running = build(Settings(ramp_after_loss=False), self.engine, self.redis, Inventory().client())
-        self.queue = Queue(running, self.engine, self.redis, Inventory())
+        running = build(Settings(ramp_after_loss=False), self.db, self.redis, Inventory().client())
+        self.queue = Queue(running, self.db, self.redis, Inventory())
         tables = ", ".join(f"queue.{table}" for table in TABLES.split(", "))
         await self.queue.sql(f"TRUNCATE {tables}")
         await self.queue.open(rate_per_s=2, burst=BURST, max_active=MAX_ACTIVE, claim_window_s=CLAIM_S,
@@ -212,7 +212,7 @@ class TheLine(RuleBasedStateMachine):
         self.tick(then_s)
         if lands:
             rows = [(f"slow-{n}-{at_once}", None) for n in range(numbers.granted)]
-            placed = self.run(insert_places(self.engine, room, 0, numbers.first, rows, fill=numbers.fill, hashes={}))
+            placed = self.run(insert_places(self.db, room, 0, numbers.first, rows, fill=numbers.fill, hashes={}))
             self.run(self.queue.running.line.commit_join(room, 0, numbers.member, set(placed.given.values())))
             self.run(self.look())
 
@@ -276,12 +276,12 @@ class TheLine(RuleBasedStateMachine):
         """The live audit finds nothing, also right after a loss."""
         room = self.run(self.queue.running.rooms.get(EVENT))
         offset_ms = self.queue.running.line.clock_offset_ms
-        lines = self.run(audit(self.engine, self.redis, room, clock_offset_ms=offset_ms))
+        lines = self.run(audit(self.db, self.redis, room, clock_offset_ms=offset_ms))
         assert [line for line in lines if not line["holds"]] == []
 
     def teardown(self) -> None:
         self.run(self.redis.aclose())
-        self.run(self.engine.dispose())
+        self.run(self.db.dispose())
         self.loop.close()
 
 

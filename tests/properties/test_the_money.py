@@ -90,7 +90,7 @@ class TheMoney(RuleBasedStateMachine):
         assert not (real and reference_of(self.desk, self.keys[-1]) in self.promised), "two orders, one reservation"
 
     async def _order(self, number: int, *, dies: str, jobs: bool) -> None:
-        key, checkout, accept = self.keys[number], self.desk.room.checkout, self.desk.room.jobs
+        key, checkout, accept = self.keys[number], self.desk.state.checkout, self.desk.state.jobs
         place, wake_up = checkout.placing.insert, accept.enqueue
 
         async def dying(new: Any, *, in_request: bool) -> Any:
@@ -220,7 +220,7 @@ class TheMoney(RuleBasedStateMachine):
 
     @invariant()
     def every_step_was_lawful_and_nothing_was_done_twice(self) -> None:
-        self.run(self.desk.trap.until_still(self.desk.room.workers._running))
+        self.run(self.desk.trap.until_still(self.desk.state.workers._running))
         orders = self.run(self._orders())
         assert self.promised <= set(orders), "an order that was promised is gone"
         for reference, order in orders.items():
@@ -235,7 +235,7 @@ class TheMoney(RuleBasedStateMachine):
         self.whole = True
 
     async def _orders(self) -> dict[str, Order]:
-        found = {reference: await self.desk.room.book.read(reference) for reference in self._references()}
+        found = {reference: await self.desk.state.book.read(reference) for reference in self._references()}
         return {reference: order for reference, order in found.items() if order is not None}
 
     def _references(self) -> set[str]:

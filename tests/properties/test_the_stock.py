@@ -16,7 +16,7 @@ from sqlalchemy import text
 from services.inventory import app as app_room
 from services.inventory.api.reservations import make_ask
 from services.inventory.api.schemas import ReservationAsk
-from services.inventory.reconcile.redis_diff import differences, read_gate
+from services.inventory.reconcile.redis_diff import differences, read_redis_stock
 from services.inventory.reservations.keep import keep
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.reserve import Reserved
@@ -74,9 +74,9 @@ class TheStock(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         self.inventory: Inventory = await anext(self.app)
-        self.room, self.redis = self.inventory.room, self.inventory.room.gate.redis
+        self.state, self.redis = self.inventory.state, self.inventory.state.redis_stock.redis
         await self.redis.flushall()
-        async with self.room.engine.begin() as connection:
+        async with self.state.db.begin() as connection:
             await connection.execute(text(f"TRUNCATE {', '.join(map(str, metadata.sorted_tables))}"))
         venue = event_file(
             hold_ttl_s=HOLD_TTL_S, pay_ttl_s=PAY_TTL_S, grace_s=GRACE_S, tickets_per_customer=TICKETS_MAX,
@@ -85,8 +85,8 @@ class TheStock(RuleBasedStateMachine):
         seated, _, floor = venue["sections"]
         venue["sections"] = [seated | {"rows": 2, "seats_per_row": 3}, floor | {"capacity": FLOOR}]
         assert (await self.inventory.put(venue)).is_success
-        await self.room.watcher.check()
-        self.room.reconciler._clock = lambda: self.reconcile_s
+        await self.state.watcher.check()
+        self.state.reconciler._clock = lambda: self.reconcile_s
 
     # -- taking --------------------------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class TheStock(RuleBasedStateMachine):
         admission = Pass(EVENT, holder, f"jti-{holder}", 1, 0, 7, 6, at, at + 900)
         floor = {"ga_section": "GA1", "ga_quantity": wish.floor} if wish.floor else {}
         body = ReservationAsk.model_validate({"seats": sorted(wish.seats), **floor})
-        return make_ask(self.room.catalogue.layout(EVENT), admission, body, key)
+        return make_ask(self.state.catalogue.layout(EVENT), admission, body, key)
 
     def _key(self) -> str:
         self.names += 1
@@ -103,7 +103,7 @@ class TheStock(RuleBasedStateMachine):
 
     async def _reserve(self, holder: str, wish: Wish, key: str) -> Any:
         try:
-            return await self.room.reserver(EVENT).reserve(self._ask(holder, wish, key))
+            return await self.state.reserver(EVENT).reserve(self._ask(holder, wish, key))
         except Problem as problem:
             return problem
 
@@ -157,14 +157,14 @@ class TheStock(RuleBasedStateMachine):
             return
 
         async def doze() -> Sleeper:
-            sleeper = Sleeper(self.room.engine, self.room.gate, self._ask(holder, wish, self._key()), stop)
+            sleeper = Sleeper(self.state.db, self.state.redis_stock, self._ask(holder, wish, self._key()), stop)
             if await sleeper.settles():
                 self.sleepers.append(sleeper)
             return sleeper
 
         sleeper = self.run(doze())
-        if sleeper.gate.gated:
-            gated = sleeper.gate.gated
+        if sleeper.redis_stock.gated:
+            gated = sleeper.redis_stock.gated
             self.notes.unwritten[gated.reservation_id] = Entry(gated.reservation_id, holder, wish, gated.until_ms)
         else:
             self._answered(sleeper)
@@ -179,7 +179,7 @@ class TheStock(RuleBasedStateMachine):
         if not self.sleepers:
             return
         sleeper = self.sleepers.pop(which % len(self.sleepers))
-        stopped_by_gate = sleeper.gate.gated is not None
+        stopped_by_gate = sleeper.redis_stock.gated is not None
         self.run(sleeper.die() if dies else sleeper.wake())
         if not dies and stopped_by_gate:
             word = self._answered(sleeper)
@@ -204,7 +204,7 @@ class TheStock(RuleBasedStateMachine):
         step = PaymentStep(reservation_id=entry.reservation_id, order_reference=reference)
         before = (entry.status, entry.reference)
         with self._engine_deaf(not hears):
-            [done] = self.run(getattr(self.room.payments, verb)([step]))
+            [done] = self.run(getattr(self.state.payments, verb)([step]))
         assert done.word == self.notes.step(verb, entry, reference, at_ms), f"{verb} by {reference} of {entry}"
         assert done.order_reference == entry.reference
         if not hears and before != (entry.status, entry.reference):
@@ -250,7 +250,7 @@ class TheStock(RuleBasedStateMachine):
             return
         possible = entry.status == "pending_payment" and not entry.reference and not entry.overdue(at_ms)
         floor = {"GA1": kept.floor} if kept.floor else {}
-        work = keep(self.room.engine, self.room.gate, entry.reservation_id, sorted(kept.seats), floor)
+        work = keep(self.state.db, self.state.redis_stock, entry.reservation_id, sorted(kept.seats), floor)
         with self._engine_deaf(not hears), contextlib.nullcontext() if possible else pytest.raises(Problem):
             self.run(work)
         if possible:
@@ -265,10 +265,10 @@ class TheStock(RuleBasedStateMachine):
         self.inventory.travel(round(seconds * 1000))
         with self._engine_deaf(not hears):
             if turn != "scan":
-                self.run(self.room.sweeper.sweep())
+                self.run(self.state.sweeper.sweep())
             if turn != "sweep":
                 with contextlib.suppress(EngineAway):
-                    self.run(self.room.sweeper.scan())
+                    self.run(self.state.sweeper.scan())
         self.run(self._read(astray=not hears))
 
     @rule(reference=REFERENCE)
@@ -280,7 +280,7 @@ class TheStock(RuleBasedStateMachine):
         if any(abs(e.until_ms + 1000 * GRACE_S - at_ms) < EDGE_MS for e in late):
             return
         self.inventory.orders.states = {reference: "cancelled"}
-        self.run(self.room.sweeper.check_paying(EVENT, now_ms=at_ms))
+        self.run(self.state.sweeper.check_paying(EVENT, now_ms=at_ms))
         self.inventory.orders.states = {}  # the next scan asks, too
         for entry in due:
             entry.status = "expired"
@@ -301,7 +301,7 @@ class TheStock(RuleBasedStateMachine):
             for key, value in (self.older if back_in_time else {}).items():
                 await self.redis.restore(key, 0, value)
             if back_in_time and self.older:
-                await self.redis.hset(f"inventory:{{{EVENT}}}:gate", "engine", "the process before")
+                await self.redis.hset(f"inventory:{{{EVENT}}}:meta", "redis_instance_id", "the process before")
 
         self.run(lose())
         self.notes.lost, self.notes.believes_the_past = True, back_in_time and bool(self.older)
@@ -311,7 +311,7 @@ class TheStock(RuleBasedStateMachine):
     def rebuild(self) -> None:
         if not self.notes.lost:
             return
-        self.run(self.room.watcher.check())
+        self.run(self.state.watcher.check())
         self.notes.lost = self.notes.believes_the_past = False
         self.notes.astray.clear()
         self.notes.unwritten.clear()
@@ -325,7 +325,7 @@ class TheStock(RuleBasedStateMachine):
         async def looks() -> list[dict[str, int]]:
             found = []
             for _ in range(3):
-                found.append(await self.room.reconciler.look(self.room.catalogue.layout(EVENT)))
+                found.append(await self.state.reconciler.look(self.state.catalogue.layout(EVENT)))
                 self.reconcile_s += 6
             return found
 
@@ -342,7 +342,7 @@ class TheStock(RuleBasedStateMachine):
         return self.loop.run(work)
 
     def now_ms(self) -> int:
-        return now_ms() + self.room.gate.clock_offset_ms
+        return now_ms() + self.state.redis_stock.clock_offset_ms
 
     @contextlib.contextmanager
     def _engine_deaf(self, deaf: bool) -> Iterator[None]:
@@ -353,12 +353,12 @@ class TheStock(RuleBasedStateMachine):
 
         with pytest.MonkeyPatch.context() as patch:
             for verb in FOLLOW_UPS if deaf else ():
-                patch.setattr(self.room.gate, verb, away)
+                patch.setattr(self.state.redis_stock, verb, away)
             yield
 
     async def _read(self, *, astray: bool = False) -> None:
         """The ledger is as the notebook says; what was due may have ended, what was never written be a tombstone."""
-        async with self.room.engine.connect() as connection:
+        async with self.state.db.connect() as connection:
             rows = (await connection.execute(ROWS)).all()
         assert {row.reservation_id for row in rows if not row.tombstone} == set(self.notes.entries)
         for row in rows:
@@ -380,18 +380,18 @@ class TheStock(RuleBasedStateMachine):
     @invariant()
     def ledger_and_gate_are_as_written_down(self) -> None:
         self.run(self._read())
-        stock = self.run(read_stock(self.room.engine, EVENT))
+        stock = self.run(read_stock(self.state.db, EVENT))
         seats, floor = self.notes.taken(self.notes.entries.values())
         left = {s: x.available for s, x in stock.sections.items()}
         assert left == {"A": len(SEATS) - len(seats), "GA1": FLOOR - floor}
         assert all(x.available + x.held + x.sold == x.capacity for x in stock.sections.values())
         if not (self.notes.lost or self.notes.astray):
-            gate = self.run(read_gate(self.redis, EVENT, self.room.catalogue.layout(EVENT)))
-            apart = set(differences(gate, stock))
+            redis_stock = self.run(read_redis_stock(self.redis, EVENT, self.state.catalogue.layout(EVENT)))
+            apart = set(differences(redis_stock, stock))
             assert bool(apart) == bool(self.notes.unwritten), apart
             more = sum(entry.wish.size for entry in self.notes.unwritten.values())
             held = sum(x.held for x in stock.sections.values()) + more
-            assert sum(gate.counts.get(f"{s}:held", 0) for s in stock.sections) == held
+            assert sum(redis_stock.counts.get(f"{s}:held", 0) for s in stock.sections) == held
         self.whole = True
 
     def teardown(self) -> None:
@@ -408,12 +408,12 @@ class TheStock(RuleBasedStateMachine):
             self.wake_or_die(0, True)
         self.inventory.orders.states = {"order-1": "cancelled", "order-2": "unknown"}
         self.inventory.travel(3_600_000)
-        self.run(self.room.watcher.check())
-        for turn in (self.room.sweeper.sweep, self.room.sweeper.scan, self.room.sweeper.sweep):
+        self.run(self.state.watcher.check())
+        for turn in (self.state.sweeper.sweep, self.state.sweeper.scan, self.state.sweeper.sweep):
             self.run(turn())
         for _ in range(3):
             self.reconcile_s += 6
-            self.run(self.room.reconciler.look(self.room.catalogue.layout(EVENT)))
+            self.run(self.state.reconciler.look(self.state.catalogue.layout(EVENT)))
         assert self.run(self.inventory.broken(at_rest=True)) == []
 
     async def _close(self) -> None:

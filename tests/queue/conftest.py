@@ -77,7 +77,7 @@ class Queue:
     """One queue process without its loops: a test turns it by hand."""
 
     running: State
-    engine: AsyncEngine
+    db: AsyncEngine
     redis: Redis
     inventory: Inventory
     time_ms: int = field(default_factory=now_ms)
@@ -133,7 +133,7 @@ class Queue:
         return await self.running.claims.leave(self.places(*refs))
 
     async def sql(self, statement: str, **values):
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             result = await connection.execute(text(statement), values)
             return result.fetchall() if result.returns_rows else []
 

@@ -76,8 +76,8 @@ def runs(pythons: dict[str, Path], postgres: dict[str, Path], redis: dict[str, P
     """Each Python with the first engines, then this Python with each of the others."""
     (first_postgres, *_), (first_redis, *_) = postgres, redis
 
-    def environ(store: str, engine: str) -> tuple[tuple[str, str], ...]:
-        return ("ONSALE_POSTGRES_BIN", str(postgres[store])), ("ONSALE_REDIS_BIN", str(redis[engine]))
+    def environ(store: str, db: str) -> tuple[tuple[str, str], ...]:
+        return ("ONSALE_POSTGRES_BIN", str(postgres[store])), ("ONSALE_REDIS_BIN", str(redis[db]))
 
     for minor, interpreter in pythons.items():
         python, engines = partial(prepared, minor, interpreter), f"{first_postgres}, {first_redis}"
@@ -86,8 +86,8 @@ def runs(pythons: dict[str, Path], postgres: dict[str, Path], redis: dict[str, P
     here, this = partial(Path, sys.executable), f"Python {sys.version_info.major}.{sys.version_info.minor}"
     for store in [name for name in postgres if name != first_postgres]:
         yield Run(f"{this}, {store}, {first_redis}", here, ENGINE_TESTS, environ(store, first_redis))
-    for engine in [name for name in redis if name != first_redis]:
-        yield Run(f"{this}, {first_postgres}, {engine}", here, ENGINE_TESTS, environ(first_postgres, engine))
+    for db in [name for name in redis if name != first_redis]:
+        yield Run(f"{this}, {first_postgres}, {db}", here, ENGINE_TESTS, environ(first_postgres, db))
 
 
 def find_python(minor: str) -> Path | None:

@@ -63,7 +63,7 @@ async def _judge(request: Request, proxy: Proxy, event_id: str, tail: str) -> De
     if not re.fullmatch(EVENT_ID, event_id):
         raise MalformedRequest("Say which event: X-Onsale-Event, or ?event= where the proxy can.")
     about: OriginalRequest = asked(request, proxy, event_id, tail)
-    return await decide(request.app.state.room, about)
+    return await decide(request.app.state.deps, about)
 
 
 def _answer(proxy: Proxy, verdict: Decision, request_id: str | None) -> Response:
@@ -98,15 +98,15 @@ class HandoverBody(Body):
 @router.post("/events/{event_id}/queue/handover", status_code=201, summary="Create a one-time return link")
 async def hand_over(request: Request, response: Response, event_id: EventIdPath, body: HandoverBody) -> dict[str, Any]:
     """For a fan with a pass: the address to go to, with a code that is good once, for seconds, in that browser."""
-    room: State = request.app.state.room
-    text = require_credential(request, pass_cookie(event_id, secure=room.settings.secure_cookies))
-    line = await room.board.line(event_id)
-    await admitted(room, event_id, [text], line)
+    state: State = request.app.state.deps
+    text = require_credential(request, pass_cookie(event_id, secure=state.settings.secure_cookies))
+    line = await state.board.line(event_id)
+    await admitted(state, event_id, [text], line)
     site = site_of(body.return_to, line.frame.options.gate)
     if site is None:
         raise ReturnUrlNotAllowed
     response.headers["cache-control"] = "no-store"
-    code = await room.handovers.give(Grant(event_id=event_id, site=site, gate=body.gate, admission=text))
+    code = await state.handovers.give(Grant(event_id=event_id, site=site, gate=body.gate, admission=text))
     return {"location": with_code(body.return_to.partition("#")[0], code), "good_for_s": HANDOVER_S}
 
 
@@ -115,27 +115,27 @@ async def release(request: Request, event: EventQuery) -> dict[str, str]:
     """By the pass itself: the session is over, and the pass is dead before its slot is free. Twice is once; `admitted`
     means that a reservation lets it stand.
     """
-    room: State = request.app.state.room
-    text = require_credential(request, pass_cookie(event, secure=room.settings.secure_cookies))
-    admission = room.passes.read(text, now_s=time.time())
+    state: State = request.app.state.deps
+    text = require_credential(request, pass_cookie(event, secure=state.settings.secure_cookies))
+    admission = state.passes.read(text, now_s=time.time())
     if admission.event_id != event:
         raise WrongEvent
-    state = await room.places.release(admission)
-    GATE_RELEASES.labels(state).inc()
-    return {"status": state}
+    status = await state.places.release(admission)
+    GATE_RELEASES.labels(status).inc()
+    return {"status": status}
 
 
 @router.get("/.well-known/jwks.json", summary="List public keys of passes")
 async def public_keys(request: Request, response: Response) -> dict[str, list[dict[str, str]]]:
     """The JWK set any origin verifies passes with; during a rotation it holds the old key and the new."""
-    room: State = request.app.state.room
+    state: State = request.app.state.deps
     response.headers["cache-control"] = f"public, max-age={JWKS_MAX_AGE_S}"
-    return jwks(room.settings.pass_public_keys)
+    return jwks(state.settings.pass_public_keys)
 
 
 @router.get("/.well-known/ticket-keys.json", summary="List public keys of tickets")
 async def ticket_keys(request: Request, response: Response) -> dict[str, list[dict[str, str]]]:
     """The JWK set scanners load before the doors open; tickets are verified without asking anybody."""
-    room: State = request.app.state.room
+    state: State = request.app.state.deps
     response.headers["cache-control"] = f"public, max-age={JWKS_MAX_AGE_S}"
-    return jwks(room.settings.ticket_public_keys)
+    return jwks(state.settings.ticket_public_keys)

@@ -14,8 +14,8 @@ async def published(event_id: EventIdPath, request: Request, response: Response)
     """The commitment and the rules from the beginning; the entrants' number and hash once entry has closed; public
     value and seed once it is drawn.
     """
-    room: State = request.app.state.room
-    told = await room.lotteries.published(event_id)
+    state: State = request.app.state.deps
+    told = await state.lotteries.published(event_id)
     response.headers["cache-control"] = "public, max-age=1"
     return told
 
@@ -23,8 +23,8 @@ async def published(event_id: EventIdPath, request: Request, response: Response)
 @router.get("/events/{event_id}/queue/lottery/proof", summary="Get my lottery entry")
 async def proof(event_id: EventIdPath, request: Request, response: Response) -> EntryProof:
     """For the holder of a queue token whose place was entered when entry closed."""
-    room: State = request.app.state.room
-    token = await room.place(request.scope, event_id)
-    proved = await room.lotteries.prove(token)
+    state: State = request.app.state.deps
+    token = await state.place(request.scope, event_id)
+    proved = await state.lotteries.prove(token)
     response.headers["cache-control"] = "no-store"
     return proved

@@ -66,11 +66,11 @@ async def event(event_id: str, request: Request) -> Response:
     """
     if not _event_id.fullmatch(event_id):
         raise UnknownEvent
-    room: State = request.app.state.room
+    state: State = request.app.state.deps
     with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
-        await room.board.line(event_id)
+        await state.board.line(event_id)
     response = await DOCUMENTS.get_response("event.html", request.scope)
-    secret = room.identities.secret_for(request.scope)
+    secret = state.identities.secret_for(request.scope)
     if secret is not None:
         response.headers["set-cookie"], response.headers["cache-control"] = secret, "private, no-cache"
     return response

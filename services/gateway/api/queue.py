@@ -37,28 +37,28 @@ _by_arithmetic, _from_memory, _by_asking = (POLLS.labels(how) for how in ("arith
 def context(scope: Scope) -> tuple[State, str]:
     """The room of this process and the event that is asked about."""
     scope[QUIET_KEY] = True
-    return scope["app"].state.room, scope["path_params"]["event_id"]
+    return scope["app"].state.deps, scope["path_params"]["event_id"]
 
 
 class Status:
     """A waiting place is arithmetic on the frame in memory; one at or below the head is asked about, in batches."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = context(scope)
-        token = room.identities.queue_token(scope, event_id) or await room.place(scope, event_id)
-        room.limits.fan(event_id, token.holder)
-        line = room.board.seen(event_id)
+        state, event_id = context(scope)
+        token = state.identities.queue_token(scope, event_id) or await state.place(scope, event_id)
+        state.limits.fan(event_id, token.holder)
+        line = state.board.seen(event_id)
         if line is None or line.epoch != token.epoch:
-            line = await room.board.line_of(event_id, token.epoch)
-        room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
+            line = await state.board.line_of(event_id, token.epoch)
+        state.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         position = line.position(token.lane, token.join_seq)
         if position > 0 and not may_bypass(scope, line, token):
             _by_arithmetic.inc()
             body = waiting(line, token, position)
-            room.board.told(event_id, token.lane, body.get("rank") or token.join_seq, body)
+            state.board.told(event_id, token.lane, body.get("rank") or token.join_seq, body)
         else:
-            body = await status_from_queue(room, line, token)
-        renewed = (_keep_place(room, token),) if room.identities.outdated(token) else ()
+            body = await status_from_queue(state, line, token)
+        renewed = (_keep_place(state, token),) if state.identities.outdated(token) else ()
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, *renewed)
 
 
@@ -78,12 +78,12 @@ def waiting(line: LineSnapshot, token: QueueToken, position: int) -> dict[str, A
     }
 
 
-async def status_from_queue(room: State, line: LineSnapshot, token: QueueToken) -> dict[str, Any]:
+async def status_from_queue(state: State, line: LineSnapshot, token: QueueToken) -> dict[str, Any]:
     """The status of a place at or below the head: only the queue knows."""
-    status = room.places.remembered(token)
+    status = state.places.remembered(token)
     if status is None:
         _by_asking.inc()
-        status = await room.places.status(token)
+        status = await state.places.status(token)
     else:
         _from_memory.inc()
     near = status.status == "ready" or status.status in WAITING
@@ -115,23 +115,23 @@ class Join:
     """Takes a fan into the line; the same fan again gets the same place."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = context(scope)
-        fan, claims = await identify(room, scope, event_id)
+        state, event_id = context(scope)
+        fan, claims = await identify(state, scope, event_id)
         said = await read(receive, JoinBody)
-        line = await room.board.line(event_id)
+        line = await state.board.line(event_id)
         if said is not None and said.from_gate and line.rollout_percent < 100:
-            fan = room.identities.inside(scope, event_id, fan, line.rollout_percent)
-        fan = await room.door.admit(scope, event_id, line, fan)
+            fan = state.identities.inside(scope, event_id, fan, line.rollout_percent)
+        fan = await state.door.admit(scope, event_id, line, fan)
         if said is not None and said.code is not None:
             fan = fan.model_copy(update={"code": said.code})
-        place = await room.joins.join(event_id, fan, claims, address=room.limits.address_of(scope))
+        place = await state.joins.join(event_id, fan, claims, address=state.limits.address_of(scope))
         token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
-        room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
-        line = await room.board.line(event_id)
+        state.life.heard(event_id, token.epoch, token.lane, token.join_seq)
+        line = await state.board.line(event_id)
         position = line.position(token.lane, token.join_seq) if line.epoch == token.epoch else 0
-        text = room.identities.sign(token)
+        text = state.identities.sign(token)
         if fan.user_id is not None:
-            room.user_places.took(token)
+            state.user_places.took(token)
         body = {
             "queue_token": text if fan.user_id is None else None,
             "join_seq": token.join_seq,
@@ -146,16 +146,16 @@ class Join:
             "status": place.status,
             "epoch": token.epoch,
         }
-        kept = _cookie(room, queue_cookie, event_id, text, max_age_s=room.settings.queue_cookie_s)
+        kept = _cookie(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
-async def identify(room: State, scope: Scope, event_id: str) -> tuple[FanAtTheDoor, Claims | None]:
+async def identify(state: State, scope: Scope, event_id: str) -> tuple[FanAtTheDoor, Claims | None]:
     """Who stands at the door, within the limits of their address and their own."""
-    room.limits.address(scope)
-    fan, claims = await room.identities.join(scope, event_id)
+    state.limits.address(scope)
+    fan, claims = await state.identities.join(scope, event_id)
     if fan.may_be_known:
-        room.limits.fan(event_id, fan.holder)
+        state.limits.fan(event_id, fan.holder)
     return fan, claims
 
 
@@ -163,9 +163,9 @@ class Challenge:
     """Work to solve before joining, for who would rather not be sent for it: 204 while the room asks for none."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = context(scope)
-        fan, _ = await identify(room, scope, event_id)
-        challenge = room.door.challenge(scope, event_id, await room.board.line(event_id), fan)
+        state, event_id = context(scope)
+        fan, _ = await identify(state, scope, event_id)
+        challenge = state.door.challenge(scope, event_id, await state.board.line(event_id), fan)
         if challenge is None:
             await answer(send, 204, b"", NO_STORE)
         else:
@@ -188,8 +188,8 @@ class LineAsSeen:
     """The line as everybody sees it: the same bytes for all, cacheable for a second."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = context(scope)
-        line = await room.board.line(event_id)
+        state, event_id = context(scope)
+        line = await state.board.line(event_id)
         etag = (b"etag", line.etag)
         if line.etag in head(scope).get(b"if-none-match", b""):
             await answer(send, 304, b"", etag, PUBLIC_1_S)
@@ -201,24 +201,24 @@ class Claim:
     """Fetches the pass of a fan who was called. Somebody not called is refused from the frame, if it is fresh."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = context(scope)
-        token = await room.place(scope, event_id)
-        room.limits.fan(event_id, token.holder)
+        state, event_id = context(scope)
+        token = await state.place(scope, event_id)
+        state.limits.fan(event_id, token.holder)
         await read(receive, NothingBody)
-        line = await room.board.line_of(event_id, token.epoch)
-        room.life.heard(event_id, token.epoch, token.lane, token.join_seq)
+        line = await state.board.line_of(event_id, token.epoch)
+        state.life.heard(event_id, token.epoch, token.lane, token.join_seq)
         waits = line.position(token.lane, token.join_seq) > 0 and not may_bypass(scope, line, token)
-        if waits and room.board.fresh(line):
+        if waits and state.board.fresh(line):
             CLAIMS.labels("not-admitted-by-frame").inc()
             raise not_called(line)
         try:
-            claimed = await room.places.claim(token)
+            claimed = await state.places.claim(token)
         except SoldOut as over:
             raise SoldOut(over.detail, status=410) from over
         CLAIMS.labels(claimed.word).inc()
-        await self._admit(room, line, token, claimed, send)
+        await self._admit(state, line, token, claimed, send)
 
-    async def _admit(self, room: State, line: LineSnapshot, token: QueueToken, claimed: Claimed, send: Send) -> None:
+    async def _admit(self, state: State, line: LineSnapshot, token: QueueToken, claimed: Claimed, send: Send) -> None:
         if claimed.word in ENDED:
             why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
             raise PlaceExpired(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word, **why)
@@ -231,7 +231,7 @@ class Claim:
             "status": "admitted",
         }
         max_age_s = max(0, (claimed.expires_at_ms - now_ms()) // 1000)
-        kept = _cookie(room, pass_cookie, token.event_id, claimed.admission, max_age_s=max_age_s)
+        kept = _cookie(state, pass_cookie, token.event_id, claimed.admission, max_age_s=max_age_s)
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
@@ -248,24 +248,26 @@ class Leave:
     """Gives up the place. A place of a line that was reset is gone already."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, event_id = context(scope)
-        token = await room.place(scope, event_id)
-        room.limits.fan(event_id, token.holder)
+        state, event_id = context(scope)
+        token = await state.place(scope, event_id)
+        state.limits.fan(event_id, token.holder)
         await read(receive, NothingBody)
         with suppress(StaleEpoch):
-            await room.places.leave(token)
-        gone = (_cookie(room, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
+            await state.places.leave(token)
+        gone = (_cookie(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
         await answer(send, 204, b"", NO_STORE, *gone)
 
 
-def _keep_place(room: State, token: QueueToken) -> tuple[bytes, bytes]:
+def _keep_place(state: State, token: QueueToken) -> tuple[bytes, bytes]:
     """The cookie with this place's token; asking how it stands renews it when its key has rotated."""
-    text = room.identities.sign(token)
-    return _cookie(room, queue_cookie, token.event_id, text, max_age_s=room.settings.queue_cookie_s)
+    text = state.identities.sign(token)
+    return _cookie(state, queue_cookie, token.event_id, text, max_age_s=state.settings.queue_cookie_s)
 
 
-def _cookie(room: State, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int) -> tuple[bytes, bytes]:
-    secure = room.settings.secure_cookies
+def _cookie(
+    state: State, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int
+) -> tuple[bytes, bytes]:
+    secure = state.settings.secure_cookies
     kept = set_cookie(name(event_id, secure=secure), value, max_age_s=max_age_s, secure=secure)
     return b"set-cookie", kept.encode()
 

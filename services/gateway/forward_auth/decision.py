@@ -34,38 +34,38 @@ class Decision:
     problem: Problem | None = None
 
 
-async def decide(room: State, asked: OriginalRequest) -> Decision:
+async def decide(state: State, asked: OriginalRequest) -> Decision:
     """The verdict. Raises `UnknownEvent`."""
-    line = await line_of(room, asked.event_id)
+    line = await line_of(state, asked.event_id)
     options = line.frame.options if line else DEFAULTS
     if asked.handover:
-        return await _redeem_code(room, asked, options.gate, asked.handover)
+        return await _redeem_code(state, asked, options.gate, asked.handover)
     try:
-        admission = await admitted(room, asked.event_id, asked.passes, line)
+        admission = await admitted(state, asked.event_id, asked.passes, line)
     except Problem as refused:
-        return _without_pass(room, asked, options, line, refused)
+        return _without_pass(state, asked, options, line, refused)
     return Decision("admitted", holder=admission.holder)
 
 
-async def line_of(room: State, event_id: str) -> LineSnapshot | None:
+async def line_of(state: State, event_id: str) -> LineSnapshot | None:
     """The line as this process knows it, asked for at first use; nothing while nobody can tell."""
     try:
-        return await room.board.line(event_id)
+        return await state.board.line(event_id)
     except (Unavailable, Overloaded):
         return None
 
 
-async def admitted(room: State, event_id: str, passes: list[str], line: LineSnapshot | None) -> Pass:
+async def admitted(state: State, event_id: str, passes: list[str], line: LineSnapshot | None) -> Pass:
     """The first of these passes that works. Raises what is wrong with the last, or `NoCredential`."""
     refused: Problem = NoCredential()
     for text in passes:
         try:
-            admission = room.passes.read(text, now_s=time.time())
+            admission = state.passes.read(text, now_s=time.time())
             if admission.event_id != event_id:
                 raise WrongEvent
             if line is not None and line.epoch > admission.epoch:
                 raise BadCredential("The waiting room was reset; this pass is from before.")
-            if await room.revocations.is_dead(event_id, admission.jti):
+            if await state.revocations.is_dead(event_id, admission.jti):
                 raise BadCredential("This pass has done its work; its slot was given back.")
             return admission
         except Problem as problem:
@@ -74,14 +74,14 @@ async def admitted(room: State, event_id: str, passes: list[str], line: LineSnap
 
 
 def _without_pass(
-    room: State, asked: OriginalRequest, options: RoomOptions, line: LineSnapshot | None, refused: Problem
+    state: State, asked: OriginalRequest, options: RoomOptions, line: LineSnapshot | None, refused: Problem
 ) -> Decision:
     if needs_no_pass(asked, options.gate):
         return Decision("let-through")
-    if _fail_open(room, asked.event_id, options.gate, line):
+    if _fail_open(state, asked.event_id, options.gate, line):
         return Decision("engine-away")
     gate_id = asked.gate_id or new_gate_id()
-    if options.rollout_percent < 100 and (beside := _beside(room, asked, options, gate_id)):
+    if options.rollout_percent < 100 and (beside := _beside(state, asked, options, gate_id)):
         return beside
     if not asked.is_page:
         refused.members["waiting_room"] = _waiting_room(asked, options.gate)
@@ -89,10 +89,10 @@ def _without_pass(
     return _redirect_to_waiting_room(asked, options.gate, gate_id)
 
 
-def _fail_open(room: State, event_id: str, rules: GateRules, line: LineSnapshot | None) -> bool:
+def _fail_open(state: State, event_id: str, rules: GateRules, line: LineSnapshot | None) -> bool:
     """Whether nobody can be called, the room's rule is to admit meanwhile, and that has not lasted too long."""
-    well = line is not None and room.board.fresh(line)
-    lasts_s = room.outages.lasts_s(event_id, well=well, box_s=rules.admit_on_error_s)
+    well = line is not None and state.board.fresh(line)
+    lasts_s = state.outages.lasts_s(event_id, well=well, box_s=rules.admit_on_error_s)
     if lasts_s is None:
         return False
     admits = rules.on_engine_error == "admit" and lasts_s < rules.admit_on_error_s
@@ -100,12 +100,12 @@ def _fail_open(room: State, event_id: str, rules: GateRules, line: LineSnapshot 
     return admits
 
 
-def _beside(room: State, asked: OriginalRequest, options: RoomOptions, gate_id: str) -> Decision | None:
+def _beside(state: State, asked: OriginalRequest, options: RoomOptions, gate_id: str) -> Decision | None:
     """Who is outside the rolled-out share passes. A browser is given its id first; a call without one is drawn by its
     address.
     """
     by_id = asked.gate_id is not None or asked.is_page
-    drawn = _holder(room, asked.event_id, gate_id) if by_id else asked.headers.get("x-forwarded-for", "")
+    drawn = _holder(state, asked.event_id, gate_id) if by_id else asked.headers.get("x-forwarded-for", "")
     if not drawn or not outside(asked.event_id, drawn, options.rollout_percent):
         return None
     if asked.gate_id is None and asked.is_page:
@@ -117,23 +117,23 @@ def _beside(room: State, asked: OriginalRequest, options: RoomOptions, gate_id: 
     return Decision("outside-share")
 
 
-def _holder(room: State, event_id: str, gate_id: str) -> str:
+def _holder(state: State, event_id: str, gate_id: str) -> str:
     """The holder that this browser will be in the line: gate and room draw the same lot."""
-    return room.identities.holder(event_id, browser_binding(gate_id).encode())
+    return state.identities.holder(event_id, browser_binding(gate_id).encode())
 
 
-async def _redeem_code(room: State, asked: OriginalRequest, rules: GateRules, code: str) -> Decision:
+async def _redeem_code(state: State, asked: OriginalRequest, rules: GateRules, code: str) -> Decision:
     """Back to the address without its code, with a cookie of this site if the code was good. A browser that keeps no
     cookies is sent to the waiting room for good, not in circles.
     """
     if asked.gate_id is None:
         return Decision("no-cookies", location=_waiting_room(asked, rules))
-    grant = await room.handovers.take(code) if code != COOKIE_PROBE else None
+    grant = await state.handovers.take(code) if code != COOKIE_PROBE else None
     fits = (asked.event_id, asked.site, browser_binding(asked.gate_id))
     if grant is None or (grant.event_id, grant.site, grant.gate) != fits:
         return Decision("code-spent" if code != COOKIE_PROBE else "outside-share-kept", location=_here(asked, rules))
     try:
-        admission = room.passes.read(grant.admission, now_s=time.time())
+        admission = state.passes.read(grant.admission, now_s=time.time())
     except BadCredential:
         return Decision("code-spent", location=_here(asked, rules))
     max_age_s = max(1, admission.expires_at_s - int(time.time()))

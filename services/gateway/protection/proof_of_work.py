@@ -119,7 +119,7 @@ class Challenges:
         return challenge.to_dict()
 
     def read(self, text: str, event_id: str) -> str:
-        """The holder whose challenge for this event is solved here. Raises `Unproven`."""
+        """The holder whose challenge for this event is solved here. Raises `InvalidProof`."""
         if len(text) > PROOF_MAX_CHARS:
             raise InvalidProof("malformed")
         try:

@@ -71,15 +71,15 @@ class Heartbeats:
 def _reports(heard: dict[tuple[str, int], dict[int, set[int]]]) -> Iterator[list[SignsOfLife]]:
     """The signs in portions that fit a request; at least one portion, if an empty one."""
     portion: list[SignsOfLife] = []
-    room = PLACES_PER_REPORT_MAX
+    places_left = PLACES_PER_REPORT_MAX
     for (event_id, epoch), lanes in heard.items():
         for lane, places in lanes.items():
             seqs = sorted(places)
             for at in range(0, len(seqs), PLACES_PER_REPORT_MAX):
                 some = seqs[at : at + PLACES_PER_REPORT_MAX]
-                if len(some) > room or len(portion) == EVENTS_PER_REPORT_MAX:
+                if len(some) > places_left or len(portion) == EVENTS_PER_REPORT_MAX:
                     yield portion
-                    portion, room = [], PLACES_PER_REPORT_MAX
+                    portion, places_left = [], PLACES_PER_REPORT_MAX
                 portion.append(SignsOfLife(event_id=event_id, epoch=epoch, lanes={lane: some}))
-                room -= len(some)
+                places_left -= len(some)
     yield portion

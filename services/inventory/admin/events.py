@@ -37,10 +37,10 @@ async def put_event(
     """Applying it again changes nothing. With `dry_run` everything is checked and nothing is changed."""
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the address differ.")
-    applied = await apply_event_file(inventory.engine, file, actor=operator.name, dry_run=dry_run)
+    applied = await apply_event_file(inventory.db, file, actor=operator.name, dry_run=dry_run)
     if not dry_run:
         if applied.touched:
-            await push_stock(inventory.engine, inventory.gate, event_id, applied.touched)
+            await push_stock(inventory.db, inventory.redis_stock, event_id, applied.touched)
         await inventory.watcher.check()
         log.info("layout.applied", extra=data(event_id=event_id, by=operator.name, changed=applied.changed))
     capacity = sum(section.capacity for section in file.sections)
@@ -86,17 +86,17 @@ async def _read(inventory: State, reservation_id: str) -> ReservationRow:
 async def _cancel(
     inventory: State, event_id: str, ids: list[str], *, how: ReleaseReason, operator: Operator
 ) -> list[str]:
-    now = now_ms() + inventory.gate.clock_offset_ms
-    return await cancel(inventory.engine, inventory.gate, event_id, ids, how=how, now_ms=now, actor=operator.name)
+    now = now_ms() + inventory.redis_stock.clock_offset_ms
+    return await cancel(inventory.db, inventory.redis_stock, event_id, ids, how=how, now_ms=now, actor=operator.name)
 
 
 @router.get("/events/{event_id}/hold-times", summary="Get hold times")
 async def get_hold_times(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
     """Percentiles, returning fans, a suggested `hold_ttl_s`, and conversion by arm, from the ledger."""
-    return await hold_times(inventory.engine, inventory.catalogue.layout(event_id))
+    return await hold_times(inventory.db, inventory.catalogue.layout(event_id))
 
 
 @router.get("/events/{event_id}/audit", summary="Check the invariants of an event's stock")
 async def get_audit(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
-    invariants = await audit(inventory.engine, inventory.gate, inventory.catalogue.layout(event_id))
-    return {"confirmed": await confirmed(inventory.engine, event_id), "invariants": invariants}
+    invariants = await audit(inventory.db, inventory.redis_stock, inventory.catalogue.layout(event_id))
+    return {"confirmed": await confirmed(inventory.db, event_id), "invariants": invariants}

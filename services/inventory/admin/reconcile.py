@@ -60,7 +60,7 @@ async def report(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> 
 async def approve(operator: AnAdmin, inventory: InRoom, event_id: EventIdPath, asked: Approval) -> dict[str, Any]:
     """Everything of this event that waits; who bought last gives back first and is refunded in full."""
     inventory.catalogue.layout(event_id)
-    chosen = await oversell.approve(inventory.engine, event_id, by=operator.name, reason=asked.reason)
+    chosen = await oversell.approve(inventory.db, event_id, by=operator.name, reason=asked.reason)
     log.warning("oversell.approved", extra=data(event_id=event_id, by=operator.name, cancelled=len(chosen)))
     return {"cancelled": chosen}
 

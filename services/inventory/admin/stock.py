@@ -64,7 +64,7 @@ async def _change(
 ) -> dict[str, Any]:
     """One change: ledger, audit, gate. What it answers is the same for one that changed nothing."""
     async with stock_change(
-        inventory.engine, event_id, actor=operator.name, action=action, reason=why.reason, version=why.version
+        inventory.db, event_id, actor=operator.name, action=action, reason=why.reason, version=why.version
     ) as change:
         await work(change)
     changed = bool(change.touched or change.detail)
@@ -72,7 +72,7 @@ async def _change(
         log.info(
             "stock.changed", extra=data(event_id=event_id, action=action, by=operator.name, version=change.version)
         )
-        await push_stock(inventory.engine, inventory.gate, event_id, change.touched)
+        await push_stock(inventory.db, inventory.redis_stock, event_id, change.touched)
         await inventory.catalogue.refresh()
     return {"event_id": event_id, "changed": changed, "version": change.version, "seats": len(change.touched.seats)}
 
@@ -133,7 +133,7 @@ async def open_allotment(
 
 @router.get("/stock", summary="Show the stock report")
 async def get_stock(operator: Viewer, inventory: InRoom, event_id: EventIdPath) -> dict[str, Any]:
-    return await stock_report(inventory.engine, event_id)
+    return await stock_report(inventory.db, event_id)
 
 
 @router.get("/changes", summary="List stock changes, newest first")

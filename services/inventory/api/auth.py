@@ -181,7 +181,7 @@ class HolderAuthenticator:
 
 def require_current_epoch(admission: Pass, layout: Layout) -> Pass:
     """Raises `BadCredential` for a pass from before a reset: it looks at nothing and takes nothing any more."""
-    if admission.epoch < layout.pass_floor:
+    if admission.epoch < layout.min_pass_epoch:
         raise BadCredential("The waiting room was reset; this pass belongs to the line before.")
     return admission
 

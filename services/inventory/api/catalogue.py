@@ -103,8 +103,8 @@ async def _words(inventory: State, layout: Layout, section: Section, ranks: rang
     first, last = ranks[0] + ranks[0] // section.seats_per_row, ranks[-1] + ranks[-1] // section.seats_per_row
     keys = Keys.of(layout.event_id)
     try:
-        pipe = inventory.gate.redis.pipeline(transaction=True)
-        pipe.hget(keys.gate, "ready").getrange(keys.map + section.section_id, first, last).zscore(keys.revoked, jti)
+        pipe = inventory.redis_stock.redis.pipeline(transaction=True)
+        pipe.hget(keys.meta, "ready").getrange(keys.map + section.section_id, first, last).zscore(keys.revoked, jti)
         ready, marks, revoked = await pipe.execute()
         if ready == b"1" and revoked is not None:
             raise BadCredential(GIVEN_BACK)

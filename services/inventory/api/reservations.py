@@ -71,7 +71,7 @@ class Reserve:
         scope = self._scope
         scope["route"], scope[QUIET_KEY] = Reserve, True
         connection = HTTPConnection(scope)
-        inventory: State = scope["app"].state.room
+        inventory: State = scope["app"].state.deps
         layout = inventory.catalogue.layout(scope["path_params"]["event_id"])
         admission = require_current_epoch(await inventory.admissions.admitted(connection, layout.event_id), layout)
         body = _read_body(await whole_body(self._receive))
@@ -189,7 +189,7 @@ async def _mine(request: Request, inventory: State, event_id: str, reservation_i
         record = (await read(connection, [reservation_id])).get(reservation_id)
     if record is None or record.event_id != event_id:
         raise UnknownReservation
-    at_s = inventory.gate.clocks.slowest_ms() / 1000
+    at_s = inventory.redis_stock.clocks.slowest_ms() / 1000
     require_owner(caller, record.holder, until_ms=record.release_at_ms if record.is_live else 0, now_s=at_s)
     return record
 
@@ -209,7 +209,7 @@ async def give_back(
     record = await _mine(request, inventory, event_id, reservation_id)
     if record.status == "pending_payment":
         ended = await cancel(
-            inventory.engine, inventory.gate, event_id, [reservation_id], how="cancelled",
+            inventory.db, inventory.redis_stock, event_id, [reservation_id], how="cancelled",
             now_ms=await _now_ms(inventory), actor=record.holder,
         )  # fmt: skip
         if ended:
@@ -236,7 +236,7 @@ async def extend(
 ) -> dict[str, Any]:
     record = await _mine(request, inventory, event_id, reservation_id)
     values = {"event_id": event_id, "reservation_id": reservation_id, "now_ms": await _now_ms(inventory)}
-    async with inventory.engine.begin() as connection:
+    async with inventory.db.begin() as connection:
         until_ms = (await connection.execute(EXTEND, values)).scalar()
     if until_ms is None:
         record = await _mine(request, inventory, event_id, reservation_id)
@@ -244,7 +244,7 @@ async def extend(
             raise AlreadyExtended
         _require_ended(record)
         raise HoldExpired
-    await inventory.gate.extend(event_id, [(reservation_id, until_ms)], grace_ms=record.grace_s * 1000)
+    await inventory.redis_stock.extend(event_id, [(reservation_id, until_ms)], grace_ms=record.grace_s * 1000)
     record.reserved_until_ms = until_ms
     return record_body(record)
 
@@ -256,11 +256,11 @@ async def keep_some(
     """What is not named is free again. Asking again changes nothing."""
     await _mine(request, inventory, event_id, reservation_id)
     tickets = {part.section_id: part.quantity for part in kept.ga}
-    return record_body(await keep(inventory.engine, inventory.gate, reservation_id, kept.seats, tickets))
+    return record_body(await keep(inventory.db, inventory.redis_stock, reservation_id, kept.seats, tickets))
 
 
 async def _now_ms(inventory: State) -> int:
     """The time by the slowest clock, the ledger's read anew."""
     async with inventory.reading.connect() as connection:
         now_ms: int = (await connection.execute(LEDGER_NOW)).scalar_one()
-    return min(now_ms + inventory.gate.clock_offset_ms, inventory.gate.slowest_ms())
+    return min(now_ms + inventory.redis_stock.clock_offset_ms, inventory.redis_stock.slowest_ms())

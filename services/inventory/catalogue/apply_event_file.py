@@ -102,10 +102,10 @@ class Applied:
 
 
 async def apply_event_file(
-    engine: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None, dry_run: bool = False
+    db: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None, dry_run: bool = False
 ) -> Applied:
     """Raises `StockConflict`, and then nothing was changed. A dry run refuses the same and changes nothing."""
-    async with transaction(engine, dry_run=dry_run) as connection:
+    async with transaction(db, dry_run=dry_run) as connection:
         await connection.execute(EXCLUSIVE_LOCK, {"event_id": file.event_id})
         before = await _event(connection, file)
         change = StockChange(connection, file.event_id, before["version"] if before else 0)
@@ -118,7 +118,7 @@ async def apply_event_file(
         wanted = _event_row(file)
         changed = moved or renamed or before is None or any(before[name] != value for name, value in wanted.items())
         if changed:
-            raised: dict[str, Any] = {"gate_epoch": tables.event.c.gate_epoch + 1} if moved else {}
+            raised: dict[str, Any] = {"redis_epoch": tables.event.c.redis_epoch + 1} if moved else {}
             mine = tables.event.c.event_id == file.event_id
             await connection.execute(update(tables.event).where(mine).values(**wanted, **raised))
             change.detail |= {"event": _plain(file), "refilled": moved}

@@ -1,6 +1,6 @@
 """The layout of every event as this process remembers it: sections, prices, limits, and where a seat lies in its map.
 
-The ledger has it; `Catalogue.refresh` is called several times a second and reads again only what changed.
+The ledger has it; `EventCache.refresh` is called several times a second and reads again only what changed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -132,9 +132,9 @@ class Layout:
     hold_ttl_b_s: int | None
     hold_ttl_b_percent: float
     oversell: dict[str, Any]
-    gate_epoch: int
+    redis_epoch: int
     version: int
-    pass_floor: int
+    min_pass_epoch: int
     sections: dict[str, Section]
 
     @property
@@ -197,8 +197,8 @@ def _dearest_first(sections: Iterable[Section]) -> list[PriceBlock]:
 class EventCache:
     """All events this process knows of."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+    def __init__(self, db: AsyncEngine) -> None:
+        self._db = db
         self._layouts: dict[str, Layout] = {}
         self._loaded = False
 
@@ -218,9 +218,9 @@ class EventCache:
 
     async def refresh(self) -> None:
         """Reads the events whose version or gate epoch changed."""
-        known = select(tables.event.c.event_id, tables.event.c.version, tables.event.c.gate_epoch)
-        async with self._engine.connect() as connection:
-            seen = {row.event_id: (row.version, row.gate_epoch) for row in await connection.execute(known)}
+        known = select(tables.event.c.event_id, tables.event.c.version, tables.event.c.redis_epoch)
+        async with self._db.connect() as connection:
+            seen = {row.event_id: (row.version, row.redis_epoch) for row in await connection.execute(known)}
             changed = [e for e, at in seen.items() if at != self._at(e)]
             if changed:
                 of_changed = tables.event.c.event_id.in_(changed)
@@ -236,7 +236,7 @@ class EventCache:
 
     def _at(self, event_id: str) -> tuple[int, int] | None:
         layout = self._layouts.get(event_id)
-        return (layout.version, layout.gate_epoch) if layout else None
+        return (layout.version, layout.redis_epoch) if layout else None
 
 
 def _layout(event: dict[str, Any], sections: list[dict[str, Any]]) -> Layout:

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
-from services.inventory.reconcile.redis_diff import GateStock, compare, read_gate
+from services.inventory.reconcile.redis_diff import RedisStockState, compare, read_redis_stock
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.repository import Live
 from services.inventory.stock.snapshot import StockSnapshot, read_stock
@@ -32,40 +32,40 @@ NO_ORDER = text(
 )
 
 
-async def audit(engine: AsyncEngine, gate: RedisStock, layout: Layout) -> list[Finding]:
+async def audit(db: AsyncEngine, redis_stock: RedisStock, layout: Layout) -> list[Finding]:
     """Each invariant with whether it holds and what was seen.
 
     Gate and ledger are read one after the other, so in the middle of a sale they may differ for a moment: only what is
     wrong in every one of a few looks is broken.
     """
-    broken = await _look(engine, gate, layout)
+    broken = await _look(db, redis_stock, layout)
     for _ in range(LOOKS_MAX - 1):
         if not any(broken.values()):
             break
         await asyncio.sleep(BETWEEN_LOOKS_S)
-        again = {name: set(found) for name, found in (await _look(engine, gate, layout)).items()}
+        again = {name: set(found) for name, found in (await _look(db, redis_stock, layout)).items()}
         broken = {name: [what for what in found if what in again[name]] for name, found in broken.items()}
     return [_finding(name, found) for name, found in broken.items()]
 
 
-async def _look(engine: AsyncEngine, gate: RedisStock, layout: Layout) -> dict[str, list[str]]:
+async def _look(db: AsyncEngine, redis_stock: RedisStock, layout: Layout) -> dict[str, list[str]]:
     """What is wrong at this moment, by invariant."""
-    in_gate = await read_gate(gate.redis, layout.event_id, layout)
-    stock = await read_stock(engine, layout.event_id, asked=in_gate.holds, check=True)
-    async with engine.connect() as connection:
+    in_gate = await read_redis_stock(redis_stock.redis, layout.event_id, layout)
+    stock = await read_stock(db, layout.event_id, asked=in_gate.holds, check=True)
+    async with db.connect() as connection:
         kept, no_order = [await _names(connection, query, layout.event_id) for query in (WRONG_KEPT, NO_ORDER)]
     disputed = [f"{seat.section_id}:{seat.position} {seat.seen}" for seat in stock.disputed]
     unsold = [seat.should_be for seat in stock.disputed if seat.buyers > (seat.seen == seat.should_be)]
-    at_ms = gate.slowest_ms()
+    at_ms = redis_stock.slowest_ms()
     apart = [" ".join(difference) for difference in await compare(in_gate, stock)]
     return {
         "1 ledger: available + held + sold + blocked = capacity": kept + _unequal(stock),
-        "1 gate: available + held + sold + blocked = capacity": _unequal_gate(in_gate, stock),
+        "1 gate: available + held + sold + blocked = capacity": _unequal_redis(in_gate, stock),
         "1 gate and ledger agree": apart if in_gate.ready else ["the gate is not ready", *apart],
         "2 a seat has at most one live owner": disputed,
         "2 sold ≤ capacity": [s for s, x in stock.sections.items() if x.sold > x.capacity or x.available < 0],
         "7 confirmed ⇒ its seats are sold to it": no_order + unsold,
-        "clocks: ours, the ledger's and the engine's are less than a minute apart": gate.clocks.apart(),
+        "clocks: ours, the ledger's and the engine's are less than a minute apart": redis_stock.clocks.apart(),
         "9 nothing is held past its time": [record.reservation_id for record in stock.live if _overdue(record, at_ms)],
     }
 
@@ -87,12 +87,12 @@ def _unequal(stock: StockSnapshot) -> list[str]:
     ]  # fmt: skip
 
 
-def _unequal_gate(gate: GateStock, stock: StockSnapshot) -> list[str]:
+def _unequal_redis(redis_stock: RedisStockState, stock: StockSnapshot) -> list[str]:
     names = ("available", "held", "sold", "blocked")
     wrong = []
     for section_id, section in stock.sections.items():
-        counts = [gate.counts.get(f"{section_id}:{name}", 0) for name in names]
-        marks = gate.maps.get(section_id)
+        counts = [redis_stock.counts.get(f"{section_id}:{name}", 0) for name in names]
+        marks = redis_stock.maps.get(section_id)
         by_map = [marks.count(mark) for mark in ".hsx"] if marks is not None else counts
         if sum(counts) != section.capacity or min(counts) < 0 or by_map != counts:
             wrong.append(f"{section_id} {counts}")
@@ -104,10 +104,10 @@ def _finding(invariant: str, broken: list[str]) -> Finding:
     return {"invariant": invariant, "holds": not broken, "detail": detail}
 
 
-async def confirmed(engine: AsyncEngine, event_id: str) -> int:
+async def confirmed(db: AsyncEngine, event_id: str) -> int:
     """How many reservations were ever sold to an order."""
     question = text(
         "SELECT count(*) FROM inventory.reservation WHERE event_id = :event_id AND confirmed_at IS NOT NULL"
     )
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         return int(await connection.scalar(question, {"event_id": event_id}) or 0)

@@ -68,18 +68,18 @@ def _sections(stock: StockSnapshot) -> Iterator[Inconsistency]:
             )
         beyond = section.sold + blocked - section.capacity
         if not section.marks and section.sold and beyond > 0:
-            room = section.capacity - blocked
-            yield Inconsistency("oversold", section_id, -1, beyond, str(section.sold), str(room))
+            left = section.capacity - blocked
+            yield Inconsistency("oversold", section_id, -1, beyond, str(section.sold), str(left))
 
 
-async def repair(engine: AsyncEngine, event_id: str, wrong: Iterable[Inconsistency]) -> set[tuple[str, int]]:
+async def repair(db: AsyncEngine, event_id: str, wrong: Iterable[Inconsistency]) -> set[tuple[str, int]]:
     """Seats and counters to what the reservations say; which places (-1 for a section) were changed.
 
     A section that sells is in somebody's hands most of the time, so it is tried for a moment; then the next look will.
     """
     left, changed = list(wrong), set[tuple[str, int]]()
     for turn in range(TRIES_MAX):
-        sections, seats = await _set_right(engine, event_id, left)
+        sections, seats = await _set_right(db, event_id, left)
         changed |= seats
         left = [w for w in left if w.section_id not in sections]
         if not left:
@@ -89,10 +89,10 @@ async def repair(engine: AsyncEngine, event_id: str, wrong: Iterable[Inconsisten
 
 
 async def _set_right(
-    engine: AsyncEngine, event_id: str, wrong: Sequence[Inconsistency]
+    db: AsyncEngine, event_id: str, wrong: Sequence[Inconsistency]
 ) -> tuple[set[str], set[tuple[str, int]]]:
     """Which sections nobody was changing, and what was changed of them."""
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         asked = {"event_id": event_id, "section_ids": sorted({w.section_id for w in wrong})}
         versions = {r.section_id: r.version for r in await connection.execute(FREE_SECTIONS, asked)}
         seats = [(w.section_id, w.position) for w in wrong if w.kind == "seat" and w.section_id in versions]

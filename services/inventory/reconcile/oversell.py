@@ -104,15 +104,15 @@ COUNT_WAITING = text("SELECT count(*) FROM inventory.oversell WHERE status = 'wa
 SHOWN_MAX = 100
 
 
-async def apply_policy(engine: AsyncEngine, layout: Layout, found: Iterable[Inconsistency]) -> int:
+async def apply_policy(db: AsyncEngine, layout: Layout, found: Iterable[Inconsistency]) -> int:
     """What the operator's policy makes of these; how many were decided now. What is decided, or has come right
     meanwhile, is left alone.
     """
     decided = 0
     for wrong in found:
-        async with engine.begin() as connection:
+        async with db.begin() as connection:
             decided += await _decide(connection, layout, wrong)
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         OVERSELL_WAITING.set(await connection.scalar(COUNT_WAITING) or 0)
     return decided
 
@@ -163,10 +163,10 @@ async def _excess(connection: AsyncConnection, place: dict[str, Any]) -> int:
     return int(await connection.scalar(EXCESS, place) or 0)
 
 
-async def approve(engine: AsyncEngine, event_id: str, *, by: str, reason: str) -> list[str]:
+async def approve(db: AsyncEngine, event_id: str, *, by: str, reason: str) -> list[str]:
     """A person said yes: the latest buyers of everything that waits give their tickets back; whose."""
     chosen: list[str] = []
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         for case in (await connection.execute(WAITING, {"event_id": event_id})).mappings().all():
             place = {"event_id": event_id, "section_id": case["section_id"], "position": case["position"]}
             excess = await _excess(connection, place)

@@ -41,19 +41,19 @@ ENDED = text(
 class OversellRefunds:
     """One turn of a loop; several may run."""
 
-    def __init__(self, engine: AsyncEngine, returns: ReturnService, orders: OrdersClient) -> None:
-        self._engine, self._returns, self._orders = engine, returns, orders
+    def __init__(self, db: AsyncEngine, returns: ReturnService, orders: OrdersClient) -> None:
+        self._db, self._returns, self._orders = db, returns, orders
 
     async def turn(self) -> int:
         """How many were refunded, as far as orders has taken it on."""
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             due = list(await connection.execute(DUE, {"count_max": BATCH_MAX}))
         if not due:
             return 0
         event_ids, ids = [row.event_id for row in due], [row.reservation_id for row in due]
         steps = [PaymentStep(reservation_id=r.reservation_id, order_reference=r.order_reference) for r in due]
         await self._returns.take_back(steps, reason=REASON, actor=ACTOR)
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             await connection.execute(IS_RETURNED, {"event_ids": event_ids, "ids": ids})
         refs = [PaymentRef(**step.model_dump(exclude={"customer_key"})) for step in steps]
         try:
@@ -62,7 +62,7 @@ class OversellRefunds:
             log.warning("orders.silent", extra=data(problem=problem.slug, refunds=len(refs)))
             return 0
         told = [(r.event_id, r.reservation_id, word) for r, word in zip(due, words, strict=True) if word != "later"]
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             values = {name: [row[i] for row in told] for i, name in enumerate(("event_ids", "ids", "words"))}
             await connection.execute(IS_REFUNDED, values)
             await connection.execute(ENDED)

@@ -22,7 +22,7 @@ from services.inventory.catalogue.layout import EventCache, Layout
 from services.inventory.metrics import CORRECTED, DRIFT, RECONCILE_SECONDS
 from services.inventory.reconcile import oversell
 from services.inventory.reconcile.ledger_repair import Inconsistency, inconsistencies, repair
-from services.inventory.reconcile.redis_diff import Difference, GateStock, compare, read_gate
+from services.inventory.reconcile.redis_diff import Difference, RedisStockState, compare, read_redis_stock
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
@@ -49,14 +49,14 @@ class DriftRecord(NamedTuple):
     done: str
 
 
-async def note(engine: AsyncEngine, event_id: str, findings: Iterable[DriftRecord]) -> None:
+async def note(db: AsyncEngine, event_id: str, findings: Iterable[DriftRecord]) -> None:
     """Keeps them; of very many the first."""
     rows = [
         {"event_id": event_id, "what": what, "seen": seen, "should_be": should_be, "since": since, "done": done}
         for (what, seen, should_be), since, done in sorted(findings)[:NOTED_MAX]
     ]
     if rows:
-        async with engine.begin() as connection:
+        async with db.begin() as connection:
             await connection.execute(insert(drift), rows)
 
 
@@ -66,9 +66,9 @@ async def recent(connection: AsyncConnection, event_id: str) -> list[Mapping[str
     return [dict(row) for row in rows.mappings()]
 
 
-async def forget(engine: AsyncEngine) -> None:
+async def forget(db: AsyncEngine) -> None:
     """Findings are kept for a month."""
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         await connection.execute(FORGET)
 
 
@@ -81,7 +81,7 @@ ALONE = text("SELECT pg_try_advisory_xact_lock(hashtextextended('inventory recon
 class _Snapshot:
     """Everything that differs at one moment; the ledger's own faults are among it, each with its row."""
 
-    gate: GateStock
+    redis_stock: RedisStockState
     stock: StockSnapshot
     found: set[Difference]
     wrong: dict[Difference, Inconsistency]
@@ -103,10 +103,10 @@ class Reconciler:
     """Looks at every event in turn and remembers what differed the last time."""
 
     def __init__(
-        self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache, *, ready_since_s: Mapping[str, float],
+        self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, *, ready_since_s: Mapping[str, float],
         interval_s: float, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._engine, self._gate, self._catalogue = engine, gate, catalogue
+        self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
         self._ready_since_s, self._interval_s, self._clock = ready_since_s, interval_s, clock
         self._last: dict[str, _Pass] = {}
 
@@ -151,25 +151,25 @@ class Reconciler:
         """Heals what can be healed, puts what was oversold before the policy, and tells people of the rest once."""
         corrected = await self._heal(layout, old, look.lost())
         oversold = {d: view.wrong[d] for d in old & view.wrong.keys() if view.wrong[d].kind in oversell.KINDS}
-        await oversell.apply_policy(self._engine, layout, oversold.values())
+        await oversell.apply_policy(self._db, layout, oversold.values())
         news = old - look.noted - oversold.keys()
         findings = [DriftRecord(d, look.since[d][1], "corrected" if d in corrected else "left") for d in news]
         look.noted |= old - corrected
         for difference in news:
             DRIFT.labels("balance" if difference in view.wrong else "reconcile").inc()
         if news:
-            await note(self._engine, layout.event_id, findings)
+            await note(self._db, layout.event_id, findings)
             log.warning("drift.found", extra=data(event_id=layout.event_id, old=len(news), corrected=len(corrected)))
         return corrected
 
     async def _view(self, layout: Layout, lost: frozenset[str]) -> _Snapshot | None:
-        gate = await read_gate(self._gate.redis, layout.event_id, layout)
-        if not gate.ready:
+        redis_stock = await read_redis_stock(self._redis_stock.redis, layout.event_id, layout)
+        if not redis_stock.ready:
             return None
-        stock = await read_stock(self._engine, layout.event_id, asked=gate.holds, check=True)
+        stock = await read_stock(self._db, layout.event_id, asked=redis_stock.holds, check=True)
         wrong = {_difference(w): w for w in inconsistencies(stock)}
-        found = set(await compare(gate, stock, lost=lost)) | wrong.keys()
-        return _Snapshot(gate, stock, found, wrong)
+        found = set(await compare(redis_stock, stock, lost=lost)) | wrong.keys()
+        return _Snapshot(redis_stock, stock, found, wrong)
 
     async def _heal(self, layout: Layout, old: set[Difference], lost: frozenset[str]) -> set[Difference]:
         """The ledger first, then holds, then places and counts, each time what still differs; what was corrected."""
@@ -180,15 +180,15 @@ class Reconciler:
             still = old & view.found
             mine = [w for d, w in view.wrong.items() if d in still and w.kind in ("remaining", "blocked", "seat")]
             if mine:
-                await repair(self._engine, layout.event_id, mine)
-            now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
+                await repair(self._db, layout.event_id, mine)
+            now_ms, _ = await self._redis_stock.due(layout.event_id, count_max=1)
             gone = [what[5:] for what, seen, _ in sorted(still) if what.startswith("hold ") and seen == "there"]
             for some in chunks(gone, SETTLED_AT_ONCE) if now_ms else ():
-                await resolve_due(self._engine, self._gate, layout.event_id, some, now_ms=now_ms)
+                await resolve_due(self._db, self._redis_stock, layout.event_id, some, now_ms=now_ms)
             smaller = {what[7:] for what, _, _ in still if what.startswith("basket ")}
             for record in view.stock.live if smaller else ():
                 if record.reservation_id in smaller:
-                    await self._gate.keep(layout.event_id, record.reservation_id, record.basket())
+                    await self._redis_stock.keep(layout.event_id, record.reservation_id, record.basket())
             if (mine or gone or smaller) and (view := await self._view(layout, lost)) is None:
                 return set()
             doubted = {what.removeprefix("ledger-") for what, _, _ in view.wrong}
@@ -212,14 +212,14 @@ class Reconciler:
                 places += [name, "count", MARKS[rest[0]], -int(seen)]
             elif kind == "usage":
                 usage.append((name, int(should_be)))
-        await self._gate.set_positions(event_id, places)
+        await self._redis_stock.set_positions(event_id, places)
         missing = [r for r in stock.live if (f"hold {r.reservation_id}", "missing", "there") in old]
-        await self._gate.restore(event_id, missing, usage)
+        await self._redis_stock.restore(event_id, missing, usage)
 
     @asynccontextmanager
     async def _alone(self, event_id: str) -> AsyncIterator[bool]:
         """Whether this is the one reconciler that may correct now; others find it done."""
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             yield bool(await connection.scalar(ALONE, {"event_id": event_id}))
 
 

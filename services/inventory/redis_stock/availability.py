@@ -34,9 +34,9 @@ class AvailabilityPublisher:
     """The latest frame of every event, and its loop."""
 
     def __init__(
-        self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache, showing: SnapshotPublisher
+        self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, showing: SnapshotPublisher
     ) -> None:
-        self._engine, self._gate, self._catalogue, self._showing = engine, gate, catalogue, showing
+        self._db, self._redis_stock, self._catalogue, self._showing = db, redis_stock, catalogue, showing
         self._shown_at_s: dict[str, float] = {}
         self._seen: dict[str, tuple[float, StockFrame]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -62,7 +62,7 @@ class AvailabilityPublisher:
         """Events whose stock may have changed since it was shown: many are asked in one round trip."""
         changed: set[str] = set()
         for some in chunks((layout.event_id for layout in layouts), EVENTS_AT_ONCE):
-            pipe = self._gate.redis.pipeline(transaction=False)
+            pipe = self._redis_stock.redis.pipeline(transaction=False)
             for event_id in some:
                 pipe.exists(Keys.of(event_id).dirty)
             try:
@@ -81,24 +81,24 @@ class AvailabilityPublisher:
                 try:
                     frame = await self._frame(layout, force=True, peek=True)
                 except REDIS_AWAY:
-                    frame = await self.from_ledger(layout.event_id, ready=False)
+                    frame = await self.from_db(layout.event_id, ready=False)
                 assert frame is not None
                 self._seen[layout.event_id] = (time.monotonic(), frame)
             return frame
 
     async def _frame(self, layout: Layout, *, force: bool, peek: bool) -> StockFrame | None:
-        keys = Keys.of(layout.event_id).only("gate", "counts", "dirty")
-        times = {"clock_offset_ms": self._gate.clock_offset_ms, "others_ms": self._gate.others_ms()}
-        reply = await SHOW(self._gate.redis, **keys, **times, force=int(force), peek=int(peek))
+        keys = Keys.of(layout.event_id).only("meta", "counts", "dirty")
+        times = {"clock_offset_ms": self._redis_stock.clock_offset_ms, "others_ms": self._redis_stock.others_ms()}
+        reply = await SHOW(self._redis_stock.redis, **keys, **times, force=int(force), peek=int(peek))
         if not reply:
             return None
         ready, epoch, version, at_ms, holding, begun, let_go = (int(part) for part in reply[:7])
-        if not ready or self._gate.clocks.apart():
+        if not ready or self._redis_stock.clocks.apart():
             if not peek:
                 if layout.event_id in self._shut and not force:
                     return None
                 self._shut.add(layout.event_id)
-            return await self.from_ledger(layout.event_id, ready=False, epoch=epoch, version=version)
+            return await self.from_db(layout.event_id, ready=False, epoch=epoch, version=version)
         self._shut.discard(layout.event_id)
         counts = {key.decode(): int(value) for key, value in zip(reply[7::2], reply[8::2], strict=True)}
         sections = [
@@ -113,12 +113,12 @@ class AvailabilityPublisher:
             holders_holding=holding, holds_begun=begun, holds_let_go=let_go,
         )  # fmt: skip
 
-    async def from_ledger(
+    async def from_db(
         self, event_id: str, *, ready: bool = True, epoch: int | None = None, version: int | None = None
     ) -> StockFrame:
         """The stock from the ledger's own rows."""
         at_ms = now_ms()
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             rows = await count_sections(connection, event_id)
             holding = (await connection.execute(HOLDING, {"event_id": event_id})).scalar_one()
         sections = [
@@ -126,6 +126,6 @@ class AvailabilityPublisher:
             for s, r in rows.items()
         ]
         return StockFrame(
-            event_id=event_id, epoch=self._catalogue.layout(event_id).gate_epoch if epoch is None else epoch,
+            event_id=event_id, epoch=self._catalogue.layout(event_id).redis_epoch if epoch is None else epoch,
             version=version or at_ms, ready=ready, at_ms=at_ms, sections=sections, holders_holding=holding,
         )  # fmt: skip

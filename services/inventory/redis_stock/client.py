@@ -27,12 +27,12 @@ HOLDS_AT_ONCE = 64  # the engine answers nobody else meanwhile: about a millisec
 
 def load(verb: str) -> Script:
     """`lua/<verb>.lua` with what it stands on in front of it."""
-    room = importlib.resources.files(__package__).joinpath("lua")
+    folder = importlib.resources.files(__package__).joinpath("lua")
     parts = ("prelude", "best", verb) if verb == "hold" else ("prelude", verb)
-    return Script(f"{__package__}:{verb}", "".join(room.joinpath(f"{part}.lua").read_text() for part in parts))
+    return Script(f"{__package__}:{verb}", "".join(folder.joinpath(f"{part}.lua").read_text() for part in parts))
 
 
-_ALL = ("gate", "counts", "holds", "deadlines", "usage", "dirty", "map")
+_ALL = ("meta", "counts", "holds", "deadlines", "usage", "dirty", "map")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class RedisStock:
             if isinstance(answers, ResponseError):
                 raise answers
             replies += answers
-        return [_gated(reply, ask["reservation_id"]) for reply, ask in zip(replies, asks, strict=True)]
+        return [_hold_reply(reply, ask["reservation_id"]) for reply, ask in zip(replies, asks, strict=True)]
 
     async def extend(self, event_id: str, untils: Iterable[tuple[str, int]], *, grace_ms: int) -> None:
         flat = [part for pair in untils for part in pair]
         if flat:
-            keys = Keys.of(event_id).only("gate", "holds", "deadlines")
+            keys = Keys.of(event_id).only("meta", "holds", "deadlines")
             await self.scripts["extend"](self.redis, **keys, grace_ms=grace_ms, ids_and_untils=flat)
 
     async def confirm_written(self, event_id: str, release_at_ms: Mapping[str, int]) -> None:
@@ -104,12 +104,12 @@ class RedisStock:
     async def begin_payment(self, event_id: str, untils: Iterable[tuple[str, int]]) -> None:
         flat = [part for pair in untils for part in pair]
         if flat:
-            keys = Keys.of(event_id).only("gate", "holds", "deadlines")
+            keys = Keys.of(event_id).only("meta", "holds", "deadlines")
             await self.scripts["begin_payment"](self.redis, **keys, ids_and_untils=flat)
 
     async def end_payment(self, event_id: str, untils: Sequence[tuple[str, int]], *, grace_ms: int) -> None:
         await self._many(
-            "end_payment", event_id, ("gate", "holds", "deadlines"),
+            "end_payment", event_id, ("meta", "holds", "deadlines"),
             [{"reservation_id": r, "until_ms": until_ms, "grace_ms": grace_ms} for r, until_ms in untils],
         )  # fmt: skip
 
@@ -140,7 +140,7 @@ class RedisStock:
 
     async def set_positions(self, event_id: str, places: Sequence[str | int]) -> int:
         """Sets places to the ledger's word; how many changed. See `lua/correct.lua` for their form."""
-        keys, corrected = Keys.of(event_id).only("gate", "counts", "dirty", "map"), 0
+        keys, corrected = Keys.of(event_id).only("meta", "counts", "dirty", "map"), 0
         for some in chunks(places, CORRECT_WIDTH * FILLED_AT_ONCE):
             changed = await self.scripts["correct"](self.redis, **keys, places=some)
             corrected += changed if isinstance(changed, int) else 0
@@ -148,19 +148,19 @@ class RedisStock:
 
     async def restore(self, event_id: str, missing: Sequence[Live], usage: Sequence[tuple[str, int]]) -> None:
         """Holds the ledger has and the gate lost, and how many tickets holders really have."""
-        keys, epoch = Keys.of(event_id), await self.redis.hget(Keys.of(event_id).gate, "epoch") or 0
-        some = {**keys.only("gate", "holds", "deadlines", "usage"), "epoch": epoch}
+        keys, epoch = Keys.of(event_id), await self.redis.hget(Keys.of(event_id).meta, "epoch") or 0
+        some = {**keys.only("meta", "holds", "deadlines", "usage"), "epoch": epoch}
         for records in chunks(missing, FILLED_AT_ONCE):
             holds = [part for record in records for part in as_hold(record)]
             await self.scripts["fill_holds"](self.redis, **some, listed=holds)
-        some = {**keys.only("gate", "usage"), "epoch": epoch}
+        some = {**keys.only("meta", "usage"), "epoch": epoch}
         for pairs in chunks(usage, FILLED_AT_ONCE):
             flat = [part for pair in pairs for part in pair]
             await self.scripts["fill_usage"](self.redis, **some, tickets=flat)
 
     async def lower_available(self, event_id: str, left: dict[str, int]) -> None:
         calls = [{"section_id": section_id, "available_max": n} for section_id, n in left.items()]
-        await self._many("cap", event_id, ("gate", "counts", "dirty"), calls)
+        await self._many("cap", event_id, ("meta", "counts", "dirty"), calls)
 
     async def due(self, event_id: str, *, count_max: int) -> tuple[int, list[str]]:
         """The time, by the engine or whoever is behind it, and what is due; nothing while the gate is closed."""
@@ -183,18 +183,18 @@ class RedisStock:
 
     def _due(self, event_id: str, count_max: int) -> dict[str, Any]:
         times = {"clock_offset_ms": self.clock_offset_ms, "others_ms": self.others_ms()}
-        return {**Keys.of(event_id).only("gate", "deadlines"), **times, "count_max": count_max}
+        return {**Keys.of(event_id).only("meta", "deadlines"), **times, "count_max": count_max}
 
     async def revoke(self, event_id: str, passes: Sequence[tuple[str, str, int]]) -> list[tuple[str, int | None]]:
         """(jti, holder, expires_at_ms) each; `gone`, `live` with until_ms, or `not-ready`."""
         times = {"clock_offset_ms": self.clock_offset_ms, "others_ms": self.others_ms()}
         calls = [{"jti": jti, "holder": holder, "expires_at_ms": at_ms, **times} for jti, holder, at_ms in passes]
-        replies = await self._many("revoke", event_id, ("gate", "holds", "usage", "revoked"), calls)
+        replies = await self._many("revoke", event_id, ("meta", "holds", "usage", "revoked"), calls)
         return [(word(reply), int(reply[1]) if len(reply) > 1 else None) for reply in replies]
 
     async def set_min_pass_epoch(self, event_id: str, floor: int) -> None:
         """Passes of epochs below the floor take nothing any more."""
-        await self.scripts["raise_floor"](self.redis, gate=Keys.of(event_id).gate, floor=floor)
+        await self.scripts["raise_floor"](self.redis, meta=Keys.of(event_id).meta, floor=floor)
 
     async def _many(self, verb: str, event_id: str, keys: Sequence[str], calls: Sequence[dict[str, Any]]) -> list[Any]:
         named = Keys.of(event_id).only(*keys)
@@ -217,7 +217,7 @@ def as_hold(record: Live) -> tuple[str | int, ...]:
             release_at_ms)  # fmt: skip
 
 
-def _gated(reply: Any, reservation_id: str) -> HoldGranted | HoldDenied:
+def _hold_reply(reply: Any, reservation_id: str) -> HoldGranted | HoldDenied:
     match word(reply):
         case "held":
             return HoldGranted("held", reservation_id, int(reply[1]), int(reply[2]), reply[3].decode())

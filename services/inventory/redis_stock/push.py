@@ -50,12 +50,12 @@ class _StockVersion:
     ga: list[tuple[str, int, int]]
 
 
-async def push_stock(engine: AsyncEngine, gate: RedisStock, event_id: str, touched: DirtySet) -> None:
+async def push_stock(db: AsyncEngine, redis_stock: RedisStock, event_id: str, touched: DirtySet) -> None:
     """Brings the gate in line with the ledger for these places. What it misses is drift, found by reconcile."""
     try:
         for _ in range(TRIES_MAX):
-            ledger = await _read(engine, event_id, sorted(touched.seats), sorted(touched.ga))
-            if ledger is None or await _apply(gate, event_id, ledger) != "late":
+            ledger = await _read(db, event_id, sorted(touched.seats), sorted(touched.ga))
+            if ledger is None or await _apply(redis_stock, event_id, ledger) != "late":
                 return
     except REDIS_AWAY as away:
         log.warning("gate.behind", extra=data(event_id=event_id, error=type(away).__name__))
@@ -63,11 +63,11 @@ async def push_stock(engine: AsyncEngine, gate: RedisStock, event_id: str, touch
 
 
 async def _read(
-    engine: AsyncEngine, event_id: str, seats: Sequence[SeatPosition], ga: Sequence[str]
+    db: AsyncEngine, event_id: str, seats: Sequence[SeatPosition], ga: Sequence[str]
 ) -> _StockVersion | None:
     """In one snapshot, so that the version fits the rest."""
     which: dict[str, Any] = {"event_id": event_id}
-    async with snapshot(engine) as connection:
+    async with snapshot(db) as connection:
         version: int | None = (await connection.execute(VERSION, which)).scalar()
         rows = (await connection.execute(SEATS, which | seat_columns(seats))).all()
         sections = (await connection.execute(SECTIONS, which | {"section_ids": list(ga)})).all()
@@ -80,18 +80,18 @@ async def _read(
     return _StockVersion(version, sorted(by_status["blocked"]), sorted(by_status["available"]), counts)
 
 
-async def _apply(gate: RedisStock, event_id: str, ledger: _StockVersion) -> str:
+async def _apply(redis_stock: RedisStock, event_id: str, ledger: _StockVersion) -> str:
     """The gate's answer: done, late or not-ready. Up to 500 seats in one step, together with all GA places."""
     keys = Keys.of(event_id)
     for section_id, capacity, _ in ledger.ga:
-        some = keys.only("gate", "counts", "dirty")
-        said = await RESIZE(gate.redis, **some, version=ledger.version, section_id=section_id, capacity=capacity)
+        some = keys.only("meta", "counts", "dirty")
+        said = await RESIZE(redis_stock.redis, **some, version=ledger.version, section_id=section_id, capacity=capacity)
         if word(said) != "done":
             return word(said)
     ga = [part for section_id, _, blocked in ledger.ga for part in (section_id, blocked)]
-    some = keys.only("gate", "counts", "dirty", "map")
+    some = keys.only("meta", "counts", "dirty", "map")
     for blocked, free in itertools.zip_longest(_chunks(ledger.blocked), _chunks(ledger.free), fillvalue=""):
-        said = await BLOCK(gate.redis, **some, version=ledger.version, blocked=blocked, free=free, ga=ga)
+        said = await BLOCK(redis_stock.redis, **some, version=ledger.version, blocked=blocked, free=free, ga=ga)
         ga = []
         if word(said) != "done":
             return word(said)

@@ -55,7 +55,7 @@ def _fact(record: ReservationRow) -> ReservationEvent:
 
 
 async def _end(
-    engine: AsyncEngine,
+    db: AsyncEngine,
     event_id: str,
     ids: Sequence[str],
     *,
@@ -67,15 +67,15 @@ async def _end(
 ) -> list[str]:
     times = {"now_ms": now_ms, "clock_offset_ms": clock_offset_ms} if by is EXPIRE else {}
     values = {"event_id": event_id, "ids": list(ids), **times}
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         ended = list((await connection.execute(by, values)).scalars())
         await release_stock(connection, event_id, ended, how=how, now_ms=now_ms, actor=actor)
     return ended
 
 
 async def cancel(
-    engine: AsyncEngine,
-    gate: RedisStock,
+    db: AsyncEngine,
+    redis_stock: RedisStock,
     event_id: str,
     ids: Sequence[str],
     *,
@@ -84,30 +84,32 @@ async def cancel(
     actor: str,
 ) -> list[str]:
     """Gives back those that nobody is paying; which ones."""
-    ended = await _end(engine, event_id, ids, by=CANCEL, how=how, now_ms=now_ms, actor=actor)
-    await gate.release(event_id, ended)
+    ended = await _end(db, event_id, ids, by=CANCEL, how=how, now_ms=now_ms, actor=actor)
+    await redis_stock.release(event_id, ended)
     return ended
 
 
-async def resolve_due(engine: AsyncEngine, gate: RedisStock, event_id: str, due: Sequence[str], *, now_ms: int) -> bool:
+async def resolve_due(
+    db: AsyncEngine, redis_stock: RedisStock, event_id: str, due: Sequence[str], *, now_ms: int
+) -> bool:
     """Asks the ledger what these due holds are, and brings the gate in line; whether any has ended."""
-    times = {"now_ms": min(now_ms, gate.slowest_ms()), "clock_offset_ms": gate.clock_offset_ms}
-    expired = await _end(engine, event_id, due, by=EXPIRE, how="deadline", actor="system", **times)
+    times = {"now_ms": min(now_ms, redis_stock.slowest_ms()), "clock_offset_ms": redis_stock.clock_offset_ms}
+    expired = await _end(db, event_id, due, by=EXPIRE, how="deadline", actor="system", **times)
     rest = [reservation_id for reservation_id in due if reservation_id not in set(expired)]
     if rest:
-        async with engine.begin() as connection:
+        async with db.begin() as connection:
             values = {"event_id": event_id, "ids": rest, "now_ms": now_ms}
             tombs = set((await connection.execute(TOMBSTONES, values)).scalars())
         ENDED.labels("never-written").inc(len(tombs))
-        async with engine.connect() as connection:
+        async with db.connect() as connection:
             known = await read(connection, [reservation_id for reservation_id in rest if reservation_id not in tombs])
         expired += tombs
-        await sync_redis(gate, event_id, list(known.values()))
-    await gate.release(event_id, expired)
+        await sync_redis(redis_stock, event_id, list(known.values()))
+    await redis_stock.release(event_id, expired)
     return bool(expired)
 
 
-async def sync_redis(gate: RedisStock, event_id: str, records: Sequence[ReservationRow]) -> None:
+async def sync_redis(redis_stock: RedisStock, event_id: str, records: Sequence[ReservationRow]) -> None:
     """The gate takes the state these reservations have in the ledger."""
     by_status: dict[str, list[ReservationRow]] = {}
     for record in records:
@@ -115,24 +117,24 @@ async def sync_redis(gate: RedisStock, event_id: str, records: Sequence[Reservat
     pending = by_status.pop("pending_payment", [])
     if pending:
         untils = [(r.reservation_id, r.reserved_until_ms) for r in pending]
-        await gate.extend(event_id, untils, grace_ms=pending[0].grace_s * 1000)
+        await redis_stock.extend(event_id, untils, grace_ms=pending[0].grace_s * 1000)
     paying = by_status.pop("paying", [])
-    await gate.begin_payment(event_id, [(r.reservation_id, r.reserved_until_ms) for r in paying])
-    await gate.confirm(event_id, [r.reservation_id for r in by_status.pop("confirmed", [])])
-    await gate.release(event_id, [r.reservation_id for ended in by_status.values() for r in ended])
+    await redis_stock.begin_payment(event_id, [(r.reservation_id, r.reserved_until_ms) for r in paying])
+    await redis_stock.confirm(event_id, [r.reservation_id for r in by_status.pop("confirmed", [])])
+    await redis_stock.release(event_id, [r.reservation_id for ended in by_status.values() for r in ended])
 
 
 async def expire_overdue(
-    engine: AsyncEngine, gate: RedisStock, event_id: str, *, now_ms: int, count_max: int = 500
+    db: AsyncEngine, redis_stock: RedisStock, event_id: str, *, now_ms: int, count_max: int = 500
 ) -> int:
     """Ends what is past its deadline in the ledger, whatever the gate remembers; how many."""
     values = {"event_id": event_id, "now_ms": now_ms, "count_max": count_max}
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         ids = list((await connection.execute(SCAN_DUE, values)).scalars())
         if ids:
-            times = {"now_ms": min(now_ms, gate.slowest_ms()), "clock_offset_ms": gate.clock_offset_ms}
+            times = {"now_ms": min(now_ms, redis_stock.slowest_ms()), "clock_offset_ms": redis_stock.clock_offset_ms}
             expire = {"event_id": event_id, "ids": ids, **times}
             ids = list((await connection.execute(EXPIRE, expire)).scalars())
             await release_stock(connection, event_id, ids, how="scan", now_ms=now_ms)
-    await gate.release(event_id, ids)
+    await redis_stock.release(event_id, ids)
     return len(ids)

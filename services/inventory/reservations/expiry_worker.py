@@ -14,7 +14,7 @@ from services.inventory.reservations.expiry import expire_overdue, resolve_due
 from services.inventory.reservations.payment import Payments
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
-from shared.postgres.engine import LEDGER_AWAY
+from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
 from shared.web.problems import Problem
@@ -35,33 +35,33 @@ class ExpiryWorker:
     """Three turns, each called by a loop."""
 
     def __init__(
-        self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache, payments: Payments, orders: OrdersClient
+        self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, payments: Payments, orders: OrdersClient
     ) -> None:
-        self._engine, self._gate, self._catalogue = engine, gate, catalogue
+        self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
         self._payments, self._orders = payments, orders
 
     async def sweep(self) -> None:
         """By the gate's deadlines."""
-        for event_id in await self._gate.with_due(layout.event_id for layout in self._catalogue.layouts()):
+        for event_id in await self._redis_stock.with_due(layout.event_id for layout in self._catalogue.layouts()):
             try:
                 more = True
                 while more:
-                    now_ms, due = await self._gate.due(event_id, count_max=DUE_MAX)
-                    ended = due and await resolve_due(self._engine, self._gate, event_id, due, now_ms=now_ms)
+                    now_ms, due = await self._redis_stock.due(event_id, count_max=DUE_MAX)
+                    ended = due and await resolve_due(self._db, self._redis_stock, event_id, due, now_ms=now_ms)
                     more = bool(ended) and len(due) == DUE_MAX
-            except (*REDIS_AWAY, *LEDGER_AWAY) as away:
+            except (*REDIS_AWAY, *DB_AWAY) as away:
                 log.warning("sweep.skipped", extra=data(event_id=event_id, error=type(away).__name__))
 
     async def scan(self) -> None:
         """By the ledger, whatever the gates remember."""
         for layout in self._catalogue.layouts():
             try:
-                now_ms, _ = await self._gate.due(layout.event_id, count_max=1)
+                now_ms, _ = await self._redis_stock.due(layout.event_id, count_max=1)
             except REDIS_AWAY:
                 continue
             if now_ms:
                 while (
-                    await expire_overdue(self._engine, self._gate, layout.event_id, now_ms=now_ms - SCAN_BEHIND_MS)
+                    await expire_overdue(self._db, self._redis_stock, layout.event_id, now_ms=now_ms - SCAN_BEHIND_MS)
                     == DUE_MAX
                 ):
                     pass
@@ -69,7 +69,7 @@ class ExpiryWorker:
 
     async def check_paying(self, event_id: str, *, now_ms: int) -> None:
         """Holds in payment past their deadline: what has become of their orders?"""
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             values = {"event_id": event_id, "now_ms": now_ms, "count_max": ASK_MAX}
             late = list(await connection.execute(PAYING_TOO_LONG, values))
         if not late:

@@ -28,14 +28,14 @@ GIVE_SOME_BACK = statement(__package__, "give_some_back")
 
 
 async def keep(
-    engine: AsyncEngine, gate: RedisStock, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
+    db: AsyncEngine, redis_stock: RedisStock, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
 ) -> ReservationRow:
     """The reservation with these places alone. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought`, `HoldExpired`,
     and then nothing was changed.
     """
-    record = await outlive_deadlocks(lambda: _kept(engine, gate, reservation_id, seats, ga))
+    record = await outlive_deadlocks(lambda: _kept(db, redis_stock, reservation_id, seats, ga))
     try:
-        await gate.keep(record.event_id, reservation_id, record.basket())
+        await redis_stock.keep(record.event_id, reservation_id, record.basket())
     except REDIS_AWAY as away:
         DRIFT.labels("follow-up").inc()
         log.warning("gate.behind", extra=data(event_id=record.event_id, error=type(away).__name__))
@@ -43,12 +43,12 @@ async def keep(
 
 
 async def _kept(
-    engine: AsyncEngine, gate: RedisStock, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
+    db: AsyncEngine, redis_stock: RedisStock, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
 ) -> ReservationRow:
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         now_ms, records = await lock_reservations(connection, {"ids": [reservation_id]})
         record = records[reservation_id]
-        _require_unpaid(record, now_ms + gate.clock_offset_ms)
+        _require_unpaid(record, now_ms + redis_stock.clock_offset_ms)
         kept, rest = _parted(record, set(seats), ga)
         if not rest.quantity:
             return record

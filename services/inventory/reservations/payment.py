@@ -69,8 +69,8 @@ Decide = Callable[[_PaymentBatch], Awaitable[list[str]]]
 class Payments:
     """The five steps of payment."""
 
-    def __init__(self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache) -> None:
-        self._engine, self._gate, self._catalogue = engine, gate, catalogue
+    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache) -> None:
+        self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
 
     async def begin(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
         """Stores the order's reference and gives the fan time to pay, once."""
@@ -133,9 +133,9 @@ class Payments:
     async def _decided(
         self, lock: Lock, asked: Asked, decide: Decide, how: ReleaseReason
     ) -> tuple[_PaymentBatch, list[str]]:
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             now_ms, records = await lock(connection, asked)
-            now_ms = min(now_ms + self._gate.clock_offset_ms, self._gate.slowest_ms())
+            now_ms = min(now_ms + self._redis_stock.clock_offset_ms, self._redis_stock.slowest_ms())
             turn = _PaymentBatch(connection, records, now_ms, how)
             words = await decide(turn)
             await _write(turn)
@@ -194,10 +194,12 @@ class Payments:
         try:
             for event_id in {record.event_id for record in turn.records.values()}:
                 moved = [turn.records[r] for r in turn.moved if turn.records[r].event_id == event_id]
-                await sync_redis(self._gate, event_id, [r for r in moved if r.reservation_id not in turn.retaken])
+                await sync_redis(
+                    self._redis_stock, event_id, [r for r in moved if r.reservation_id not in turn.retaken]
+                )
                 for record in moved:
                     if record.reservation_id in turn.retaken:
-                        await self._gate.retake(event_id, record.reservation_id, record.holder, record.basket())
+                        await self._redis_stock.retake(event_id, record.reservation_id, record.holder, record.basket())
         except REDIS_AWAY as away:
             DRIFT.labels("follow-up").inc()
             log.warning("gate.behind", extra=data(error=type(away).__name__))

@@ -17,9 +17,9 @@ UNHEARD = text(
 )
 
 
-async def pending_consents(engine: AsyncEngine, heard: Sequence[str]) -> list[Consent]:
+async def pending_consents(db: AsyncEngine, heard: Sequence[str]) -> list[Consent]:
     """Forgets those that were heard; some of the others."""
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         if heard:
             await connection.execute(HEARD, {"ids": list(heard)})
         found = await connection.execute(UNHEARD, {"many": BATCH_MAX})

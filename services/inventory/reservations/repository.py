@@ -178,10 +178,10 @@ class WriteConflict(Exception):
         self.outcome: Outcome = outcome
 
 
-async def write(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> list[Outcome]:
+async def write(db: AsyncEngine, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> list[Outcome]:
     """One outcome per take; ids must differ. Raises `Unavailable` when nobody knows what was written."""
     try:
-        async with fenced(engine, OPEN.format(event_id=event_id)) as driver:
+        async with fenced(db, OPEN.format(event_id=event_id)) as driver:
             await insert_holds(driver, event_id, epoch, takes)
         return ["written"] * len(takes)
     except WriteConflict as short:
@@ -190,13 +190,13 @@ async def write(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[
     except BROKEN as broken:
         if len(takes) == 1 and not is_busy(broken):
             return [broken]
-    return await outlive_deadlocks(lambda: _replay(engine, event_id, epoch, takes))
+    return await outlive_deadlocks(lambda: _replay(db, event_id, epoch, takes))
 
 
-async def _replay(engine: AsyncEngine, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> list[Outcome]:
+async def _replay(db: AsyncEngine, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> list[Outcome]:
     """Each under its own savepoint, in the order of their ids."""
     outcomes: dict[str, Outcome] = {}
-    async with fenced(engine, OPEN.format(event_id=event_id)) as driver:
+    async with fenced(db, OPEN.format(event_id=event_id)) as driver:
         for member in sorted(takes, key=lambda t: t.reservation_id):
             outcomes[member.reservation_id] = await _alone(driver, event_id, epoch, member)
     return [outcomes[member.reservation_id] for member in takes]
@@ -218,7 +218,7 @@ async def _alone(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> 
 
 
 async def insert_holds(driver: Any, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> None:
-    """Reservations, then sections, then seats: every writer of the ledger locks in this order. Raises `Short`.
+    """Reservations, then sections, then seats: every writer of the ledger locks in this order. Raises `WriteConflict`.
 
     The fence must have been taken in a statement before this one, which reads the gate's epoch.
     """
@@ -228,7 +228,7 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, takes: Sequence[H
     )
     columns = [*asked.reservations, *asked.tickets, *asked.sections, *asked.seats]
     row = await driver.fetchrow(TAKE, event_id, takes[0].currency, *columns, told)
-    if row["gate_epoch"] != epoch:
+    if row["redis_epoch"] != epoch:
         raise WriteConflict("stale")
     if row["reservations"] != len(takes):
         raise WriteConflict("exists")

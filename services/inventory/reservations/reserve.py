@@ -26,7 +26,7 @@ from services.inventory.reservations.repository import HoldInsert, ReservationRo
 from services.inventory.reservations.selection import Selection
 from services.inventory.stock.change import seat_columns
 from services.inventory.stock.snapshot import MARKS
-from shared.postgres.engine import LEDGER_AWAY, DBAPIError
+from shared.postgres.engine import DB_AWAY, DBAPIError
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock_offsets import ENGINE, said
 from shared.runtime.group_commit import GroupCommit
@@ -130,24 +130,24 @@ class ReservationBatcher:
 
     def __init__(
         self,
-        engine: AsyncEngine,
-        gate: RedisStock,
+        db: AsyncEngine,
+        redis_stock: RedisStock,
         event_id: str,
         *,
         batch_max: int | Callable[[], int],
         waiting_max: int,
         in_flight_max: int = 1,
     ) -> None:
-        self._engine, self._gate, self._event_id = engine, gate, event_id
+        self._db, self._redis_stock, self._event_id = db, redis_stock, event_id
         self._following: set[asyncio.Task[None]] = set()
         self._commit: GroupCommit[ReservationRequest, Answer] = GroupCommit(
             self._work, name="reservations", batch_max=batch_max, waiting_max=waiting_max, in_flight_max=in_flight_max
         )
 
     async def reserve(self, ask: ReservationRequest) -> Answer:
-        """The reservation: `Held` when it was made now, its `Record` when it was there. Raises a problem."""
+        """The reservation: `Reserved` when it was made now, its `Record` when it was there. Raises a problem."""
         try:
-            self._gate.clocks.require()
+            self._redis_stock.clocks.require()
             answer = await self._commit.submit(ask)
         except Problem as problem:
             HOLDS.labels(problem.slug).inc()
@@ -162,27 +162,27 @@ class ReservationBatcher:
     async def _work(self, asks: list[ReservationRequest]) -> Sequence[Answer | BaseException]:
         batch = _Batch(asks)
         try:
-            gated = await self._gated(batch)
+            gated = await self._hold_reply(batch)
             await self._known(batch, gated)
             await self._write(batch, gated)
-        except (Unavailable, *REDIS_AWAY, *LEDGER_AWAY, DBAPIError) as away:
+        except (Unavailable, *REDIS_AWAY, *DB_AWAY, DBAPIError) as away:
             unknown = Unavailable()
             unknown.__cause__ = away
             return [unknown if answer is None else answer for answer in batch.answers]
         assert all(answer is not None for answer in batch.answers)
         return [answer for answer in batch.answers if answer is not None]
 
-    async def _gated(self, batch: _Batch) -> list[HoldGranted | HoldDenied]:
+    async def _hold_reply(self, batch: _Batch) -> list[HoldGranted | HoldDenied]:
         """The gate's word for every ask; when due holds stood in the way, the ledger settles them and it is asked once
         more.
         """
-        words = await self._gate.hold(self._event_id, [_call(ask) for ask in batch.asks])
+        words = await self._redis_stock.hold(self._event_id, [_call(ask) for ask in batch.asks])
         refused = {i: word for i, word in enumerate(words) if isinstance(word, HoldDenied) and word.due}
         if refused:
             due = sorted({reservation_id for word in refused.values() for reservation_id in word.due})[:DUE_MAX]
             now_ms = max(word.now_ms for word in refused.values())
-            await resolve_due(self._engine, self._gate, self._event_id, due, now_ms=now_ms)
-            again = await self._gate.hold(self._event_id, [_call(batch.asks[i]) for i in refused])
+            await resolve_due(self._db, self._redis_stock, self._event_id, due, now_ms=now_ms)
+            again = await self._redis_stock.hold(self._event_id, [_call(batch.asks[i]) for i in refused])
             for i, word in zip(refused, again, strict=True):
                 words[i] = word
         return words
@@ -196,7 +196,7 @@ class ReservationBatcher:
         }
         known: dict[str, ReservationRow] = {}
         if ids:
-            async with self._engine.connect() as connection:
+            async with self._db.connect() as connection:
                 known = await read(connection, sorted(ids))
         ended: dict[int, ReservationRow] = {}
         for i, (ask, word) in enumerate(zip(batch.asks, words, strict=True)):
@@ -216,9 +216,9 @@ class ReservationBatcher:
         """The gate has holds that the ledger has ended: it follows. They answer only the request that made them; any
         other goes to the gate once more.
         """
-        await sync_redis(self._gate, self._event_id, list(ended.values()))
+        await sync_redis(self._redis_stock, self._event_id, list(ended.values()))
         anew = [i for i, mine in ended.items() if mine.reservation_id != batch.asks[i].reservation_id]
-        again = await self._gate.hold(self._event_id, [_call(batch.asks[i]) for i in anew])
+        again = await self._redis_stock.hold(self._event_id, [_call(batch.asks[i]) for i in anew])
         for i, word in zip(anew, again, strict=True):
             words[i] = word
             batch.answers[i] = _problem(batch.asks[i], word) if isinstance(word, HoldDenied) else None
@@ -235,7 +235,7 @@ class ReservationBatcher:
             by_id.setdefault(word.reservation_id, []).append(i)
             epochs.setdefault(word.epoch, {}).setdefault(word.reservation_id, _take(ask, word))
         for epoch, takes in epochs.items():
-            outcomes = await write(self._engine, self._event_id, epoch, list(takes.values()))
+            outcomes = await write(self._db, self._event_id, epoch, list(takes.values()))
             written: list[HoldInsert] = []
             for take, outcome in zip(takes.values(), outcomes, strict=True):
                 if outcome == "written":
@@ -256,7 +256,9 @@ class ReservationBatcher:
         """
         try:
             grace_ms = layout.grace_s * 1000
-            await self._gate.confirm_written(self._event_id, {t.reservation_id: t.until_ms + grace_ms for t in written})
+            await self._redis_stock.confirm_written(
+                self._event_id, {t.reservation_id: t.until_ms + grace_ms for t in written}
+            )
         except REDIS_AWAY:
             DRIFT.labels("follow-up").inc()
 
@@ -266,11 +268,11 @@ class ReservationBatcher:
         """The ledger said no: the gate takes the ledger's word for these places."""
         if outcome == "stale":
             return Unavailable("The stock is being counted anew. Nothing was changed; try again shortly.")
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             mine = (await read(connection, [take.reservation_id])).get(take.reservation_id)
             if mine is not None and mine.is_live:
                 return _replayed(ask, mine)
-            await self._gate.release(self._event_id, [take.reservation_id])
+            await self._redis_stock.release(self._event_id, [take.reservation_id])
             if mine is not None:
                 return _replayed(ask, mine)
             if not isinstance(outcome, str):
@@ -284,8 +286,8 @@ class ReservationBatcher:
             left = list(await connection.execute(LEFT, {"event_id": self._event_id, "sections": sections}))
         gone = [row for row in rows if row.status != "available"]
         places = [part for row in gone for part in (row.section_id, row.position, "*", MARKS[row.status])]
-        await self._gate.set_positions(self._event_id, places)
-        await self._gate.lower_available(self._event_id, {row.section_id: row.seats_remaining for row in left})
+        await self._redis_stock.set_positions(self._event_id, places)
+        await self._redis_stock.lower_available(self._event_id, {row.section_id: row.seats_remaining for row in left})
         taken = {(row.section_id, row.position) for row in gone}
         if taken:
             return SeatsTaken(seats=[seat_id for s, p, seat_id, _ in take.basket.seats if (s, p) in taken])

@@ -49,7 +49,7 @@ BLOCK = text(
     "UPDATE inventory.section SET blocked = blocked + :n, version = version + 1 "
     "WHERE event_id = :event_id AND section_id = :section_id AND kind = 'ga' RETURNING version"
 )
-EPOCH = text("SELECT gate_epoch FROM inventory.event WHERE event_id = :event_id")
+EPOCH = text("SELECT redis_epoch FROM inventory.event WHERE event_id = :event_id")
 
 
 class ReturnedStock(NamedTuple):
@@ -64,8 +64,8 @@ class ReturnedStock(NamedTuple):
 class ReturnService:
     """The one step from `confirmed` to `returned`."""
 
-    def __init__(self, engine: AsyncEngine, gate: RedisStock) -> None:
-        self._engine, self._gate = engine, gate
+    def __init__(self, db: AsyncEngine, redis_stock: RedisStock) -> None:
+        self._db, self._redis_stock = db, redis_stock
 
     async def take_back(
         self, steps: Sequence[PaymentStep], *, reason: str, actor: str, keep_blocked: bool = False
@@ -73,7 +73,7 @@ class ReturnService:
         """`done`, also when it was done before; only for the order that bought it."""
         ids = sorted({step.reservation_id for step in steps})
         freed: dict[str, ReturnedStock] = {}
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             await connection.execute(LOCK, {"ids": ids})
             records = await read(connection, ids)
             words = [_word(records.get(step.reservation_id), step) for step in steps]
@@ -101,7 +101,7 @@ class ReturnService:
                 left |= {s: left.get(s, 0) - n for s, n in ga.items()}
                 excess = {s: quantity - ga[s] for s, quantity, _ in record.ga if quantity > ga[s]}
                 places = selection_text(seats, ((s, n) for s, n in ga.items() if n))
-                await self._gate.apply_return(
+                await self._redis_stock.apply_return(
                     event_id, record, epoch=back.epoch, mark=mark, places=places, excess=excess
                 )  # fmt: skip
         except REDIS_AWAY as away:
@@ -163,12 +163,12 @@ TAKE_SOME_BACK = statement(__package__, "take_some_back")
 class TicketReturns:
     """One call is one transaction."""
 
-    def __init__(self, engine: AsyncEngine, gate: RedisStock, returns: ReturnService) -> None:
-        self._engine, self._gate, self._returns = engine, gate, returns
+    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, returns: ReturnService) -> None:
+        self._db, self._redis_stock, self._returns = db, redis_stock, returns
 
     async def take_back(self, asked: TicketsBack, *, actor: str) -> StepDone:
         """`done`, also when it was done before; `ended` if it does not have all these tickets."""
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             await connection.execute(LOCK, {"ids": [asked.reservation_id]})
             record = (await read(connection, [asked.reservation_id])).get(asked.reservation_id)
             if record is None:
@@ -190,7 +190,7 @@ class TicketReturns:
     ) -> None:
         """A sale the gate has not heard of yet is told first: it can give back only what it has sold."""
         try:
-            await self._gate.confirm(record.event_id, [record.reservation_id])
+            await self._redis_stock.confirm(record.event_id, [record.reservation_id])
         except REDIS_AWAY:
             DRIFT.labels("follow-up").inc()
             return

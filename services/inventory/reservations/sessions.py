@@ -25,24 +25,24 @@ LIVE = text(
     " AND r.status IN ('pending_payment', 'paying') OFFSET 0) AS r WHERE e.event_id = :event_id"
 )
 RAISE_FLOOR = text(
-    "UPDATE inventory.event SET pass_floor = greatest(pass_floor, :epoch), version = version + 1 "
-    "WHERE event_id = :event_id RETURNING pass_floor"
+    "UPDATE inventory.event SET min_pass_epoch = greatest(min_pass_epoch, :epoch), version = version + 1 "
+    "WHERE event_id = :event_id RETURNING min_pass_epoch"
 )
 
 
-async def end_sessions(engine: AsyncEngine, gate: RedisStock, question: EndSessions) -> list[SessionEnd]:
+async def end_sessions(db: AsyncEngine, redis_stock: RedisStock, question: EndSessions) -> list[SessionEnd]:
     """One end per session, in order."""
     holders = [session.holder for session in question.sessions]
     if question.leaving:
         pending = [
             r
-            for rows in (await _live(engine, question.event_id, holders)).values()
+            for rows in (await _live(db, question.event_id, holders)).values()
             for r, s, _ in rows
             if s == "pending_payment"
         ]
-        now = now_ms() + gate.clock_offset_ms
-        await cancel(engine, gate, question.event_id, pending, how="leaving", now_ms=now, actor="queue")
-    live = await _live(engine, question.event_id, holders)
+        now = now_ms() + redis_stock.clock_offset_ms
+        await cancel(db, redis_stock, question.event_id, pending, how="leaving", now_ms=now, actor="queue")
+    live = await _live(db, question.event_id, holders)
     ends: list[SessionEnd | None] = [None] * len(question.sessions)
     idle: list[tuple[int, SessionRef]] = []
     for i, session in enumerate(question.sessions):
@@ -51,34 +51,34 @@ async def end_sessions(engine: AsyncEngine, gate: RedisStock, question: EndSessi
             ends[i] = SessionEnd(word="until", until_ms=max(untils))
         else:
             idle.append((i, session))
-    for (i, _), end in zip(idle, await _revoke(engine, gate, question.event_id, [s for _, s in idle]), strict=True):
+    for (i, _), end in zip(idle, await _revoke(db, redis_stock, question.event_id, [s for _, s in idle]), strict=True):
         ends[i] = end
     return [end for end in ends if end is not None]
 
 
-async def _live(engine: AsyncEngine, event_id: str, holders: Sequence[str]) -> dict[str, list[tuple[str, str, int]]]:
+async def _live(db: AsyncEngine, event_id: str, holders: Sequence[str]) -> dict[str, list[tuple[str, str, int]]]:
     """(reservation, status, until with grace) by holder, from the ledger."""
     found: dict[str, list[tuple[str, str, int]]] = {}
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         for row in await connection.execute(LIVE, {"event_id": event_id, "holders": list(holders)}):
             found.setdefault(row.holder, []).append((row.reservation_id, row.status, row.until_ms))
     return found
 
 
 async def _revoke(
-    engine: AsyncEngine, gate: RedisStock, event_id: str, sessions: Sequence[SessionRef]
+    db: AsyncEngine, redis_stock: RedisStock, event_id: str, sessions: Sequence[SessionRef]
 ) -> list[SessionEnd]:
     if not sessions:
         return []
     passes = [(s.jti, s.holder, s.expires_at_ms) for s in sessions]
     try:
-        words = await gate.revoke(event_id, passes)
+        words = await redis_stock.revoke(event_id, passes)
     except REDIS_AWAY:
         words = [("not-ready", None)] * len(sessions)
     dead = [p for p, (word, _) in zip(passes, words, strict=True) if word != "live"]
     if dead:
         rows = [{"event_id": event_id, "jti": jti, "expires_at_ms": at_ms} for jti, _, at_ms in sorted(dead)]
-        async with engine.begin() as connection:
+        async with db.begin() as connection:
             await connection.execute(insert(tables.revoked_pass).on_conflict_do_nothing(), rows)
     return [
         SessionEnd(word="until", until_ms=until_ms) if word == "live" else SessionEnd(word="gone")
@@ -86,14 +86,14 @@ async def _revoke(
     ]
 
 
-async def raise_floor(engine: AsyncEngine, gate: RedisStock, floor: PassFloor) -> PassFloor:
+async def raise_floor(db: AsyncEngine, redis_stock: RedisStock, floor: PassFloor) -> PassFloor:
     """Kills every pass of an epoch below the floor: in the ledger first, so that a gate filled meanwhile knows.
 
     Who holds something keeps it until its deadline and may pay for it; nothing new is taken with such a pass.
     """
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         raised = (await connection.execute(RAISE_FLOOR, floor.model_dump())).scalar_one_or_none()
     if raised is None:
         raise UnknownEvent
-    await gate.set_min_pass_epoch(floor.event_id, raised)
+    await redis_stock.set_min_pass_epoch(floor.event_id, raised)
     return PassFloor(event_id=floor.event_id, epoch=raised)

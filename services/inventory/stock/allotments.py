@@ -18,7 +18,7 @@ from services.inventory.redis_stock.push import push_stock
 from services.inventory.stock.blocking import block, unblock
 from services.inventory.stock.change import DirtySet, StockChange, StockSelection, section_ids, stock_change
 from shared.contracts.allotments import AllotmentBody, Places
-from shared.postgres.engine import LEDGER_AWAY
+from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import from_datetime, to_datetime
 from shared.runtime.logging import data
@@ -138,31 +138,31 @@ async def allotments(connection: AsyncConnection, event_id: str) -> list[dict[st
 class AllotmentOpener:
     """Opens allotments whose time has come by the engine's clock; any number of processes may."""
 
-    def __init__(self, engine: AsyncEngine, gate: RedisStock, catalogue: EventCache) -> None:
-        self._engine, self._gate, self._catalogue = engine, gate, catalogue
+    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache) -> None:
+        self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
 
     async def turn(self) -> None:
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             waiting = list(await connection.execute(WAITING, {"count_max": OPEN_MAX}))
         for event_id in sorted({row.event_id for row in waiting}):
             try:
-                now_ms, _ = await self._gate.due(event_id, count_max=1)
+                now_ms, _ = await self._redis_stock.due(event_id, count_max=1)
             except REDIS_AWAY:
                 continue
             due = [row.allotment_id for row in waiting if row.event_id == event_id and row.opens_at_ms <= now_ms]
             for allotment_id in due:
                 try:
                     await self._open(event_id, allotment_id, now_ms)
-                except (Problem, *LEDGER_AWAY) as stuck:
+                except (Problem, *DB_AWAY) as stuck:
                     why = data(event_id=event_id, allotment=allotment_id, error=type(stuck).__name__)
                     log.warning("allotment.not_opened", extra=why)
 
     async def _open(self, event_id: str, allotment_id: str, now_ms: int) -> None:
         touched = DirtySet()
         why = "its time has come"
-        async with stock_change(self._engine, event_id, actor="system", action="open", reason=why) as change:
+        async with stock_change(self._db, event_id, actor="system", action="open", reason=why) as change:
             if await open_now(change, allotment_id, due_ms=now_ms):
                 touched = change.touched
         if touched:
             log.info("allotment.opened", extra=data(event_id=event_id, allotment=allotment_id))
-            await push_stock(self._engine, self._gate, event_id, touched)
+            await push_stock(self._db, self._redis_stock, event_id, touched)

@@ -154,13 +154,13 @@ async def note(connection: AsyncConnection, event_id: str, **line: Any) -> None:
 
 @asynccontextmanager
 async def stock_change(
-    engine: AsyncEngine, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None
+    db: AsyncEngine, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None
 ) -> AsyncIterator[StockChange]:
     """A change, alone among operators; a problem inside undoes it whole.
 
     Raises `UnknownEvent`, or `VersionMismatch` if the stock is no longer of this version.
     """
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         now: int | None = (await connection.execute(LOCK_EVENT, {"event_id": event_id})).scalar()
         if now is None:
             raise UnknownEvent

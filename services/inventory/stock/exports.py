@@ -31,16 +31,16 @@ SALE_COLUMNS = (
 )  # fmt: skip
 
 
-async def _page(engine: AsyncEngine, query: TextClause, **values: Any) -> list[Any]:
-    async with engine.connect() as connection:
+async def _page(db: AsyncEngine, query: TextClause, **values: Any) -> list[Any]:
+    async with db.connect() as connection:
         return list(await connection.execute(query, {**values, "count_max": PAGE_ROWS}))
 
 
-async def seats_csv(engine: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
+async def seats_csv(db: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
     """Every seat, in the order of the map."""
     yield csv_lines([SEAT_COLUMNS])
     section_id, position = "", -1
-    while rows := await _page(engine, SEATS, event_id=layout.event_id, section_id=section_id, position=position):
+    while rows := await _page(db, SEATS, event_id=layout.event_id, section_id=section_id, position=position):
         cells = []
         for row in rows:
             section = layout.sections.get(row.section_id)
@@ -53,12 +53,12 @@ async def seats_csv(engine: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]
         section_id, position = rows[-1].section_id, rows[-1].position
 
 
-async def sales_csv(engine: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
+async def sales_csv(db: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
     """A line for every seat sold, and for the GA tickets of a section that one reservation bought."""
     yield csv_lines([SALE_COLUMNS])
     after, position = "", ("", -1)
     while rows := await _page(
-        engine, SALES, event_id=layout.event_id, reservation_id=after, section_id=position[0], position=position[1]
+        db, SALES, event_id=layout.event_id, reservation_id=after, section_id=position[0], position=position[1]
     ):
         cells = []
         for row in rows:

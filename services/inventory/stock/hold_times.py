@@ -67,10 +67,10 @@ BOUND = text(f"SET LOCAL statement_timeout = {TIME_MAX_MS}")
 Row = RowMapping | dict[str, Any]
 
 
-async def hold_times(engine: AsyncEngine, layout: Layout) -> dict[str, Any]:
+async def hold_times(db: AsyncEngine, layout: Layout) -> dict[str, Any]:
     """The report; raises `Unavailable` when it would take too long."""
     try:
-        async with snapshot(engine) as connection:
+        async with snapshot(db) as connection:
             await connection.execute(BOUND)
             return await _report(connection, layout)
     except DBAPIError as slow:

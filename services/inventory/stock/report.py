@@ -29,12 +29,12 @@ REVENUE = text(
 SUMMED = ("capacity", "available", "held", "sold", "blocked", "kept_aside", "revenue_minor")
 
 
-async def stock_report(engine: AsyncEngine, event_id: str) -> dict[str, Any]:
+async def stock_report(db: AsyncEngine, event_id: str) -> dict[str, Any]:
     """From the ledger, as of one moment. `blocked` is by hand; what is kept aside is counted by allotment.
 
     Raises `UnknownEvent`.
     """
-    async with snapshot(engine) as connection:
+    async with snapshot(db) as connection:
         return await _report(connection, event_id)
 
 

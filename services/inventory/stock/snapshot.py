@@ -28,7 +28,7 @@ from shared.runtime.group_commit import chunks
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
 PLACES_OF_AT_ONCE = 1_000
 SECTION_COUNTS = statement(__package__, "section_counts")
-EVENT = text("SELECT gate_epoch, version, pass_floor, grace_s FROM inventory.event WHERE event_id = :event_id")
+EVENT = text("SELECT redis_epoch, version, min_pass_epoch, grace_s FROM inventory.event WHERE event_id = :event_id")
 SECTIONS = text(
     "SELECT section_id, kind, rows, seats_per_row, capacity + honoured AS capacity, honoured, seats_remaining, blocked "
     "FROM inventory.section WHERE event_id = :event_id ORDER BY ordinal"
@@ -83,24 +83,24 @@ class StockSnapshot:
     reservations that were bought. `disputed` is empty unless it was checked.
     """
 
-    gate_epoch: int
+    redis_epoch: int
     version: int
     sections: dict[str, SectionStock]
     live: list[Live]
     usage: dict[str, int]
     revoked: list[tuple[str, int]]
-    pass_floor: int
+    min_pass_epoch: int
     bought: dict[str, int]
     sold_since: frozenset[str]
     disputed: list[Dispute]
 
 
 async def read_stock(
-    engine: AsyncEngine, event_id: str, *, asked: Iterable[str] = (), check: bool = False
+    db: AsyncEngine, event_id: str, *, asked: Iterable[str] = (), check: bool = False
 ) -> StockSnapshot:
     """Everything a gate needs to know; with `check` also where seats and reservations do not agree."""
     which = {"event_id": event_id}
-    async with snapshot(engine) as connection:
+    async with snapshot(db) as connection:
         event = (await connection.execute(EVENT, which)).one()
         rows = list(await connection.execute(SECTIONS, which))
         maps = await _maps(connection, event_id, rows)
@@ -123,13 +123,13 @@ async def read_stock(
         for row in rows
     }
     return StockSnapshot(
-        event.gate_epoch,
+        event.redis_epoch,
         event.version,
         sections,
         list(live.values()),
         usage,
         dead,
-        event.pass_floor,
+        event.min_pass_epoch,
         bought,
         sold,
         disputed,

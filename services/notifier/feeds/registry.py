@@ -58,7 +58,7 @@ class FeedRegistry:
 
     @asynccontextmanager
     async def event(self, event_id: str) -> AsyncIterator[Feed]:
-        """The feed of an event, alive at least for this long and known. Raises `UnknownEvent`, `TurnedAway`."""
+        """The feed of an event, alive at least for this long and known. Raises `UnknownEvent`, `StreamRejected`."""
         make = lambda: EventFeed(event_id, self._hub, queue=self._queue, inventory=self._inventory)  # noqa: E731
         async with self._acquire("event", event_id, make) as feed:
             yield feed
@@ -66,7 +66,7 @@ class FeedRegistry:
     @asynccontextmanager
     async def order(self, reference: str, *, user: str | None = None) -> AsyncIterator[Feed]:
         """The feed of an order, alive at least for this long and known. Raises `NotFound`, also for a `user` who does
-        not own it, `TurnedAway`.
+        not own it, `StreamRejected`.
         """
         make = lambda: OrderFeed(reference, self._hub, read=self._reading.submit)  # noqa: E731
         async with self._acquire("order", reference, make) as feed:

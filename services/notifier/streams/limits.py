@@ -30,7 +30,7 @@ class StreamLimiter:
         self._open = 0
 
     def enter(self, identity: str) -> None:
-        """One more; raises `TurnedAway`."""
+        """One more; raises `StreamRejected`."""
         settings = self._settings
         if self._open >= settings.streams_max:
             raise StreamRejected("full")

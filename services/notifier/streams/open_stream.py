@@ -31,17 +31,17 @@ from shared.web.fast_routes import QUIET_KEY
 class StreamLease:
     """A count at the turnstile, a place's sign of life, and, once it is known, a feed. Ending twice is ending once."""
 
-    __slots__ = ("_feed", "_identity", "_place", "_room")
+    __slots__ = ("_feed", "_identity", "_place", "_state")
 
-    def __init__(self, room: State, identity: str, token: QueueToken | None) -> None:
-        """Raises `TurnedAway`."""
-        room.turnstile.enter(identity)
-        self._room: State | None = room
+    def __init__(self, state: State, identity: str, token: QueueToken | None) -> None:
+        """Raises `StreamRejected`."""
+        state.turnstile.enter(identity)
+        self._state: State | None = state
         self._identity = identity
         self._place = None if token is None else place_of(token)
         self._feed: Feed | None = None
         if self._place is not None:
-            room.life.begins(self._place)
+            state.life.begins(self._place)
 
     def follow(self, feed: Feed) -> None:
         """The feed lives at least as long as this visit."""
@@ -50,12 +50,12 @@ class StreamLease:
 
     def end(self) -> None:
         """Gives everything back."""
-        room, self._room = self._room, None
-        if room is None:
+        state, self._state = self._state, None
+        if state is None:
             return
-        room.turnstile.leave(self._identity)
+        state.turnstile.leave(self._identity)
         if self._place is not None:
-            room.life.ends(self._place)
+            state.life.ends(self._place)
         if self._feed is not None:
             self._feed.holders -= 1
             self._feed.idle_since_s = asyncio.get_running_loop().time()
@@ -78,8 +78,8 @@ class Listener(NamedTuple):
 class Stream:
     """One request that listens."""
 
-    def __init__(self, room: State, scope: Scope, receive: Receive, send: Any, *, transport: Transport) -> None:
-        self._room, self._scope, self._receive, self._send = room, scope, receive, send
+    def __init__(self, state: State, scope: Scope, receive: Receive, send: Any, *, transport: Transport) -> None:
+        self._state, self._scope, self._receive, self._send = state, scope, receive, send
         self._transport = transport
         scope[QUIET_KEY] = True
 
@@ -91,7 +91,7 @@ class Stream:
             await self._end(b"")
             return
         try:
-            visit = StreamLease(self._room, listener.identity, listener.place)
+            visit = StreamLease(self._state, listener.identity, listener.place)
             outlives = False
             try:
                 async with held as feed:
@@ -101,7 +101,7 @@ class Stream:
                 if not outlives:
                     visit.end()
         except StreamRejected as turned:
-            settings = self._room.settings
+            settings = self._state.settings
             retry = frames.retry(settings.full_retry_ms, settings.full_retry_ms)
             await self._end(retry + frames.turned_away(turned.why))
 
@@ -111,10 +111,10 @@ class Stream:
 
     async def _listen(self, feed: Feed, only: SectionFilter, visit: StreamLease) -> bool:
         """Whether the stream outlives this request."""
-        hub = self._room.hub
+        hub = self._state.hub
         if hub.draining:
             raise StreamRejected("draining")
-        if only is not None and only not in feed.topics and len(feed.topics) > self._room.settings.filters_per_event:
+        if only is not None and only not in feed.topics and len(feed.topics) > self._state.settings.filters_per_event:
             raise StreamRejected("filters")
         if only is not None and isinstance(feed, EventFeed) and (unknown := feed.unknown(only)):
             raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")

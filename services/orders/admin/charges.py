@@ -29,8 +29,8 @@ _CHARGES = text("""
 async def charges(
     event_id: EventIdPath, request: Request, operator: Viewer, page: Page = 1, page_size: PageSize = 1000
 ) -> dict[str, Any]:
-    room: State = request.app.state.room
+    state: State = request.app.state.deps
     bound = {"event_id": event_id, "many": page_size, "skipped": (page - 1) * page_size}
-    async with room.book.engine.connect() as connection:
+    async with state.book.db.connect() as connection:
         rows = [dict(row) for row in (await connection.execute(_CHARGES, bound)).mappings()]
     return {"page": page, "page_size": page_size, "charges": rows}

@@ -42,7 +42,7 @@ async def list_commands(
     request: Request, operator: Viewer, status: CommandStatus | None = None, reference: Reference = None,
     event_id: EventId | None = None, page: Page = 1, page_size: PageSize = 50,
 ) -> dict[str, Any]:  # fmt: skip
-    async with state_of(request).engine.connect() as connection:
+    async with state_of(request).db.connect() as connection:
         found = await command_log.find(
             connection, status=status, reference=reference, event_id=event_id, page=page, page_size=page_size
         )
@@ -51,9 +51,9 @@ async def list_commands(
 
 @router.post("/commands/{command_id}/rerun", status_code=202, summary="Replay a command")
 async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, request: Request) -> dict[str, Any]:
-    room = state_of(request)
-    again = await command_log.rerun(room.engine, command_id, actor=operator.name, reason=why.reason)
-    room.workers.wake()
+    state = state_of(request)
+    again = await command_log.rerun(state.db, command_id, actor=operator.name, reason=why.reason)
+    state.workers.wake()
     return as_json(again)
 
 
@@ -76,6 +76,6 @@ async def change_share(operator: AnOperator, event_id: EventIdPath, ask: ShareAs
 async def list_changes(
     request: Request, operator: Viewer, subject: Subject = None, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    async with state_of(request).engine.connect() as connection:
+    async with state_of(request).db.connect() as connection:
         lines = await audit_log.read(connection, subject=subject, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "changes": [as_json(line) for line in lines]}

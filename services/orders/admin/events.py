@@ -29,8 +29,8 @@ async def put_event(
     """
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the address differ.")
-    room: State = request.app.state.room
-    async with transaction(room.engine, dry_run=dry_run) as connection:
+    state: State = request.app.state.deps
+    async with transaction(state.db, dry_run=dry_run) as connection:
         changes = [
             await show.apply(connection, file, by=operator.name),
             await admin.apply(connection, file, actor=operator.name),
@@ -38,8 +38,8 @@ async def put_event(
         ]
     changed = any(changes)
     if not dry_run:
-        room.prices.forget(event_id)
-        await room.shares.refresh()
+        state.prices.forget(event_id)
+        await state.shares.refresh()
         log.info("event.applied", extra=data(event_id=event_id, by=operator.name, changed=changed))
     return {
         "event_id": event_id, "changed": changed, "fees": len(file.fees), "taxes": len(file.taxes), "dry_run": dry_run

@@ -16,12 +16,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-async def orders_csv(engine: AsyncEngine, event_id: str) -> AsyncIterator[bytes]:
+async def orders_csv(db: AsyncEngine, event_id: str) -> AsyncIterator[bytes]:
     """In the order in which they were made."""
     yield csv_lines([COLUMNS])
     after: str | None = None
     while True:
-        async with engine.connect() as connection:
+        async with db.connect() as connection:
             bound = {"event_id": event_id, "after": after, "count_max": PAGE_ORDERS}
             rows = list(await connection.execute(_EXPORT, bound))
         if not rows:

@@ -41,13 +41,13 @@ async def note(
     )  # fmt: skip
 
 
-async def retry(room: State, seen: Order, by: Actor) -> None:
+async def retry(state: State, seen: Order, by: Actor) -> None:
     """Due now, its provider asked again, its webhooks applied again; whatever failed before counts no more."""
     for with_job in (True, False):
         try:
-            async with room.engine.begin() as connection:
+            async with state.db.begin() as connection:
                 before = (await leases.mark_due(connection, seen.reference)).status
-                again = update(order).where(order.c.reference == seen.reference).values(hinted=True, errors=0)
+                again = update(order).where(order.c.reference == seen.reference).values(sync_requested=True, errors=0)
                 await connection.execute(again)
                 kept = update(webhook_inbox).where(webhook_inbox.c.reference == seen.reference)
                 await connection.execute(kept.where(webhook_inbox.c.applied_at.is_(None)).values(due_at=leases.NOW))
@@ -55,14 +55,14 @@ async def retry(room: State, seen: Order, by: Actor) -> None:
                     connection, "retry", by, event_id=seen.event_id, reference=seen.reference, before=before
                 )  # fmt: skip
                 if with_job:
-                    await room.jobs.enqueue(connection, seen.reference)
+                    await state.jobs.enqueue(connection, seen.reference)
             return
         except EnqueueFailed:
             continue
 
 
-async def cancel(room: State, seen: Order, by: Actor) -> None:
+async def cancel(state: State, seen: Order, by: Actor) -> None:
     """An unpaid order, as its fan could. Raises `OrderNotPending`."""
-    await request_cancel(room.engine, room.jobs, seen, reason="operator")
-    async with room.engine.begin() as connection:
+    await request_cancel(state.db, state.jobs, seen, reason="operator")
+    async with state.db.begin() as connection:
         await note(connection, "cancel", by, event_id=seen.event_id, reference=seen.reference, before=seen.status)

@@ -45,7 +45,7 @@ async def search(
     response_class=Response,
 )
 async def export(request: Request, operator: AnOperator, event_id: EventId) -> StreamingResponse:
-    pages = orders_csv(state_of(request).book.engine, event_id)
+    pages = orders_csv(state_of(request).book.db, event_id)
     named = {"content-disposition": f'attachment; filename="{event_id}-orders.csv"', "cache-control": "no-store"}
     return StreamingResponse(pages, media_type="text/csv; charset=utf-8", headers=named)
 
@@ -57,17 +57,17 @@ async def settle(
     compared: Annotated[bool, Query(alias="compare")] = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Days begin and end in `tz`, and both are included. `compare` asks the providers for their own lists."""
-    room, asked = state_of(request), days(first, last, tz, compare=compared)
-    answer = await settlement(room.book.engine, asked)
+    state, asked = state_of(request), days(first, last, tz, compare=compared)
+    answer = await settlement(state.book.db, asked)
     if compared:
-        answer["compared"] = await reconcile_with_provider(room.book.engine, room.providers, asked)
+        answer["compared"] = await reconcile_with_provider(state.book.db, state.providers, asked)
     return answer
 
 
 @router.get("/events/{event_id}/audit", summary="Check the invariants of orders and money")
 async def check(event_id: EventIdPath, request: Request, operator: Viewer) -> dict[str, Any]:
-    engine = state_of(request).engine
+    db = state_of(request).db
     return {
-        "confirmed": await invariants.confirmed(engine, event_id),
-        "invariants": await invariants.check(engine, event_id),
+        "confirmed": await invariants.confirmed(db, event_id),
+        "invariants": await invariants.check(db, event_id),
     }

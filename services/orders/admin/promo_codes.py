@@ -24,9 +24,9 @@ Reason = Annotated[PlainText | None, Query()]
 async def put_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, ask: PromoCodeAsk
 ) -> dict[str, Any]:
-    room = state_of(request)
-    changed = await admin.put_code(room.engine, event_id, normalize_code(code), ask, actor=operator.name)
-    return await _seen(room, event_id, code, changed=changed)
+    state = state_of(request)
+    changed = await admin.put_code(state.db, event_id, normalize_code(code), ask, actor=operator.name)
+    return await _seen(state, event_id, code, changed=changed)
 
 
 @router.delete("/promo-codes/{code}", summary="Deactivate a promo code")
@@ -34,13 +34,13 @@ async def stop_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, reason: Reason = None
 ) -> dict[str, Any]:
     """It takes nothing off any more; it stays in the list, and so do its uses."""
-    room = state_of(request)
-    changed = await admin.stop_code(room.engine, event_id, normalize_code(code), actor=operator.name, reason=reason)
-    return await _seen(room, event_id, code, changed=changed)
+    state = state_of(request)
+    changed = await admin.stop_code(state.db, event_id, normalize_code(code), actor=operator.name, reason=reason)
+    return await _seen(state, event_id, code, changed=changed)
 
 
-async def _seen(room: State, event_id: str, code: str, **more: Any) -> dict[str, Any]:
-    found = await admin.codes(room.book.engine, event_id, code=normalize_code(code), page=1, page_size=1)
+async def _seen(state: State, event_id: str, code: str, **more: Any) -> dict[str, Any]:
+    found = await admin.codes(state.book.db, event_id, code=normalize_code(code), page=1, page_size=1)
     if not found:
         raise UnknownPromoCode
     return {**found[0], **more}
@@ -50,7 +50,7 @@ async def _seen(room: State, event_id: str, code: str, **more: Any) -> dict[str,
 async def list_codes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    found = await admin.codes(state_of(request).book.engine, event_id, code=None, page=page, page_size=page_size)
+    found = await admin.codes(state_of(request).book.db, event_id, code=None, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "promo_codes": found}
 
 
@@ -63,8 +63,8 @@ async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, co
 async def get_uses(
     request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    engine = state_of(request).book.engine
-    found = await admin.uses(engine, event_id, normalize_code(code), page=page, page_size=page_size)
+    db = state_of(request).book.db
+    found = await admin.uses(db, event_id, normalize_code(code), page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "uses": found}
 
 
@@ -72,6 +72,6 @@ async def get_uses(
 async def get_changes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
 ) -> dict[str, Any]:
-    engine = state_of(request).book.engine
-    found = await admin.changes(engine, event_id, page=page, page_size=page_size)
+    db = state_of(request).book.db
+    found = await admin.changes(db, event_id, page=page, page_size=page_size)
     return {"page": page, "page_size": page_size, "changes": found}

@@ -56,10 +56,10 @@ def days(first: date, last: date, zone: str, *, compare: bool) -> DateRange:
     return DateRange(first, last, known)
 
 
-async def settlement(engine: AsyncEngine, asked: DateRange) -> dict[str, Any]:
+async def settlement(db: AsyncEngine, asked: DateRange) -> dict[str, Any]:
     """By day, provider and currency, and the sums of all days."""
     names, starts, ends = (list(column) for column in zip(*asked.bounds(), strict=True))
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         found = await connection.execute(_SETTLEMENT, {"days": names, "starts": starts, "ends": ends})
         rows = [_row(dict(row._mapping)) for row in found]  # noqa: SLF001 - the public name of a row's mapping
     totals: dict[tuple[str, str], dict[str, Any]] = {}
@@ -88,7 +88,7 @@ class BookedCharge(NamedTuple):
 
 
 async def reconcile_with_provider(
-    engine: AsyncEngine, providers: Mapping[str, Provider], asked: DateRange
+    db: AsyncEngine, providers: Mapping[str, Provider], asked: DateRange
 ) -> list[dict[str, Any]]:
     """For each provider what it took and we do not have, what we have and it does not, and what differs. A charge of
     the last moments may be on its way to our books. Raises `Unavailable`.
@@ -102,7 +102,7 @@ async def reconcile_with_provider(
             raise Unavailable(f"{name} does not answer.") from silent
         took = {charge.charge_ref: charge for charge in listed if charge.status == "succeeded"}
         bound = {"provider": name, "refs": list(took), "start": start, "stop": stop}
-        async with engine.connect() as connection:
+        async with db.connect() as connection:
             rows = await connection.execute(_OURS, bound)
             ours = {row.provider_ref: BookedCharge(row.reference, row.amount_minor, row.currency) for row in rows}
         since, until = from_datetime(start), from_datetime(stop)

@@ -33,14 +33,14 @@ Told = dict[str, Any]
 
 @router.get("/events/{event_id}/tickets.json", summary="Export the tickets of an event for scanners")
 async def as_json(event_id: EventIdPath, request: Request, operator: AnOperator, status: Wanted = None) -> Any:
-    room: State = request.app.state.room
+    state: State = request.app.state.deps
 
     async def parts() -> AsyncIterator[bytes]:
-        window_s = TicketSigner(room.settings).window_s
+        window_s = TicketSigner(state.settings).window_s
         head = {"event_id": event_id, "as_of": rfc3339(now_ms()), "window_s": window_s}
         yield orjson.dumps(head)[:-1] + b',"tickets":['
         separator = b""
-        async for page in _pages(room, event_id, status):
+        async for page in _pages(state, event_id, status):
             yield separator + orjson.dumps(page)[1:-1]
             separator = b","
         yield b"]}"
@@ -55,25 +55,25 @@ async def as_json(event_id: EventIdPath, request: Request, operator: AnOperator,
     response_class=Response,
 )
 async def as_csv(event_id: EventIdPath, request: Request, operator: AnOperator, status: Wanted = None) -> Any:
-    room: State = request.app.state.room
+    state: State = request.app.state.deps
 
     async def parts() -> AsyncIterator[str]:
         yield _lines([COLUMNS])
-        async for page in _pages(room, event_id, status):
+        async for page in _pages(state, event_id, status):
             yield _lines([[_defused(told[column]) for column in COLUMNS] for told in page])
 
     disposition = {"content-disposition": f'attachment; filename="tickets-{event_id}.csv"'}
     return StreamingResponse(parts(), media_type="text/csv", headers={"cache-control": "no-store", **disposition})
 
 
-async def _pages(room: State, event_id: str, status: str | None) -> AsyncIterator[list[Told]]:
-    codes, after = TicketSigner(room.settings), ""
-    while rows := await _rows(room.book.engine, event_id, status, after):
+async def _pages(state: State, event_id: str, status: str | None) -> AsyncIterator[list[Told]]:
+    codes, after = TicketSigner(state.settings), ""
+    while rows := await _rows(state.book.db, event_id, status, after):
         yield [_told(row, codes) for row in rows]
         after = rows[-1].ticket_id
 
 
-async def _rows(engine: AsyncEngine, event_id: str, status: str | None, after: str) -> Sequence[Row[Any]]:
+async def _rows(db: AsyncEngine, event_id: str, status: str | None, after: str) -> Sequence[Row[Any]]:
     """The next tickets in the order of their key, each with its line. Both are read from an index, whatever the planner
     knows of these tables, because the event bounds the key instead of choosing it.
     """
@@ -87,7 +87,7 @@ async def _rows(engine: AsyncEngine, event_id: str, status: str | None, after: s
     )
     if status is not None:
         page = page.where(ticket.c.void_at.is_(None) if status == "valid" else ticket.c.void_at.is_not(None))
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         return (await connection.execute(page.order_by(ticket.c.event_id, ticket.c.ticket_id).limit(PAGE_ROWS))).all()
 
 

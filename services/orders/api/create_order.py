@@ -27,15 +27,15 @@ class CreateOrderRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[QUIET_KEY] = True
-        room: State = scope["app"].state.room
+        state: State = scope["app"].state.deps
         request = Request(scope)
         asked = _read(await whole_body(receive))
-        buyers = await room.callers.customers(request, lapsed_s=room.settings.lapsed_pass_s)
+        buyers = await state.callers.customers(request, lapsed_s=state.settings.lapsed_pass_s)
         key = idempotency_key(request.headers.get("idempotency-key"))
-        address = client_address(scope, room.settings.trusted_proxies)
-        made = await room.checkout.order(buyers, key, asked, address=address)
-        seen = as_placed(made.placed) if made.placed else await as_it_is(room, made.reference)
-        headers, told = accepted(room, seen, replayed=made.replayed)
+        address = client_address(scope, state.settings.trusted_proxies)
+        made = await state.checkout.order(buyers, key, asked, address=address)
+        seen = as_placed(made.placed) if made.placed else await as_it_is(state, made.reference)
+        headers, told = accepted(state, seen, replayed=made.replayed)
         fields = [(name.encode(), value.encode()) for name, value in headers.items()]
         await answer(send, 202, orjson.dumps(told), JSON, *fields)
 

@@ -55,8 +55,8 @@ def as_placed(new: OrderDraft) -> Accepted:
     return Accepted(new.reference, "pending", None, until_ms, max(0, (until_ms - now_ms()) // 1000))
 
 
-async def as_it_is(room: State, reference: str) -> Accepted:
-    order = await room.book.read(reference)
+async def as_it_is(state: State, reference: str) -> Accepted:
+    order = await state.book.read(reference)
     if order is None:
         raise UnknownOrder
     seen = order_view(order)
@@ -64,10 +64,10 @@ async def as_it_is(room: State, reference: str) -> Accepted:
     return Accepted(reference, order.status, checkout_url, order.expires_at_ms, seen["expires_in_seconds"])
 
 
-def accepted(room: State, seen: Accepted, *, replayed: bool) -> tuple[dict[str, str], dict[str, Any]]:
+def accepted(state: State, seen: Accepted, *, replayed: bool) -> tuple[dict[str, str], dict[str, Any]]:
     """Header fields and body: the order's address, and the token that opens it for good."""
-    token = sign_order_token(room.settings.order_token_keys, seen.reference)
-    cookie = keeps_order(room, seen.reference, token)
+    token = sign_order_token(state.settings.order_token_keys, seen.reference)
+    cookie = keeps_order(state, seen.reference, token)
     headers = {"location": f"/orders/{seen.reference}", "cache-control": "no-store", "set-cookie": cookie}
     if replayed:
         headers["idempotency-replayed"] = "true"
@@ -83,20 +83,20 @@ def accepted(room: State, seen: Accepted, *, replayed: bool) -> tuple[dict[str, 
     }
 
 
-def keeps_order(room: State, reference: str, token: str) -> str:
+def keeps_order(state: State, reference: str, token: str) -> str:
     """The cookie by which a browser opens this order."""
-    secure = room.settings.secure_cookies
+    secure = state.settings.secure_cookies
     return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
 
 
 @router.post("/orders/quote", summary="Quote the price of a reservation")
 async def quote(asked: QuoteAsked, request: Request, response: Response) -> dict[str, Any]:
     """Changes nothing. `promo-code-not-valid` says why in `reason`."""
-    room = state_of(request)
+    state = state_of(request)
     response.headers["cache-control"] = "no-store"
-    buyers = await room.callers.customers(request, lapsed_s=room.settings.lapsed_pass_s)
-    address = client_address(request.scope, room.settings.trusted_proxies)
-    return quote_body(*await room.checkout.quote(buyers, asked, address=address))
+    buyers = await state.callers.customers(request, lapsed_s=state.settings.lapsed_pass_s)
+    address = client_address(request.scope, state.settings.trusted_proxies)
+    return quote_body(*await state.checkout.quote(buyers, asked, address=address))
 
 
 @router.get("/orders/events/{event_id}/prices", summary="Get the fees and taxes of an event")
@@ -125,17 +125,17 @@ async def providers(request: Request, response: Response) -> dict[str, Any]:
 
 @router.get("/orders", summary="List my orders, newest first")
 async def list_orders(request: Request, response: Response, page: Page = 1, page_size: PageSize = 20) -> dict[str, Any]:
-    room = state_of(request)
+    state = state_of(request)
     response.headers["cache-control"] = "no-store"
-    opened = room.callers.opened_by_token(request)
+    opened = state.callers.opened_by_token(request)
     if opened is not None:
         references = [opened] if page == 1 else []
     else:
-        newest = select(order_table.c.reference).where(or_(*map(_made_by, await room.callers.customers(request))))
+        newest = select(order_table.c.reference).where(or_(*map(_made_by, await state.callers.customers(request))))
         newest = newest.order_by(order_table.c.created_at.desc(), order_table.c.reference)
-        async with room.book.engine.connect() as connection:
+        async with state.book.db.connect() as connection:
             references = list(await connection.scalars(newest.limit(page_size).offset((page - 1) * page_size)))
-    found = await leases.read_many(room.book.engine, references)
+    found = await leases.read_many(state.book.db, references)
     return {"page": page, "page_size": page_size, "orders": [order_view(found[r]) for r in references if r in found]}
 
 
@@ -148,11 +148,11 @@ def _made_by(buyer: Customer) -> ColumnElement[bool]:
 @router.post("/orders/{reference}/cancel", summary="Cancel an order before payment")
 async def cancel(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
     """202 while the provider still has to agree."""
-    room = state_of(request)
-    order = await owned(room, request, reference)
-    await request_cancel(room.engine, room.jobs, order)
-    await room.inline.process_now(reference)
-    latest = await room.book.read(reference)
+    state = state_of(request)
+    order = await owned(state, request, reference)
+    await request_cancel(state.db, state.jobs, order)
+    await state.inline.process_now(reference)
+    latest = await state.book.read(reference)
     assert latest is not None
     response.status_code = 202 if latest.status == "pending" else 200
     response.headers["cache-control"] = "no-store"
@@ -163,15 +163,15 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
 async def pay(
     reference: ReferencePath, asked: NewPayment, request: Request, response: Response, key: Key = None
 ) -> dict[str, Any]:
-    room = state_of(request)
+    state = state_of(request)
     checked = idempotency_key(key)
-    order = await owned(room, request, reference)
-    in_background = room.shares.in_background(order.event_id, order.principal.partition(":")[2])
-    jobs = room.jobs if in_background else None
-    capture = room.settings.captures_at_once
-    paid = await retry_payment(room.engine, jobs, room.providers, order, checked, asked, capture=capture)
+    order = await owned(state, request, reference)
+    in_background = state.shares.in_background(order.event_id, order.principal.partition(":")[2])
+    jobs = state.jobs if in_background else None
+    capture = state.settings.captures_at_once
+    paid = await retry_payment(state.db, jobs, state.providers, order, checked, asked, capture=capture)
     if not paid.heard:
-        await room.inline.process_now(reference)
-    headers, told = accepted(room, await as_it_is(room, reference), replayed=paid.replayed)
+        await state.inline.process_now(reference)
+    headers, told = accepted(state, await as_it_is(state, reference), replayed=paid.replayed)
     response.headers.update(headers)
     return told

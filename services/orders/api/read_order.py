@@ -21,13 +21,13 @@ from shared.web.routes import REFERENCE
 _REFERENCE = re.compile(REFERENCE)
 
 
-async def owned(room: State, request: Request, reference: str) -> Order:
-    """The caller's own order. Raises `UnknownOrder` for anybody else's, or what `Callers` raises."""
-    order = await room.book.read(reference)
+async def owned(state: State, request: Request, reference: str) -> Order:
+    """The caller's own order. Raises `UnknownOrder` for anybody else's, or what `CustomerAuthenticator` raises."""
+    order = await state.book.read(reference)
     if order is None:
-        await room.callers.require_any(request)
+        await state.callers.require_any(request)
         raise UnknownOrder
-    await room.callers.require_owner(request, order)
+    await state.callers.require_owner(request, order)
     return order
 
 
@@ -39,7 +39,7 @@ class ReadOrderRoute:
         reference = scope["path_params"]["reference"]
         if not _REFERENCE.fullmatch(reference):
             raise InvalidRequest("reference: this cannot be one.")
-        order = await owned(scope["app"].state.room, Request(scope), reference)
+        order = await owned(scope["app"].state.deps, Request(scope), reference)
         await answer(send, 200, orjson.dumps(order_view(order)), JSON, NO_STORE)
 
 

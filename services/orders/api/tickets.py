@@ -32,10 +32,10 @@ PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 @router.get("/orders/{reference}/tickets", summary="List the tickets of an order with their codes")
 async def list_tickets(reference: ReferencePath, request: Request, response: Response) -> dict[str, Any]:
     """Empty until the order is confirmed. Where codes move, `window_s` says how often to ask again."""
-    room = state_of(request)
-    order = await owned(room, request, reference)
-    show = await tickets_show.read(room.book.engine, order.event_id)
-    codes = TicketSigner(room.settings)
+    state = state_of(request)
+    order = await owned(state, request, reference)
+    show = await tickets_show.read(state.book.db, order.event_id)
+    codes = TicketSigner(state.settings)
     response.headers["cache-control"] = "no-store"
     return {
         "reference": reference,
@@ -51,7 +51,7 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
                 "void_at": rfc3339(from_datetime(one.void_at)) if one.void_at else None,
                 "code": codes.code(order, one) if one.is_valid else None,
             }
-            for one in await tickets_of(room.book.engine, reference)
+            for one in await tickets_of(state.book.db, reference)
         ],
     }
 
@@ -63,12 +63,12 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
     response_class=Response,
 )
 async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Request) -> Response:
-    room = state_of(request)
-    order, tickets = await _tickets(room, request, reference)
+    state = state_of(request)
+    order, tickets = await _tickets(state, request, reference)
     one = next((one for one in tickets if one.ticket_id == ticket_id and one.is_valid), None)
     if one is None:
         raise UnknownTicket
-    return Response(svg(TicketSigner(room.settings).code(order, one)), media_type="image/svg+xml", headers=PRIVATE)
+    return Response(svg(TicketSigner(state.settings).code(order, one)), media_type="image/svg+xml", headers=PRIVATE)
 
 
 @router.get(
@@ -78,13 +78,13 @@ async def code(reference: ReferencePath, ticket_id: TicketIdPath, request: Reque
     response_class=Response,
 )
 async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
-    room = state_of(request)
-    order, tickets = await _tickets(room, request, reference)
-    show = await tickets_show.read(room.book.engine, order.event_id)
-    pages = pdf.pages(order, show, tickets, TicketSigner(room.settings))
+    state = state_of(request)
+    order, tickets = await _tickets(state, request, reference)
+    show = await tickets_show.read(state.book.db, order.event_id)
+    pages = pdf.pages(order, show, tickets, TicketSigner(state.settings))
     if not pages:
         raise NoTickets
-    return await _pdf(room, request, reference, pages, room.printer.tickets, name="tickets")
+    return await _pdf(state, request, reference, pages, state.printer.tickets, name="tickets")
 
 
 @router.get(
@@ -94,41 +94,47 @@ async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
     response_class=Response,
 )
 async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
-    room = state_of(request)
-    order = await owned(room, request, reference)
+    state = state_of(request)
+    order = await owned(state, request, reference)
     if not (order.charges or order.confirmed_at_ms):
         raise NoReceipt
-    show = await tickets_show.read(room.book.engine, order.event_id)
-    paper = pdf.receipt(order, show, seller=room.settings.seller)
-    return await _pdf(room, request, reference, paper, room.printer.receipt, name="receipt")
+    show = await tickets_show.read(state.book.db, order.event_id)
+    paper = pdf.receipt(order, show, seller=state.settings.seller)
+    return await _pdf(state, request, reference, paper, state.printer.receipt, name="receipt")
 
 
 @router.post("/orders/{reference}/key", status_code=204, summary="Create a browser session for an order")
 async def open_here(reference: ReferencePath, request: Request) -> Response:
     """With the order's own token as Bearer, as a mail's link has it in its fragment: a cookie from now on."""
-    room = state_of(request)
-    opened = room.callers.opened_by_token(request)
+    state = state_of(request)
+    opened = state.callers.opened_by_token(request)
     if opened is None:
         raise NoCredential
-    if opened != reference or await room.book.read(reference) is None:
+    if opened != reference or await state.book.read(reference) is None:
         raise UnknownOrder
-    token = sign_order_token(room.settings.order_token_keys, reference)
-    return Response(status_code=204, headers={**PRIVATE, "set-cookie": keeps_order(room, reference, token)})
+    token = sign_order_token(state.settings.order_token_keys, reference)
+    return Response(status_code=204, headers={**PRIVATE, "set-cookie": keeps_order(state, reference, token)})
 
 
-async def _tickets(room: State, request: Request, reference: str) -> tuple[Order, list[Ticket]]:
-    order = await owned(room, request, reference)
-    return order, await tickets_of(room.book.engine, reference)
+async def _tickets(state: State, request: Request, reference: str) -> tuple[Order, list[Ticket]]:
+    order = await owned(state, request, reference)
+    return order, await tickets_of(state.book.db, reference)
 
 
 async def _pdf(
-    room: State, request: Request, reference: str, paper: Paper, draw: Callable[[Paper], Awaitable[bytes]], *, name: str
+    state: State,
+    request: Request,
+    reference: str,
+    paper: Paper,
+    draw: Callable[[Paper], Awaitable[bytes]],
+    *,
+    name: str,
 ) -> Response:
     """The paper, unless the caller has it already. Raises `TooManyRequests`, `Overloaded`."""
     headers = {**PRIVATE, "cache-control": "private, no-cache", "etag": f'"{name_of(paper)}"'}
     if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    wait_s = room.prints.take(reference, now_s=time.monotonic())
+    wait_s = state.prints.take(reference, now_s=time.monotonic())
     if wait_s > 0:
         raise TooManyRequests("This order's papers were asked for very often.", retry_after_s=math.ceil(wait_s))
     headers["content-disposition"] = f'attachment; filename="{name}-{reference}.pdf"'

@@ -44,18 +44,18 @@ def _wanted(status: str | None, reference: str | None, event_id: str | None) -> 
     return wanted
 
 
-async def rerun(engine: AsyncEngine, command_id: str, *, actor: str, reason: str) -> dict[str, Any]:
+async def rerun(db: AsyncEngine, command_id: str, *, actor: str, reason: str) -> dict[str, Any]:
     """The new command. Asked for again while it has not ended, it is the same one. Raises `UnknownCommand`,
     `NotReplayable`.
     """
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         asked = await _read(connection, command_id)
         await _require_something_to_do(connection, asked)
         again = await connection.scalar(_open_run(asked)) or await _record(connection, asked, actor, reason)
         await connection.execute(
             update(order)
             .where(order.c.reference == asked.reference)
-            .values(nudge=order.c.nudge + 1, due_at=NOW, hinted=True)
+            .values(wake_count=order.c.wake_count + 1, due_at=NOW, sync_requested=True)
         )
         [found] = [dict(row) for row in (await connection.execute(_one(again))).mappings()]
     return found

@@ -15,7 +15,7 @@ CHECKS = {
         WHERE o.reference IS NULL OR o.status = 'tombstone'""",
     "6 nothing belongs to an order that is not": """
         SELECT l.reference FROM (
-            SELECT reference FROM orders.order_line UNION ALL SELECT reference FROM orders.order_extra
+            SELECT reference FROM orders.order_line UNION ALL SELECT reference FROM orders.order_adjustment
             UNION ALL SELECT reference FROM orders.payment_attempt) AS l
         LEFT JOIN orders."order" o USING (reference) WHERE o.reference IS NULL OR o.status = 'tombstone'""",
     "6 one order per reservation": """
@@ -82,10 +82,10 @@ CHECKS = {
 }
 
 
-async def check(engine: AsyncEngine, event_id: str) -> list[dict[str, Any]]:
+async def check(db: AsyncEngine, event_id: str) -> list[dict[str, Any]]:
     """One line per promise: `{invariant, holds, detail}`; `detail` names the first few that break it."""
     lines = []
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         for invariant, question in CHECKS.items():
             bound = {"event_id": event_id, "settled_after_s": SETTLED_AFTER_S}
             broken = (await connection.execute(text(f"{question} LIMIT 1000"), bound)).scalars().all()
@@ -94,8 +94,8 @@ async def check(engine: AsyncEngine, event_id: str) -> list[dict[str, Any]]:
     return lines
 
 
-async def confirmed(engine: AsyncEngine, event_id: str) -> int:
+async def confirmed(db: AsyncEngine, event_id: str) -> int:
     """How many orders were ever confirmed; inventory must have sold at least as many reservations."""
     question = text('SELECT count(*) FROM orders."order" WHERE event_id = :event_id AND confirmed_at IS NOT NULL')
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         return int(await connection.scalar(question, {"event_id": event_id}) or 0)

@@ -23,8 +23,8 @@ ALL = 100.0
 class BackgroundShare:
     """What this process knows of every event's share."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+    def __init__(self, db: AsyncEngine) -> None:
+        self._db = db
         self._percent: dict[str, float] = {}
 
     def in_background(self, event_id: str, holder: str) -> bool:
@@ -37,13 +37,13 @@ class BackgroundShare:
     async def refresh(self) -> None:
         """Reads them all."""
         latest = select(checkout_share.c.event_id, checkout_share.c.background_percent)
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             rows = await connection.execute(latest.order_by(checkout_share.c.changed_at.desc()).limit(EVENTS_MAX))
             self._percent = {row.event_id: row.background_percent for row in rows}
 
     async def change(self, event_id: str, percent: float, *, actor: str, action: str, reason: str | None) -> bool:
         """Whether anything is different now; then it is in the audit trail, and every process sees it in a second."""
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             changed = await _write(connection, event_id, percent, actor=actor, action=action, reason=reason)
         self._percent[event_id] = percent
         return changed

@@ -66,7 +66,7 @@ class CheckoutResult:
 class Checkout:
     """Takes orders. Requests with the same key that meet in this process wait for each other; others meet in rows."""
 
-    engine: AsyncEngine
+    db: AsyncEngine
     book: OrderRepository
     priors: Prefetch
     stock: InventoryBatcher
@@ -168,7 +168,7 @@ class Checkout:
         )  # fmt: skip
         done = await self.stock.begin_payment(step)
         other = done.order_reference
-        if done.word == "payment-in-progress" and other and await write_tombstone(self.engine, other):
+        if done.word == "payment-in-progress" and other and await write_tombstone(self.db, other):
             end = PaymentStep(reservation_id=held, order_reference=other)
             await self.stock.end_payment(end)
             done = await self.stock.begin_payment(step)

@@ -21,7 +21,7 @@ from services.orders.processing.worker_pool import InlineProcessor
 from services.orders.tables import order
 from shared.contracts.events import Event
 from shared.contracts.inventory import Reservation
-from shared.postgres.engine import LEDGER_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
+from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
 from shared.postgres.errors import outlive_deadlocks
 from shared.runtime.group_commit import GroupCommit
 
@@ -34,7 +34,7 @@ Word = Literal["placed", "unheard", "known", "buried"] | Refusal
 
 class Outcome(NamedTuple):
     """`unheard`: made, but the job engine took no job; `known`: the key was used; `buried`: this reference can never
-    be; a `Refusal`: others took the last use of the promo code. With a lease the order is made, and the request's to
+    be; a `HoldDenied`: others took the last use of the promo code. With a lease the order is made, and the request's to
     settle.
     """
 
@@ -77,8 +77,8 @@ class _BatchRejected(Exception):
 class OrderWriter:
     """Makes orders, and asks for a worker for those that no request settles itself."""
 
-    def __init__(self, engine: AsyncEngine, jobs: JobQueue, inline: InlineProcessor, *, capture: bool) -> None:
-        self._engine, self._jobs, self._inline, self._capture = engine, jobs, inline, capture
+    def __init__(self, db: AsyncEngine, jobs: JobQueue, inline: InlineProcessor, *, capture: bool) -> None:
+        self._db, self._jobs, self._inline, self._capture = db, jobs, inline, capture
         self._group: GroupCommit[OrderDraft, Outcome] = GroupCommit(
             self._place, name="orders-place", batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX
         )
@@ -98,7 +98,7 @@ class OrderWriter:
     async def _place(self, batch: list[OrderDraft]) -> Sequence[Outcome | BaseException]:
         try:
             return await self._heard(batch)
-        except LEDGER_AWAY:
+        except DB_AWAY:
             raise
         except (_BatchRejected, DBAPIError) as failed:
             if len(batch) > 1:
@@ -128,7 +128,7 @@ class OrderWriter:
         if len({new.reference for new in batch}) < len(batch):
             raise _BatchRejected("known")
         uses = [new.use for new in batch if new.use]
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             if uses and (refused := await over_limit(connection, uses)):
                 raise _BatchRejected(refused)
             asked = orjson.dumps([_row(new) | {"capture": self._capture} for new in batch]).decode()
@@ -172,9 +172,9 @@ def _created(new: OrderDraft) -> Event:
     )  # fmt: skip
 
 
-async def write_tombstone(engine: AsyncEngine, reference: str) -> bool:
+async def write_tombstone(db: AsyncEngine, reference: str) -> bool:
     """Sees to it that no order can ever be made under this reference. False if one has been."""
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         return await write_tombstone_in(connection, reference)
 
 

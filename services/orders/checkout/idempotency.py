@@ -38,11 +38,11 @@ class IdempotencyRecord(NamedTuple):
     fingerprint: bytes
 
 
-async def find(engine: AsyncEngine, questions: Sequence[IdempotencyLookup]) -> list[IdempotencyRecord | None]:
+async def find(db: AsyncEngine, questions: Sequence[IdempotencyLookup]) -> list[IdempotencyRecord | None]:
     """One answer per question, in order."""
     pairs = [(scope, question.key_hash) for question in questions for scope in question.scopes]
     bound = {"scopes": [scope for scope, _ in pairs], "key_hashes": [key_hash.hex() for _, key_hash in pairs]}
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         rows = await connection.execute(_FIND, bound)
         known = {
             (row.scope, bytes(row.key_hash)): IdempotencyRecord(row.reference, bytes(row.fingerprint)) for row in rows
@@ -82,8 +82,8 @@ class Prefetched(NamedTuple):
 class Prefetch:
     """Looks at both. Raises what inventory raised to those alone whose key is new."""
 
-    def __init__(self, engine: AsyncEngine, stock: InventoryBatcher) -> None:
-        self._engine, self._stock = engine.execution_options(isolation_level="AUTOCOMMIT"), stock
+    def __init__(self, db: AsyncEngine, stock: InventoryBatcher) -> None:
+        self._db, self._stock = db.execution_options(isolation_level="AUTOCOMMIT"), stock
         self._group: GroupCommit[tuple[IdempotencyLookup, str], Prefetched] = GroupCommit(
             self._look, name="orders-priors", batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX
         )
@@ -98,7 +98,7 @@ class Prefetch:
             [reservation_id for _, reservation_id in asked],
         )
         known, held = await asyncio.gather(
-            find(self._engine, questions), self._stock.read_many(list(reservation_ids)), return_exceptions=True
+            find(self._db, questions), self._stock.read_many(list(reservation_ids)), return_exceptions=True
         )
         if isinstance(known, BaseException):
             raise known

@@ -64,8 +64,8 @@ class MailComposer:
     settings: Settings
 
     async def compose(self, owed: PendingMail, *, message_id: str) -> EmailMessage:
-        """Raises `NotYet`, `NoLongerTrue`, `NoMailbox`, and what neighbours raise."""
-        show = await tickets_show.read(self.book.engine, owed.event_id)
+        """Raises `TooEarly`, `Obsolete`, `NoMailbox`, and what neighbours raise."""
+        show = await tickets_show.read(self.book.db, owed.event_id)
         letter = await (self._of_order(owed, show) if owed.reference else self._of_hold(owed, show))
         sender = address_of(self.settings.mail_from)
         return templates.message(letter, sender=sender, to=owed.address, message_id=message_id, at=owed.created_at)
@@ -87,13 +87,13 @@ class MailComposer:
         codes = TicketSigner(self.settings)
         if not self.settings.mail_tickets or codes.window_s:
             return None
-        pages = pdf.pages(order, show, await tickets_of(self.book.engine, order.reference), codes)
+        pages = pdf.pages(order, show, await tickets_of(self.book.db, order.reference), codes)
         return (f"tickets-{order.reference}.pdf", await self.printer.tickets(pages)) if pages else None
 
     async def _of_hold(self, owed: PendingMail, show: ShowInfo) -> EmailContent:
         """Only for a hold that stands as the mail says, and only while its reader still wants it."""
         customer = customer_key(self.settings.customer_keys, owed.address)
-        if await is_stopped(self.book.engine, customer):
+        if await is_stopped(self.book.db, customer):
             raise Obsolete("its reader opted out")
         held = await self.stock.read(owed.reservation_id or "")
         kind = next((kind for kind in get_args(HoldKind) if kind == owed.kind), None)

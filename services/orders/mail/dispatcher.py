@@ -41,7 +41,7 @@ Ready = tuple[PendingMail, EmailMessage]
 class MailDispatcher:
     """One process's share of the sending: at most `mails_per_s` a turn, and a turn a second."""
 
-    engine: AsyncEngine
+    db: AsyncEngine
     writer: MailComposer
     settings: Settings
     connect: Connect
@@ -49,7 +49,7 @@ class MailDispatcher:
     async def turn(self) -> None:
         """Whatever is due now, as much as may be sent in a second."""
         over_at = _clock() + TURN_S
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             rows = await connection.execute(_TAKE, {"many": self.settings.mails_per_s, "lease_s": LEASE_S})
             owed = [PendingMail(*row) for row in rows]
         ready = [(one, message) for one in owed if (message := await self._written(one)) is not None]
@@ -133,14 +133,14 @@ class MailDispatcher:
 
     async def _mark(self, one: PendingMail, **sets: Any | datetime) -> None:
         row = mail_table.c.mail_key == one.mail_key
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             await connection.execute(update(mail_table).where(row).values(**sets))
 
     async def forget(self) -> None:
         """Mail of a month ago, and whose address it went to, is nobody's business."""
         old = mail_table.c.created_at < func.now() - timedelta(seconds=FORGET_AFTER_S)
         keys = mail_table.select().with_only_columns(mail_table.c.mail_key).where(old).limit(FORGET_ROWS)
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             await connection.execute(delete(mail_table).where(mail_table.c.mail_key.in_(keys)))
 
 

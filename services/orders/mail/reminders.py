@@ -21,7 +21,7 @@ from services.orders.order.references import customer_key
 from services.orders.problems import MailDisabled
 from services.orders.settings import Settings
 from services.orders.state import State
-from services.orders.tickets.tables import mail, mail_stop
+from services.orders.tickets.tables import mail, mail_opt_out
 from shared.contracts.inventory import Reservation
 from shared.postgres.engine import AsyncEngine
 from shared.runtime.clock import now_ms, to_datetime
@@ -35,8 +35,8 @@ TURN_S = 2.0
 class ConsentImporter:
     """One turn takes all there are. What is taken twice is owed once."""
 
-    def __init__(self, engine: AsyncEngine, stock: InventoryBatcher, settings: Settings) -> None:
-        self._engine, self._stock, self._settings = engine, stock, settings
+    def __init__(self, db: AsyncEngine, stock: InventoryBatcher, settings: Settings) -> None:
+        self._db, self._stock, self._settings = db, stock, settings
 
     async def turn(self) -> None:
         heard: list[str] = []
@@ -46,7 +46,7 @@ class ConsentImporter:
             except Problem:
                 return  # inventory is away: what was not said to be heard comes again
             for consent in consents:
-                await schedule_reminders(self._engine, self._settings, consent.reservation, consent.email)
+                await schedule_reminders(self._db, self._settings, consent.reservation, consent.email)
             heard = [consent.reservation.reservation_id for consent in consents]
             if not heard:
                 return
@@ -75,22 +75,22 @@ class ReminderAsked(Body):
 @router.post("/reminders", status_code=202, summary="Subscribe to hold reminders")
 async def remind(asked: ReminderAsked, request: Request) -> dict[str, str]:
     """With the pass the hold was made with. Asking again changes nothing; who opted out is not mailed."""
-    room: State = request.app.state.room
-    buyers = await room.callers.customers(request, lapsed_s=room.settings.lapsed_pass_s)
-    if room.settings.smtp_url is None:
+    state: State = request.app.state.deps
+    buyers = await state.callers.customers(request, lapsed_s=state.settings.lapsed_pass_s)
+    if state.settings.smtp_url is None:
         raise MailDisabled
-    held = await room.stock.read(asked.reservation_id)
+    held = await state.stock.read(asked.reservation_id)
     if held is None or not any(buyer.owns(owner_id(held.event_id, held.holder)) for buyer in buyers):
         raise UnknownReservation
     if held.status != "pending_payment":
         raise HoldExpired
-    await schedule_reminders(room.engine, room.settings, held, asked.email)
+    await schedule_reminders(state.db, state.settings, held, asked.email)
     return {"reservation_id": held.reservation_id}
 
 
-async def schedule_reminders(engine: AsyncEngine, settings: Settings, held: Reservation, address: str) -> None:
+async def schedule_reminders(db: AsyncEngine, settings: Settings, held: Reservation, address: str) -> None:
     """Both mails, the reminder only if its time has not passed; once a hold, and none to whoever opted out."""
-    if await is_stopped(engine, customer_key(settings.customer_keys, address)):
+    if await is_stopped(db, customer_key(settings.customer_keys, address)):
         return
     ends_at = to_datetime(held.reserved_until_ms)
     due = {"hold_over": ends_at + timedelta(seconds=held.grace_s + AFTER_S)}
@@ -102,23 +102,23 @@ async def schedule_reminders(engine: AsyncEngine, settings: Settings, held: Rese
          "reservation_id": held.reservation_id, "due_at": due_at}
         for kind, due_at in due.items()
     ]  # fmt: skip
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         await connection.execute(insert(mail).values(rows).on_conflict_do_nothing())
 
 
 @router.get("/reminders/stop/{token}", include_in_schema=False)
 async def ask_stop(token: StopToken, request: Request) -> Response:
     """A mail program that looks at links must not opt anybody out."""
-    _customer(request.app.state.room.settings.customer_keys, token)
+    _customer(request.app.state.deps.settings.customer_keys, token)
     return _page("No more reminders?", ASK)
 
 
 @router.post("/reminders/stop/{token}", summary="Unsubscribe from reminders with one click (RFC 8058)")
 async def stop(token: StopToken, request: Request) -> Response:
-    room: State = request.app.state.room
-    customer = _customer(room.settings.customer_keys, token)
-    async with room.engine.begin() as connection:
-        await connection.execute(insert(mail_stop).values(customer=customer).on_conflict_do_nothing())
+    state: State = request.app.state.deps
+    customer = _customer(state.settings.customer_keys, token)
+    async with state.db.begin() as connection:
+        await connection.execute(insert(mail_opt_out).values(customer=customer).on_conflict_do_nothing())
     return _page("You will get no more reminders.", "")
 
 
@@ -127,9 +127,9 @@ def stop_token(keys: Keyring, customer: str) -> str:
     return f"{customer}.{keys.kid}.{b64(keys.mac('mail-stop', customer))}"
 
 
-async def is_stopped(engine: AsyncEngine, customer: str) -> bool:
-    async with engine.connect() as connection:
-        return bool(await connection.scalar(select(exists().where(mail_stop.c.customer == customer))))
+async def is_stopped(db: AsyncEngine, customer: str) -> bool:
+    async with db.connect() as connection:
+        return bool(await connection.scalar(select(exists().where(mail_opt_out.c.customer == customer))))
 
 
 def _customer(keys: Keyring, token: str) -> str:

@@ -19,19 +19,19 @@ REFERENCES_MAX = 1000
 NOW = func.clock_timestamp()
 
 
-async def lease_due(engine: AsyncEngine, *, many: int, event_max: int, lease_s: float) -> list[Lease]:
+async def lease_due(db: AsyncEngine, *, many: int, event_max: int, lease_s: float) -> list[Lease]:
     """The next due orders, events in turn, now ours for `lease_s`. `engine` commits each statement."""
     owner = uuid.uuid4().hex
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         rows = await connection.execute(
             _TAKE, {"many": many, "event_max": event_max, "lease": owner, "lease_s": lease_s}
         )
         return [Lease(row.reference, owner, lease_s, is_first_call=row.is_first_call) for row in rows]
 
 
-async def extend_lease(engine: AsyncEngine, leases: Sequence[Lease], *, lease_s: float) -> None:
+async def extend_lease(db: AsyncEngine, leases: Sequence[Lease], *, lease_s: float) -> None:
     """These stay ours for `lease_s` from now; one that has passed to somebody else stays theirs."""
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         await connection.execute(
             _RENEW,
             {
@@ -42,24 +42,24 @@ async def extend_lease(engine: AsyncEngine, leases: Sequence[Lease], *, lease_s:
         )
 
 
-async def lease_one(engine: AsyncEngine, reference: str, *, lease_s: float) -> Lease | None:
+async def lease_one(db: AsyncEngine, reference: str, *, lease_s: float) -> Lease | None:
     """This order, if it is due and nobody has it. `engine` commits each statement."""
     owner = uuid.uuid4().hex
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         row = (
             await connection.execute(_TAKE_ONE, {"reference": reference, "lease": owner, "lease_s": lease_s})
         ).first()
     return Lease(reference, owner, lease_s) if row else None
 
 
-async def read(engine: AsyncEngine, reference: str) -> Order | None:
+async def read(db: AsyncEngine, reference: str) -> Order | None:
     """One order as it is now; nothing for a tombstone."""
-    return (await read_many(engine, [reference])).get(reference)
+    return (await read_many(db, [reference])).get(reference)
 
 
-async def read_many(engine: AsyncEngine, references: Sequence[str]) -> dict[str, Order]:
+async def read_many(db: AsyncEngine, references: Sequence[str]) -> dict[str, Order]:
     """Orders as they are now, by reference."""
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         return await read_in(connection, references)
 
 
@@ -90,7 +90,7 @@ async def mark_due(connection: AsyncConnection, reference: str) -> Row[Any]:
     nudged = await connection.execute(
         update(order)
         .where(order.c.reference == reference)
-        .values(nudge=order.c.nudge + 1, due_at=NOW)
+        .values(wake_count=order.c.wake_count + 1, due_at=NOW)
         .returning(
             order.c.status,
             order.c.event_id,

@@ -138,8 +138,8 @@ class Order:
     released: bool
     charge_ref: str | None
     version: int
-    nudge: int
-    hinted: bool
+    wake_count: int
+    sync_requested: bool
     errors: int
     look_due: bool
     now_ms: int
@@ -218,7 +218,7 @@ class Order:
 
 
 def next_step(order: Order, *, review_after_s: float) -> Step:
-    """What to do now. `wait` means nothing until the next nudge or due time."""
+    """What to do now. `wait` means nothing until the next wake_count or due time."""
     if order.refunds:
         return "send_refund"
     if order.returns:
@@ -243,7 +243,7 @@ def _pending(order: Order, *, review_after_s: float) -> Step:
     if attempt.status not in LIVE:
         if order.cancel_asked or attempt.reason == "provider-error":
             return "cancel"
-        return "expire" if order.late else ("look" if order.hinted else "wait")
+        return "expire" if order.late else ("look" if order.sync_requested else "wait")
     if not (order.cancel_asked or order.late):
         return "charge" if attempt.status in ("created", "unknown") else ("look" if order.look_due else "wait")
     if attempt.status == "created":
@@ -264,7 +264,7 @@ def _review(order: Order) -> Step:
         return "wait" if order.authorised.reason == MISMATCH else "confirm"
     if order.end_reason == "unknown" and order.attempt and order.attempt.status not in LIVE:
         return "expire"
-    return "look" if order.look_due or order.hinted else "wait"
+    return "look" if order.look_due or order.sync_requested else "wait"
 
 
 def _decided(order: Order) -> Step:
@@ -294,7 +294,7 @@ def _ended(order: Order) -> Step:
         return "close_refunded"
     if order.status in BACKED and order.is_paid and order.fulfilled_at_ms is None:
         return "issue"
-    return "look" if order.attempts and (order.hinted or order.look_due) else "wait"
+    return "look" if order.attempts and (order.sync_requested or order.look_due) else "wait"
 
 
 def _unbacked(order: Order) -> Step:

@@ -26,10 +26,10 @@ IN_FLIGHT_MAX = 2  # one that waits for a row does not hold up the others
 class OrderRepository(AsyncExitStack):
     """Inside `async with`; leaving it finishes what waits."""
 
-    def __init__(self, engine: AsyncEngine, redis: Redis, clocks: Clocks) -> None:
+    def __init__(self, db: AsyncEngine, redis: Redis, clocks: Clocks) -> None:
         super().__init__()
         self.clocks = clocks
-        self.engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self.db = db.execution_options(isolation_level="AUTOCOMMIT")
         self._redis = redis
         limits = {"batch_max": BATCH_MAX, "waiting_max": WAITING_MAX, "in_flight_max": IN_FLIGHT_MAX}
         self._reads: GroupCommit[str, Order | None] = GroupCommit(self._read, name="orders-read", **limits)
@@ -61,7 +61,7 @@ class OrderRepository(AsyncExitStack):
         await self._frames.submit(order)
 
     async def _read(self, references: list[str]) -> Sequence[Order | None]:
-        found = await leases.read_many(self.engine, list(dict.fromkeys(references)))
+        found = await leases.read_many(self.db, list(dict.fromkeys(references)))
         return [self._promised(found[reference]) if reference in found else None for reference in references]
 
     def _promised(self, order: Order) -> Order:
@@ -70,10 +70,10 @@ class OrderRepository(AsyncExitStack):
         return replace(order, now_ms=slowest_ms) if order.status == "pending" and slowest_ms < order.now_ms else order
 
     async def _find(self, questions: list[IdempotencyLookup]) -> Sequence[IdempotencyRecord | None]:
-        return await find(self.engine, questions)
+        return await find(self.db, questions)
 
     async def _write(self, batch: list[OrderUpdate]) -> Sequence[BaseException | Written]:
-        return await updates.write(self.engine, batch)
+        return await updates.write(self.db, batch)
 
     async def _show(self, orders: list[Order]) -> Sequence[None]:
         await publish(self._redis, orders)

@@ -30,16 +30,16 @@ class Search:
     page_size: int
 
 
-async def find(room: State, asked: Search) -> dict[str, Any]:
+async def find(state: State, asked: Search) -> dict[str, Any]:
     """One page, newest first; `next_after` is where the next one begins, if there is one."""
     bound = {
         "q": asked.q, "event_id": asked.event_id, "status": asked.status, "since": asked.since, "until": asked.until,
-        "after": asked.after, "providers": list(room.providers), "count_max": asked.page_size + 1,
+        "after": asked.after, "providers": list(state.providers), "count_max": asked.page_size + 1,
     }  # fmt: skip
-    async with room.book.engine.connect() as connection:
+    async with state.book.db.connect() as connection:
         references = list((await connection.execute(_SEARCH, bound)).scalars())
     shown = references[: asked.page_size]
-    orders = await leases.read_many(room.book.engine, shown)
+    orders = await leases.read_many(state.book.db, shown)
     more = shown[-1] if len(references) > len(shown) else None
     return {"orders": [admin_view(orders[r]) for r in shown if r in orders], "next_after": more}
 
@@ -49,10 +49,10 @@ def admin_view(seen: Order) -> dict[str, Any]:
     return {**order_view(seen), "end_reason": seen.end_reason, "may_be_resolved_by": sorted(allowed_decisions(seen))}
 
 
-async def timeline(engine: AsyncEngine, seen: Order) -> dict[str, Any]:
+async def timeline(db: AsyncEngine, seen: Order) -> dict[str, Any]:
     """The order, and its rows in the order of time."""
     bound = {"reference": seen.reference, "count_max": TIMELINE_MAX}
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         rows = list(await connection.execute(_TIMELINE, bound))
     happened = [{"at": rfc3339(from_datetime(row.at)), "kind": row.kind, **row.what} for row in rows]
     return {"order": admin_view(seen), "timeline": happened, "complete": len(rows) < TIMELINE_MAX}

@@ -17,7 +17,7 @@ from services.orders.payments.provider import ProviderCharge
 from services.orders.refunds.plan import refund_row
 from services.orders.tickets.tickets import ticket_drafts
 from shared.contracts.events import Event
-from shared.postgres.engine import LEDGER_AWAY, AsyncEngine, DBAPIError, statement
+from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
 
 _CHANGE = statement(__package__, "change")
 Row = dict[str, Any]
@@ -115,7 +115,7 @@ class OrderUpdate:
         known = {charge.charge_ref for charge in self.seen.charges}
         charges = [_charge(row) for row in self.inserts.get("money", ()) if row["charge_ref"] not in known]
         return replace(
-            self.seen, attempts=tuple(attempts.values()), charges=(*self.seen.charges, *charges), hinted=False,
+            self.seen, attempts=tuple(attempts.values()), charges=(*self.seen.charges, *charges), sync_requested=False,
             look_due=False,
         )  # fmt: skip
 
@@ -186,7 +186,7 @@ class OrderUpdate:
         rest, news = self.rest, max(1, self.news) if self.bumps_version else 0
         return {
             "reference": self.lease.reference, "lease": self.lease.owner, "lease_s": self.lease.seconds,
-            "status": self.seen.status, "nudge": self.seen.nudge, "news": news, "looked": self.synced,
+            "status": self.seen.status, "wake_count": self.seen.wake_count, "news": news, "looked": self.synced,
             "sets": self.columns, "rests": rest is not None, "due_in_s": rest.due_in_s if rest else None,
             "errors": rest.errors if rest else None,
         }  # fmt: skip
@@ -197,28 +197,28 @@ PARTS = (
 )  # fmt: skip
 
 
-async def write(engine: AsyncEngine, changes: Sequence[OrderUpdate]) -> list[BaseException | Written]:
+async def write(db: AsyncEngine, changes: Sequence[OrderUpdate]) -> list[BaseException | Written]:
     """One outcome per change: what was written, or `LeaseLost`, or what its statement failed with.
 
     `engine` commits each one. Raises when the ledger is away; then nobody knows what was written.
     """
     try:
         if len({change.lease.reference for change in changes}) == len(changes):
-            return await _together(engine, changes)
-    except LEDGER_AWAY:
+            return await _together(db, changes)
+    except DB_AWAY:
         raise
     except DBAPIError as failed:
         if len(changes) == 1:
             return [failed]
-    return [(await write(engine, [change]))[0] for change in changes]
+    return [(await write(db, [change]))[0] for change in changes]
 
 
-async def _together(engine: AsyncEngine, changes: Sequence[OrderUpdate]) -> list[BaseException | Written]:
+async def _together(db: AsyncEngine, changes: Sequence[OrderUpdate]) -> list[BaseException | Written]:
     bound: dict[str, Any] = {"orders": _json([change.row() for change in changes])}
     bound["references"] = [change.lease.reference for change in changes]
     for part in PARTS:
         bound[part] = _json([row for change in changes for row in change.inserts.get(part, ())])
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         rows = (await connection.execute(_CHANGE, bound)).all()
     written = {row.reference: Written(row.version, row.confirmed_at_ms, row.fulfilled_at_ms) for row in rows}
     return [written.get(change.lease.reference) or LeaseLost(change.lease.reference) for change in changes]

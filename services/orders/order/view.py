@@ -120,15 +120,15 @@ async def publish(redis: Redis, orders: Iterable[Order]) -> None:
 class FrameRepublisher:
     """Shows orders that changed lately once more, so that a lost frame is made good within seconds."""
 
-    def __init__(self, engine: AsyncEngine, redis: Redis) -> None:
-        self._engine, self._redis = engine, redis
+    def __init__(self, db: AsyncEngine, redis: Redis) -> None:
+        self._db, self._redis = db, redis
 
     async def turn(self) -> None:
         """One round; under more changes than it can show, the latest are shown."""
         lately = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, REPEATED_FOR_S)
         changed = select(order_table.c.reference).where(order_table.c.changed_at > lately)
         changed = changed.order_by(order_table.c.changed_at.desc()).limit(REPEATED_MAX)
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             references = list(await connection.scalars(changed))
         if references:
-            await publish(self._redis, (await leases.read_many(self._engine, references)).values())
+            await publish(self._redis, (await leases.read_many(self._db, references)).values())

@@ -88,13 +88,13 @@ class SignatureInvalid(Exception):
 
 
 class Provider(Protocol):
-    """Every call raises `NotProcessed` or `OutcomeUnknown` when the provider does not answer as it should."""
+    """Every call raises `NotSent` or `OutcomeUnknown` when the provider does not answer as it should."""
 
     name: str
     methods: frozenset[str]
 
     async def create(self, charge: ChargeOrder) -> ProviderCharge:
-        """Charges, or begins to. Raises `Refused` for what it will never charge."""
+        """Charges, or begins to. Raises `ProviderRejected` for what it will never charge."""
 
     async def fetch(self, charge_ref: str) -> ProviderCharge:
         """One charge as it is now."""
@@ -111,10 +111,10 @@ class Provider(Protocol):
         """Gives a charge up before it succeeds, also one that is authorised. Raises `AlreadySucceeded`."""
 
     async def capture(self, charge_ref: str) -> ProviderCharge:
-        """Takes what was authorised, all of it; doing so again is harmless. Raises `Refused`."""
+        """Takes what was authorised, all of it; doing so again is harmless. Raises `ProviderRejected`."""
 
     async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
-        """Gives money back and answers the refund's id. The same key is the same refund. Raises `Refused`."""
+        """Gives money back and answers the refund's id. The same key is the same refund. Raises `ProviderRejected`."""
 
     def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent | None:
         """What this is about; nothing if it is signed, but none of our orders is meant. Raises `SignatureInvalid`."""

@@ -31,7 +31,7 @@ class PaymentAnswer(NamedTuple):
 
 
 async def retry_payment(
-    engine: AsyncEngine,
+    db: AsyncEngine,
     jobs: JobQueue | None,
     providers: dict[str, Provider],
     seen: Order,
@@ -47,7 +47,7 @@ async def retry_payment(
     fingerprint = hashlib.sha256(told.encode()).digest()
     for with_job in (jobs, None):
         try:
-            async with engine.begin() as connection:
+            async with db.begin() as connection:
                 scope = f"POST /orders/{seen.reference}/payments"
                 if await used_before(connection, scope, key, fingerprint, seen.reference):
                     return PaymentAnswer(replayed=True)
@@ -89,13 +89,13 @@ async def _add_attempt(connection: AsyncConnection, seen: Order, asked: NewPayme
     await connection.execute(insert(checkout_command).values(reference=reference, **command))
 
 
-async def request_cancel(engine: AsyncEngine, jobs: JobQueue, seen: Order, *, reason: str = "fan") -> None:
+async def request_cancel(db: AsyncEngine, jobs: JobQueue, seen: Order, *, reason: str = "fan") -> None:
     """Asks for an order to be cancelled; the cashier does it, and asks the provider first if it was asked to charge."""
     if seen.status in GIVEN_UP or seen.cancel_asked:
         return
     for with_job in (jobs, None):
         try:
-            async with engine.begin() as connection:
+            async with db.begin() as connection:
                 await request_cancel_in(connection, seen.reference, reason)
                 if with_job is not None:
                     await with_job.enqueue(connection, seen.reference)
@@ -109,7 +109,7 @@ async def request_cancel_in(connection: AsyncConnection, reference: str, reason:
     asked = await connection.execute(
         update(order)
         .where(order.c.reference == reference, order.c.status == "pending")
-        .values(nudge=order.c.nudge + 1, due_at=leases.NOW, end_reason=reason, cancel_asked_at=leases.NOW)
+        .values(wake_count=order.c.wake_count + 1, due_at=leases.NOW, end_reason=reason, cancel_asked_at=leases.NOW)
     )
     if not asked.rowcount:
         raise OrderNotPending

@@ -41,8 +41,8 @@ class WebhookInbox:
     the workers of this process look at once, those of others within a sweep. `engine` commits each statement.
     """
 
-    def __init__(self, engine: AsyncEngine, wake: Callable[[], None]) -> None:
-        self._engine, self._wake = engine, wake
+    def __init__(self, db: AsyncEngine, wake: Callable[[], None]) -> None:
+        self._db, self._wake = db, wake
         self._group: GroupCommit[Webhook, None] = GroupCommit(
             self._store, name="orders-webhooks", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
         )
@@ -59,7 +59,7 @@ class WebhookInbox:
             "kinds": [note.kind for note in notes], "references": [note.reference for note in notes],
             "charge_refs": [note.succeeded for note in notes], "raws": [webhook.raw for webhook in webhooks],
         }  # fmt: skip
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             is_news = (await connection.execute(_STORE, bound)).first() is not None
         if is_news:
             self._wake()
@@ -70,15 +70,15 @@ class PaymentWebhookRoute:
     """`POST /webhooks/{provider}`: an ASGI class, as every purchase brings one or more."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room, name = scope["app"].state.room, scope["path_params"]["provider"]
-        provider: Provider | None = room.providers.get(name)
+        state, name = scope["app"].state.deps, scope["path_params"]["provider"]
+        provider: Provider | None = state.providers.get(name)
         if not _NAME.fullmatch(name) or provider is None:
             raise UnknownProvider
         request = Request(scope, receive)
         raw = await request.body()
         note = _verified(provider, request.headers, raw)
         if note is not None:
-            await room.inbox.keep(Webhook(name, note, raw))
+            await state.inbox.store(Webhook(name, note, raw))
         await answer(send, 200, STORED, JSON)
 
 
@@ -100,8 +100,8 @@ def _verified(provider: Provider, headers: Mapping[str, str], raw: bytes) -> Web
     return note
 
 
-async def apply_webhooks(engine: AsyncEngine) -> int:
+async def apply_webhooks(db: AsyncEngine) -> int:
     """Makes the orders due that webhooks are about; how many are done with. `engine` commits each statement."""
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         applied = [row.applied for row in await connection.execute(_APPLY)]
     return sum(applied)

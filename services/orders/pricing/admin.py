@@ -12,7 +12,7 @@ from sqlalchemy import Table, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from services.orders.api.schemas import PromoCodeAsk
-from services.orders.pricing.tables import event_price, price_change, promo_code, promo_use
+from services.orders.pricing.tables import event_price, price_change, promo_code, promo_redemption
 from services.orders.problems import UnknownPromoCode
 from services.orders.tables import order
 from shared.contracts.event_file import EventFile
@@ -40,7 +40,7 @@ async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> 
     return True
 
 
-async def put_code(engine: AsyncEngine, event_id: str, code: str, ask: PromoCodeAsk, *, actor: str) -> bool:
+async def put_code(db: AsyncEngine, event_id: str, code: str, ask: PromoCodeAsk, *, actor: str) -> bool:
     """Makes the code, or makes it what is asked for; a stopped one stands again. True if that changed anything."""
     wanted = {**ask.model_dump(exclude={"reason"}), "stopped_at": None}
 
@@ -53,10 +53,10 @@ async def put_code(engine: AsyncEngine, event_id: str, code: str, ask: PromoCode
         await connection.execute(put.on_conflict_do_update(index_elements=["event_id", "code"], set_=wanted))
         return True
 
-    return await _change(engine, event_id, code, work, actor=actor, action="put-code", reason=ask.reason)
+    return await _change(db, event_id, code, work, actor=actor, action="put-code", reason=ask.reason)
 
 
-async def stop_code(engine: AsyncEngine, event_id: str, code: str, *, actor: str, reason: str | None) -> bool:
+async def stop_code(db: AsyncEngine, event_id: str, code: str, *, actor: str, reason: str | None) -> bool:
     """From now on it takes nothing off; orders that were placed keep it. Raises `UnknownPromoCode`."""
 
     async def work(connection: AsyncConnection, before: Row | None, event: Row) -> bool:
@@ -68,15 +68,15 @@ async def stop_code(engine: AsyncEngine, event_id: str, code: str, *, actor: str
         await connection.execute(update(promo_code).where(*mine).values(stopped_at=func.now()))
         return True
 
-    return await _change(engine, event_id, code, work, actor=actor, action="stop-code", reason=reason)
+    return await _change(db, event_id, code, work, actor=actor, action="stop-code", reason=reason)
 
 
 async def _change(
-    engine: AsyncEngine, event_id: str, code: str,
+    db: AsyncEngine, event_id: str, code: str,
     work: Callable[[AsyncConnection, Row | None, Row], Awaitable[bool]], *,
     actor: str, action: str, reason: str | None,
 ) -> bool:  # fmt: skip
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         query = select(event_price).where(event_price.c.event_id == event_id).with_for_update()
         event = (await connection.execute(query)).mappings().one_or_none()
         if event is None:
@@ -114,13 +114,13 @@ UNPAID = order.c.status.in_(("cancelled", "expired")) | (
     (order.c.status == "refunded") & order.c.confirmed_at.is_(None)
 )
 USES = (
-    select(promo_use, order.c.status, (~UNPAID).label("counts"))
-    .join(order, order.c.reference == promo_use.c.reference)
+    select(promo_redemption, order.c.status, (~UNPAID).label("counts"))
+    .join(order, order.c.reference == promo_redemption.c.reference)
     .subquery("uses")
 )
 
 
-async def codes(engine: AsyncEngine, event_id: str, *, code: str | None, page: int, page_size: int) -> list[Row]:
+async def codes(db: AsyncEngine, event_id: str, *, code: str | None, page: int, page_size: int) -> list[Row]:
     """Codes with how often each is used now, by name."""
     used = select(func.count()).where(USES.c.event_id == promo_code.c.event_id, USES.c.code == promo_code.c.code)
     columns = [promo_code.c[name] for name in CODE_COLUMNS]
@@ -128,24 +128,24 @@ async def codes(engine: AsyncEngine, event_id: str, *, code: str | None, page: i
     query = query.where(promo_code.c.event_id == event_id).order_by(promo_code.c.code)
     if code is not None:
         query = query.where(promo_code.c.code == code)
-    return [plain(row) for row in await _page(engine, query, page, page_size)]
+    return [plain(row) for row in await _page(db, query, page, page_size)]
 
 
-async def uses(engine: AsyncEngine, event_id: str, code: str, *, page: int, page_size: int) -> list[Row]:
+async def uses(db: AsyncEngine, event_id: str, code: str, *, page: int, page_size: int) -> list[Row]:
     """Which orders took the code, newest first; those that ended unpaid gave their use back and do not count."""
     query = select(USES.c.reference, USES.c.status, USES.c.counts, USES.c.created_at.label("at"))
     query = query.where(USES.c.event_id == event_id, USES.c.code == code)
-    return [plain(row) for row in await _page(engine, query.order_by(USES.c.created_at.desc()), page, page_size)]
+    return [plain(row) for row in await _page(db, query.order_by(USES.c.created_at.desc()), page, page_size)]
 
 
-async def changes(engine: AsyncEngine, event_id: str, *, page: int, page_size: int) -> list[Row]:
+async def changes(db: AsyncEngine, event_id: str, *, page: int, page_size: int) -> list[Row]:
     """The audit, newest first."""
     table: Table = price_change
     query = select(*(column for column in table.c if column.name != "event_id")).where(table.c.event_id == event_id)
-    return [plain(row) for row in await _page(engine, query.order_by(table.c.id.desc()), page, page_size)]
+    return [plain(row) for row in await _page(db, query.order_by(table.c.id.desc()), page, page_size)]
 
 
-async def _page(engine: AsyncEngine, query: Any, page: int, page_size: int) -> list[Mapping[str, Any]]:
-    async with engine.connect() as connection:
+async def _page(db: AsyncEngine, query: Any, page: int, page_size: int) -> list[Mapping[str, Any]]:
+    async with db.connect() as connection:
         rows = await connection.execute(query.limit(page_size).offset((page - 1) * page_size))
         return [dict(row) for row in rows.mappings()]

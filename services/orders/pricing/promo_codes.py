@@ -36,7 +36,7 @@ class Redemption(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromoCode:
-    """A code as one statement read it. `stands`: not stopped, begun, not over."""
+    """A code as one statement read it. `is_active`: not stopped, begun, not over."""
 
     event_id: str
     code: str

@@ -29,9 +29,9 @@ NO_RULES = PriceRules()
 class PriceRulesCache(AsyncExitStack):
     """Inside `async with`; `engine` commits each statement."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, db: AsyncEngine) -> None:
         super().__init__()
-        self._engine = engine
+        self._db = db
         self._kept: OrderedDict[str, tuple[PriceRules, float]] = OrderedDict()
         self._rules: GroupCommit[str, PriceRules] = GroupCommit(
             self._read_rules, name="orders-rules", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
@@ -61,7 +61,7 @@ class PriceRulesCache(AsyncExitStack):
 
     async def _read_rules(self, event_ids: list[str]) -> Sequence[PriceRules]:
         query = select(event_price.c.event_id, event_price.c.rules).where(event_price.c.event_id.in_(set(event_ids)))
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             rows = await connection.execute(query)
             found = {row.event_id: PriceRules.model_validate(row.rules) for row in rows}
         for event_id in set(event_ids):
@@ -72,5 +72,5 @@ class PriceRulesCache(AsyncExitStack):
         return [found.get(event_id, NO_RULES) for event_id in event_ids]
 
     async def _read_codes(self, asked: list[Redemption]) -> Sequence[PromoCode | None]:
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             return await promo_codes.read(connection, asked)

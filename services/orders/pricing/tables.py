@@ -53,8 +53,8 @@ promo_code = Table(
     CheckConstraint("num_nonnulls(percent, amount_minor) = 1", name="takes_off"),
 )
 
-promo_use = Table(
-    "promo_use",
+promo_redemption = Table(
+    "promo_redemption",
     metadata,
     Column("reference", Text, ForeignKey(order.c.reference), primary_key=True),
     Column("event_id", Text, nullable=False),
@@ -62,7 +62,7 @@ promo_use = Table(
     Column("customer_key", Text, nullable=False),
     Column("created_at", _at, nullable=False, server_default=func.now()),
     ForeignKeyConstraint(["event_id", "code"], [promo_code.c.event_id, promo_code.c.code]),
-    Index("ix_promo_use_customer", "event_id", "code", "customer_key"),
+    Index("ix_promo_redemption_customer", "event_id", "code", "customer_key"),
 )
 
 price_change = Table(

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orders.metrics import WAKE_UPS
 from shared.postgres.connect import Servers
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 
 PROCESS_ORDER = "settle"
 LISTENER = "onsale-orders-jobs"
@@ -60,12 +60,12 @@ def _queries(connection: asyncpg.Connection) -> Queries:
 class JobQueue:
     """Accepts jobs in a caller's transaction, and wakes this process when one arrives."""
 
-    def __init__(self, ledger: LedgerSettings, *, accept_s: float) -> None:
+    def __init__(self, ledger: PostgresSettings, *, accept_s: float) -> None:
         self._servers = Servers(ledger.postgres_url, connect_timeout_s=ledger.postgres_connect_timeout_s)
         self._answer_timeout_s, self._accept_s = ledger.postgres_answer_timeout_s, accept_s
 
     async def enqueue(self, connection: AsyncConnection, reference: str) -> None:
-        """Asks for a worker once this transaction has committed. Raises `JobNotAccepted`.
+        """Asks for a worker once this transaction has committed. Raises `EnqueueFailed`.
 
         The transaction must have run a statement before: only then is it open on the driver's connection.
         """

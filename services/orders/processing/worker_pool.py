@@ -17,7 +17,7 @@ from services.orders.order.updates import Lease
 from services.orders.payments.webhook_inbox import apply_webhooks
 from services.orders.processing.processor import OrderProcessor
 from services.orders.settings import Settings
-from shared.postgres.engine import LEDGER_AWAY, AsyncEngine
+from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.orders")
@@ -28,8 +28,8 @@ AWAY_S = 0.5
 class WorkerPool:
     """Takes due orders from the rows and hands each to the cashier."""
 
-    def __init__(self, engine: AsyncEngine, cashier: OrderProcessor, settings: Settings) -> None:
-        self._engine, self._cashier, self._settings = engine, cashier, settings
+    def __init__(self, db: AsyncEngine, cashier: OrderProcessor, settings: Settings) -> None:
+        self._db, self._cashier, self._settings = db, cashier, settings
         self._woken = asyncio.Event()
         self._running: dict[asyncio.Task[Any], Lease] = {}
 
@@ -61,10 +61,10 @@ class WorkerPool:
     async def _turn(self) -> None:
         if len(self._running) >= self._settings.workers:
             return  # the first that is done wakes us
-        await apply_webhooks(self._engine)
+        await apply_webhooks(self._db)
         while (free := self._settings.workers - len(self._running)) > 0:
             due = await leases.lease_due(
-                self._engine, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
+                self._db, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
             )
             for lease in due:
                 self._keep(self._in_background(lease), lease)
@@ -89,7 +89,7 @@ class WorkerPool:
     async def renew(self) -> None:
         """Keeps the leases of what is in work here, three times before they would run out."""
         if self._running:
-            await leases.extend_lease(self._engine, list(self._running.values()), lease_s=self._settings.lease_s)
+            await leases.extend_lease(self._db, list(self._running.values()), lease_s=self._settings.lease_s)
 
     async def _in_background(self, lease: Lease) -> None:
         """While a provider does not answer, each worker asks it for the next order only after a pause."""
@@ -106,7 +106,7 @@ class WorkerPool:
             try:
                 return await self._cashier.process(lease)
             except Exception as failed:
-                if not isinstance(failed, LEDGER_AWAY) or clock() > give_up_at_s:
+                if not isinstance(failed, DB_AWAY) or clock() > give_up_at_s:
                     log.exception("order.settle_failed", extra=data(reference=lease.reference))
                     return True
             await asyncio.sleep(AWAY_S)
@@ -115,8 +115,8 @@ class WorkerPool:
 class InlineProcessor:
     """The slots of this process."""
 
-    def __init__(self, engine: AsyncEngine, workers: WorkerPool, settings: Settings) -> None:
-        self._engine, self._workers, self._settings = engine, workers, settings
+    def __init__(self, db: AsyncEngine, workers: WorkerPool, settings: Settings) -> None:
+        self._db, self._workers, self._settings = db, workers, settings
         self._free = settings.inline_slots_max
 
     def acquire(self, reference: str) -> Lease | None:
@@ -145,7 +145,7 @@ class InlineProcessor:
             return
         lease = None
         try:
-            lease = await leases.lease_one(self._engine, reference, lease_s=self._settings.lease_s)
+            lease = await leases.lease_one(self._db, reference, lease_s=self._settings.lease_s)
         finally:
             if lease is None:
                 self.release(slot)

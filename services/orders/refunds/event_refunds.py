@@ -34,12 +34,12 @@ TURN_MAX = 100
 class EventRefunds:
     """One turn of a loop; several may run."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+    def __init__(self, db: AsyncEngine) -> None:
+        self._db = db
 
     async def turn(self) -> int:
         """How many orders were asked for."""
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             job = (await connection.execute(_PACE, {"most": TURN_MAX})).first()
             if job is None or not job.n:
                 return 0
@@ -78,22 +78,22 @@ class EventRefunds:
         await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
 
 
-async def start(engine: AsyncEngine, event_id: str, by: Actor, *, rate_per_s: float, to_sale: bool) -> None:
+async def start(db: AsyncEngine, event_id: str, by: Actor, *, rate_per_s: float, to_sale: bool) -> None:
     """Begins, unless one of this event has begun and is not done."""
     row = {"event_id": event_id, "status": "running", "rate_per_s": rate_per_s, "to_sale": to_sale}
     row |= {"reason": by.reason, "asked_by": by.name, "role": by.role}
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         if (await connection.execute(insert(event_refund).values(row).on_conflict_do_nothing())).rowcount:
             await note(
                 connection, "refund-event", by, event_id=event_id, before="none", rate_per_s=rate_per_s, to_sale=to_sale
             )
 
 
-async def steer(engine: AsyncEngine, event_id: str, by: Actor, *, status: str, rate_per_s: float | None = None) -> None:
+async def steer(db: AsyncEngine, event_id: str, by: Actor, *, status: str, rate_per_s: float | None = None) -> None:
     """`running` or `paused`, and perhaps another rate. Raises `NoEventRefund`, `EventRefundFinished`."""
     latest = select(event_refund.c.id, event_refund.c.status).where(event_refund.c.event_id == event_id)
     latest = latest.order_by(event_refund.c.id.desc()).limit(1).with_for_update()
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         job = (await connection.execute(latest)).first()
         if job is None:
             raise NoEventRefund
@@ -104,14 +104,14 @@ async def steer(engine: AsyncEngine, event_id: str, by: Actor, *, status: str, r
         await note(connection, "steer-refund-event", by, event_id=event_id, before=job.status, **sets)
 
 
-async def progress(engine: AsyncEngine, event_id: str) -> dict[str, Any]:
+async def progress(db: AsyncEngine, event_id: str) -> dict[str, Any]:
     """The latest one, and how the event's orders and refunds stand. Raises `NoEventRefund`."""
     latest = select(event_refund).where(event_refund.c.event_id == event_id).order_by(event_refund.c.id.desc()).limit(1)
     of_event = refund_table.join(order, order.c.reference == refund_table.c.reference)
     sums = select(refund_table.c.status, func.count().label("n"), func.sum(refund_table.c.amount_minor).label("minor"))
     sums = sums.select_from(of_event).where(order.c.event_id == event_id).group_by(refund_table.c.status)
     statuses = select(order.c.status, func.count().label("n")).where(order.c.event_id == event_id)
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         job = (await connection.execute(latest)).first()
         if job is None:
             raise NoEventRefund

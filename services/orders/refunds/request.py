@@ -48,9 +48,9 @@ class ConcurrentRefund(Exception):
     """Somebody else asked for a refund of this charge in between."""
 
 
-async def refund_oversold(room: State, sale: PaymentRef, reason: str) -> Literal["asked", "free", "none", "later"]:
+async def refund_oversold(state: State, sale: PaymentRef, reason: str) -> Literal["asked", "free", "none", "later"]:
     """The order lost its tickets through no fault of its own."""
-    seen = await room.book.read(sale.order_reference)
+    seen = await state.book.read(sale.order_reference)
     if seen is None or seen.reservation_id != sale.reservation_id or seen.status in ("cancelled", "expired"):
         return "none"
     if seen.status not in SALE or not seen.is_paid:
@@ -59,16 +59,16 @@ async def refund_oversold(room: State, sale: PaymentRef, reason: str) -> Literal
         return "free"
     by = Actor(name=OVERSELL, role="system", reason=reason)
     with suppress(RefundRefused):  # nothing is left: it was asked before
-        await request_refund(room, seen.reference, RefundRequest(wish=RefundSelection(), by=by, gone=True))
+        await request_refund(state, seen.reference, RefundRequest(wish=RefundSelection(), by=by, gone=True))
     return "asked"
 
 
-async def request_refund(room: State, reference: str, asked: RefundRequest, *, key: str | None = None) -> bool:
+async def request_refund(state: State, reference: str, asked: RefundRequest, *, key: str | None = None) -> bool:
     """A worker does it. True if this key asked for it before. Raises `RefundRefused`."""
     with_job = True
     for _ in range(TRIES_MAX):
         try:
-            return await _ask(room, reference, asked, key, with_job=with_job)
+            return await _ask(state, reference, asked, key, with_job=with_job)
         except EnqueueFailed:
             with_job = False
         except ConcurrentRefund:
@@ -76,19 +76,19 @@ async def request_refund(room: State, reference: str, asked: RefundRequest, *, k
     raise RefundRefused("Too much is asked of this order at once; ask again.")
 
 
-async def _ask(room: State, reference: str, asked: RefundRequest, key: str | None, *, with_job: bool) -> bool:
-    async with room.engine.begin() as connection:
+async def _ask(state: State, reference: str, asked: RefundRequest, key: str | None, *, with_job: bool) -> bool:
+    async with state.db.begin() as connection:
         scope = f"POST /admin/orders/{reference}/refund"
         if key is not None and await used_before(connection, scope, key, asked.fingerprint, reference):
             return True
         await request_refund_in(connection, reference, asked)
         if with_job:
-            await room.jobs.enqueue(connection, reference)
+            await state.jobs.enqueue(connection, reference)
     return False
 
 
 async def request_refund_in(connection: AsyncConnection, reference: str, asked: RefundRequest) -> None:
-    """In the caller's transaction: first the lock, then a look. Raises `RefundRefused`, `AskedMeanwhile`."""
+    """In the caller's transaction: first the lock, then a look. Raises `RefundRefused`, `ConcurrentRefund`."""
     await leases.mark_due(connection, reference)
     seen = (await leases.read_in(connection, [reference]))[reference]
     if not (is_sold(seen) or (asked.in_review and seen.status == "review" and seen.sold)):

@@ -33,20 +33,20 @@ def allowed_decisions(seen: Order) -> frozenset[str]:
     return frozenset({"confirm", "refund"} if seen.matching_charge() else {"refund"})
 
 
-async def resolve(room: State, seen: Order, decision: Decision, by: Actor, *, to_sale: bool) -> None:
+async def resolve(state: State, seen: Order, decision: Decision, by: Actor, *, to_sale: bool) -> None:
     """Raises `DecisionNotAllowed` for what is not lawful."""
     if decision == "refund" and seen.sold:
         _check(seen, decision)
         await request_refund(
-            room, seen.reference, RefundRequest(wish=RefundSelection(), by=by, to_sale=to_sale, in_review=True)
+            state, seen.reference, RefundRequest(wish=RefundSelection(), by=by, to_sale=to_sale, in_review=True)
         )
         return
     for with_job in (True, False):
         try:
-            async with room.engine.begin() as connection:
+            async with state.db.begin() as connection:
                 await _decide(connection, seen.reference, decision, by)
                 if with_job:
-                    await room.jobs.enqueue(connection, seen.reference)
+                    await state.jobs.enqueue(connection, seen.reference)
             return
         except EnqueueFailed:
             continue

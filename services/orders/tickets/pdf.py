@@ -130,17 +130,17 @@ class PdfRenderer:
     def _ticket(self, page: TicketPage) -> Draw:
         def draw(canvas: Canvas) -> None:
             width, height = A6
-            left, room = 9 * mm, width - 18 * mm
-            y = self._text(canvas, page.show, left, height - 14 * mm, room, size=15, bold=True, lines=2)
-            y = self._text(canvas, page.when, left, y - 1 * mm, room, size=9)
-            y = self._text(canvas, page.venue, left, y, room, size=9, lines=2)
-            self._text(canvas, page.place, left, y - 2 * mm, room, size=12, bold=True, lines=2)
+            left, width_max = 9 * mm, width - 18 * mm
+            y = self._text(canvas, page.show, left, height - 14 * mm, width_max, size=15, bold=True, lines=2)
+            y = self._text(canvas, page.when, left, y - 1 * mm, width_max, size=9)
+            y = self._text(canvas, page.venue, left, y, width_max, size=9, lines=2)
+            self._text(canvas, page.place, left, y - 2 * mm, width_max, size=12, bold=True, lines=2)
             if page.code is not None:
                 _qr(canvas, page.code, (width - 58 * mm) / 2, 19 * mm, 58 * mm)
             else:
                 moving = "The code of this ticket moves: show the order page at the door."
-                self._text(canvas, moving, left, 50 * mm, room, size=11, lines=3)
-            self._text(canvas, f"Order {page.reference} · Ticket {page.ticket_id}", left, 11 * mm, room, size=8)
+                self._text(canvas, moving, left, 50 * mm, width_max, size=11, lines=3)
+            self._text(canvas, f"Order {page.reference} · Ticket {page.ticket_id}", left, 11 * mm, width_max, size=8)
 
         return draw
 
@@ -148,10 +148,12 @@ class PdfRenderer:
         def draw(canvas: Canvas) -> None:
             width, height = A4
             left, right = 20 * mm, width - 20 * mm
-            room = right - left
-            y = self._text(canvas, f"Receipt {receipt.reference}", left, height - 25 * mm, room, size=18, bold=True)
+            width_max = right - left
+            y = self._text(
+                canvas, f"Receipt {receipt.reference}", left, height - 25 * mm, width_max, size=18, bold=True
+            )
             for line in (*receipt.seller.splitlines()[:6], receipt.show, receipt.when, *receipt.facts):
-                y = self._text(canvas, line, left, y - 1 * mm, room, size=10, lines=2)
+                y = self._text(canvas, line, left, y - 1 * mm, width_max, size=10, lines=2)
             y -= 6 * mm
             for rows, bold in ((receipt.rows, False), (receipt.sums, True)):
                 for words, amount in rows:
@@ -159,7 +161,7 @@ class PdfRenderer:
                         canvas.showPage()
                         y = height - 25 * mm
                     self._amount(canvas, amount, right, y)
-                    y = self._text(canvas, words, left, y, room - 40 * mm, size=10, bold=bold, lines=2) - 1 * mm
+                    y = self._text(canvas, words, left, y, width_max - 40 * mm, size=10, bold=bold, lines=2) - 1 * mm
                 canvas.line(left, y + 2 * mm, right, y + 2 * mm)
                 y -= 4 * mm
 
@@ -175,7 +177,7 @@ class PdfRenderer:
         text: str,
         x: float,
         y: float,
-        room: float,
+        width_max: float,
         *,
         size: int,
         bold: bool = False,
@@ -187,7 +189,7 @@ class PdfRenderer:
         if not self._own:
             words = words.encode("cp1252", "replace").decode("cp1252")
         canvas.setFont(font, size)
-        for line in simpleSplit(words, font, size, room)[:lines]:
+        for line in simpleSplit(words, font, size, width_max)[:lines]:
             canvas.drawString(x, y, line)
             y -= size * 1.25
         return y

@@ -62,9 +62,9 @@ async def apply(connection: AsyncConnection, file: EventFile, *, by: str) -> boo
     return bool((await connection.execute(put)).rowcount)
 
 
-async def read(engine: AsyncEngine, event_id: str) -> ShowInfo:
+async def read(db: AsyncEngine, event_id: str) -> ShowInfo:
     """The show, or what we can say of one we know nothing about."""
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         row = (await connection.execute(select(event).where(event.c.event_id == event_id))).first()
     if row is None:
         return ShowInfo(event_id, event_id)

@@ -75,8 +75,8 @@ mail = Table(
     Index("ix_mail_created_at", "created_at"),
 )
 
-mail_stop = Table(
-    "mail_stop",
+mail_opt_out = Table(
+    "mail_opt_out",
     metadata,
     Column("customer", Text, primary_key=True),
     Column("created_at", _at, nullable=False, server_default=func.now()),

@@ -63,14 +63,14 @@ class Ticket:
         return self.void_at is None
 
 
-async def tickets_of(engine: AsyncEngine, reference: str) -> list[Ticket]:
+async def tickets_of(db: AsyncEngine, reference: str) -> list[Ticket]:
     """The tickets of one order, as its lines stand."""
     line = (order_line.c.reference == ticket.c.reference) & (order_line.c.line_no == ticket.c.line_no)
     rows = select(
         ticket.c.ticket_id, order_line.c.section_id, order_line.c.seat_id, ticket.c.void_at, ticket.c.void_reason
     ).join(order_line, line)
     rows = rows.where(ticket.c.reference == reference).order_by(ticket.c.line_no, ticket.c.n)
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         return [Ticket(*row) for row in await connection.execute(rows)]
 
 

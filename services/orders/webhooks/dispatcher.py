@@ -29,8 +29,8 @@ LEASE_SPARE_S = 30.0
 class WebhookDispatcher:
     """Those of this process."""
 
-    def __init__(self, engine: AsyncEngine, sender: Sender, settings: Settings) -> None:
-        self._engine, self._sender, self._settings = engine, sender, settings
+    def __init__(self, db: AsyncEngine, sender: Sender, settings: Settings) -> None:
+        self._db, self._sender, self._settings = db, sender, settings
         self._woken = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -70,7 +70,7 @@ class WebhookDispatcher:
             "many": free, "each_max": self._settings.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
             "lease_s": self._settings.webhook_timeout_s + LEASE_SPARE_S,
         }  # fmt: skip
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             if not await connection.scalar(_ALONE):
                 return []
             return [Delivery(**row) for row in (await connection.execute(_TAKE, wanted)).mappings()]
@@ -89,7 +89,7 @@ class WebhookDispatcher:
             "pause_s": None if sent.delivered or sent.gone else pause, "answer_status": sent.status,
             "error": sent.error, "disable_after_s": self._settings.webhook_disable_after_s,
         }  # fmt: skip
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             disabled = await connection.scalar(_FINISH, told)
         HOOKS.labels("delivered" if sent.delivered else "failed").inc()
         if not sent.delivered:
@@ -98,5 +98,5 @@ class WebhookDispatcher:
 
     async def forget(self) -> int:
         """Deletes what is old, some at a time; how many."""
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             return (await connection.execute(_FORGET, {"keep_days": KEPT_DAYS})).rowcount

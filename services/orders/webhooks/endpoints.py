@@ -17,13 +17,13 @@ SHOWN = [column for column in hook.c if column.name != "secret"]
 DELIVERY_SHOWN = [column for column in hook_delivery.c if column.name not in ("body", "lease", "lease_until")]
 
 
-async def add(engine: AsyncEngine, asked: NewHook, *, actor: str) -> dict[str, Any]:
+async def add(db: AsyncEngine, asked: NewHook, *, actor: str) -> dict[str, Any]:
     """A new endpoint with its secret, which is shown this once. Raises `TooManyWebhooks`."""
     new = {
         "hook_id": f"hook_{secrets.token_hex(8)}", "url": asked.url, "secret": new_secret(),
         "kinds": sorted(set(asked.kinds)), "event_id": asked.event_id, "description": asked.description,
     }  # fmt: skip
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("hooks", 0))))
         if (await connection.scalar(select(func.count()).select_from(hook)) or 0) >= HOOKS_MAX:
             raise TooManyWebhooks(f"There are {HOOKS_MAX} endpoints; remove one first.")
@@ -32,9 +32,9 @@ async def add(engine: AsyncEngine, asked: NewHook, *, actor: str) -> dict[str, A
     return dict(row)
 
 
-async def remove(engine: AsyncEngine, hook_id: str, *, actor: str, reason: str) -> None:
+async def remove(db: AsyncEngine, hook_id: str, *, actor: str, reason: str) -> None:
     """Nothing more is sent to it; what was sent is forgotten within the hour. Raises `UnknownWebhook`."""
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         gone = await connection.execute(delete(hook).where(hook.c.hook_id == hook_id).returning(*hook.c))
         row = gone.mappings().one_or_none()
         if row is None:
@@ -42,9 +42,9 @@ async def remove(engine: AsyncEngine, hook_id: str, *, actor: str, reason: str) 
         await _note(connection, "hook-remove", hook_id, actor, reason, before=_told(row))
 
 
-async def enable(engine: AsyncEngine, hook_id: str, *, actor: str, reason: str) -> dict[str, Any]:
+async def enable(db: AsyncEngine, hook_id: str, *, actor: str, reason: str) -> dict[str, Any]:
     """A disabled one again; what it missed while disabled was never owed, what was owed before goes on."""
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         locked = await connection.execute(select(hook).where(hook.c.hook_id == hook_id).with_for_update())
         before = locked.mappings().one_or_none()
         if before is None:
@@ -78,13 +78,13 @@ async def deliveries(
     return [dict(row) for row in rows.mappings()]
 
 
-async def resend(engine: AsyncEngine, delivery_id: int, *, actor: str, reason: str) -> dict[str, Any]:
+async def resend(db: AsyncEngine, delivery_id: int, *, actor: str, reason: str) -> dict[str, Any]:
     """Makes a delivery due now, with all its attempts before it; its id stays. Raises `UnknownDelivery`."""
     again = update(hook_delivery).where(
         hook_delivery.c.id == delivery_id, hook_delivery.c.hook_id.in_(select(hook.c.hook_id))
     )
     again = again.values(status="pending", attempts=0, due_at=func.now(), delivered_at=None, error=None)
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         row = (await connection.execute(again.returning(*DELIVERY_SHOWN))).mappings().one_or_none()
         if row is None:
             raise UnknownDelivery

@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 class AccessCodeStore:
     """Codes of all events."""
 
-    engine: AsyncEngine
+    db: AsyncEngine
 
     async def create(
         self, room: WaitingRoom, *, lane: int, count: int, uses: int, actor: str, reason: str | None
@@ -50,7 +50,7 @@ class AccessCodeStore:
              "epoch": room.epoch, "uses": 0}
             for text in fresh
         ]  # fmt: skip
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             kept = select(func.count()).select_from(code).where(code.c.event_id == room.event_id)
             if (await connection.execute(kept)).scalar_one() + count > CODES_MAX:
                 raise TooManyCodes
@@ -65,7 +65,7 @@ class AccessCodeStore:
         uses = case((code.c.epoch == room.epoch, code.c.uses), else_=0).label("uses")
         columns = (code.c.code_hash, code.c.lane, code.c.uses_max, uses, code.c.created_at, code.c.revoked_at)
         order = (code.c.created_at.desc(), code.c.code_hash)
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             total = (await connection.execute(select(func.count()).select_from(code).where(*wanted))).scalar_one()
             listed = select(*columns).where(*wanted).order_by(*order).limit(page_size).offset((page - 1) * page_size)
             rows = (await connection.execute(listed)).fetchall()
@@ -83,7 +83,7 @@ class AccessCodeStore:
         """Takes codes back, named by themselves or by their ids; how many stood until now. Places stay."""
         named = code.c.code_hash.in_(hashes) | func.substr(code.c.code_hash, 1, ID_BYTES).in_(map(bytes.fromhex, ids))
         gone = update(code).where(code.c.event_id == room.event_id, code.c.revoked_at.is_(None), named)
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             revoked = (await connection.execute(gone.values(revoked_at=func.clock_timestamp()))).rowcount
             if revoked:
                 await record(

@@ -56,7 +56,7 @@ async def rebuild(
 async def try_out(event_id: EventIdPath, wish: PlanRequest, _operator: Viewer, queue: Queue) -> PlanView:
     """When the line as it is now would be drained, and what binds."""
     room = await queue.rooms.read(event_id)
-    use = await capacity_plan.slot_use(queue.rooms.engine, room, at_ms=now_ms() + queue.line.clock_offset_ms)
+    use = await capacity_plan.slot_use(queue.rooms.db, room, at_ms=now_ms() + queue.line.clock_offset_ms)
     return capacity_plan.planned(room, await queue.gatekeeper.frame(event_id), use, wish)
 
 
@@ -68,7 +68,7 @@ async def history(
 ) -> Changes:  # fmt: skip
     """Newest first."""
     await queue.rooms.read(event_id)
-    found = await changes(queue.rooms.engine, event_id, before=before, count=page_size + 1)
+    found = await changes(queue.rooms.db, event_id, before=before, count=page_size + 1)
     page, more = found[:page_size], len(found) > page_size
     older = f"/admin/queue/events/{event_id}/changes?before={page[-1].id}&page_size={page_size}" if more else None
     return Changes(changes=page, next=older)

@@ -124,7 +124,7 @@ async def draw(event_id: EventIdPath, value: LotteryDraw, operator: AnOperator, 
 async def look(event_id: EventIdPath, _operator: Viewer, queue: Queue) -> dict[str, Any]:
     room = await queue.rooms.read(event_id)
     line = queue.line
-    found = await audit(queue.rooms.engine, line.redis, room, clock_offset_ms=line.clock_offset_ms)
+    found = await audit(queue.rooms.db, line.redis, room, clock_offset_ms=line.clock_offset_ms)
     return {"invariants": found}
 
 
@@ -179,7 +179,7 @@ async def view(queue: State, room: WaitingRoom, response: Response) -> RoomView:
 
 async def _lanes(queue: State, room: WaitingRoom, frame: LineFrame) -> dict[int, LaneView]:
     """Each lane as it is set, where it stands, and what the ledger knows it was given."""
-    async with queue.rooms.engine.connect() as connection:
+    async with queue.rooms.db.connect() as connection:
         tallies = await LineRepository(connection, room.event_id, room.epoch).tallies()
     views = {}
     for lane in room.options.lanes:

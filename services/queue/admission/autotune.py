@@ -19,7 +19,7 @@ from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
 from shared.contracts.room_options import PaceRules
-from shared.postgres.engine import LEDGER_AWAY
+from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
 from shared.web.problems import Problem, VersionMismatch
@@ -80,7 +80,7 @@ class Autotune:
 
     async def _moved_lately(self, event_id: str) -> bool:
         values = {"event_id": event_id, "actor": ACTOR, "seconds": self.interval_s}
-        async with self.rooms.engine.connect() as connection:
+        async with self.rooms.db.connect() as connection:
             return bool((await connection.execute(RECENT, values)).scalar_one())
 
 
@@ -106,7 +106,7 @@ class ControlLoop:
                 continue
             try:
                 await self._steer(room)
-            except (*REDIS_AWAY, *LEDGER_AWAY) as away:
+            except (*REDIS_AWAY, *DB_AWAY) as away:
                 log.info("steering.away", extra=data(event_id=room.event_id, error=type(away).__name__))
         for room in list(self.rooms.known.values()):
             await self._kill_old_passes(room)

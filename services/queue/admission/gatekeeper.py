@@ -37,7 +37,7 @@ from services.queue.recovery import Recovery
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
-from shared.postgres.engine import LEDGER_AWAY, AsyncEngine
+from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import Script, word
 from shared.runtime.logging import data
@@ -52,7 +52,7 @@ REST_S = 3.0
 class Gatekeeper:
     """Turns rooms. A room's turn never overlaps itself in one process, so a frame never goes back."""
 
-    engine: AsyncEngine
+    db: AsyncEngine
     line: RedisLine
     rooms: Rooms
     frames: FramePublisher
@@ -97,7 +97,7 @@ class Gatekeeper:
     async def raise_counters(self) -> None:
         """Every 5 s: no counter stays below the ledger's highest number."""
         for room in list(self.rooms.known.values()):
-            async with self.engine.connect() as connection:
+            async with self.db.connect() as connection:
                 lanes = await LineRepository(connection, room.event_id, room.epoch).lanes()
             with suppress(*REDIS_AWAY):  # other rooms may be with another engine
                 for lane, (_, tail) in lanes.items():
@@ -124,7 +124,7 @@ class Gatekeeper:
                 log.error("gatekeeper.engine_away", extra=data(event_id=event_id, error=type(away).__name__))
             self._away.add(event_id)
             await self._unready(await self.rooms.get(event_id))
-        except LEDGER_AWAY as away:
+        except DB_AWAY as away:
             log.warning("gatekeeper.ledger_away", extra=data(event_id=event_id, error=type(away).__name__))
         except Exception:
             log.exception("gatekeeper.turn_failed", extra=data(event_id=event_id))
@@ -170,7 +170,7 @@ class Gatekeeper:
         return await self._unready(await self.rooms.read(event_id))
 
     async def _unready(self, room: WaitingRoom) -> LineFrame:
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             return self.frames.unready(room, await LineRepository(connection, room.event_id, room.epoch).lanes())
 
     async def _tick(self, room: WaitingRoom) -> LineFrame:
@@ -204,7 +204,7 @@ class Gatekeeper:
         if not ticked.changes and not moved:
             return
         fill = ticked.state["fill"]
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             of = LineRepository(connection, room.event_id, room.epoch)
             await of.fence()
             if not await of.filled_by(fill):

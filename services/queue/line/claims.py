@@ -40,7 +40,7 @@ ENDED: dict[str, PlaceState] = {"completed": "completed", "expired": "expired", 
 class Claims:
     """Status, claims and leaves of places named by their tokens."""
 
-    engine: AsyncEngine
+    db: AsyncEngine
     line: RedisLine
     rooms: Rooms
     sessions: Sessions
@@ -58,7 +58,7 @@ class Claims:
         return room
 
     async def _stands(self, room: WaitingRoom, places: Iterable[PlaceRef]) -> dict[PlaceId, PlaceRow]:
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             return await LineRepository(connection, room.event_id, room.epoch).get_places({_seat(p) for p in places})
 
     async def find(self, question: HoldersQuestion) -> HoldersAnswer:
@@ -66,7 +66,7 @@ class Claims:
         room = await self.rooms.get(question.event_id)
         if room.epoch < question.epoch_min:
             room = await self.rooms.read(question.event_id)
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             found = await LineRepository(connection, room.event_id, room.epoch).user_places(question.holders)
         seats = (found.get(holder) for holder in question.holders)
         places = [PlaceFound(lane=seat[0], join_seq=seat[1]) if seat else None for seat in seats]
@@ -81,7 +81,7 @@ class Claims:
             seen = await self._seen(room, question.places)
         except (LineNotReady, *REDIS_AWAY):
             stands = await self._stands(room, question.places)
-            return [_by_ledger(stands.get(_seat(p))) for p in question.places]
+            return [_from_db(stands.get(_seat(p))) for p in question.places]
         await self._pass_by(room, question.places, seen)
         ended = [p for p in question.places if seen[_seat(p)][1].word == "ended"]
         stands = await self._stands(room, ended) if ended else {}
@@ -156,7 +156,7 @@ class Claims:
         ]
         if not rows:
             return {}
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             of = LineRepository(connection, room.event_id, room.epoch)
             await of.fence()
             fixed = await of.claims(rows, fill=fill)
@@ -167,7 +167,7 @@ class Claims:
         return dict(fixed)
 
     async def _filled_by(self, room: WaitingRoom, fill: int) -> bool:
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             return await LineRepository(connection, room.event_id, room.epoch).filled_by(fill)
 
     def _answer(
@@ -258,7 +258,7 @@ def _why(status: PlaceState, stand: PlaceRow | None) -> ExpiredWhy | None:
     return "session" if stand.jti else "unclaimed"
 
 
-def _by_ledger(stand: PlaceRow | None) -> PlaceStatus:
+def _from_db(stand: PlaceRow | None) -> PlaceStatus:
     if stand is None:
         return PlaceStatus(status="waiting")
     if stand.how is not None:

@@ -29,7 +29,7 @@ class InsertResult(NamedTuple):
 
 
 async def insert_places(
-    engine: AsyncEngine,
+    db: AsyncEngine,
     room: WaitingRoom,
     lane: int,
     first: int,
@@ -42,11 +42,11 @@ async def insert_places(
 
     Raises `Unavailable` if nobody can say.
     """
-    return await outlive_deadlocks(lambda: _place(engine, room, lane, first, joins, fill=fill, hashes=hashes))
+    return await outlive_deadlocks(lambda: _place(db, room, lane, first, joins, fill=fill, hashes=hashes))
 
 
 async def _place(
-    engine: AsyncEngine,
+    db: AsyncEngine,
     room: WaitingRoom,
     lane: int,
     first: int,
@@ -55,7 +55,7 @@ async def _place(
     fill: int,
     hashes: Mapping[str, bytes],
 ) -> InsertResult:
-    async with fenced(engine, OPEN.format(fence=room.fence)) as driver:
+    async with fenced(db, OPEN.format(fence=room.fence)) as driver:
         coded, refused = await _judged(driver, room, hashes, [holder for holder, _ in joins])
         admitted = [join for join in joins if join[0] not in refused]
         landed = await _insert(driver, room, lane, first, admitted, fill=fill) if admitted else set()
@@ -88,26 +88,26 @@ async def _insert(
     return landed
 
 
-async def lanes_of(engine: AsyncEngine, room: WaitingRoom, hashes: Mapping[str, bytes]) -> dict[str, int | CodeRefused]:
+async def lanes_of(db: AsyncEngine, room: WaitingRoom, hashes: Mapping[str, bytes]) -> dict[str, int | CodeRefused]:
     """The lane each holder's code opens now, or why it does not. Only the transaction that places him is sure of it."""
     if not hashes:
         return {}
-    async with fenced(engine, OPEN.format(fence=room.fence)) as driver:
+    async with fenced(db, OPEN.format(fence=room.fence)) as driver:
         return await CodeBatch(driver, room, hashes).validate(hashes, lock=False)
 
 
-async def place_by_ledger(engine: AsyncEngine, work: LaneJoinBatch) -> InsertResult:
+async def place_in_db(db: AsyncEngine, work: LaneJoinBatch) -> InsertResult:
     """Places the batch under numbers of the ledger's own, while the engine is away. Batches of a lane take turns by its
     row; raises `StaleEpoch` when there is none any more.
     """
     room = work.room
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         of = LineRepository(connection, room.event_id, room.epoch)
         if not await of.lock_lane(work.lane):
             raise StaleEpoch
         coded, refused = await _judged(await driver_of(connection), room, work.hashes, work.fresh)
         admitted = [(join.holder, join.user_id) for join in work.fresh.values() if join.holder not in refused]
-        given = await of.join_by_ledger(work.lane, admitted) if admitted else {}
+        given = await of.join_in_db(work.lane, admitted) if admitted else {}
         await of.tell_joined(work.lane, given.values())
         await coded.redeem(work.lane, given)
     return InsertResult(given, refused)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from services.queue.access.access_codes import code_hash
 from services.queue.access.rollout import admit_bypass, bypass_candidates
-from services.queue.line.insert_places import insert_places, lanes_of, place_by_ledger
+from services.queue.line.insert_places import insert_places, lanes_of, place_in_db
 from services.queue.line.lane_batch import LaneJoinBatch, Outcome, Refused
 from services.queue.line.pending_landings import PendingCommits
 from services.queue.line.redis_line import LineNotReady, RedisLine
@@ -36,7 +36,7 @@ RENEW_S = 1.0
 class Joins:
     """Gives places. `turn` runs one ordinary turn of the gatekeeper and answers its frame."""
 
-    engine: AsyncEngine
+    db: AsyncEngine
     line: RedisLine
     rooms: Rooms
     turn: Callable[[str], Awaitable[LineFrame]]
@@ -66,7 +66,7 @@ class Joins:
             for join in batch.joins
             if join.code is not None and join.holder not in known
         }
-        judged = await lanes_of(self.engine, room, hashes)
+        judged = await lanes_of(self.db, room, hashes)
         lanes = {join.holder: judged.get(join.holder, join.lane) for join in batch.joins}
         refused = {holder: lane for holder, lane in lanes.items() if isinstance(lane, str)}
         astray = (holder for holder, lane in lanes.items() if lane not in room.lanes)
@@ -93,7 +93,7 @@ class Joins:
     async def _known(self, room: WaitingRoom, holders: list[str]) -> dict[str, PlaceId]:
         if not holders:
             return {}
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             return await LineRepository(connection, room.event_id, room.epoch).live_places(holders)
 
     async def _hear(self, room: WaitingRoom, seats: Iterable[PlaceId]) -> None:
@@ -113,14 +113,14 @@ class Joins:
                 return
             numbers = await self._allocate(work, f"{work.batch_id}/{attempt}")
             if numbers is None:
-                await self._place_by_ledger(work)
+                await self._place_in_db(work)
                 return
             if isinstance(numbers, str):
                 work.reject(_refusal(numbers))
                 return
             await self._insert(work, numbers)
         if work.fresh:
-            await self._place_by_ledger(work)
+            await self._place_in_db(work)
 
     async def _allocate(self, work: LaneJoinBatch, batch_id: str) -> Allocation | str | None:
         """Numbers, a refusal, or nothing when the engine cannot number. What we numbered ourselves lands first."""
@@ -136,7 +136,7 @@ class Joins:
         try:
             rows = [(join.holder, join.user_id) for join in joins]
             placed = await insert_places(
-                self.engine, work.room, work.lane, numbers.first, rows, fill=numbers.fill, hashes=work.hashes
+                self.db, work.room, work.lane, numbers.first, rows, fill=numbers.fill, hashes=work.hashes
             )
         finally:
             del self._pending[numbers.member]
@@ -153,7 +153,7 @@ class Joins:
 
         A second statement, because the loser of `ON CONFLICT DO NOTHING` sees no row in the same one.
         """
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             of = LineRepository(connection, work.room.event_id, work.room.epoch)
             found = await of.live_places(holders)
             tails = await of.lanes()
@@ -174,13 +174,13 @@ class Joins:
 
     # -- numbers from the ledger ---------------------------------------------------------------------------------------
 
-    async def _place_by_ledger(self, work: LaneJoinBatch) -> None:
-        refusal = await self._refusal_by_ledger(work)
+    async def _place_in_db(self, work: LaneJoinBatch) -> None:
+        refusal = await self._refusal_by_db(work)
         if refusal:
             work.reject(refusal)
             return
         for _ in range(ATTEMPTS_MAX):
-            placed = await place_by_ledger(self.engine, work)
+            placed = await place_in_db(self.db, work)
             work.assign({holder: (work.lane, n) for holder, n in placed.given.items()})
             work.reject_some(placed.refused)
             JOINED.labels("ledger").inc(len(placed.given))
@@ -190,7 +190,7 @@ class Joins:
                 return
         raise Unavailable
 
-    async def _refusal_by_ledger(self, work: LaneJoinBatch) -> Refused | None:
+    async def _refusal_by_db(self, work: LaneJoinBatch) -> Refused | None:
         room = await self.rooms.read(work.room.event_id)
         if room.epoch != work.room.epoch:
             raise StaleEpoch
@@ -198,7 +198,7 @@ class Joins:
         closed = room.state not in ("open", "paused") or (room.opens_ms or 0) > at_ms
         if closed or (ends is not None and ends.timestamp() * 1000 <= at_ms):
             return "closed"
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             head, tail = (await LineRepository(connection, room.event_id, room.epoch).lanes()).get(work.lane, (0, 0))
         of_lane = (lane.max_line for lane in room.options.lanes if lane.lane == work.lane)
         limits = [limit for limit in (room.max_line, *of_lane) if limit is not None]

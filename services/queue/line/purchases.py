@@ -35,8 +35,8 @@ Purchase = tuple[str, int, PlaceId]  # event_id, epoch, place
 class Purchases:
     """Consumes the log. Any number may run: each effect happens once, and repeating it changes nothing."""
 
-    def __init__(self, engine: AsyncEngine, event_log: EventLog, sessions: Sessions) -> None:
-        self._engine, self._log, self._sessions = engine, event_log, sessions
+    def __init__(self, db: AsyncEngine, event_log: EventLog, sessions: Sessions) -> None:
+        self._db, self._log, self._sessions = db, event_log, sessions
         self._reached: dict[str, str] = {}
         self._unstored: dict[str, str] = {}
         self._store_at_s = 0.0
@@ -60,7 +60,7 @@ class Purchases:
     async def _record(self, told: list[Event]) -> list[Purchase]:
         """Purchases and offsets, in one transaction; whose places they were."""
         bought: list[Purchase] = []
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             for event in told:
                 rows = await connection.execute(RECORD_PURCHASE, _named(event))
                 bought += [(event.event_id, row.epoch, (row.lane, row.join_seq)) for row in rows]
@@ -72,7 +72,7 @@ class Purchases:
         return bought
 
     async def _stored(self) -> dict[str, str]:
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             stored = {row.stream: row.last_id for row in await connection.execute(select(log_offset))}
         return {stream: stored.get(stream, START) for stream in await self._log.streams(TOLD_BY)}
 
@@ -88,7 +88,7 @@ class Purchases:
                 log.warning("purchases.not_ended", extra=data(event_id=event_id, error=silent.slug))
 
     async def _end(self, event_id: str, epoch: int, seats: list[PlaceId]) -> None:
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             stands = await LineRepository(connection, event_id, epoch).get_places(seats)
         await self._sessions.end_bought(event_id, epoch, stands.values())
 

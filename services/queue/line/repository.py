@@ -11,9 +11,9 @@ from shared.contracts.events import Event
 from shared.messaging.outbox import tell
 from shared.postgres.engine import AsyncConnection, statement
 
-FENCE, FENCE_ALONE, JOIN_BY_LEDGER, LIVE_PLACES, STANDS, LOCK_PLACES = (
+FENCE, FENCE_ALONE, JOIN_IN_DB, LIVE_PLACES, STANDS, LOCK_PLACES = (
     statement(__package__, verb)
-    for verb in ("fence", "fence_alone", "join_by_ledger", "live_places", "stands", "lock_places")
+    for verb in ("fence", "fence_alone", "join_in_db", "live_places", "stands", "lock_places")
 )
 RECORD_CALLS, RECORD_MISSES, RECORD_HEADS, RECORD_CLAIMS, END_PLACES, END_CALLS, LANES = (
     statement(__package__, verb)
@@ -87,10 +87,10 @@ class LineRepository:
         """Keeps the lane's row from others until the transaction ends; false when there is no such lane."""
         return bool(await self._rows(LOCK_LANE, lane=lane))
 
-    async def join_by_ledger(self, lane: int, joins: Sequence[tuple[str, str | None]]) -> dict[str, int]:
+    async def join_in_db(self, lane: int, joins: Sequence[tuple[str, str | None]]) -> dict[str, int]:
         """Inserts (holder, user_id) under the ledger's own next numbers, by holder. The caller locked the lane."""
         holders, users = zip(*joins, strict=True)
-        rows = await self._rows(JOIN_BY_LEDGER, lane=lane, holders=list(holders), user_ids=list(users))
+        rows = await self._rows(JOIN_IN_DB, lane=lane, holders=list(holders), user_ids=list(users))
         return {row.holder: row.join_seq for row in rows}
 
     async def live_places(self, holders: Iterable[str]) -> dict[str, PlaceId]:

@@ -56,7 +56,7 @@ async def revoked(rooms: Rooms, event_id: str) -> Revoked:
     wanted = {
         "event_id": event_id, "epoch": room.epoch, "now_ms": now_ms() - LEEWAY_MS, "revoked_max": REVOKED_MAX
     }  # fmt: skip
-    async with rooms.engine.connect() as connection:
+    async with rooms.db.connect() as connection:
         rows = await connection.execute(REVOKED, wanted)
         return Revoked(event_id=event_id, passes=[(row.jti, row.expires_at_ms) for row in rows])
 
@@ -98,10 +98,8 @@ def jti(epoch: int, lane: int, join_seq: int, call: int) -> str:
 class Sessions:
     """Ends sessions, in batches and one batch of a room at a time."""
 
-    def __init__(
-        self, engine: AsyncEngine, line: RedisLine, inventory: InventoryClient, revocations: Revocations
-    ) -> None:
-        self._engine, self._line, self._inventory, self._revocations = engine, line, inventory, revocations
+    def __init__(self, db: AsyncEngine, line: RedisLine, inventory: InventoryClient, revocations: Revocations) -> None:
+        self._db, self._line, self._inventory, self._revocations = db, line, inventory, revocations
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def end_soon(self, room: WaitingRoom, due: Sequence[Due]) -> None:
@@ -125,7 +123,7 @@ class Sessions:
 
     async def end_due(self, room: WaitingRoom, due: Sequence[Due]) -> None:
         """Ends those whose holder has no live reservation; lets the others stand as long as it does."""
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             stands = await LineRepository(connection, room.event_id, room.epoch).get_places(
                 [(d.lane, d.join_seq) for d in due]
             )
@@ -181,7 +179,7 @@ class Sessions:
         """Ends places in the ledger, then frees their slots. `unclaimed` leaves those with a session alone."""
         if not seats:
             return {}
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             of = LineRepository(connection, event_id, epoch)
             ended = await of.end(seats, how=how, unclaimed=unclaimed)
             for word in set(ended.values()):

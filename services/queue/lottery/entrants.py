@@ -38,13 +38,13 @@ async def count(connection: AsyncConnection, room: WaitingRoom, blind: bytes, la
     return Count(entrants, b"".join(branches).hex())
 
 
-async def prove(engine: AsyncEngine, rooms: Rooms, question: ProofQuestion) -> EntryProof:
+async def prove(db: AsyncEngine, rooms: Rooms, question: ProofQuestion) -> EntryProof:
     """Proof that this place's entry number was counted with its holder. Raises `NotEntered`, `StaleEpoch`."""
     room, place = await rooms.get(question.event_id), question.place
     if room.epoch != question.epoch:
         raise StaleEpoch
     here = (lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch, lottery.c.counted_at.is_not(None))
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         row = (await connection.execute(select(lottery).where(*here))).first()
         if row is None:
             raise NotEntered("The entrants of this lottery are not counted yet.")

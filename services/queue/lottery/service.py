@@ -36,15 +36,15 @@ log = logging.getLogger("onsale.queue")
 class LotteryService:
     """The lotteries of all rooms."""
 
-    def __init__(self, engine: AsyncEngine, rooms: Rooms, line: RedisLine, recovery: Recovery) -> None:
-        self._engine, self._rooms, self._line, self._recovery = engine, rooms, line, recovery
+    def __init__(self, db: AsyncEngine, rooms: Rooms, line: RedisLine, recovery: Recovery) -> None:
+        self._db, self._rooms, self._line, self._recovery = db, rooms, line, recovery
 
     async def advance(self) -> None:
         """Every second: closes what is due, counts who entered. A room still in draft waits for its operator."""
         pending = [room for room in self._rooms.known.values() if room.draw.pending and room.state != "draft"]
         if not pending:
             return
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             at = await self._now(connection)
         for room in pending:
             if room.draw.stage == "open" and at >= _rules(room).entry_closes_at:
@@ -54,7 +54,7 @@ class LotteryService:
 
     async def close(self, event_id: str) -> None:
         """Fixes who has entered, once entry closes; then counts them."""
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             room = await self._alone(connection, event_id)
             at = await self._now(connection)
             if room.draw.stage != "open" or at < _rules(room).entry_closes_at:
@@ -74,12 +74,12 @@ class LotteryService:
         room = await self._rooms.read(event_id)
         if room.draw.stage != "closed" or room.draw.counted:
             return
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             row = await _row(connection, room)
             counts = {lane: await count(connection, room, row.blind, lane, n) for lane, n in _numbers(row.entrants)}
         entrants = {str(lane): of.entrants.model_dump() for lane, of in counts.items()}
         branches = {str(lane): of.branches for lane, of in counts.items()}
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             at = await self._now(connection)
             await _set(
                 connection, room, lottery.c.counted_at.is_(None), entrants=entrants, branches=branches, counted_at=at
@@ -90,7 +90,7 @@ class LotteryService:
         """Draws the order with the public value. Again with the same value is the same draw; raises
         `RoomStateConflict` for another, or when it is too early.
         """
-        async with self._engine.begin() as connection:
+        async with self._db.begin() as connection:
             room = await self._alone(connection, event_id)
             row = await _row(connection, room)
             if row.public_value is None:
@@ -109,7 +109,7 @@ class LotteryService:
 
     async def published(self, event_id: str) -> PublishedLottery:
         """What anyone may know at this stage. Raises `NoLottery`."""
-        async with self._engine.connect() as connection:
+        async with self._db.connect() as connection:
             room = await read(connection, event_id)
             row = await _row(connection, room)
         counted = row.counted_at is not None
@@ -184,4 +184,4 @@ async def _set(connection: AsyncConnection, room: WaitingRoom, *only_if: Any, **
 async def _ask_to_fill(connection: AsyncConnection, room: WaitingRoom) -> None:
     """From here on, what the engine gave out before is refused; no engine counts as filled."""
     here = room_table.c.event_id == room.event_id
-    await connection.execute(update(room_table).where(here).values(fill=room.fill + 1, engine=""))
+    await connection.execute(update(room_table).where(here).values(fill=room.fill + 1, redis_instance_id=""))

@@ -24,11 +24,11 @@ async def record(
     )  # fmt: skip
 
 
-async def changes(engine: AsyncEngine, event_id: str, *, before: int | None, count: int) -> list[Change]:
+async def changes(db: AsyncEngine, event_id: str, *, before: int | None, count: int) -> list[Change]:
     """At most `count` changes, those older than the change `before` if it is given."""
     query = select(room_change).where(room_change.c.event_id == event_id)
     if before is not None:
         query = query.where(room_change.c.id < before)
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         rows = await connection.execute(query.order_by(room_change.c.id.desc()).limit(count))
         return [Change.model_validate(dict(row)) for row in rows.mappings()]

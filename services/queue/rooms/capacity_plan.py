@@ -27,13 +27,13 @@ class SlotUse:
     claimed_share: float | None = None
 
 
-async def slot_use(engine: AsyncEngine, room: WaitingRoom, *, at_ms: int) -> SlotUse:
+async def slot_use(db: AsyncEngine, room: WaitingRoom, *, at_ms: int) -> SlotUse:
     """As the ledger tells; nothing while too few calls are over."""
     values = {
         "event_id": room.event_id, "epoch": room.epoch, "now_ms": at_ms,
         "claim_window_ms": room.claim_window_s * 1000,
     }  # fmt: skip
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         row = (await connection.execute(SLOT_USE, values)).one()
     if row.over < OVER_MIN:
         return SlotUse()

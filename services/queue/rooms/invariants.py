@@ -139,12 +139,10 @@ TAILS = text("""
     SELECT lane, max(join_seq) AS tail FROM queue.place WHERE event_id = :event_id AND epoch = :epoch GROUP BY lane""")
 
 
-async def audit(
-    engine: AsyncEngine, redis: Redis, room: WaitingRoom, *, clock_offset_ms: int = 0
-) -> list[dict[str, Any]]:
+async def audit(db: AsyncEngine, redis: Redis, room: WaitingRoom, *, clock_offset_ms: int = 0) -> list[dict[str, Any]]:
     """One line per promise: `{invariant, holds, detail}`; `detail` names the first few that break it."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         found = {name: list((await connection.execute(text(sql), which)).scalars()) for name, sql in LEDGER.items()}
         found["5 nobody is called beyond the head"] = await _beyond(connection, room)
         standing = await _standing(redis, room)

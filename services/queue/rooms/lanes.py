@@ -37,7 +37,7 @@ async def add_lanes(connection: AsyncConnection, event_id: str, epoch: int, lane
         await connection.execute(insert(lane), rows)
 
 
-def engine_fields(lanes: Collection[Lane]) -> dict[str, int]:
+def redis_fields(lanes: Collection[Lane]) -> dict[str, int]:
     """What the scripts need to know of each lane."""
     fields: dict[str, int] = {}
     for one in lanes:

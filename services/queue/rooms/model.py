@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sqlalchemy import Row, func, select
 
 from services.queue.lottery.ranking import COLUMNS, OF_ROOM, Ranking, draw_of
-from services.queue.rooms.lanes import engine_fields
+from services.queue.rooms.lanes import redis_fields
 from services.queue.tables import lane, lottery, room
 from shared.contracts.room_options import RoomOptions
 from shared.postgres.engine import AsyncConnection
@@ -29,7 +29,7 @@ class WaitingRoom:
     epoch: int
     version: int
     fill: int
-    engine: str
+    redis_instance_id: str
     state: RoomState
     message: str | None
     queue_opens_at: datetime | None
@@ -69,7 +69,7 @@ class WaitingRoom:
             "returning_share": self.returning_share,
             "max_line": self.max_line or 0,
             "stock_coupling": int(self.stock_coupling),
-            **engine_fields(self.options.lanes),
+            **redis_fields(self.options.lanes),
         }
         return [str(value) for pair in named.items() for value in pair]
 
@@ -88,7 +88,7 @@ class WaitingRoom:
 
     def configuration(self) -> dict[str, Any]:
         """What operators see and the audit keeps."""
-        hidden = {"event_id", "fill", "engine", "lanes", "fence", "options", "draw"}
+        hidden = {"event_id", "fill", "redis_instance_id", "lanes", "fence", "options", "draw"}
         told = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
         plain = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in told.items()}
         return plain | self.options.model_dump(mode="json")

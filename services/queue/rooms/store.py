@@ -40,13 +40,13 @@ class Applied(NamedTuple):
 class Rooms:
     """All rooms, remembered as the ledger last told them."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self.engine = engine
+    def __init__(self, db: AsyncEngine) -> None:
+        self.db = db
         self.known: dict[str, WaitingRoom] = {}
 
     async def refresh(self) -> None:
         """Reads every room; one small statement."""
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             rows = await connection.execute(EVERY_ROOM)
             self.known = {row.event_id: from_row(row) for row in rows}
 
@@ -61,7 +61,7 @@ class Rooms:
 
     async def read(self, event_id: str) -> WaitingRoom:
         """From the ledger. Raises `UnknownEvent`."""
-        async with self.engine.connect() as connection:
+        async with self.db.connect() as connection:
             return self._remember(await read(connection, event_id))
 
     def _remember(self, found: WaitingRoom) -> WaitingRoom:
@@ -77,14 +77,14 @@ class Rooms:
             "options": RoomOptions.model_validate(file.room.model_dump(include=set(RoomOptions.model_fields))),
             "tickets_per_order": file.sales.tickets_per_order,
         }
-        async with transaction(self.engine, dry_run=dry_run) as connection:
+        async with transaction(self.db, dry_run=dry_run) as connection:
             await connection.execute(FENCE_ALONE, {"event_id": file.event_id})
             new = insert(room).values(
                 event_id=file.event_id,
                 epoch=1,
                 version=1,
                 fill=0,
-                engine="",
+                redis_instance_id="",
                 state="draft",
                 **_columns(wanted),
             )
@@ -107,7 +107,7 @@ class Rooms:
         version: int | None = None,
     ) -> WaitingRoom:  # fmt: skip
         """Sets columns and options of the room. Raises `VersionMismatch` if `version` is given and not the room's."""
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             if "lanes" in wanted:
                 await connection.execute(FENCE_ALONE, {"event_id": event_id})
             now = await _change(
@@ -120,7 +120,7 @@ class Rooms:
     ) -> WaitingRoom:
         """One step of the room's life; a step already taken changes nothing. Raises `RoomStateConflict`."""
         possible, target = TRANSITIONS[action]
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             before = await read(connection, event_id, lock=True)
             if before.state not in possible:
                 raise RoomStateConflict(f"A room that is {before.state} cannot {action}.", state=before.state)
@@ -135,7 +135,7 @@ class Rooms:
         self, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None, **facts: Any
     ) -> WaitingRoom:
         """Something done that leaves the configuration as it is: in the audit trail, and the version rises."""
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             before = await read(connection, event_id, lock=True)
             _require(before, version)
             raised = update(room).where(room.c.event_id == event_id).values(version=before.version + 1)
@@ -147,7 +147,7 @@ class Rooms:
 
     async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None = None) -> WaitingRoom:
         """Raises the epoch: the line starts anew and old tokens die."""
-        async with self.engine.begin() as connection:
+        async with self.db.begin() as connection:
             await connection.execute(FENCE_ALONE, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
             _require(before, version)

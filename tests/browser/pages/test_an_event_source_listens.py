@@ -38,7 +38,7 @@ async def hears_and_comes_back(notifier: Notifier, chromium: Any, at: int) -> No
 
     await wait_until(lambda: heard("heard.length === 2"))
     assert [name for name, _, _ in await page.evaluate("heard")] == ["line", "sections"]
-    hub = notifier.room.hub
+    hub = notifier.state.hub
     for connection in hub:
         hub.close(connection)
     await wait_until(lambda: heard("opened === 2"))

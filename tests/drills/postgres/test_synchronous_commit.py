@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from shared.postgres import engine as ledger
 from shared.postgres.fenced_transaction import fenced
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 from shared.web.problems import Unavailable
 from tests.drills.postgres_pair import Pair
 from tests.support.engines.engines import fast_place
@@ -27,20 +27,20 @@ async def test_a_commit_that_is_given_up_is_not_seen_before_its_standby_has_it()
         try:
             await pair.start()
             await pair.primary.ask("CREATE TABLE place (n int)")
-            settings = LedgerSettings(
+            settings = PostgresSettings(
                 postgres_url=pair.url, postgres_lock_timeout_ms=100, postgres_statement_timeout_ms=300,
                 postgres_answer_timeout_s=0.5,
             )  # fmt: skip
-            engine = ledger.connect(settings, name="test")
+            db = ledger.connect(settings, name="test")
             pair.standby.lose()
             with pytest.raises(OperationalError):
-                async with engine.begin() as connection:
+                async with db.begin() as connection:
                     await connection.execute(text("INSERT INTO place VALUES (1)"))
             with pytest.raises(Unavailable):
-                async with fenced(engine, "BEGIN") as driver:
+                async with fenced(db, "BEGIN") as driver:
                     await driver.execute("INSERT INTO place VALUES (2)")
             with pytest.raises(OperationalError):
-                async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+                async with db.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
                     await connection.execute(text("INSERT INTO place VALUES (3)"))
             assert await pair.primary.ask(ROWS) == []
             pair.standby.start()
@@ -49,6 +49,6 @@ async def test_a_commit_that_is_given_up_is_not_seen_before_its_standby_has_it()
                 return sorted(row["n"] for row in await pair.primary.ask(ROWS)) == [1, 2, 3]
 
             await wait_until(safe, timeout_s=20)
-            await engine.dispose()
+            await db.dispose()
         finally:
             pair.end()

@@ -78,7 +78,7 @@ async def test_sales_resume_after_a_failover(
 ) -> None:  # fmt: skip
     what, group = engine_group
     event_id = await fleet.open_event(room=ROOM, sections=SEATS)
-    primary = await asyncio.to_thread(group.primary_of, Keys.of(event_id).gate)
+    primary = await asyncio.to_thread(group.primary_of, Keys.of(event_id).meta)
     replicas = await asyncio.to_thread(group.replicas_of, primary)
     assert replicas, "nobody could take over"
     async with fleet.browser() as browser:

@@ -74,7 +74,7 @@ async def test_a_bug_says_nothing_of_itself_on_either_way(app, queue, monkeypatc
     async def broken(event_id: str) -> None:
         raise ValueError("a secret")
 
-    monkeypatch.setattr(type(app.state.room.board), "line", lambda board, event_id: broken(event_id))
+    monkeypatch.setattr(type(app.state.deps.board), "line", lambda board, event_id: broken(event_id))
     with caplog.at_level(logging.ERROR):
         status, _, body, _ = await answer(way(app), ("GET", PATH, {}, b""), "request-1234")
     assert status == 500

@@ -245,10 +245,10 @@ async def test_without_pub_sub_the_queue_is_asked_every_second(fan, queue, redis
 
 async def test_a_line_not_heard_of_for_long_promises_nothing(fan, queue, show, room):
     await show(queue.open(head_seq=100).frame())
-    assert room.board.seen("show").promises
+    assert room.board.seen("show").has_estimate
     queue.rooms.clear()
     room.board.seen("show").heard_s -= 20
-    room.board._doubt_stale()
+    room.board._expire_estimates()
     answer = (await fan.get(STATUS, headers=bearing(token()))).json()
     assert (answer["position_in_queue"], answer["estimated_wait_time"]) == (400, None)
 

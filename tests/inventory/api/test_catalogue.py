@@ -45,14 +45,16 @@ async def test_an_admitted_fan_pages_through_the_seats(inventory: Inventory) -> 
         ("A-1-5", "1", 5, "available"), ("A-2-1", "2", 1, "reserved"), ("A-2-2", "2", 2, "available"),
         ("A-2-3", "2", 3, "available"),
     ]  # fmt: skip
-    await inventory.room.gate.redis.hset(f"inventory:{{{EVENT}}}:gate", mapping={"ready": 0, "filling_at": 9**15})
+    await inventory.state.redis_stock.redis.hset(
+        f"inventory:{{{EVENT}}}:meta", mapping={"ready": 0, "filling_at": 9**15}
+    )
     assert (await inventory.fans.get(f"{path}?page=2&page_size=4", headers=headers)).json() == page
     assert (await inventory.fans.get(f"{path}?page=99", headers=headers)).json()["seats"] == []
     assert (await inventory.fans.get(path)).status_code == 401
 
 
 async def test_a_change_is_shown_soon_and_versions_rise(inventory: Inventory) -> None:
-    pubsub = inventory.room.gate.redis.pubsub()
+    pubsub = inventory.state.redis_stock.redis.pubsub()
     await pubsub.subscribe(stock_channel(EVENT))
     await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
     frames: list[StockFrame] = []
@@ -66,7 +68,7 @@ async def test_a_change_is_shown_soon_and_versions_rise(inventory: Inventory) ->
     assert [(s.section_id, s.available, s.held) for s in last.sections] == [("A", 14, 1), ("B", 8, 0), ("GA1", 18, 2)]
     assert last.ready
     assert last.holders_holding == 1
-    assert last.epoch == inventory.room.catalogue.layout(EVENT).gate_epoch
+    assert last.epoch == inventory.state.catalogue.layout(EVENT).redis_epoch
     assert [f.version for f in frames] == sorted({f.version for f in frames})
 
 

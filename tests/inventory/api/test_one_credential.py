@@ -111,7 +111,7 @@ async def test_who_waits_is_refused_and_the_queue_is_asked_once_a_second(
         assert int(answer.headers["retry-after"]) >= 1
     assert queue.asked["/claims"] == 1
     room.head_seq = 1
-    remembered = inventory.room.admissions.turns._remembered
+    remembered = inventory.state.admissions.turns._remembered
     for place, (until_s, claimed) in remembered.items():
         remembered[place] = until_s - auth.REFUSED_S, claimed
     assert (await inventory.fans.get(SEATS, headers=bearer(token()))).status_code == 200
@@ -148,10 +148,10 @@ async def test_a_pass_asks_nobody(inventory: Inventory, queue: FakeQueue) -> Non
 
 async def test_what_is_remembered_of_turns_is_bounded(inventory: Inventory, queue: FakeQueue) -> None:
     line(queue, *(f"user-{n}" for n in range(20)), head_seq=0)
-    inventory.room.admissions.turns._remembered_max = 3
+    inventory.state.admissions.turns._remembered_max = 3
     for join_seq in range(1, 9):
         await inventory.fans.get(SEATS, headers=bearer(token(join_seq)))
-    assert len(inventory.room.admissions.turns._remembered) == 3
+    assert len(inventory.state.admissions.turns._remembered) == 3
 
 
 async def test_other_credentials_open_nothing(inventory: Inventory, queue: FakeQueue) -> None:
@@ -179,7 +179,7 @@ async def test_after_a_reset_a_user_is_found_in_the_new_line(inventory: Inventor
     room = line(queue, "ada", head_seq=0)
     jwt = bearer(by_secret("ada"))
     assert problem(await inventory.fans.get(SEATS, headers=jwt)) == (403, "not-admitted")
-    inventory.room.admissions.turns._remembered.clear()
+    inventory.state.admissions.turns._remembered.clear()
     room.epoch, room.head_seq = 2, 3
     assert (await inventory.fans.get(SEATS, headers=jwt)).status_code == 200
 

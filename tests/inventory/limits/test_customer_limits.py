@@ -37,7 +37,7 @@ async def hold(inventory: Inventory, holder: str, seat: str, **more: Any) -> str
 
 async def usage(inventory: Inventory, holder: str = "fan") -> tuple[int, int]:
     """Tickets and live reservations as the gate counts them."""
-    tickets, live = await inventory.room.gate.redis.hmget(KEYS.usage, f"t:{holder}", f"l:{holder}")
+    tickets, live = await inventory.state.redis_stock.redis.hmget(KEYS.usage, f"t:{holder}", f"l:{holder}")
     return int(tickets or 0), len((live or b"").split(b",")) if live else 0
 
 
@@ -65,7 +65,7 @@ async def test_of_twenty_requests_at_once_six_tickets_are_held(still: Inventory,
 def _without(inventory: Inventory, check: str, instead: str) -> None:
     source = load("hold").source
     assert check in source
-    inventory.room.gate.scripts["hold"] = Script("a gate without a limit", source.replace(check, instead))
+    inventory.state.redis_stock.scripts["hold"] = Script("a gate without a limit", source.replace(check, instead))
 
 
 async def test_a_limit_of_zero_is_no_limit(still: Inventory) -> None:
@@ -99,7 +99,7 @@ async def test_what_ends_unsold_counts_no_more(still: Inventory, end: str) -> No
             await still.step("release", made, f"order-{made}")
         else:
             still.travel(606_000)
-            await still.room.sweeper.sweep()
+            await still.state.sweeper.sweep()
         assert await usage(still) == (0, 0)
     await _holds_six_again(still)
 
@@ -126,8 +126,8 @@ async def test_a_gate_that_forgot_everything_still_knows_the_limits(still: Inven
     await still.step("confirm", bought, "order-1")
     await hold(still, "fan", "A-2-1")
     before = await usage(still)
-    await still.room.gate.redis.flushall()
-    await still.room.watcher.check()
+    await still.state.redis_stock.redis.flushall()
+    await still.state.watcher.check()
     assert before == await usage(still) == (5, 1)
     assert await twenty(still) == {"active_reservations_per_customer": 19, "201": 1}, "one is the reservation it has"
     await still.put(event_file(active_reservations_per_customer=0))

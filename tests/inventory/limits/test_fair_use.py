@@ -18,7 +18,7 @@ async def hold_from(inventory: Inventory, address: str, holder: str) -> tuple[in
 
 async def test_one_address_holds_so_many_at_once_and_no_more(inventory: Inventory) -> None:
     assert 0 < Settings().address_holds_max <= 500, "by default there is a bound"
-    inventory.room.address_holds = AddressHolds(most=5, keys_max=100)
+    inventory.state.address_holds = AddressHolds(most=5, keys_max=100)
     crowd = await asyncio.gather(*(hold_from(inventory, "198.51.100.1", f"fan-{n}") for n in range(15)))
     held = [name for status, name in crowd if status == 201]
     assert len(held) == 5
@@ -53,5 +53,5 @@ async def test_a_pass_that_was_given_back_reads_no_seats(inventory: Inventory) -
     await end(inventory, "fan")
     refused = await inventory.fans.get(seats, headers=headers)
     assert (refused.status_code, refused.json()["type"]) == (401, "/problems/bad-credential")
-    await inventory.room.gate.redis.flushall()
+    await inventory.state.redis_stock.redis.flushall()
     assert (await inventory.fans.get(seats, headers=headers)).status_code == 401, "the ledger knows it, too"

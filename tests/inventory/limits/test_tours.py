@@ -17,7 +17,7 @@ NAME = "tour_tickets_per_customer"
 async def on_tour(inventory: Inventory, *others: str, **sales: Any) -> None:
     for event_id in (EVENT, *others):
         assert (await inventory.put({**event_file(tour=TOUR, **sales), "event_id": event_id})).status_code == 200
-    await inventory.room.watcher.check()
+    await inventory.state.watcher.check()
 
 
 async def hold(inventory: Inventory, event_id: str, quantity: int, holder: str = "fan") -> str:
@@ -73,7 +73,7 @@ async def test_what_is_released_or_of_another_tour_does_not_count(still: Invento
     await on_tour(still, "show-2")
     alone = {**event_file(tour={**TOUR, "tour_id": "tour-2"}), "event_id": "show-3"}
     assert (await still.put(alone)).status_code == 200
-    await still.room.watcher.check()
+    await still.state.watcher.check()
     first = await hold(still, EVENT, 4)
     assert (await begin(still, first))["word"] == "done"
     second = await hold(still, "show-2", 1)
@@ -89,5 +89,5 @@ async def test_the_limit_of_a_tour_is_shown_and_changes_with_the_event_file(stil
     assert shown["limits"][NAME] == 4
     assert (await still.put(event_file(tour=TOUR))).json()["changed"] is False
     assert (await still.put(event_file())).json()["changed"] is True
-    await still.room.watcher.check()
+    await still.state.watcher.check()
     assert (await still.fans.get(f"/events/{EVENT}")).json()["limits"][NAME] == 0

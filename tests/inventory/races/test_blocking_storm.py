@@ -57,7 +57,7 @@ async def test_whatever_operators_do_meanwhile_the_audit_ends_clean(
             answer = await inventory.operate(method, path, **body)
             assert answer.status_code in (200, 404, 409, 422), answer.text
             if flushed and n == CHANGES // 2:
-                await inventory.room.gate.redis.flushall()
+                await inventory.state.redis_stock.redis.flushall()
 
     await asyncio.gather(*(fan(i) for i in range(FANS)), operator())
     assert set(answers) <= {201, 409, 429, 503}, "429: gave back again and again"

@@ -19,7 +19,7 @@ from shared.web.problems import Unavailable
 from tests.inventory.conftest import EVENT, Inventory
 
 HOLD_MS = 600_000 + 5_000
-VERBS = ("extend", "written", "begin_payment", "end_payment", "confirm", "release", "retake")
+VERBS = ("extend", "confirm_written", "begin_payment", "end_payment", "confirm", "release", "retake")
 
 
 @dataclass
@@ -59,13 +59,13 @@ class Try:
     async def expire(self) -> None:
         self.inventory.travel(HOLD_MS + 1_000)
         with suppress(Unavailable):
-            await self.inventory.room.sweeper.sweep()
+            await self.inventory.state.sweeper.sweep()
 
     async def expire_by_scan(self) -> None:
-        room = self.inventory.room
+        state = self.inventory.state
         self.inventory.travel(HOLD_MS + 2_000)
         with suppress(Away, Unavailable):
-            await expire_overdue(room.engine, room.gate, EVENT, now_ms=room.gate.slowest_ms())
+            await expire_overdue(state.db, state.redis_stock, EVENT, now_ms=state.redis_stock.slowest_ms())
 
     async def step(self, verb: str) -> None:
         with suppress(AssertionError):  # no answer came
@@ -103,8 +103,8 @@ NOT_THERE = [("extend", "in the ledger's transaction")]  # its transaction is on
 class Failpoint:
     """Armed at one point for the next one who passes; `passed` says that somebody did."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, gate: RedisStock, point: str) -> None:
-        self._patch, self._gate, self.point, self.passed = patch, gate, point, False
+    def __init__(self, patch: pytest.MonkeyPatch, redis_stock: RedisStock, point: str) -> None:
+        self._patch, self._redis_stock, self.point, self.passed = patch, redis_stock, point, False
 
     def arm(self) -> None:
         died: dict[str, Exception] = {"ledger": Unavailable("died"), "gate": Away("died")}
@@ -112,52 +112,52 @@ class Failpoint:
             case "before the ledger":
                 self._break(reserve, "write", died["ledger"], first=True)
                 self._break(payment, "_write", died["ledger"], first=True)
-                self._break(expiry, "give_back", died["ledger"], first=True)
+                self._break(expiry, "release_stock", died["ledger"], first=True)
                 self._break(reservations, "_now_ms", died["ledger"], first=True)
             case "in the ledger's transaction":
                 self._break(reserve, "write", died["ledger"], first=False)  # committed, and nobody heard
                 self._break(payment, "_write", died["ledger"], first=False)
-                self._break(expiry, "give_back", died["ledger"], first=False)
+                self._break(expiry, "release_stock", died["ledger"], first=False)
             case "before the gate follows":
                 for verb in VERBS:
-                    self._break(self._gate, verb, died["gate"], first=True)
+                    self._break(self._redis_stock, verb, died["gate"], first=True)
             case "before the answer":
                 for verb in VERBS:
-                    self._break(self._gate, verb, died["gate"], first=False)
+                    self._break(self._redis_stock, verb, died["gate"], first=False)
 
-    def _break(self, room: Any, name: str, died: Exception, *, first: bool) -> None:
-        real = getattr(room, name)
+    def _break(self, state: Any, name: str, died: Exception, *, first: bool) -> None:
+        real = getattr(state, name)
 
         async def broken(*args: Any, **named: Any) -> Any:
-            if self.passed or (room is self._gate and not args[1]):  # nothing to follow
+            if self.passed or (state is self._redis_stock and not args[1]):  # nothing to follow
                 return await real(*args, **named)
             self.passed = True
             if not first:
                 await real(*args, **named)
             raise died
 
-        self._patch.setattr(room, name, broken)
+        self._patch.setattr(state, name, broken)
 
 
 async def healed(inventory: Inventory) -> None:
     """What runs by itself has run: due holds are asked about, and two looks of reconcile, six seconds apart."""
-    room, at_s = inventory.room, 1_000.0
-    room.reconciler._clock = lambda: at_s
-    room.reconciler._last.clear()
+    state, at_s = inventory.state, 1_000.0
+    state.reconciler._clock = lambda: at_s
+    state.reconciler._last.clear()
     inventory.travel(6_000)
-    await room.sweeper.sweep()
-    await room.sweeper.scan()
-    await room.reconciler.look(room.catalogue.layout(EVENT))
+    await state.sweeper.sweep()
+    await state.sweeper.scan()
+    await state.reconciler.look(state.catalogue.layout(EVENT))
     at_s += 6
-    await room.reconciler.look(room.catalogue.layout(EVENT))
+    await state.reconciler.look(state.catalogue.layout(EVENT))
 
 
 async def over(inventory: Inventory, order: str) -> None:
     """Everything unsold ends: its time is up, and its order is dead."""
     inventory.travel(4 * HOLD_MS)
     inventory.orders.states[order] = "cancelled"
-    await inventory.room.sweeper.sweep()
-    await inventory.room.sweeper.scan()
+    await inventory.state.sweeper.sweep()
+    await inventory.state.sweeper.scan()
     await healed(inventory)
 
 
@@ -168,7 +168,7 @@ async def test_whatever_fails_wherever_the_audit_is_clean(
     tries = [pair for pair in itertools.product(POINTS, (True, False)) if (flow, pair[0]) not in NOT_THERE]
     for n, (point, again) in enumerate(tries):
         with monkeypatch.context() as patch:
-            await _try(Try(still, n), flow, Failpoint(patch, still.room.gate, point), again=again)
+            await _try(Try(still, n), flow, Failpoint(patch, still.state.redis_stock, point), again=again)
         assert await still.broken() == [], f"{flow}, {point}, asked again: {again}"
         await over(still, f"order-{n}")
         held = [s["held"] for s in (await still.ask("/stock", {"event_id": EVENT}))["sections"]]
@@ -181,9 +181,9 @@ async def _try(fan: Try, flow: str, failpoint: Failpoint, *, again: bool) -> Non
         await getattr(fan, step)()
     failpoint.arm()
     await getattr(fan, flow)()
-    for reserver in fan.inventory.room.reservers.values():
+    for reserver in fan.inventory.state.reservers.values():
         await reserver.close()  # what follows behind a hold's answer has followed
-    fan.inventory.room.reservers.clear()
+    fan.inventory.state.reservers.clear()
     assert failpoint.passed, "nobody came by the failpoint: this tests nothing"
     if again:
         await getattr(fan, flow)()

@@ -19,7 +19,7 @@ def drop_the_gate(inventory: Inventory) -> None:
     for check in ("  if refused then return refused end\n",):
         assert check in source
         source = source.replace(check, "")
-    inventory.room.gate.scripts["hold"] = Script("a gate that checks nothing", source)
+    inventory.state.redis_stock.scripts["hold"] = Script("a gate that checks nothing", source)
 
 
 async def drop_the_ledger(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ async def drop_the_ledger(inventory: Inventory, monkeypatch: pytest.MonkeyPatch)
     for check in ("AND s.seats_remaining >= wanted.quantity", "AND s.status = 'available'"):
         assert check in repository.TAKE
         monkeypatch.setattr(repository, "TAKE", repository.TAKE.replace(check, ""))
-    async with inventory.room.engine.begin() as connection:
+    async with inventory.state.db.begin() as connection:
         await connection.execute(text("ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold"))
 
 
@@ -70,15 +70,15 @@ async def test_the_last_ticket_goes_to_one_of_two_processes(inventory: Inventory
     """Two processes, each with connections of its own, one ticket left."""
     from services.inventory.reservations.reserve import ReservationBatcher
 
-    room = inventory.room
+    state = inventory.state
     for i in range(3):
         await inventory.reserve(f"big-{i}", ga_section="GA1", ga_quantity=6)
     await inventory.reserve("small", ga_section="GA1", ga_quantity=1)
-    other = ReservationBatcher(room.engine, room.gate, EVENT, batch_max=8, waiting_max=8)
-    mine = room.reservers[EVENT]
+    other = ReservationBatcher(state.db, state.redis_stock, EVENT, batch_max=8, waiting_max=8)
+    mine = state.reservers[EVENT]
 
     async def one(reserver: ReservationBatcher, holder: str) -> int:
-        room.reservers[EVENT] = reserver
+        state.reservers[EVENT] = reserver
         return (await inventory.reserve(holder, ga_section="GA1", ga_quantity=1)).status_code
 
     answers = await asyncio.gather(one(mine, "left"), one(other, "right"))

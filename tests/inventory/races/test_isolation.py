@@ -29,16 +29,16 @@ def in_mode(url: str, mode: str) -> AsyncEngine:
 
 @pytest.fixture
 async def repeatable(postgres_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = in_mode(postgres_url, "repeatable read")
-    yield engine
-    await engine.dispose()
+    db = in_mode(postgres_url, "repeatable read")
+    yield db
+    await db.dispose()
 
 
 async def behind_the_fence(taking: AsyncEngine, postgres: AsyncEngine) -> Outcome:
     """A hold gated under the old epoch waits at the fence while a rebuild raises it: what the ledger says to it."""
     await apply_event_file(postgres, EventFile.model_validate(event_file()))
-    epoch = "SELECT gate_epoch FROM inventory.event WHERE event_id = :e"
-    raised = "UPDATE inventory.event SET gate_epoch = gate_epoch + 1 WHERE event_id = :e"
+    epoch = "SELECT redis_epoch FROM inventory.event WHERE event_id = :e"
+    raised = "UPDATE inventory.event SET redis_epoch = redis_epoch + 1 WHERE event_id = :e"
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
         old = (await rebuild.execute(text(epoch), {"e": EVENT})).scalar_one()
@@ -75,10 +75,10 @@ async def test_read_committed_refuses_it(postgres: AsyncEngine) -> None:
 
 @pytest.mark.parametrize("mode", ["repeatable read", "serializable"])
 async def test_another_mode_is_refused_in_one_clear_line(postgres_url: str, mode: str) -> None:
-    engine = in_mode(postgres_url, mode)
+    db = in_mode(postgres_url, mode)
     with pytest.raises(WrongIsolation, match=f"{mode.upper()}; it needs READ COMMITTED"):
-        await require_read_committed(engine)
-    await engine.dispose()
+        await require_read_committed(db)
+    await db.dispose()
 
 
 async def test_inventory_does_not_start_in_another_mode(

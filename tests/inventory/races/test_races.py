@@ -59,7 +59,7 @@ async def test_what_is_given_back_ten_times_at_once_comes_back_once(
     still: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """The ledger ends only what nobody has ended yet. Without that, places come back that somebody else has."""
-    room = still.room
+    state = still.state
     for i in range(6):
         await made(still, f"other-{i}", f"A-3-{i + 1}" if i < 5 else "B-1-1")
     reservation_id = await made(still)
@@ -68,7 +68,7 @@ async def test_what_is_given_back_ten_times_at_once_comes_back_once(
         assert guard in str(expiry.CANCEL)
         monkeypatch.setattr(expiry, "CANCEL", text(str(expiry.CANCEL).replace(guard, "")))
     ends = (
-        cancel(room.engine, room.gate, EVENT, [reservation_id], how="cancelled", now_ms=0, actor="fan")
+        cancel(state.db, state.redis_stock, EVENT, [reservation_id], how="cancelled", now_ms=0, actor="fan")
         for _ in range(4 if not guarded else 10)
     )
     ended = [ids for ids in await asyncio.gather(*ends) if ids]
@@ -80,18 +80,18 @@ async def test_what_is_given_back_ten_times_at_once_comes_back_once(
 
 async def test_fan_operator_order_and_deadline_may_all_end_it(still: Inventory) -> None:
     """Whoever comes first; the others find it ended, and its places come back once."""
-    room, reservation_id = still.room, await made(still)
+    state, reservation_id = still.state, await made(still)
     still.travel(606_000)
     await asyncio.gather(
         still.mine("DELETE", reservation_id), still.mine("DELETE", reservation_id),
         still.admin("POST", f"/reservations/{reservation_id}/release"),
         still.admin("POST", f"/events/{EVENT}/release-all"),
-        still.step("release", reservation_id, "order-1"), room.sweeper.sweep(), room.sweeper.scan(),
+        still.step("release", reservation_id, "order-1"), state.sweeper.sweep(), state.sweeper.scan(),
     )  # fmt: skip
     assert (await still.left("A"), await still.left("GA1")) == ((15, 0), (20, 0))
     assert await still.broken(at_rest=True) == []
     query = text("SELECT count(*) FROM inventory.release_log")
-    async with room.reading.connect() as connection:
+    async with state.reading.connect() as connection:
         assert (await connection.execute(query)).scalar_one() == 2, "one line for the seat, one for the floor"
 
 

@@ -31,7 +31,7 @@ async def rush(inventory: Inventory, baskets: list[dict[str, Any]]) -> list[http
 async def test_two_thousand_want_the_last_hundred_seats(still: Inventory) -> None:
     """Half name a seat, half take the best there is."""
     await still.put(venue(A=100))
-    await still.room.watcher.check()
+    await still.state.watcher.check()
     drawn = random.Random(100)
     named = [f"A-{drawn.randint(1, 10)}-{drawn.randint(1, 10)}" for _ in range(CLIENTS)]
     baskets: list[dict[str, Any]] = [
@@ -50,7 +50,7 @@ async def test_two_thousand_want_the_last_hundred_seats(still: Inventory) -> Non
 async def test_two_thousand_mixed_baskets_are_taken_whole_or_not_at_all(still: Inventory) -> None:
     """Seats of two sections and the floor in one basket. What is left afterwards is really there for the next fan."""
     await still.put(venue(A=60, B=40, GA1=100))
-    await still.room.watcher.check()
+    await still.state.watcher.check()
     drawn = random.Random(200)
     baskets = [_mixed(drawn) for _ in range(CLIENTS)]
     answers = await rush(still, baskets)

@@ -27,10 +27,10 @@ FORCE_SEAT = (
 async def floor(inventory: Inventory, *, fans: int = 5, capacity: int = 9, **policy: Any) -> list[str]:
     """Five fans with two tickets each on a floor that turns out to have nine places: the first sold to the last."""
     await inventory.put(event_file(oversell=policy))
-    await inventory.room.watcher.check()
+    await inventory.state.watcher.check()
     ids = [await sold(inventory, f"fan-{n}", ga_section="GA1", ga_quantity=2) for n in range(fans)]
     await sql(inventory, UNGUARD, SHRINK, capacity=capacity)
-    await inventory.room.watcher.check()
+    await inventory.state.watcher.check()
     return ids
 
 
@@ -75,7 +75,7 @@ async def test_cancel_latest_takes_back_from_the_last_and_refunds_them_in_full(s
     ids = await floor(still, policy="cancel_latest", review_percent=20)
     await looks(still)
     assert still.orders.refunds == [], "it is decided, and done by the next turn"
-    assert await still.room.refunding.turn() == 1
+    assert await still.state.refunding.turn() == 1
     assert [await status(still, reservation_id) for reservation_id in ids] == ["confirmed"] * 4 + ["returned"]
     assert still.orders.refunds == ["order-fan-4"]
     (case,) = await report(still)
@@ -93,7 +93,7 @@ async def test_cancel_latest_takes_back_from_the_last_and_refunds_them_in_full(s
 async def test_above_the_limit_nothing_is_cancelled_without_an_admins_approval(still: Inventory) -> None:
     ids = await floor(still, policy="cancel_latest", review_percent=5)
     await looks(still, times=4)
-    assert await still.room.refunding.turn() == 0
+    assert await still.state.refunding.turn() == 0
     (case,) = await report(still)
     assert (case["status"], round(case["percent"])) == ("waiting", 11)
     path = f"/admin/inventory/events/{EVENT}/oversell/approve"
@@ -105,7 +105,7 @@ async def test_above_the_limit_nothing_is_cancelled_without_an_admins_approval(s
         "cancelled": [ids[4]]
     }
     assert await still.admin("POST", f"/events/{EVENT}/oversell/approve", reason="again") == {"cancelled": []}
-    await still.room.refunding.turn()
+    await still.state.refunding.turn()
     (case,) = await report(still)
     assert (case["status"], case["decided_by"], case["reason"]) == ("cancelled", "tester", "the hall said so")
     assert still.orders.refunds == ["order-fan-4"]
@@ -116,7 +116,7 @@ async def test_above_the_limit_nothing_is_cancelled_without_an_admins_approval(s
 async def test_a_seat_sold_twice_stays_with_its_first_buyer(still: Inventory, policy: str) -> None:
     """Paper cannot seat two: even `honour` asks a person, whose approval gives the second buyer the money back."""
     await still.put(event_file(oversell={"policy": policy, "review_percent": 10}))
-    await still.room.watcher.check()
+    await still.state.watcher.check()
     first = await sold(still, "first", seats=["A-1-1"])
     second = await sold(still, "second", seats=["B-1-1"])
     await sql(still, FORCE_SEAT, "UPDATE inventory.seat SET reservation_id = :reservation_id "
@@ -127,7 +127,7 @@ async def test_a_seat_sold_twice_stays_with_its_first_buyer(still: Inventory, po
     if policy == "honour":
         assert [case["status"] for case in await report(still)] == ["waiting"]
         assert (await still.admin("POST", f"/events/{EVENT}/oversell/approve", reason="no"))["cancelled"] == [second]
-    await still.room.refunding.turn()
+    await still.state.refunding.turn()
     assert (await status(still, first), await status(still, second)) == ("confirmed", "returned")
     await looks(still)
     assert (await still.left("A"), await still.left("B")) == ((14, 0), (8, 0)), "the second's own seat is free"
@@ -139,7 +139,7 @@ async def test_several_reconcilers_decide_once_and_orders_is_asked_until_it_answ
     still: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await floor(still, policy="cancel_latest", review_percent=20)
-    three = [still.room.reconciler, another(still), another(still)]
+    three = [still.state.reconciler, another(still), another(still)]
     await asyncio.gather(*(looks(still, reconciler) for reconciler in three))
     assert len(await report(still)) == 1
     answer = still.orders.refund
@@ -148,14 +148,14 @@ async def test_several_reconcilers_decide_once_and_orders_is_asked_until_it_answ
         raise Unavailable
 
     monkeypatch.setattr(still.orders, "refund", silent)
-    assert await still.room.refunding.turn() == 0
+    assert await still.state.refunding.turn() == 0
     (case,) = await report(still)
     assert (case["status"], case["returns"][0]["refunded_at"]) == ("cancelling", None)
     monkeypatch.setattr(still.orders, "refund", answer)
     still.orders.states["order-fan-4"] = "pending"
-    assert await still.room.refunding.turn() == 0
+    assert await still.state.refunding.turn() == 0
     still.orders.states.clear()
-    assert sorted(await asyncio.gather(still.room.refunding.turn(), still.room.refunding.turn())) in ([0, 1], [1, 1])
+    assert sorted(await asyncio.gather(still.state.refunding.turn(), still.state.refunding.turn())) in ([0, 1], [1, 1])
     assert [case["status"] for case in await report(still)] == ["cancelled"]
     assert await still.left("GA1") == (1, 0), "taken back once, however often it was asked for"
 
@@ -166,7 +166,7 @@ async def test_who_would_rather_not_approve_can_still_honour(still: Inventory) -
     assert [case["status"] for case in await report(still)] == ["waiting"]
     await sql(still, "UPDATE inventory.event SET oversell = '{\"policy\": \"honour\", \"review_percent\": 5}', "
               "version = version + 1 WHERE event_id = :event_id")  # fmt: skip
-    await still.room.watcher.check()
+    await still.state.watcher.check()
     await looks(still)
     assert [case["status"] for case in await report(still)] == ["honoured"]
     assert {await status(still, reservation_id) for reservation_id in ids} == {"confirmed"}

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from services.inventory.reconcile import ledger_repair
-from services.inventory.reconcile.redis_diff import differences, read_gate
+from services.inventory.reconcile.redis_diff import differences, read_redis_stock
 from services.inventory.redis_keys import Keys
 from services.inventory.stock.snapshot import read_stock
 from tests.inventory.conftest import EVENT, Inventory, event_file
@@ -59,8 +59,8 @@ async def test_two_reconcilers_at_once_correct_everything_once(still: Inventory)
     """Both have seen the same for long enough and act in the same moment."""
     await sold(still, "buyer", ga_section="GA1", ga_quantity=2)
     await sql(still, DRIFTED)
-    await still.room.gate.redis.hincrby(KEYS.counts, "GA1:available", 7)
-    both = [still.room.reconciler, another(still), another(still)]
+    await still.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 7)
+    both = [still.state.reconciler, another(still), another(still)]
     await asyncio.gather(*(looks(still, reconciler, times=1) for reconciler in both))
     said = await asyncio.gather(*(looks(still, reconciler, times=1) for reconciler in both))
     assert sum(each["corrected"] for each in said) == 4, "three counters of the ledger and one of the gate"
@@ -75,21 +75,21 @@ async def test_without_taking_turns_two_reconcilers_correct_the_gate_twice(
 ) -> None:
     """The guard shown to matter: both read, then both correct by what they read."""
     monkeypatch.setattr("services.inventory.reconcile.reconciler.ALONE", text("SELECT length(:event_id) > 0"))
-    await still.room.gate.redis.hincrby(KEYS.counts, "GA1:available", 7)
-    both = [still.room.reconciler, another(still)]
-    read, real = asyncio.Barrier(2), still.room.gate.set_positions
+    await still.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 7)
+    both = [still.state.reconciler, another(still)]
+    read, real = asyncio.Barrier(2), still.state.redis_stock.set_positions
 
     async def together(event_id: str, places: Any) -> int:
         await read.wait()
         return await real(event_id, places)
 
-    monkeypatch.setattr(still.room.gate, "set_positions", together)
+    monkeypatch.setattr(still.state.redis_stock, "set_positions", together)
     await asyncio.gather(*(looks(still, reconciler) for reconciler in both))
     assert await still.left("GA1") == (13, 0)
 
 
 async def _wrongs(still: Inventory) -> list[ledger_repair.Inconsistency]:
-    return ledger_repair.inconsistencies(await read_stock(still.room.engine, EVENT, check=True))
+    return ledger_repair.inconsistencies(await read_stock(still.state.db, EVENT, check=True))
 
 
 async def test_what_a_section_says_is_held_against_its_seats_and_tickets(still: Inventory) -> None:
@@ -136,12 +136,12 @@ async def test_a_row_somebody_is_changing_is_left_for_the_next_look(still: Inven
     await sql(still, DRIFTED)
     wrong = await _wrongs(still)
     lock = text("SELECT 1 FROM inventory.section WHERE event_id = :e AND section_id = 'GA1' FOR UPDATE")
-    async with still.room.engine.begin() as sale:
+    async with still.state.db.begin() as sale:
         await sale.execute(lock, {"e": EVENT})
         async with asyncio.timeout(1):
-            done = await ledger_repair.repair(still.room.engine, EVENT, wrong)
+            done = await ledger_repair.repair(still.state.db, EVENT, wrong)
     assert done == {("A", -1), ("B", -1)}
-    assert await ledger_repair.repair(still.room.engine, EVENT, wrong) == {("GA1", -1)}
+    assert await ledger_repair.repair(still.state.db, EVENT, wrong) == {("GA1", -1)}
     assert await _wrongs(still) == []
 
 
@@ -152,20 +152,20 @@ async def test_the_gate_is_not_corrected_by_a_ledger_that_is_itself_in_doubt(sti
               "WHERE event_id = :event_id AND section_id = 'A' AND position = 0")  # fmt: skip
     await looks(still, times=1)
     lock = text("SELECT 1 FROM inventory.section WHERE event_id = :e AND section_id = 'A' FOR UPDATE")
-    async with still.room.engine.begin() as sale:
+    async with still.state.db.begin() as sale:
         await sale.execute(lock, {"e": EVENT})
         await looks(still, times=1)
-        assert await still.room.gate.redis.getrange(KEYS.map + "A", 0, 0) == b"s"
+        assert await still.state.redis_stock.redis.getrange(KEYS.map + "A", 0, 0) == b"s"
     await looks(still, times=1)
     assert await still.broken() == []
 
 
 async def test_a_hold_made_between_the_two_readings_is_no_drift_of_counts(still: Inventory) -> None:
     """Seen once it is on its way; seen missing for a while it is lost, and its tickets count."""
-    layout = still.room.catalogue.layout(EVENT)
-    before = await read_gate(still.room.gate.redis, EVENT, layout)
+    layout = still.state.catalogue.layout(EVENT)
+    before = await read_redis_stock(still.state.redis_stock.redis, EVENT, layout)
     made = (await still.reserve("fan", ga_section="GA1", ga_quantity=2)).json()["reservation_id"]
-    stock = await read_stock(still.room.engine, EVENT)
+    stock = await read_stock(still.state.db, EVENT)
     assert {what for what, _, _ in differences(before, stock, lost=frozenset())} == {f"hold {made}"}
     lost = {what for what, _, _ in differences(before, stock, lost=frozenset({made}))}
     assert lost == {f"hold {made}", "count GA1 available", "count GA1 held", "usage fan"}
@@ -173,7 +173,7 @@ async def test_a_hold_made_between_the_two_readings_is_no_drift_of_counts(still:
 
 async def test_a_row_that_changed_since_it_was_counted_is_not_overwritten(still: Inventory) -> None:
     await sql(still, DRIFTED)
-    async with still.room.engine.begin() as connection:
+    async with still.state.db.begin() as connection:
         assert await ledger_repair.repair_sections(connection, EVENT, {"GA1": 41}) == {}
         assert await ledger_repair.repair_sections(connection, EVENT, {"GA1": 1}) == {"GA1": 3}
 
@@ -191,7 +191,7 @@ async def test_under_a_crowd_reconcile_finds_no_false_drift(still: Inventory) ->
     big = event_file(tickets_per_customer=0)
     big["sections"][2]["capacity"] = 1000
     await still.put(big)
-    await still.room.watcher.check()
+    await still.state.watcher.check()
     done = Counter[int]()
 
     async def fan(n: int) -> None:
@@ -230,8 +230,8 @@ async def test_drift_is_healed_while_fans_go_on_buying(still: Inventory) -> None
     big = event_file(tickets_per_customer=0)
     big["sections"][2]["capacity"] = 500
     await still.put(big)
-    await still.room.watcher.check()
-    await still.room.gate.redis.hincrby(KEYS.counts, "GA1:available", 5)
+    await still.state.watcher.check()
+    await still.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 5)
     await sql(still, "UPDATE inventory.section SET seats_remaining = seats_remaining - 4 WHERE section_id = 'GA1' "
               "AND event_id = :event_id")  # fmt: skip
     over, done = asyncio.Event(), Counter[int]()

@@ -54,15 +54,15 @@ async def test_migrations_and_tables_agree(postgres_url: str) -> None:
 
 async def test_a_batch_is_written_whole(postgres: AsyncEngine, layout: Layout) -> None:
     takes = [take(layout, "r1", "A-1-1", ga=2), take(layout, "r2", "B-1-1"), take(layout, "r3", ga=3)]
-    assert await write(postgres, EVENT, layout.gate_epoch, takes) == ["written"] * 3
+    assert await write(postgres, EVENT, layout.redis_epoch, takes) == ["written"] * 3
     assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 15)
     assert await seats_of(postgres, "held") == 2
 
 
 async def test_one_refused_member_does_not_fail_the_others(postgres: AsyncEngine, layout: Layout) -> None:
-    await write(postgres, EVENT, layout.gate_epoch, [take(layout, "r0", "A-1-1")])
+    await write(postgres, EVENT, layout.redis_epoch, [take(layout, "r0", "A-1-1")])
     takes = [take(layout, "r1", "A-1-2"), take(layout, "r2", "A-1-1", "A-1-3"), take(layout, "r3", ga=21)]
-    assert await write(postgres, EVENT, layout.gate_epoch, takes) == ["written", "refused", "refused"]
+    assert await write(postgres, EVENT, layout.redis_epoch, takes) == ["written", "refused", "refused"]
     assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (13, 20)
 
 
@@ -74,7 +74,7 @@ async def test_one_poisoned_member_does_not_fail_the_others(
     if not guarded:
         monkeypatch.setattr(repository, "_alone", _without_a_savepoint)
     takes = [take(layout, "r1", "A-1-1"), take(layout, "r2", "A-1-2", email="nul\0"), take(layout, "r3", ga=1)]
-    first, poisoned, third = await write(postgres, EVENT, layout.gate_epoch, takes)
+    first, poisoned, third = await write(postgres, EVENT, layout.redis_epoch, takes)
     assert isinstance(poisoned, asyncpg.PostgresError)
     assert ((first, third) == ("written", "written")) == guarded
     left = await remaining(postgres, "A"), await remaining(postgres, "GA1")
@@ -91,7 +91,7 @@ async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: H
 
 async def test_the_same_id_at_the_same_moment_is_written_once(postgres: AsyncEngine, layout: Layout) -> None:
     both = await asyncio.gather(
-        *(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1", ga=1)]) for _ in range(4))
+        *(write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1", ga=1)]) for _ in range(4))
     )
     assert sorted(outcome for (outcome,) in both) == ["exists", "exists", "exists", "written"]  # type: ignore[type-var]
     assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 19)
@@ -100,7 +100,7 @@ async def test_the_same_id_at_the_same_moment_is_written_once(postgres: AsyncEng
 async def test_a_tombstone_stops_the_late_write_of_a_sleeping_process(postgres: AsyncEngine, layout: Layout) -> None:
     async with postgres.begin() as connection:
         await connection.execute(TOMBSTONES, {"event_id": EVENT, "ids": ["r1"], "now_ms": 1})
-    assert await write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]) == ["exists"]
+    assert await write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]) == ["exists"]
     assert await remaining(postgres, "A") == 15
 
 
@@ -109,9 +109,9 @@ async def test_a_batch_gated_before_a_rebuild_is_refused(postgres: AsyncEngine, 
     late: asyncio.Task[list[repository.Outcome]]
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
+        late = asyncio.create_task(write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
-        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "seen": layout.redis_epoch})
     assert await late == ["stale"]
     assert await remaining(postgres, "A") == 15
 
@@ -121,16 +121,16 @@ async def test_one_statement_for_lock_and_epoch_would_let_it_through(
 ) -> None:
     """The guard shown to matter: the same race with lock and epoch in one statement writes a hold nobody filled in."""
     lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory gate ' || $1, 0))"
-    epoch = "SELECT gate_epoch FROM inventory.event WHERE"
+    epoch = "SELECT redis_epoch FROM inventory.event WHERE"
     assert epoch in repository.TAKE
-    both = repository.TAKE.replace(epoch, f"SELECT gate_epoch FROM inventory.event, {lock} WHERE")
+    both = repository.TAKE.replace(epoch, f"SELECT redis_epoch FROM inventory.event, {lock} WHERE")
     monkeypatch.setattr(repository, "OPEN", "BEGIN")
     monkeypatch.setattr(repository, "TAKE", both)
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
+        late = asyncio.create_task(write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
-        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "seen": layout.redis_epoch})
     assert await late == ["written"]
 
 
@@ -148,9 +148,9 @@ async def test_repeatable_read_would_let_it_through(
     sleepy = create_async_engine(postgres_url, connect_args=settings)
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write(sleepy, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1")]))
+        late = asyncio.create_task(write(sleepy, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
-        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "gate_epoch": 0, "seen": layout.gate_epoch})
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "seen": layout.redis_epoch})
     assert await late == (["stale"] if guarded else ["written"])
     await sleepy.dispose()
 
@@ -213,7 +213,7 @@ async def test_the_loser_of_a_deadlock_is_written_all_the_same(postgres: AsyncEn
     async with postgres.begin() as somebody:
         await somebody.execute(text("SET LOCAL deadlock_timeout = '10s'"))
         await somebody.execute(lock, {"s": "GA1"})
-        writing = asyncio.create_task(write(postgres, EVENT, layout.gate_epoch, [take(layout, "r1", "A-1-1", ga=1)]))
+        writing = asyncio.create_task(write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1", ga=1)]))
         await _are_waiting(postgres, 1)
         await somebody.execute(lock, {"s": "A"})
     assert await writing == ["written"]

@@ -38,12 +38,12 @@ async def record(inventory: Inventory, reservation_id: str) -> tuple[str, int]:
 
 async def sweep(inventory: Inventory) -> None:
     """Every way in which holds end, and the look at the clocks that a second brings."""
-    room = inventory.room
+    state = inventory.state
     for look_first in (False, True):
         if look_first:
-            await room.gate.clocks.look(room.reading, room.gate.redis)
-        await room.sweeper.sweep()
-        await room.sweeper.scan()
+            await state.redis_stock.clocks.look(state.reading, state.redis_stock.redis)
+        await state.sweeper.sweep()
+        await state.sweeper.scan()
 
 
 async def test_clocks_set_back_together_free_nothing_and_the_time_does_not_go_back(still: Inventory) -> None:
@@ -92,10 +92,10 @@ async def test_wherever_the_clocks_jump_together_no_hold_ends_early_and_none_lea
         await sweep(still)
         for known, known_until_ms in list(promised.items()):
             if (await record(still, known))[0] == "expired":
-                early_ms = known_until_ms + GRACE_MS - now_ms() - still.room.gate.clock_offset_ms
+                early_ms = known_until_ms + GRACE_MS - now_ms() - still.state.redis_stock.clock_offset_ms
                 assert early_ms < 0, f"turn {turn}: ended {early_ms} ms early"
                 del promised[known]
-    still.room.gate.clock_offset_ms = 10_000_000
+    still.state.redis_stock.clock_offset_ms = 10_000_000
     await sweep(still)
     assert {(await record(still, known))[0] for known in promised} <= {"expired"}
     assert await still.broken(at_rest=True) == []
@@ -135,8 +135,8 @@ async def test_one_clock_that_steps_within_a_minute_ends_no_hold_that_a_fan_was_
 
 async def _true_ms(inventory: Inventory) -> int:
     """By a clock that nobody set: the engine's own, moved with everybody's."""
-    seconds, micros = await inventory.room.gate.redis.time()
-    return seconds * 1000 + micros // 1000 + inventory.room.gate.clock_offset_ms
+    seconds, micros = await inventory.state.redis_stock.redis.time()
+    return seconds * 1000 + micros // 1000 + inventory.state.redis_stock.clock_offset_ms
 
 
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS, 61_500])
@@ -149,7 +149,7 @@ async def test_one_clock_that_is_more_than_a_minute_off_pauses_the_sale_and_it_g
 
     with caplog.at_level(logging.WARNING, logger="onsale.clocks"):
         if which != "engine":  # whose clock is compared by the script that promises
-            await wait_until(selling.room.gate.clocks.apart)
+            await wait_until(selling.state.redis_stock.clocks.apart)
         refused = await selling.reserve("next", seats=["A-1-2"])
         assert (refused.status_code, refused.json()["type"]) == (503, "/problems/clocks-apart"), refused.text
         assert int(refused.headers["retry-after"]) >= 1
@@ -159,7 +159,7 @@ async def test_one_clock_that_is_more_than_a_minute_off_pauses_the_sale_and_it_g
     assert ready.status_code == 200, "another answer for everybody would say less"
     assert "Nothing is sold" in ready.json()["warnings"][0]
     assert any("clocks" in finding["invariant"] for finding in await selling.broken())
-    assert not (await selling.room.board.frame(selling.room.catalogue.layout(EVENT))).ready, (
+    assert not (await selling.state.board.frame(selling.state.catalogue.layout(EVENT))).ready, (
         "nobody is called meanwhile"
     )
     assert await status(selling, held) == "pending_payment"
@@ -192,16 +192,16 @@ async def test_a_pass_given_back_stays_dead_for_a_gate_that_was_filled_while_the
     session = {"jti": "1-0-7-1", "holder": "gone", "expires_at_ms": now_ms() + HOLD_MS}
     await still.ask("/sessions/end", {"event_id": EVENT, "sessions": [session]})
     await steps.set("ledger", 2 * HOUR_MS)
-    stock = await read_stock(still.room.engine, EVENT)
+    stock = await read_stock(still.state.db, EVENT)
     assert [jti for jti, _ in stock.revoked] == ["1-0-7-1"]
 
 
 async def test_a_step_is_seen_and_told(steps: Steps, still: Inventory, caplog: pytest.LogCaptureFixture) -> None:
-    room = still.room
+    state = still.state
     for which, by_ms, shown in (("engine", 14_000, "Redis"), ("ledger", -20_000, "PostgreSQL")):
         await steps.set(which, by_ms)
         with caplog.at_level(logging.WARNING, logger="onsale.clocks"):
-            await room.gate.clocks.look(room.reading, room.gate.redis)
+            await state.redis_stock.clocks.look(state.reading, state.redis_stock.redis)
         assert caplog.records[-1].message == "clock.stepped"
         assert abs(CLOCK_SKEW.labels("inventory", shown)._value.get() * 1000 - by_ms) < 1_000
-    assert abs(room.gate.clocks.slowest_ms() - now_ms() + 20_000) < 1_000
+    assert abs(state.redis_stock.clocks.slowest_ms() - now_ms() + 20_000) < 1_000

@@ -52,19 +52,19 @@ class Valkey:
 @contextmanager
 def valkey(home: Path) -> Iterator[Valkey]:
     home.mkdir()
-    engine = Valkey(home)
+    db = Valkey(home)
     try:
-        yield engine
+        yield db
     finally:
-        engine.kill()
+        db.kill()
 
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[tuple[Valkey, Valkey]]:
     """A primary and its replica, in step."""
     with valkey(tmp_path / "primary") as primary, valkey(tmp_path / "replica") as replica:
-        for engine in (primary, replica):
-            await wait_until(engine.answers)
+        for db in (primary, replica):
+            await wait_until(db.answers)
         await replica.client.replicaof(HOST, primary.port)
         yield primary, replica
         await primary.client.aclose()
@@ -88,7 +88,7 @@ async def test_nobody_buys_what_a_lagging_replica_still_thinks_free(
         await inventory.ready()
 
         async def in_step() -> bool:
-            return await replica.client.hget(KEYS.gate, "ready") == b"1"
+            return await replica.client.hget(KEYS.meta, "ready") == b"1"
 
         await wait_until(in_step)
         await replica.client.replicaof(HOST, free_port())  # its link is cut: from here on it falls behind

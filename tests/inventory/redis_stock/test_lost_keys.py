@@ -16,18 +16,20 @@ from tests.inventory.selling import sold
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
-NAMES = ("gate", "counts", "holds", "deadlines", "usage", "revoked", "dirty", "map:A", "map:B")
+NAMES = ("meta", "counts", "holds", "deadlines", "usage", "revoked", "dirty", "map:A", "map:B")
 LIMIT = {"tickets_per_customer": 2, "active_reservations_per_customer": 2}
 FREE = {"A": 13, "B": 7, "GA1": 18}
 
 
 def key_of(name: str) -> str:
-    return KEYS.gate.removesuffix("gate") + name
+    return KEYS.meta.removesuffix("meta") + name
 
 
 async def test_no_key_of_the_gate_is_left_out_here(inventory: Inventory) -> None:
     await inventory.reserve(seats=["A-1-1"])
-    keys = {key.decode().removeprefix(key_of("")) for key in await inventory.room.gate.redis.keys("inventory:*")}
+    keys = {
+        key.decode().removeprefix(key_of("")) for key in await inventory.state.redis_stock.redis.keys("inventory:*")
+    }
     assert keys - {"dirty"} == {*NAMES} - {"dirty"}
     assert {name.rstrip(":") for name in Keys.__slots__} == {name.split(":")[0] for name in NAMES}
 
@@ -35,7 +37,7 @@ async def test_no_key_of_the_gate_is_left_out_here(inventory: Inventory) -> None
 async def sold_in_part(inventory: Inventory) -> None:
     """Somebody at their limit, somebody who paid, and somebody whose pass has ended."""
     assert (await inventory.put(event_file(**LIMIT))).status_code == 200
-    await inventory.room.watcher.check()
+    await inventory.state.watcher.check()
     assert (await inventory.reserve("full", key="theirs", seats=["A-1-1"], ga_section="GA1", ga_quantity=1)).is_success
     await sold(inventory, "buyer", seats=["A-1-2", "B-1-1"])
     assert (await inventory.reserve("floor", ga_section="GA1", ga_quantity=1)).is_success
@@ -68,15 +70,15 @@ LATER = (503, "/problems/unavailable")
 @pytest.mark.parametrize("name", NAMES)
 async def test_who_meets_a_lost_key_first_is_told_the_truth_or_to_come_again(still: Inventory, name: str) -> None:
     await sold_in_part(still)
-    redis, epoch = still.room.gate.redis, still.room.catalogue.layout(EVENT).gate_epoch
+    redis, epoch = still.state.redis_stock.redis, still.state.catalogue.layout(EVENT).redis_epoch
     await redis.delete(key_of(name))
     shown = (await still.fans.get(f"/events/{EVENT}/sections")).json()["sections"]
     assert {s["section_id"]: s["available_seats"] for s in shown} == FREE, "what is free is known from the ledger"
     told = await answers(still, 1)
     assert {what: answer for what, answer in told.items() if answer not in (RIGHT[what], LATER)} == {}
     assert name == "dirty" or LATER in told.values()
-    await still.room.watcher.check()
-    assert still.room.catalogue.layout(EVENT).gate_epoch == epoch + (name != "dirty")
+    await still.state.watcher.check()
+    assert still.state.catalogue.layout(EVENT).redis_epoch == epoch + (name != "dirty")
     assert await answers(still, 2) == RIGHT
     assert await still.broken() == []
 
@@ -84,7 +86,7 @@ async def test_who_meets_a_lost_key_first_is_told_the_truth_or_to_come_again(sti
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_key_lost_in_the_middle_of_a_sale_costs_nobody_a_place(inventory: Inventory, name: str) -> None:
     """Everybody asks for a seat that nobody else wants: no answer but a place, or to come again shortly."""
-    redis, said = inventory.room.gate.redis, list[int]()
+    redis, said = inventory.state.redis_stock.redis, list[int]()
 
     async def fan(seat_id: str) -> None:
         while said[-1:] != [409]:
@@ -115,7 +117,7 @@ async def test_a_key_lost_in_the_middle_of_a_sale_costs_nobody_a_place(inventory
 
 async def whole(redis: Redis) -> bool:
     parts = KEYS.parts("AB")
-    return bool(await redis.exists(*parts) == len(parts) and await redis.hget(KEYS.gate, "ready") == b"1")
+    return bool(await redis.exists(*parts) == len(parts) and await redis.hget(KEYS.meta, "ready") == b"1")
 
 
 async def clean(inventory: Inventory) -> bool:
@@ -124,29 +126,30 @@ async def clean(inventory: Inventory) -> bool:
 
 
 VERBS: dict[str, Any] = {
-    "hold": lambda gate: gate.hold(E, [ask("A:1,2;GA*1", reservation_id="new", holder="new")]),
-    "best": lambda gate: gate.hold(
+    "hold": lambda redis_stock: redis_stock.hold(E, [ask("A:1,2;GA*1", reservation_id="new", holder="new")]),
+    "best": lambda redis_stock: redis_stock.hold(
         E, [{**ask("", reservation_id="new", holder="new"),
              "best": {"quantity": 2, "zones": [["A", 0, 8, 5]], "split": True, "tidy": True}}]
     ),
-    "extend": lambda gate: gate.extend(E, [("r1", 9**13)], grace_ms=0),
-    "written": lambda gate: gate.written(E, {"r1": 9**13}),
-    "begin_payment": lambda gate: gate.begin_payment(E, [("r1", 9**13)]),
-    "end_payment": lambda gate: gate.end_payment(E, [("r1", 9**13)], grace_ms=0),
-    "confirm": lambda gate: gate.confirm(E, ["r1"]),
-    "release": lambda gate: gate.release(E, ["r1"]),
-    "keep": lambda gate: gate.keep(E, "r1", "GA*1"),
-    "retake": lambda gate: gate.retake(E, "r0", "fan", "A:5;GA*1"),
-    "correct": lambda gate: gate.correct(E, ["A", 5, "*", "s", "GA", "count", ".", -1]),
-    "cap": lambda gate: gate.cap(E, {"GA": 1}),
-    "due": lambda gate: gate.due(E, count_max=10),
-    "revoke": lambda gate: gate.revoke(E, [("j", "nobody", 9**12)]),
-    "remember": lambda gate: gate.remember(E, [], [("fan", 3)]),
-    "block": lambda gate: load("block")(
-        gate.redis, **PARTS.only("gate", "counts", "dirty", "map"), version=2, blocked="A:6", free="A:7", ga=["GA", 1]
+    "extend": lambda redis_stock: redis_stock.extend(E, [("r1", 9**13)], grace_ms=0),
+    "written": lambda redis_stock: redis_stock.confirm_written(E, {"r1": 9**13}),
+    "begin_payment": lambda redis_stock: redis_stock.begin_payment(E, [("r1", 9**13)]),
+    "end_payment": lambda redis_stock: redis_stock.end_payment(E, [("r1", 9**13)], grace_ms=0),
+    "confirm": lambda redis_stock: redis_stock.confirm(E, ["r1"]),
+    "release": lambda redis_stock: redis_stock.release(E, ["r1"]),
+    "keep": lambda redis_stock: redis_stock.keep(E, "r1", "GA*1"),
+    "retake": lambda redis_stock: redis_stock.retake(E, "r0", "fan", "A:5;GA*1"),
+    "correct": lambda redis_stock: redis_stock.set_positions(E, ["A", 5, "*", "s", "GA", "count", ".", -1]),
+    "cap": lambda redis_stock: redis_stock.lower_available(E, {"GA": 1}),
+    "due": lambda redis_stock: redis_stock.due(E, count_max=10),
+    "revoke": lambda redis_stock: redis_stock.revoke(E, [("j", "nobody", 9**12)]),
+    "remember": lambda redis_stock: redis_stock.restore(E, [], [("fan", 3)]),
+    "block": lambda redis_stock: load("block")(
+        redis_stock.redis, **PARTS.only("meta", "counts", "dirty", "map"), version=2, blocked="A:6", free="A:7",
+        ga=["GA", 1],
     ),
-    "resize": lambda gate: load("resize")(
-        gate.redis, **PARTS.only("gate", "counts", "dirty"), version=2, section_id="GA", capacity=30
+    "resize": lambda redis_stock: load("resize")(
+        redis_stock.redis, **PARTS.only("meta", "counts", "dirty"), version=2, section_id="GA", capacity=30
     ),
 }  # fmt: skip
 
@@ -155,10 +158,10 @@ VERBS: dict[str, Any] = {
 async def test_no_verb_makes_a_lost_part_anew_or_goes_on_without_it(redis: Redis, verb: str) -> None:
     for part in PARTS.parts(["A"]):
         await redis.flushall()
-        gate = await opened(redis)
-        await gate.hold(E, [ask("A:0;GA*2")])
+        redis_stock = await opened(redis)
+        await redis_stock.hold(E, [ask("A:0;GA*2")])
         await redis.delete(part)
-        told = await VERBS[verb](gate)
+        told = await VERBS[verb](redis_stock)
         assert await redis.exists(part) == 0, part
         if verb in ("hold", "best"):
             assert [answer.word for answer in told] == ["not-ready"], part
@@ -172,6 +175,8 @@ async def test_a_part_lost_while_the_gate_is_filled_keeps_it_closed(redis: Redis
         await redis.set(PARTS.map + "A", "....|....")
         await redis.delete(part)
         parts = PARTS.parts(["A"])
-        answer = await load("open")(redis, gate=PARTS.gate, parts=parts, epoch=2, engine="x", stock_version=1)
+        answer = await load("open")(
+            redis, meta=PARTS.meta, parts=parts, epoch=2, redis_instance_id="x", stock_version=1
+        )
         assert answer == b"lost"
-        assert await redis.hmget(PARTS.gate, "ready", "filling_at") == [b"0", b"0"], "whoever watches fills at once"
+        assert await redis.hmget(PARTS.meta, "ready", "filling_at") == [b"0", b"0"], "whoever watches fills at once"

@@ -13,9 +13,9 @@ from tests.inventory.conftest import Inventory, event_file
 EVENTS = 40
 Turn = Callable[[Inventory], Awaitable[None]]
 TURNS: dict[str, Turn] = {
-    "expiry": lambda inventory: inventory.room.sweeper.sweep(),
-    "availability": lambda inventory: inventory.room.board.publish(),
-    "rebuild": lambda inventory: inventory.room.watcher.check(),
+    "expiry": lambda inventory: inventory.state.sweeper.sweep(),
+    "availability": lambda inventory: inventory.state.board.publish(),
+    "rebuild": lambda inventory: inventory.state.watcher.check(),
 }
 
 
@@ -23,8 +23,8 @@ async def put_on_sale(still: Inventory) -> None:
     """Many events, their stock filled and shown; each frame is said again after four seconds."""
     for n in range(EVENTS):
         assert (await still.put({**event_file(), "event_id": f"many-{n}"})).is_success
-    await still.room.watcher.check()
-    await still.room.board.publish()
+    await still.state.watcher.check()
+    await still.state.board.publish()
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
@@ -51,12 +51,12 @@ async def test_a_quiet_turn_asks_once_for_all_events(
 
 async def test_one_of_many_that_is_lost_or_changed_is_found(still: Inventory) -> None:
     await put_on_sale(still)
-    redis, lost, changed = still.room.gate.redis, Keys.of("many-7"), Keys.of("many-23")
-    before = await redis.hget(changed.gate, "version")
+    redis, lost, changed = still.state.redis_stock.redis, Keys.of("many-7"), Keys.of("many-23")
+    before = await redis.hget(changed.meta, "version")
     await redis.delete(lost.counts)
     assert (await still.reserve(event_id="many-23", seats=["A-1-1"])).status_code == 201
-    await still.room.watcher.check()
+    await still.state.watcher.check()
     assert await redis.exists(lost.counts)
-    await still.room.board.publish()
-    assert await redis.hget(changed.gate, "version") > before
+    await still.state.board.publish()
+    assert await redis.hget(changed.meta, "version") > before
     assert not await redis.exists(changed.dirty)

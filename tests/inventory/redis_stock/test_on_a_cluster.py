@@ -19,9 +19,9 @@ async def test_events_on_several_engines_are_sold(cluster: Cluster, postgres_url
     async for inventory in start(settings_of(cluster.url, postgres_url)):
         for event_id in EVENTS:
             assert (await inventory.put({**event_file(), "event_id": event_id})).status_code == 200
-        ready = inventory.room.watcher.ready_since_s
+        ready = inventory.state.watcher.ready_since_s
         await wait_until(partial(ready.keys().__ge__, set(EVENTS)))
-        holders = {address_of(await near(inventory.room.gate.redis, Keys.of(e).gate)) for e in EVENTS}
+        holders = {address_of(await near(inventory.state.redis_stock.redis, Keys.of(e).meta)) for e in EVENTS}
         assert len(holders) > 1
         for event_id in EVENTS:
             assert (await inventory.reserve("fan", event_id=event_id, seats=["A-1-1"])).status_code == 201

@@ -38,16 +38,16 @@ async def test_old_passes_take_nothing_and_new_ones_do(inventory: Inventory) -> 
 async def test_the_gate_refuses_what_an_uninformed_process_lets_pass(inventory: Inventory, guarded: bool) -> None:
     """Another process raised the floor; this one has not read the catalogue since."""
     if guarded:
-        await inventory.room.gate.set_min_pass_epoch(EVENT, 2)
+        await inventory.state.redis_stock.set_min_pass_epoch(EVENT, 2)
     answer = await inventory.reserve(token=of_epoch(1, "late"), seats=["A-1-2"])
     assert (answer.status_code == 401) == guarded
 
 
 async def test_the_floor_survives_the_loss_of_the_engine(inventory: Inventory) -> None:
     await raise_floor(inventory, 2)
-    await inventory.room.gate.redis.flushall()
+    await inventory.state.redis_stock.redis.flushall()
     await inventory.ready()
-    assert await inventory.room.gate.redis.hget(f"inventory:{{{EVENT}}}:gate", "pass_floor") == b"2"
-    catalogue = inventory.room.catalogue
-    catalogue._layouts[EVENT] = replace(catalogue.layout(EVENT), pass_floor=0)
+    assert await inventory.state.redis_stock.redis.hget(f"inventory:{{{EVENT}}}:meta", "min_pass_epoch") == b"2"
+    catalogue = inventory.state.catalogue
+    catalogue._layouts[EVENT] = replace(catalogue.layout(EVENT), min_pass_epoch=0)
     assert (await inventory.reserve(token=of_epoch(1, "late"), seats=["A-1-2"])).status_code == 401

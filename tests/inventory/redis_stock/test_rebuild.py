@@ -18,7 +18,7 @@ KEYS = Keys.of(EVENT)
 
 
 async def test_flushing_the_engine_mid_sale_ends_with_a_clean_audit(inventory: Inventory) -> None:
-    room = inventory.room
+    state = inventory.state
     answers: list[int] = []
 
     async def fan(i: int) -> None:
@@ -31,7 +31,7 @@ async def test_flushing_the_engine_mid_sale_ends_with_a_clean_audit(inventory: I
     await inventory.step("begin-payment", paid, "order-1")
     selling = asyncio.gather(*(fan(i) for i in range(25)))
     await wait_until(lambda: len(answers) > 5)
-    await room.gate.redis.flushall()
+    await state.redis_stock.redis.flushall()
     await selling
     started = time.monotonic()
     await inventory.ready()
@@ -50,7 +50,7 @@ async def clean(inventory: Inventory) -> bool:
 
 
 async def test_a_closed_gate_answers_503_with_retry_after(inventory: Inventory) -> None:
-    await inventory.room.gate.redis.hset(KEYS.gate, mapping={"ready": "0", "filling_at": str(9**15)})
+    await inventory.state.redis_stock.redis.hset(KEYS.meta, mapping={"ready": "0", "filling_at": str(9**15)})
     answer = await inventory.reserve(seats=["A-1-1"])
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) >= 1
@@ -60,14 +60,14 @@ async def test_a_closed_gate_answers_503_with_retry_after(inventory: Inventory) 
 
 async def test_an_engine_that_went_back_in_time_is_not_believed(inventory: Inventory) -> None:
     """It restarts from an older snapshot: another process, all keys there, sold seats free again."""
-    redis = inventory.room.gate.redis
+    redis = inventory.state.redis_stock.redis
     keys = await redis.keys("inventory:*")
     older = {key: value for key in keys if (value := await redis.dump(key)) is not None}
     made = await inventory.reserve(seats=["A-1-1"])
     assert made.status_code == 201
     for key, value in older.items():
         await redis.restore(key, 0, value, replace=True)
-    await redis.hset(KEYS.gate, "engine", "the process before")
+    await redis.hset(KEYS.meta, "redis_instance_id", "the process before")
 
     async def healed() -> bool:
         return await inventory.left("A") == (14, 1)
@@ -80,10 +80,10 @@ async def test_an_engine_that_went_back_in_time_is_not_believed(inventory: Inven
 
 
 async def test_two_rebuilders_at_once_end_in_one_open_gate(inventory: Inventory) -> None:
-    room = inventory.room
+    state = inventory.state
     await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
-    watchers = [RedisStockMonitor(room.engine, room.gate, room.catalogue) for _ in range(3)]
-    await room.gate.redis.flushall()
+    watchers = [RedisStockMonitor(state.db, state.redis_stock, state.catalogue) for _ in range(3)]
+    await state.redis_stock.redis.flushall()
     await asyncio.gather(*(watcher.check() for watcher in watchers))
     await inventory.ready()
     assert (await inventory.left("A"), await inventory.left("GA1")) == ((14, 1), (18, 2))
@@ -94,7 +94,7 @@ async def test_a_filling_that_takes_long_is_left_to_who_began_it(
     still: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large stock is read for longer than a filling may be silent, and another process looks again and again."""
-    room, looked = still.room, asyncio.Event()
+    state, looked = still.state, asyncio.Event()
     monkeypatch.setattr(rebuild, "RENEWED_EVERY_S", 0.05)
 
     async def slowly(*args: Any) -> Any:
@@ -102,14 +102,14 @@ async def test_a_filling_that_takes_long_is_left_to_who_began_it(
         return await read_stock(*args)
 
     async def last_sign_ms() -> int:
-        return int(await room.gate.redis.hget(KEYS.gate, "filling_at") or 0)
+        return int(await state.redis_stock.redis.hget(KEYS.meta, "filling_at") or 0)
 
     monkeypatch.setattr(rebuild, "read_stock", slowly)
-    await room.gate.redis.flushall()
-    before = room.catalogue.layout(EVENT).gate_epoch
+    await state.redis_stock.redis.flushall()
+    before = state.catalogue.layout(EVENT).redis_epoch
     filling, another = (
-        asyncio.create_task(room.watcher.check()),
-        RedisStockMonitor(room.engine, room.gate, room.catalogue),
+        asyncio.create_task(state.watcher.check()),
+        RedisStockMonitor(state.db, state.redis_stock, state.catalogue),
     )
     await wait_until(last_sign_ms)
     for _ in range(3):
@@ -124,11 +124,11 @@ async def test_a_filling_that_takes_long_is_left_to_who_began_it(
     looked.set()
     await filling
     await still.ready()
-    assert (await sql(still, "SELECT gate_epoch FROM inventory.event"))[0].gate_epoch == before + 1
+    assert (await sql(still, "SELECT redis_epoch FROM inventory.event"))[0].redis_epoch == before + 1
 
 
 async def test_what_a_filled_gate_remembers_is_what_the_old_one_did(inventory: Inventory) -> None:
-    redis = inventory.room.gate.redis
+    redis = inventory.state.redis_stock.redis
     made = (await inventory.reserve("one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)).json()["reservation_id"]
     paying = (await inventory.reserve("two", seats=["B-1-1"])).json()["reservation_id"]
     sold = (await inventory.reserve("three", seats=["B-2-4"])).json()["reservation_id"]
@@ -155,15 +155,15 @@ async def memory(redis: Any) -> dict[str, Any]:
         "holds": holds, "counts": counts, "usage": usage,
         "deadlines": await redis.zrangebyscore(KEYS.deadlines, "-inf", "(inf", withscores=True),
         "revoked": await redis.zrangebyscore(KEYS.revoked, "-inf", "(inf"),
-        "holding": await redis.hget(KEYS.gate, "holding"),
+        "holding": await redis.hget(KEYS.meta, "holding"),
         "maps": [await redis.get(KEYS.map + section) for section in "AB"],
     }  # fmt: skip
 
 
 async def test_reconcile_corrects_only_what_stays_wrong(inventory: Inventory) -> None:
     """Wrong for one look is a change on its way; wrong for five seconds is drift."""
-    room = inventory.room
-    redis, layout, reconciler = room.gate.redis, room.catalogue.layout(EVENT), room.reconciler
+    state = inventory.state
+    redis, layout, reconciler = state.redis_stock.redis, state.catalogue.layout(EVENT), state.reconciler
     await asyncio.gather(*(inventory.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"]) for i in range(3)))
     at_s = 1_000.0
     reconciler._clock = lambda: at_s
@@ -187,17 +187,17 @@ async def test_reconcile_corrects_a_section_once_though_its_hold_goes_too(still:
     """The gate holds floor tickets that the ledger has not: freeing that hold and correcting the counts are one and the
     same correction.
     """
-    room = still.room
-    layout, reconciler = room.catalogue.layout(EVENT), room.reconciler
+    state = still.state
+    layout, reconciler = state.catalogue.layout(EVENT), state.reconciler
     at_s = 1_000.0
     reconciler._clock = lambda: at_s
-    await room.gate.hold(EVENT, [
+    await state.redis_stock.hold(EVENT, [
         {"reservation_id": "r1", "holder": "ghost", "jti": "j", "stock_print": "a", "body_print": "b",
          "basket": "A:0;GA1*2", "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5}
     ])  # fmt: skip
     await reconciler.look(layout)
     at_s += 6
     await reconciler.look(layout)
-    counts = await room.gate.redis.hgetall(KEYS.counts)
+    counts = await state.redis_stock.redis.hgetall(KEYS.counts)
     assert (counts[b"GA1:available"], counts[b"GA1:held"]) == (b"20", b"0")
     assert (await reconciler.look(layout))["differences"] == 0

@@ -20,18 +20,21 @@ VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem not in ("pre
 
 async def opened(redis: Redis, *, a: str = "....|....", floor: int = 10) -> RedisStock:
     """A gate with a seated section A and a floor GA."""
-    section = KEYS.only("gate", "counts", "dirty", "map")
+    section = KEYS.only("meta", "counts", "dirty", "map")
     assert await begun(redis, epoch=1) == b"done"
     for name, marks, n in (("A", a, a.count(".")), ("GA", "", floor)):
         counts = {"available": n, "held": 0, "sold": 0, "blocked": 0}
         await load("fill_section")(redis, **section, epoch=1, section_id=name, marks=marks, **counts)
     parts = KEYS.parts(["A"])
-    assert await load("open")(redis, gate=KEYS.gate, parts=parts, epoch=1, engine="x", stock_version=1) == b"done"
+    assert (
+        await load("open")(redis, meta=KEYS.meta, parts=parts, epoch=1, redis_instance_id="x", stock_version=1)
+        == b"done"
+    )
     return RedisStock(redis)
 
 
 async def begun(redis: Redis, *, epoch: int) -> Any:
-    marked = KEYS.only("gate", "counts", "holds", "deadlines", "usage", "revoked")
+    marked = KEYS.only("meta", "counts", "holds", "deadlines", "usage", "revoked")
     return await load("fill_begin")(redis, **marked, emptied=[KEYS.map + "A"], epoch=epoch, clock_offset_ms=0)
 
 
@@ -42,8 +45,8 @@ def ask(basket: str, *, reservation_id: str = "r1", holder: str = "fan", **more:
     }  # fmt: skip
 
 
-async def hold(gate: RedisStock, basket: str, **more: Any) -> HoldGranted | HoldDenied:
-    return (await gate.hold(E, [ask(basket, **more)]))[0]
+async def hold(redis_stock: RedisStock, basket: str, **more: Any) -> HoldGranted | HoldDenied:
+    return (await redis_stock.hold(E, [ask(basket, **more)]))[0]
 
 
 async def state(redis: Redis) -> dict[str, Any]:
@@ -54,7 +57,7 @@ async def state(redis: Redis) -> dict[str, Any]:
     return {
         "map": (await redis.get(KEYS.map + "A")).decode(), "counts": counts, "holds": sorted(hashes[KEYS.holds]),
         "deadlines": [which for which, _ in await deadlines(redis)], "usage": hashes[KEYS.usage],
-        "holding": await redis.hget(KEYS.gate, "holding"),
+        "holding": await redis.hget(KEYS.meta, "holding"),
     }  # fmt: skip
 
 
@@ -79,14 +82,14 @@ def test_every_script_is_called_as_its_header_says(verb: str) -> None:
 
 
 async def test_a_basket_is_taken_whole_or_not_at_all(redis: Redis) -> None:
-    gate = await opened(redis)
-    assert isinstance(await hold(gate, "A:0,1;GA*3"), HoldGranted)
+    redis_stock = await opened(redis)
+    assert isinstance(await hold(redis_stock, "A:0,1;GA*3"), HoldGranted)
     before = await state(redis)
     assert (before["map"], before["counts"]) == (
         "hh..|....", {"A:available": 6, "A:held": 2, "GA:available": 7, "GA:held": 3}
     )  # fmt: skip
-    seats = await hold(gate, "A:1,2;GA*1", reservation_id="r2", holder="other")
-    floor = await hold(gate, "A:2;GA*8", reservation_id="r3", holder="third")
+    seats = await hold(redis_stock, "A:1,2;GA*1", reservation_id="r2", holder="other")
+    floor = await hold(redis_stock, "A:2;GA*8", reservation_id="r3", holder="third")
     assert isinstance(seats, HoldDenied)
     assert (seats.word, seats.detail) == ("seats-taken", "A:1")
     assert isinstance(floor, HoldDenied)
@@ -95,92 +98,92 @@ async def test_a_basket_is_taken_whole_or_not_at_all(redis: Redis) -> None:
 
 
 async def test_seats_between_those_asked_for_are_left_alone(redis: Redis) -> None:
-    gate = await opened(redis)
-    assert isinstance(await hold(gate, "A:0,2,3,6;GA*1"), HoldGranted)
+    redis_stock = await opened(redis)
+    assert isinstance(await hold(redis_stock, "A:0,2,3,6;GA*1"), HoldGranted)
     held = await state(redis)
     assert (held["map"], held["counts"]["A:held"], held["counts"]["A:available"]) == ("h.hh|.h..", 4, 4)
-    refused = await hold(gate, "A:1,2,3,5,6", reservation_id="r2", holder="other")
+    refused = await hold(redis_stock, "A:1,2,3,5,6", reservation_id="r2", holder="other")
     assert isinstance(refused, HoldDenied)
     assert refused.detail == "A:2;A:3;A:6"
-    await gate.release(E, ["r1"])
+    await redis_stock.release(E, ["r1"])
     assert (await state(redis))["map"] == "....|...."
 
 
 async def test_every_change_is_shown_and_nothing_twice(redis: Redis) -> None:
-    gate = await opened(redis)
+    redis_stock = await opened(redis)
 
     async def shown() -> bool:
-        keys = KEYS.only("gate", "counts", "dirty")
+        keys = KEYS.only("meta", "counts", "dirty")
         return bool(await load("show")(redis, **keys, clock_offset_ms=0, others_ms=now_ms(), force=0, peek=0))
 
     assert (await shown(), await shown()) == (True, False)
     for change in (
-        gate.hold(E, [ask("A:0;GA*1"), ask("A:1", reservation_id="r2"), ask("GA*2", reservation_id="r3")]),
-        gate.release(E, ["r1"]),
-        gate.confirm(E, ["r2", "r3"]),
-        gate.set_positions(E, ["A", 5, "*", "x"]),
+        redis_stock.hold(E, [ask("A:0;GA*1"), ask("A:1", reservation_id="r2"), ask("GA*2", reservation_id="r3")]),
+        redis_stock.release(E, ["r1"]),
+        redis_stock.confirm(E, ["r2", "r3"]),
+        redis_stock.set_positions(E, ["A", 5, "*", "x"]),
     ):
         await change
         assert (await shown(), await shown()) == (True, False)
 
 
 async def test_a_row_end_is_no_seat(redis: Redis) -> None:
-    gate = await opened(redis)
-    refused = await hold(gate, "A:3,4")
+    redis_stock = await opened(redis)
+    refused = await hold(redis_stock, "A:3,4")
     assert isinstance(refused, HoldDenied)
     assert refused.detail == "A:4"
 
 
 async def test_holding_again_changes_nothing_and_another_basket_is_refused(redis: Redis) -> None:
-    gate = await opened(redis)
-    first = await hold(gate, "A:0;GA*2")
+    redis_stock = await opened(redis)
+    first = await hold(redis_stock, "A:0;GA*2")
     before = await state(redis)
-    again = await hold(gate, "A:0;GA*2")
+    again = await hold(redis_stock, "A:0;GA*2")
     assert isinstance(first, HoldGranted)
     assert isinstance(again, HoldGranted)
     assert (again.word, again.until_ms) == ("again", first.until_ms)
-    other = await hold(gate, "A:1")
+    other = await hold(redis_stock, "A:1")
     assert isinstance(other, HoldDenied)
     assert other.word == "reused"
     assert await state(redis) == before
 
 
 async def test_the_same_holder_gets_the_same_stock_back_under_its_first_id(redis: Redis) -> None:
-    gate = await opened(redis)
-    await hold(gate, "A:0")
-    again = await hold(gate, "A:0", reservation_id="r2")
+    redis_stock = await opened(redis)
+    await hold(redis_stock, "A:0")
+    again = await hold(redis_stock, "A:0", reservation_id="r2")
     assert isinstance(again, HoldGranted)
     assert (again.word, again.reservation_id) == ("again", "r1")
 
 
 async def test_limits_name_themselves(redis: Redis) -> None:
-    gate = await opened(redis)
-    await hold(gate, "GA*2", tickets_max=3, live_max=1)
-    live = await hold(gate, "GA*1", reservation_id="r2", tickets_max=3, live_max=1)
-    tickets = await hold(gate, "GA*3", reservation_id="r3", tickets_max=3)
+    redis_stock = await opened(redis)
+    await hold(redis_stock, "GA*2", tickets_max=3, live_max=1)
+    live = await hold(redis_stock, "GA*1", reservation_id="r2", tickets_max=3, live_max=1)
+    tickets = await hold(redis_stock, "GA*3", reservation_id="r3", tickets_max=3)
     assert isinstance(live, HoldDenied)
     assert isinstance(tickets, HoldDenied)
     assert (live.detail, tickets.detail) == ("active_reservations_per_customer", "tickets_per_customer")
 
 
 async def test_a_refusal_names_at_most_twenty_due_holds_and_frees_none(redis: Redis) -> None:
-    gate = await opened(redis, floor=30)
+    redis_stock = await opened(redis, floor=30)
     for i in range(30):
-        await hold(gate, "GA*1", reservation_id=f"r{i:02}", holder=f"fan-{i}")
-    gate.clock_offset_ms = 3_600_000
+        await hold(redis_stock, "GA*1", reservation_id=f"r{i:02}", holder=f"fan-{i}")
+    redis_stock.clock_offset_ms = 3_600_000
     before = await state(redis)
-    refused = await hold(gate, "GA*1", reservation_id="late", holder="late")
+    refused = await hold(redis_stock, "GA*1", reservation_id="late", holder="late")
     assert isinstance(refused, HoldDenied)
     assert len(refused.due) == 20
     assert await state(redis) == before
 
 
 async def test_the_clock_never_goes_back(redis: Redis) -> None:
-    gate = await opened(redis)
-    gate.clock_offset_ms = 60_000
-    ahead = await hold(gate, "A:0")
-    gate.clock_offset_ms = 0
-    behind = await hold(gate, "A:1", reservation_id="r2", holder="other")
+    redis_stock = await opened(redis)
+    redis_stock.clock_offset_ms = 60_000
+    ahead = await hold(redis_stock, "A:0")
+    redis_stock.clock_offset_ms = 0
+    behind = await hold(redis_stock, "A:1", reservation_id="r2", holder="other")
     assert isinstance(ahead, HoldGranted)
     assert isinstance(behind, HoldGranted)
     assert behind.until_ms >= ahead.until_ms
@@ -194,85 +197,87 @@ async def test_a_closed_gate_takes_nothing(redis: Redis) -> None:
 
 
 async def test_release_and_confirm_work_once(redis: Redis) -> None:
-    gate = await opened(redis)
+    redis_stock = await opened(redis)
     fresh = await state(redis)
-    await hold(gate, "A:0;GA*2")
-    await gate.release(E, ["r1", "r1"])
+    await hold(redis_stock, "A:0;GA*2")
+    await redis_stock.release(E, ["r1", "r1"])
     assert await state(redis) == fresh
-    await hold(gate, "A:0;GA*2")
-    await gate.confirm(E, ["r1"])
+    await hold(redis_stock, "A:0;GA*2")
+    await redis_stock.confirm(E, ["r1"])
     sold = await state(redis)
     assert (sold["map"], sold["counts"]) == (
         "s...|....", {"A:available": 7, "A:sold": 1, "GA:available": 8, "GA:sold": 2}
     )  # fmt: skip
     assert sold["usage"] == {b"t:fan": b"3"}
-    await gate.confirm(E, ["r1"])
-    await gate.release(E, ["r1"])
+    await redis_stock.confirm(E, ["r1"])
+    await redis_stock.release(E, ["r1"])
     assert await state(redis) == sold
 
 
 async def test_a_late_word_of_the_ledger_neither_lowers_a_deadline_nor_gives_one_back(redis: Redis) -> None:
     """No fan waits until the gate has heard that a hold is written: extension, payment or end may come first."""
-    gate = await opened(redis)
+    redis_stock = await opened(redis)
     for position, which in enumerate(("new", "extended", "paid", "ended")):
-        await hold(gate, f"A:{position}", reservation_id=which, holder=which)
+        await hold(redis_stock, f"A:{position}", reservation_id=which, holder=which)
     gated = {which: int(at) for which, at in await deadlines(redis)}
     later = gated[b"new"] + 60_000
-    await gate.extend(E, [("extended", later + 60_000)], grace_ms=0)
-    await gate.begin_payment(E, [("paid", later)])
-    await gate.release(E, ["ended"])
+    await redis_stock.extend(E, [("extended", later + 60_000)], grace_ms=0)
+    await redis_stock.begin_payment(E, [("paid", later)])
+    await redis_stock.release(E, ["ended"])
     for _ in range(2):
-        await gate.confirm_written(E, dict.fromkeys(("new", "extended", "paid", "ended", "unknown"), later))
+        await redis_stock.confirm_written(E, dict.fromkeys(("new", "extended", "paid", "ended", "unknown"), later))
     left = {which: int(at) for which, at in await deadlines(redis)}
     assert left == {b"new": later, b"extended": later + 60_000}
 
 
 async def test_payment_takes_the_deadline_away_and_gives_it_back(redis: Redis) -> None:
-    gate = await opened(redis)
-    await hold(gate, "A:0")
-    await gate.begin_payment(E, [("r1", 1_000)])
-    await gate.begin_payment(E, [("r1", 1_000)])
+    redis_stock = await opened(redis)
+    await hold(redis_stock, "A:0")
+    await redis_stock.begin_payment(E, [("r1", 1_000)])
+    await redis_stock.begin_payment(E, [("r1", 1_000)])
     assert (await state(redis))["deadlines"] == []
-    await gate.end_payment(E, [("r1", 1_000)], grace_ms=500)
+    await redis_stock.end_payment(E, [("r1", 1_000)], grace_ms=500)
     assert await redis.zscore(KEYS.deadlines, "r1") == 1_500
-    await gate.extend(E, [("r1", 9_000), ("unknown", 9_000)], grace_ms=500)
+    await redis_stock.extend(E, [("r1", 9_000), ("unknown", 9_000)], grace_ms=500)
     assert await deadlines(redis) == [(b"r1", 9_500.0)]
 
 
 async def test_retaking_twice_sells_once_and_overrules_a_newer_hold(redis: Redis) -> None:
-    gate = await opened(redis)
-    await hold(gate, "A:0", reservation_id="new", holder="new")
+    redis_stock = await opened(redis)
+    await hold(redis_stock, "A:0", reservation_id="new", holder="new")
     for _ in range(2):
-        await gate.retake(E, "r1", "fan", "A:0;GA*2")
+        await redis_stock.retake(E, "r1", "fan", "A:0;GA*2")
     after = await state(redis)
     assert (after["map"], after["counts"]) == (
         "s...|....", {"A:available": 7, "A:sold": 1, "GA:available": 8, "GA:sold": 2}
     )  # fmt: skip
-    await gate.release(E, ["new"])
+    await redis_stock.release(E, ["new"])
     assert (await state(redis))["map"] == "s...|....", "releasing the loser must not free what was sold"
 
 
 async def test_correct_and_cap_take_the_ledgers_word(redis: Redis) -> None:
-    gate = await opened(redis)
+    redis_stock = await opened(redis)
     assert (
-        await gate.set_positions(E, ["A", 0, "*", "s", "A", 1, "h", "s", "GA", "count", ".", -4, "GA", "count", "s", 4])
+        await redis_stock.set_positions(
+            E, ["A", 0, "*", "s", "A", 1, "h", "s", "GA", "count", ".", -4, "GA", "count", "s", 4]
+        )
         == 3
     )
-    await gate.lower_available(E, {"GA": 2})
-    await gate.lower_available(E, {"GA": 5})
+    await redis_stock.lower_available(E, {"GA": 2})
+    await redis_stock.lower_available(E, {"GA": 5})
     after = await state(redis)
     assert after["map"] == "s...|....", "a seat that changed since it was looked at is left alone"
     assert after["counts"] == {"A:available": 7, "A:sold": 1, "GA:available": 2, "GA:blocked": 4, "GA:sold": 4}
 
 
 async def test_a_pass_dies_only_while_its_holder_holds_nothing(redis: Redis) -> None:
-    gate = await opened(redis)
-    held = await hold(gate, "A:0")
+    redis_stock = await opened(redis)
+    held = await hold(redis_stock, "A:0")
     assert isinstance(held, HoldGranted)
-    assert await gate.revoke(E, [("j", "fan", 9**12)]) == [("live", held.until_ms)]
-    await gate.release(E, ["r1"])
-    assert await gate.revoke(E, [("j", "fan", 9**12)]) == [("gone", None)]
-    refused = await hold(gate, "A:0")
+    assert await redis_stock.revoke(E, [("j", "fan", 9**12)]) == [("live", held.until_ms)]
+    await redis_stock.release(E, ["r1"])
+    assert await redis_stock.revoke(E, [("j", "fan", 9**12)]) == [("gone", None)]
+    refused = await hold(redis_stock, "A:0")
     assert isinstance(refused, HoldDenied)
     assert refused.word == "revoked"
 
@@ -281,14 +286,14 @@ async def test_filling_with_an_older_epoch_is_refused(redis: Redis) -> None:
     await opened(redis)
     assert await begun(redis, epoch=3) == b"done"
     before = await redis.hgetall(KEYS.counts)
-    some = KEYS.only("gate", "counts", "dirty", "map")
+    some = KEYS.only("meta", "counts", "dirty", "map")
     section: dict[str, Any] = {"section_id": "GA", "marks": "", "available": 99, "held": 0, "sold": 0, "blocked": 0}
     assert await begun(redis, epoch=2) == b"superseded"
     assert await load("fill_section")(redis, **some, epoch=2, **section) == b"superseded"
-    few = KEYS.only("gate", "holds", "deadlines", "usage")
+    few = KEYS.only("meta", "holds", "deadlines", "usage")
     assert await load("fill_holds")(redis, **few, epoch=2, listed=[]) == b"superseded"
-    assert await load("fill_usage")(redis, **KEYS.only("gate", "usage"), epoch=2, tickets=[]) == b"superseded"
-    assert await load("fill_revoked")(redis, **KEYS.only("gate", "revoked"), epoch=2, passes=[]) == b"superseded"
-    opened_again = await load("open")(redis, gate=KEYS.gate, parts=[], epoch=2, engine="x", stock_version=1)
+    assert await load("fill_usage")(redis, **KEYS.only("meta", "usage"), epoch=2, tickets=[]) == b"superseded"
+    assert await load("fill_revoked")(redis, **KEYS.only("meta", "revoked"), epoch=2, passes=[]) == b"superseded"
+    opened_again = await load("open")(redis, meta=KEYS.meta, parts=[], epoch=2, redis_instance_id="x", stock_version=1)
     assert opened_again == b"superseded"
     assert await redis.hgetall(KEYS.counts) == before

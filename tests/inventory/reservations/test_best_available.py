@@ -18,12 +18,14 @@ from tests.inventory.redis_stock.test_scripts import E, ask, opened
 EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "30"))
 
 
-async def pick(gate: RedisStock, marks: str, width: int, n: int, *, split: bool = False, tidy: bool = True) -> Any:
+async def pick(
+    redis_stock: RedisStock, marks: str, width: int, n: int, *, split: bool = False, tidy: bool = True
+) -> Any:
     """The positions the gate picks in section A, or its refusal."""
     look = {"quantity": n, "zones": [["A", 0, len(marks) - 1, width]], "split": split, "tidy": tidy}
     wanted = ask("", reservation_id=uuid.uuid4().hex, holder=uuid.uuid4().hex) | {"best": look}
     del wanted["basket"]
-    word = (await gate.hold(E, [wanted]))[0]
+    word = (await redis_stock.hold(E, [wanted]))[0]
     if isinstance(word, HoldDenied):
         return word
     return [int(position) for position in word.basket.partition(":")[2].split(",")]
@@ -66,8 +68,8 @@ def test_the_gate_picks_what_trying_everything_would(
 ) -> None:
     async def one() -> None:
         async with Redis.from_url(redis_url) as redis:
-            gate = await opened(redis, a="|".join(rows))
-            picked = await pick(gate, "|".join(rows), len(rows[0]) + 1, n, tidy=tidy)
+            redis_stock = await opened(redis, a="|".join(rows))
+            picked = await pick(redis_stock, "|".join(rows), len(rows[0]) + 1, n, tidy=tidy)
             wanted = by_trying_all(rows, n, tidy=tidy)
             if wanted is not None:
                 assert picked == wanted
@@ -196,15 +198,15 @@ async def test_price_levels_that_make_no_sense_are_refused(inventory: Inventory,
 
 
 async def test_the_gate_answers_with_the_basket_it_holds(redis: Redis) -> None:
-    gate = await opened(redis)
-    word = (await gate.hold(E, [ask("A:1,2")]))[0]
+    redis_stock = await opened(redis)
+    word = (await redis_stock.hold(E, [ask("A:1,2")]))[0]
     assert isinstance(word, HoldGranted)
     assert word.basket == "A:1,2"
 
 
 async def test_where_it_looks_is_worked_out_once(still: Inventory) -> None:
     """Each zone of a hall of 500 sections anew took 60 ms of every request."""
-    layout = still.room.catalogue.layout(EVENT)
+    layout = still.state.catalogue.layout(EVENT)
     first, again = (layout.best(section_id=None, max_price_minor=None) for _ in range(2))
     assert len(first) > 1
     assert all(zone is same for zone, same in zip(first, again, strict=True))

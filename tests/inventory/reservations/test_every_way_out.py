@@ -27,13 +27,13 @@ async def held(inventory: Inventory, holder: str = "fan", **body: Any) -> str:
 
 async def deadline(inventory: Inventory, _: str) -> None:
     inventory.travel(HOLD_MS + LATE_MS)
-    await inventory.room.sweeper.sweep()
+    await inventory.state.sweeper.sweep()
 
 
 async def by_scan(inventory: Inventory, _: str) -> None:
     inventory.travel(HOLD_MS + LATE_MS)
-    now_ms, _due = await inventory.room.gate.due(EVENT, count_max=1)
-    await expire_overdue(inventory.room.engine, inventory.room.gate, EVENT, now_ms=now_ms)
+    now_ms, _due = await inventory.state.redis_stock.due(EVENT, count_max=1)
+    await expire_overdue(inventory.state.db, inventory.state.redis_stock, EVENT, now_ms=now_ms)
 
 
 async def by_the_fan(inventory: Inventory, reservation_id: str) -> None:
@@ -63,8 +63,8 @@ async def by_orders_word(inventory: Inventory, reservation_id: str) -> None:
     await inventory.step("begin-payment", reservation_id, "order-1")
     inventory.orders.states["order-1"] = "unknown"
     inventory.travel(HOLD_MS + LATE_MS)
-    now_ms, _due = await inventory.room.gate.due(EVENT, count_max=1)
-    await inventory.room.sweeper.check_paying(EVENT, now_ms=now_ms)
+    now_ms, _due = await inventory.state.redis_stock.due(EVENT, count_max=1)
+    await inventory.state.sweeper.check_paying(EVENT, now_ms=now_ms)
 
 
 WAYS: list[tuple[Way, str, bool]] = [
@@ -101,10 +101,10 @@ async def test_no_way_takes_a_hold_from_somebody_who_is_paying(still: Inventory,
 
 async def test_the_ledger_itself_keeps_what_is_being_paid(still: Inventory) -> None:
     """Whoever asked before the payment began, and comes late: the doors do not look again, the statements do."""
-    room, paying = still.room, await held(still)
+    state, paying = still.state, await held(still)
     await still.step("begin-payment", paying, "order-1")
-    assert await cancel(room.engine, room.gate, EVENT, [paying], how="operator", now_ms=9**14, actor="late") == []
-    await resolve_due(room.engine, room.gate, EVENT, [paying], now_ms=9**14)
+    assert await cancel(state.db, state.redis_stock, EVENT, [paying], how="operator", now_ms=9**14, actor="late") == []
+    await resolve_due(state.db, state.redis_stock, EVENT, [paying], now_ms=9**14)
     assert await status(still, paying) == "paying"
     assert await still.left("A") == (14, 1)
 
@@ -166,12 +166,12 @@ async def test_whatever_fans_and_operators_did_at_rest_nothing_is_held(still: In
 
     await asyncio.gather(*(fan(n) for n in range(30)))
     still.travel(2 * HOLD_MS)
-    await still.room.sweeper.sweep()
-    await still.room.sweeper.scan()
+    await still.state.sweeper.sweep()
+    await still.state.sweeper.scan()
     assert await still.broken(at_rest=True) == []
     live = "SELECT count(*) FROM inventory.reservation WHERE status IN ('pending_payment', 'paying')"
     assert (await sql(still, live))[0][0] == 0
-    redis = still.room.gate.redis
+    redis = still.state.redis_stock.redis
     assert [await redis.hkeys(KEYS.holds), await redis.hkeys(KEYS.usage)] == [[EPOCH], [EPOCH]]
     assert await redis.zrange(KEYS.deadlines, 0, -1) == [EPOCH]
-    assert int(await redis.hget(KEYS.gate, "holding")) == 0
+    assert int(await redis.hget(KEYS.meta, "holding")) == 0

@@ -38,7 +38,7 @@ async def status(inventory: Inventory, reservation_id: str) -> str:
 
 async def release_log(inventory: Inventory) -> list[tuple[str, str, list[int], int, bool]]:
     query = "SELECT section_id, how, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY section_id"
-    async with inventory.room.engine.connect() as connection:
+    async with inventory.state.db.connect() as connection:
         rows = await connection.execute(text(query))
         return [(r.section_id, r.how, r.positions, r.ga_quantity, 0 <= r.late_ms < 60_000) for r in rows]
 
@@ -60,7 +60,7 @@ async def test_a_hold_ends_by_its_deadline_and_its_places_come_back(inventory: I
 
 async def test_a_hold_the_gate_forgot_ends_by_the_scan(inventory: Inventory) -> None:
     reservation_id = await made(inventory)
-    await inventory.room.gate.redis.zrem(KEYS.deadlines, reservation_id)
+    await inventory.state.redis_stock.redis.zrem(KEYS.deadlines, reservation_id)
     inventory.travel(HOLD_MS + 2_000)
 
     async def over() -> bool:
@@ -76,11 +76,11 @@ async def _free(inventory: Inventory) -> bool:
 
 
 async def test_two_scanners_share_the_work(still: Inventory) -> None:
-    room = still.room
+    state = still.state
     for i in range(5):
         await made(still, f"fan-{i}", seats=[f"A-1-{i + 1}"])
     still.travel(HOLD_MS + 1)
-    scans = (expire_overdue(room.engine, room.gate, EVENT, now_ms=9**15, count_max=3) for _ in range(2))
+    scans = (expire_overdue(state.db, state.redis_stock, EVENT, now_ms=9**15, count_max=3) for _ in range(2))
     assert sum(await asyncio.gather(*scans)) == 5
     assert await still.left("A") == (15, 0)
 
@@ -92,15 +92,15 @@ async def test_the_ledger_is_asked_before_a_due_hold_is_freed(
     """The gate thinks a hold is due; the ledger knows it was extended, or is being paid, and the gate takes that. A
     sweeper that believes the gate offers seats that are somebody's.
     """
-    room, redis = still.room, still.room.gate.redis
+    state, redis = still.state, still.state.redis_stock.redis
     extended, paying = await made(still, "one", seats=["A-1-1"]), await made(still, "two", seats=["A-1-2"])
     await still.step("begin-payment", paying, "order-1")
     await redis.zadd(KEYS.deadlines, {extended: 1, paying: 1})
-    now_ms, due = await room.gate.due(EVENT, count_max=10)
+    now_ms, due = await state.redis_stock.due(EVENT, count_max=10)
     assert set(due) == {extended, paying}
     if not guarded:
         monkeypatch.setattr(expiry_worker, "resolve_due", _freed_unasked)
-    await room.sweeper.sweep()
+    await state.sweeper.sweep()
     assert await still.left("A") == ((13, 2) if guarded else (15, 0))
     assert (await still.broken() == []) == guarded
     if guarded:
@@ -109,9 +109,9 @@ async def test_the_ledger_is_asked_before_a_due_hold_is_freed(
 
 
 async def _freed_unasked(
-    engine: AsyncEngine, gate: RedisStock, event_id: str, due: Sequence[str], *, now_ms: int
+    db: AsyncEngine, redis_stock: RedisStock, event_id: str, due: Sequence[str], *, now_ms: int
 ) -> None:
-    await gate.release(event_id, due)
+    await redis_stock.release(event_id, due)
 
 
 @pytest.mark.parametrize("by", ["deadline", "scan", "nobody"])
@@ -119,10 +119,10 @@ async def test_deadlines_and_scan_each_end_a_hold_alone(still: Inventory, by: st
     reservation_id = await made(still)
     still.travel(HOLD_MS + expiry_worker.SCAN_BEHIND_MS + overdue_ms())
     if by == "deadline":
-        await still.room.sweeper.sweep()
+        await still.state.sweeper.sweep()
     elif by == "scan":
-        await still.room.gate.redis.zrem(KEYS.deadlines, reservation_id)
-        await still.room.sweeper.scan()
+        await still.state.redis_stock.redis.zrem(KEYS.deadlines, reservation_id)
+        await still.state.sweeper.scan()
     ended = by != "nobody"
     assert (await status(still, reservation_id) == "expired") == ended
     assert {row[1] for row in await release_log(still)} == ({by} if ended else set())
@@ -139,9 +139,9 @@ async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_freed(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process sleeps between gate and ledger. Five seconds later its places are free, and its write fails."""
-    room = inventory.room
+    state = inventory.state
     asleep, awake = asyncio.Event(), asyncio.Event()
-    real = room.gate.hold
+    real = state.redis_stock.hold
 
     async def slow(event_id: str, asks: Any) -> Any:
         words = await real(event_id, asks)
@@ -149,7 +149,7 @@ async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_freed(
         await awake.wait()
         return words
 
-    monkeypatch.setattr(room.gate, "hold", slow)
+    monkeypatch.setattr(state.redis_stock, "hold", slow)
     sleeper = asyncio.create_task(inventory.reserve("sleeper", key="a-key", seats=["A-1-1"]))
     await asleep.wait()
     assert (await inventory.left("A"))[1] == 1
@@ -172,15 +172,15 @@ async def test_a_hold_that_ended_while_the_gate_did_not_hear_is_nobodys_answer(
     """Inventory died after the ledger's tombstone and before the gate followed. A repeat of the same request hears that
     it came too late, and a new one has the seat.
     """
-    room = still.room
+    state = still.state
     unwritten = AsyncMock(side_effect=Unavailable)
     with monkeypatch.context() as dying:
         dying.setattr(reserve, "write", unwritten)
         assert (await still.reserve("ann", key="a-key", seats=["A-1-1"])).status_code == 503
     still.travel(6_000)
     with monkeypatch.context() as dying:
-        dying.setattr(room.gate, "release", AsyncMock())
-        await room.sweeper.sweep()
+        dying.setattr(state.redis_stock, "release", AsyncMock())
+        await state.sweeper.sweep()
     assert await still.left("A") == (14, 1), "the gate has it still"
     answer = await still.reserve("ann", key=key, seats=["A-1-1"])
     if key == "a-key":
@@ -198,8 +198,8 @@ async def test_without_the_tombstone_a_late_write_takes_a_freed_seat(
     """The guard shown to matter: freed without a tombstone, the sleeper's write succeeds and gate and ledger differ."""
     nothing = "SELECT unnest(CAST(:ids AS text[])) WHERE :event_id <> '' AND CAST(:now_ms AS bigint) > 0"
     monkeypatch.setattr(expiry, "TOMBSTONES", text(nothing))
-    room = inventory.room
-    real, written = room.gate.hold, asyncio.Event()
+    state = inventory.state
+    real, written = state.redis_stock.hold, asyncio.Event()
 
     async def slow(event_id: str, asks: Any) -> Any:
         words = await real(event_id, asks)
@@ -208,30 +208,30 @@ async def test_without_the_tombstone_a_late_write_takes_a_freed_seat(
         written.set()
         return words
 
-    monkeypatch.setattr(room.gate, "hold", slow)
+    monkeypatch.setattr(state.redis_stock, "hold", slow)
     answer = await inventory.reserve("sleeper", seats=["A-1-1"])
     assert answer.status_code == 201
     assert any("agree" in finding["invariant"] for finding in await inventory.broken())
 
 
 async def _released(inventory: Inventory) -> bool:
-    return bool(await inventory.room.gate.redis.hkeys(KEYS.holds) == [EPOCH])
+    return bool(await inventory.state.redis_stock.redis.hkeys(KEYS.holds) == [EPOCH])
 
 
 async def test_a_hold_being_paid_is_never_reaped_until_its_order_is_dead(inventory: Inventory) -> None:
     """Nor when the gate never heard of the payment and calls the hold due."""
     reservation_id = await made(inventory)
     await inventory.step("begin-payment", reservation_id, "order-1")
-    await inventory.room.gate.redis.zadd(KEYS.deadlines, {reservation_id: 1})
+    await inventory.state.redis_stock.redis.zadd(KEYS.deadlines, {reservation_id: 1})
     inventory.travel(3_600_000)
-    room = inventory.room
-    now_ms, _ = await room.gate.due(EVENT, count_max=1)
-    await room.sweeper.sweep()
-    await room.sweeper.scan()
-    await room.sweeper.check_paying(EVENT, now_ms=now_ms)
+    state = inventory.state
+    now_ms, _ = await state.redis_stock.due(EVENT, count_max=1)
+    await state.sweeper.sweep()
+    await state.sweeper.scan()
+    await state.sweeper.check_paying(EVENT, now_ms=now_ms)
     assert await status(inventory, reservation_id) == "paying"
     inventory.orders.states["order-1"] = "unknown"
-    await room.sweeper.check_paying(EVENT, now_ms=now_ms)
+    await state.sweeper.check_paying(EVENT, now_ms=now_ms)
     assert await status(inventory, reservation_id) == "expired"
     assert {row[1] for row in await release_log(inventory)} == {"orders-gone"}
     assert await inventory.broken(at_rest=True) == []
@@ -246,7 +246,7 @@ async def test_silent_orders_release_nothing(inventory: Inventory, monkeypatch: 
     reservation_id = await made(inventory)
     await inventory.step("begin-payment", reservation_id, "order-1")
     monkeypatch.setattr(inventory.orders, "payments", silent)
-    await inventory.room.sweeper.check_paying(EVENT, now_ms=9**15)
+    await inventory.state.sweeper.check_paying(EVENT, now_ms=9**15)
     assert await status(inventory, reservation_id) == "paying"
     assert expiry_worker.ASK_MAX <= 256
 
@@ -261,7 +261,7 @@ async def test_due_holds_in_the_way_are_settled_and_the_hold_is_tried_once_more(
     if not guarded:
         monkeypatch.setattr(reserve, "resolve_due", unsettled)
     await made(still, "first", ga_section="GA1", ga_quantity=6)
-    await still.room.gate.set_positions(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
+    await still.state.redis_stock.set_positions(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
     still.travel(HOLD_MS + 60)
     answer = await still.reserve("second", ga_section="GA1", ga_quantity=6)
     assert answer.status_code == (201 if guarded else 409)
@@ -269,10 +269,10 @@ async def test_due_holds_in_the_way_are_settled_and_the_hold_is_tried_once_more(
 
 async def test_who_asks_again_after_a_crash_is_told_the_reservation_that_is_written(still: Inventory) -> None:
     """A process died between gate and ledger; the fan's next request, under another key, completes its hold."""
-    room = still.room
-    layout = room.catalogue.layout(EVENT)
+    state = still.state
+    layout = state.catalogue.layout(EVENT)
     lost = make_ask(layout, Pass(EVENT, "fan", "jti-fan", 1, 0, 7, 6, 1, 2), ReservationAsk(seats=["A-1-1"]), "first")
-    assert isinstance((await room.gate.hold(EVENT, [reserve._call(lost)]))[0], HoldGranted)
+    assert isinstance((await state.redis_stock.hold(EVENT, [reserve._call(lost)]))[0], HoldGranted)
     answer = await still.reserve("fan", key="second", seats=["A-1-1"])
     assert (answer.status_code, answer.json()["reservation_id"]) == (201, lost.reservation_id)
     assert (await still.mine("GET", answer.json()["reservation_id"])).status_code == 200

@@ -34,7 +34,7 @@ async def keep(
 async def left(inventory: Inventory, section_id: str) -> tuple[int, int]:
     """Available and held, as the gate has it at this moment."""
     names = [f"{section_id}:{name}" for name in ("available", "held")]
-    available, held = await inventory.room.gate.redis.hmget(Keys.of(EVENT).counts, *names)
+    available, held = await inventory.state.redis_stock.redis.hmget(Keys.of(EVENT).counts, *names)
     return int(available), int(held)
 
 
@@ -69,8 +69,8 @@ async def test_the_first_request_again_is_answered_with_what_is_left(still: Inve
     for _ in range(2):
         again = (await still.reserve(key="key", **ALL)).json()
         assert (again["reservation_id"], again["seats"], again["ga_quantity"]) == (mine, ["A-1-2"], 0)
-        await still.room.gate.redis.flushall()
-        await still.room.watcher.check()
+        await still.state.redis_stock.redis.flushall()
+        await still.state.watcher.check()
     assert await usage(still) == (1, 1)
     assert await still.broken() == []
 
@@ -87,7 +87,7 @@ async def test_what_is_not_there_or_no_longer_the_fans_is_refused_and_nothing_ch
     await still.step("end-payment", mine, "order-1")
     assert problem(await keep(still, mine, "A-1-1")) == (409, "payment-in-progress"), "its payment may still come"
     still.travel(1_000_000)
-    await still.room.sweeper.scan()
+    await still.state.sweeper.scan()
     assert problem(await keep(still, mine, "A-1-1")) == (410, "hold-expired")
     assert await left(still, "A") == (15, 0)
 
@@ -131,7 +131,7 @@ async def test_against_the_end_of_the_hold_nothing_is_freed_twice(still: Invento
         mine = await hold(still, holder)
         past: Any = {"now_ms": now_ms() + 700_000, "actor": "system"}
         ended, kept = await asyncio.gather(
-            expiry.cancel(still.room.engine, still.room.gate, EVENT, [mine], how="deadline", **past),
+            expiry.cancel(still.state.db, still.state.redis_stock, EVENT, [mine], how="deadline", **past),
             keep(still, mine, "A-1-1", ga=1, holder=holder),
         )
         assert ended == [mine]
@@ -147,7 +147,7 @@ async def test_a_gate_that_did_not_hear_of_it_is_set_right(still: Inventory, mon
 
     mine = await hold(still)
     with monkeypatch.context() as deaf:
-        deaf.setattr(still.room.gate, "keep", lost)
+        deaf.setattr(still.state.redis_stock, "keep", lost)
         assert (await keep(still, mine, "A-1-1", ga=1)).status_code == 200
     assert (await left(still, "A"), await left(still, "GA1")) == ((13, 2), (17, 3)), "the gate still has all of it"
     assert (await looks(still, times=3))["differences"] == 0
@@ -159,6 +159,6 @@ async def test_a_word_to_the_gate_that_comes_too_late_changes_nothing(still: Inv
     mine = await hold(still)
     await keep(still, mine, "A-1-1", ga=2)
     await keep(still, mine, "A-1-1")
-    await still.room.gate.keep(EVENT, mine, "A:0;GA1*2")
+    await still.state.redis_stock.keep(EVENT, mine, "A:0;GA1*2")
     assert (await left(still, "A"), await left(still, "GA1"), await usage(still)) == ((14, 1), (20, 0), (1, 1))
     assert await still.broken() == []

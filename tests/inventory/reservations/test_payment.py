@@ -132,7 +132,7 @@ async def test_a_closed_gate_never_blocks_a_payment(inventory: Inventory, monkey
         raise Away
 
     for verb in ("begin_payment", "confirm"):
-        monkeypatch.setattr(inventory.room.gate, verb, away)
+        monkeypatch.setattr(inventory.state.redis_stock, verb, away)
     for verb in ("begin-payment", "confirm"):
         assert (await inventory.step(verb, reservation_id, "order-1"))["word"] == "done"
 

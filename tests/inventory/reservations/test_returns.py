@@ -33,7 +33,7 @@ async def test_what_was_sold_is_free_again_once_however_often_it_is_told(still: 
         still, "SELECT section_id, how, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY 1"
     )
     assert [tuple(row) for row in log] == [("A", "returned", [0, 1], 0, 0), ("GA1", "returned", [], 2, 0)]
-    assert await still.room.gate.redis.hget(KEYS.usage, "t:one") is None
+    assert await still.state.redis_stock.redis.hget(KEYS.usage, "t:one") is None
     assert (await still.reserve("other", seats=["A-1-1"])).status_code == 201
 
 
@@ -41,12 +41,12 @@ async def test_the_gate_follows_once(still: Inventory) -> None:
     """Told again (its answer was lost), it leaves alone what was sold to somebody else meanwhile."""
     mine = await sold(still, "one", ga_section="GA1", ga_quantity=2)
     await sold(still, "two", ga_section="GA1", ga_quantity=2)
-    async with still.room.engine.connect() as connection:
+    async with still.state.db.connect() as connection:
         record = (await read(connection, [mine]))[mine]
     assert await take_back(still, mine, "order-one") == "done"
-    epoch = int(await still.room.gate.redis.hget(KEYS.gate, "epoch"))
-    await still.room.gate.apply_return(EVENT, record, epoch=epoch, mark=".", places="GA1*2", excess={})
-    assert await still.room.gate.redis.hget(KEYS.counts, "GA1:sold") == b"2"
+    epoch = int(await still.state.redis_stock.redis.hget(KEYS.meta, "epoch"))
+    await still.state.redis_stock.apply_return(EVENT, record, epoch=epoch, mark=".", places="GA1*2", excess={})
+    assert await still.state.redis_stock.redis.hget(KEYS.counts, "GA1:sold") == b"2"
     assert await still.broken() == []
 
 
@@ -56,8 +56,8 @@ async def test_kept_blocked_it_does_not_go_on_sale(still: Inventory) -> None:
     assert (await still.left("A"), await still.left("GA1")) == ((14, 0), (18, 0))
     assert (await still.reserve("other", seats=["A-1-1"])).status_code == 409
     assert await still.broken() == []
-    await still.room.gate.redis.flushall()
-    await still.room.watcher.check()
+    await still.state.redis_stock.redis.flushall()
+    await still.state.watcher.check()
     assert await still.left("GA1") == (18, 0)
     assert await still.broken() == []
 
@@ -78,12 +78,12 @@ async def test_a_gate_that_missed_it_is_told_by_reconcile(still: Inventory, monk
         raise REDIS_AWAY[0]
 
     with monkeypatch.context() as broken:
-        broken.setattr(still.room.gate, "apply_return", away)
+        broken.setattr(still.state.redis_stock, "apply_return", away)
         assert await take_back(still, mine, "order-one") == "done"
-    assert await still.room.gate.redis.hget(KEYS.counts, "GA1:available") == b"18"
+    assert await still.state.redis_stock.redis.hget(KEYS.counts, "GA1:available") == b"18"
     await looks(still)
-    assert await still.room.gate.redis.hget(KEYS.counts, "GA1:available") == b"20"
-    assert await still.room.gate.redis.hget(KEYS.counts, "A:available") == b"15"
+    assert await still.state.redis_stock.redis.hget(KEYS.counts, "GA1:available") == b"20"
+    assert await still.state.redis_stock.redis.hget(KEYS.counts, "A:available") == b"15"
     assert await still.broken() == []
 
 
@@ -91,14 +91,14 @@ async def test_a_return_decided_before_the_gate_was_filled_anew_is_not_told_to_i
     """The filled gate has read it in the ledger: told again it would count the tickets twice."""
     mine = await sold(still, "one", ga_section="GA1", ga_quantity=2)
     await sold(still, "two", ga_section="GA1", ga_quantity=2)
-    real = still.room.gate.apply_return
+    real = still.state.redis_stock.apply_return
 
     async def late(*args: Any, **named: Any) -> None:
-        await still.room.gate.redis.flushall()
-        await still.room.watcher.check()
+        await still.state.redis_stock.redis.flushall()
+        await still.state.watcher.check()
         await real(*args, **named)
 
-    still.room.gate.apply_return = late  # type: ignore[method-assign]
+    still.state.redis_stock.apply_return = late  # type: ignore[method-assign]
     assert await take_back(still, mine, "order-one") == "done"
     assert await still.left("GA1") == (18, 0)
     assert await still.broken(at_rest=True) == []

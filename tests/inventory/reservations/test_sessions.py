@@ -28,7 +28,7 @@ async def test_a_pass_dies_unless_its_holder_has_a_live_reservation(inventory: I
 
 async def test_a_dead_pass_stays_dead_when_the_engine_forgets(inventory: Inventory) -> None:
     await end(inventory, "idle")
-    await inventory.room.gate.redis.flushall()
+    await inventory.state.redis_stock.redis.flushall()
     await inventory.ready()
     assert (await inventory.reserve("idle", seats=["A-1-2"])).status_code == 401
 

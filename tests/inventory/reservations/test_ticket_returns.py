@@ -30,8 +30,8 @@ async def test_only_the_named_tickets_are_free_again_once_however_often_it_is_to
     told = await sql(still, "SELECT id FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
     assert len(told) == 1
     assert await still.broken() == []
-    await still.room.gate.redis.flushall()
-    await still.room.watcher.check()
+    await still.state.redis_stock.redis.flushall()
+    await still.state.watcher.check()
     assert await still.left("GA1") == (19, 0)
     assert await still.broken() == []
 
@@ -75,7 +75,7 @@ async def test_a_sale_the_gate_missed_gives_back_all_the_same(still: Inventory, 
         return
 
     with monkeypatch.context() as deaf:
-        deaf.setattr(still.room.gate, "confirm", lost)
+        deaf.setattr(still.state.redis_stock, "confirm", lost)
         mine = await sold(still, "one", seats=["A-1-1", "A-1-2"])
     assert await give_back(still, mine, "A-1-1") == "done"
     assert await still.left("A") == (14, 0)

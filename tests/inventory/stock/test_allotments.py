@@ -30,7 +30,7 @@ def in_a_minute() -> str:
 
 
 async def test_an_event_file_keeps_places_aside_and_opening_sells_them(inventory: Inventory) -> None:
-    epoch = inventory.room.catalogue.layout(EVENT).gate_epoch
+    epoch = inventory.state.catalogue.layout(EVENT).redis_epoch
     assert (await inventory.put(with_allotments(BAND))).json()["changed"] is True
     assert (await statuses(inventory), await statuses(inventory, "B")) == ("xx...|.....|.....", "....|xxxx")
     assert await left(inventory, "GA1") == (15, 0)
@@ -46,7 +46,7 @@ async def test_an_event_file_keeps_places_aside_and_opening_sells_them(inventory
     assert (await inventory.put(with_allotments(BAND))).json()["changed"] is False, "applying closes nothing again"
     assert (await inventory.reserve(seats=["A-1-1", "B-2-1"], ga_section="GA1", ga_quantity=4)).status_code == 201
     assert await inventory.broken() == []
-    assert inventory.room.catalogue.layout(EVENT).gate_epoch == epoch, "the gate was never closed"
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "the gate was never closed"
 
 
 async def test_a_new_event_opens_its_gate_with_places_kept_aside(inventory: Inventory) -> None:
@@ -55,7 +55,9 @@ async def test_a_new_event_opens_its_gate_with_places_kept_aside(inventory: Inve
     counts = Keys.of("show-2").counts
 
     async def filled() -> bool:
-        found = await inventory.room.gate.redis.hmget(counts, "A:blocked", "B:blocked", "GA1:blocked", "GA1:available")
+        found = await inventory.state.redis_stock.redis.hmget(
+            counts, "A:blocked", "B:blocked", "GA1:blocked", "GA1:available"
+        )
         return found == [b"2", b"4", b"5", b"15"]
 
     await wait_until(filled)
@@ -99,7 +101,7 @@ async def test_an_allotment_changes_until_it_is_open(inventory: Inventory) -> No
 
 async def test_its_time_opens_an_allotment_by_the_engines_clock(inventory: Inventory) -> None:
     await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
-    opener = AllotmentOpener(inventory.room.engine, inventory.room.gate, inventory.room.catalogue)
+    opener = AllotmentOpener(inventory.state.db, inventory.state.redis_stock, inventory.state.catalogue)
     await opener.turn()
     await opener._open(EVENT, "band", now_ms())  # its time was moved after it was looked at
     assert await left(inventory, "GA1") == (15, 0), "not yet"
@@ -118,11 +120,11 @@ async def test_its_time_opens_an_allotment_by_the_engines_clock(inventory: Inven
 
 async def open_by_many(inventory: Inventory) -> None:
     """Four processes and an operator find at once that its time has come."""
-    room = inventory.room
+    state = inventory.state
     await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
     await inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 10}])
     inventory.travel(61_000)
-    openers = [AllotmentOpener(room.engine, room.gate, room.catalogue) for _ in range(4)]
+    openers = [AllotmentOpener(state.db, state.redis_stock, state.catalogue) for _ in range(4)]
     await asyncio.gather(
         *(opener.turn() for opener in openers), inventory.operate("POST", "/allotments/band/open"),
     )  # fmt: skip
@@ -178,36 +180,36 @@ async def test_opening_while_a_crowd_waits_oversells_nothing(inventory: Inventor
 
 async def test_a_buffer_gives_places_for_what_was_sold_too_often(inventory: Inventory) -> None:
     """In the caller's transaction, buffers only, and nothing goes on sale."""
-    room = inventory.room
+    state = inventory.state
     await inventory.put(with_allotments(
         {**BAND, "allotment_id": "spare-1", "kind": "buffer", "rows": [], "ga": [{"section_id": "GA1", "quantity": 2}]},
         {"allotment_id": "spare-2", "name": "More", "kind": "buffer", "ga": [{"section_id": "GA1", "quantity": 4}]},
         {"allotment_id": "band", "name": "Band", "kind": "house", "ga": [{"section_id": "GA1", "quantity": 4}]},
     ))  # fmt: skip
-    async with room.engine.begin() as connection:
+    async with state.db.begin() as connection:
         assert await take_from_buffer(connection, EVENT, "A", 5) == 0, "seats are chosen by a person"
         assert await take_from_buffer(connection, EVENT, "GA1", 3) == 3
     section = await report(inventory, "GA1")
     assert (section["kept_aside_by"], section["available"]) == ({"band": 4, "spare-2": 3}, 10)
     newest = (await inventory.operate("GET", "/changes")).json()["changes"][0]
     assert (newest["action"], newest["after"]["taken"]) == ("take from buffer", {"spare-1": 2, "spare-2": 1})
-    async with room.engine.begin() as connection:
+    async with state.db.begin() as connection:
         assert await take_from_buffer(connection, EVENT, "GA1", 9) == 3, "as many as there are"
     assert (await inventory.operate("POST", "/allotments/spare-2/open")).json()["changed"] is True
     assert (await report(inventory, "GA1"))["available"] == 10, "it had nothing left to put on sale"
 
 
 async def test_a_buffer_is_opened_or_taken_from_but_not_both(inventory: Inventory) -> None:
-    room = inventory.room
+    state = inventory.state
     spare = {"allotment_id": "spare", "name": "Spare", "kind": "buffer", "ga": [{"section_id": "GA1", "quantity": 4}]}
     await inventory.put(with_allotments(spare))
-    async with room.engine.begin() as connection:
+    async with state.db.begin() as connection:
         assert await take_from_buffer(connection, EVENT, "GA1", 3) == 3
         opening = asyncio.create_task(inventory.operate("POST", "/allotments/spare/open"))
 
         async def waits() -> bool:
             query = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-            async with room.engine.connect() as other:
+            async with state.db.connect() as other:
                 return bool(await other.scalar(query))
 
         await wait_until(waits)

@@ -19,13 +19,13 @@ KEYS = Keys.of(EVENT)
 
 async def statuses(inventory: Inventory, section_id: str = "A") -> str:
     """The section's map, as the gate has it."""
-    found = await inventory.room.gate.redis.get(KEYS.map + section_id)
+    found = await inventory.state.redis_stock.redis.get(KEYS.map + section_id)
     return found.decode()
 
 
 async def left(inventory: Inventory, section_id: str) -> tuple[int, int]:
     """Available and held, as the gate counts at this moment."""
-    found = await inventory.room.gate.redis.hmget(KEYS.counts, f"{section_id}:available", f"{section_id}:held")
+    found = await inventory.state.redis_stock.redis.hmget(KEYS.counts, f"{section_id}:available", f"{section_id}:held")
     return int(found[0] or 0), int(found[1] or 0)
 
 
@@ -127,17 +127,17 @@ async def sold_though_blocked(inventory: Inventory) -> int:
         "JOIN inventory.seat s USING (event_id, section_id, position) "
         "WHERE r.status = 'pending_payment' AND s.reservation_id IS DISTINCT FROM x.reservation_id"
     )
-    async with inventory.room.engine.connect() as connection:
+    async with inventory.state.db.connect() as connection:
         return int(await connection.scalar(query) or 0)
 
 
 async def test_blocking_under_a_crowd_leaves_gate_and_ledger_agreed(inventory: Inventory) -> None:
-    epoch = inventory.room.catalogue.layout(EVENT).gate_epoch
+    epoch = inventory.state.catalogue.layout(EVENT).redis_epoch
     answers = await crowd(inventory)
     assert await sold_though_blocked(inventory) == 0
     assert answers.count(201) == (await report(inventory, "A"))["held"]
     assert await inventory.broken() == []
-    assert inventory.room.catalogue.layout(EVENT).gate_epoch == epoch, "the gate was never closed"
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "the gate was never closed"
 
 
 def deafen_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ async def test_words_that_overtake_each_other_end_right(
     await waiting.wait()
     await inventory.operate("POST", "/seats/unblock", seats=["A-1-1"])
     if flushed:
-        await inventory.room.gate.redis.flushall()
+        await inventory.state.redis_stock.redis.flushall()
         await inventory.ready()
     go.set()
     await slow
@@ -250,8 +250,8 @@ async def test_a_refusal_before_the_gate_heard_of_a_block_is_not_counted_twice(
 
 async def test_fans_never_see_less_than_nothing(inventory: Inventory) -> None:
     """Holds that the ledger will refuse and a block: below zero for a moment."""
-    await inventory.room.gate.redis.hset(KEYS.counts, "GA1:available", "-4")
-    frame = await inventory.room.board.frame(inventory.room.catalogue.layout(EVENT))
+    await inventory.state.redis_stock.redis.hset(KEYS.counts, "GA1:available", "-4")
+    frame = await inventory.state.board.frame(inventory.state.catalogue.layout(EVENT))
     assert next(section.available for section in frame.sections if section.section_id == "GA1") == 0
 
 
@@ -259,21 +259,21 @@ async def test_a_flushed_engine_learns_again_what_is_blocked_and_kept_aside(inve
     await inventory.operate("POST", "/seats/block", seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 3}])
     kept = {"name": "Band", "kind": "house", "seats": ["B-1-1"], "ga": [{"section_id": "GA1", "quantity": 5}]}
     assert (await inventory.operate("PUT", "/allotments/band", **kept)).is_success
-    counts = await inventory.room.gate.redis.hgetall(KEYS.counts)
+    counts = await inventory.state.redis_stock.redis.hgetall(KEYS.counts)
     counts[EPOCH] = str(int(counts[EPOCH]) + 1).encode()
-    await inventory.room.gate.redis.flushall()
+    await inventory.state.redis_stock.redis.flushall()
     await inventory.ready()
-    assert await inventory.room.gate.redis.hgetall(KEYS.counts) == counts
+    assert await inventory.state.redis_stock.redis.hgetall(KEYS.counts) == counts
     assert (await statuses(inventory), await statuses(inventory, "B")) == ("x....|.....|.....", "x...|....")
     assert await left(inventory, "GA1") == (12, 0)
     assert await inventory.broken() == []
 
 
 async def test_reconcile_tells_the_gate_what_it_missed(inventory: Inventory) -> None:
-    reconciler, layout, at_s = inventory.room.reconciler, inventory.room.catalogue.layout(EVENT), 1_000.0
+    reconciler, layout, at_s = inventory.state.reconciler, inventory.state.catalogue.layout(EVENT), 1_000.0
     reconciler._clock = lambda: at_s
     await inventory.operate("POST", "/seats/block", seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 3}])
-    redis = inventory.room.gate.redis
+    redis = inventory.state.redis_stock.redis
     await redis.setrange(KEYS.map + "A", 0, ".")
     await redis.hset(KEYS.counts, mapping={"A:available": 15, "A:blocked": 0, "GA1:available": 20, "GA1:blocked": 0})
     await reconciler.look(layout)
@@ -285,7 +285,7 @@ async def test_reconcile_tells_the_gate_what_it_missed(inventory: Inventory) -> 
 
 async def test_a_floor_is_resized_while_it_sells_but_never_below_what_is_taken(inventory: Inventory) -> None:
     await inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 2}])
-    epoch = inventory.room.catalogue.layout(EVENT).gate_epoch
+    epoch = inventory.state.catalogue.layout(EVENT).redis_epoch
 
     async def fan(i: int) -> int:
         return (await inventory.reserve(f"fan-{i}", ga_section="GA1", ga_quantity=1)).status_code
@@ -303,17 +303,17 @@ async def test_a_floor_is_resized_while_it_sells_but_never_below_what_is_taken(i
     refused = await inventory.operate("POST", "/sections/GA1/resize", capacity=answers.count(201) + 1)
     assert (refused.status_code, refused.json()["capacity_min"]) == (409, answers.count(201) + 2)
     assert await inventory.broken() == []
-    assert inventory.room.catalogue.layout(EVENT).gate_epoch == epoch, "the gate was never closed"
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "the gate was never closed"
     assert (await inventory.operate("POST", "/sections/A/resize", capacity=9)).json()["type"].endswith("section")
 
 
 async def test_an_event_file_resizes_a_floor_without_closing_the_gate(inventory: Inventory) -> None:
-    epoch = inventory.room.catalogue.layout(EVENT).gate_epoch
+    epoch = inventory.state.catalogue.layout(EVENT).redis_epoch
     file = event_file()
     file["sections"][2]["capacity"] = 30
     assert (await inventory.put(file)).json()["changed"] is True
     assert await left(inventory, "GA1") == (30, 0)
-    assert inventory.room.catalogue.layout(EVENT).gate_epoch == epoch
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch
     assert await inventory.broken() == []
 
 
@@ -356,11 +356,11 @@ async def test_a_hold_that_is_released_late_does_not_free_a_blocked_seat(
 ) -> None:
     """The ledger released and blocked the seat before the gate heard of the release."""
     made = (await inventory.reserve(seats=["A-1-1"])).json()["reservation_id"]
-    monkeypatch.setattr(inventory.room.gate, "release", _nobody)
+    monkeypatch.setattr(inventory.state.redis_stock, "release", _nobody)
     assert (await inventory.mine("DELETE", made)).status_code == 204
     monkeypatch.undo()
     assert (await inventory.operate("POST", "/seats/block", seats=["A-1-1"])).is_success
-    await inventory.room.gate.release(EVENT, [made])
+    await inventory.state.redis_stock.release(EVENT, [made])
 
     async def still_blocked() -> bool:
         return await statuses(inventory) == "x....|.....|....."

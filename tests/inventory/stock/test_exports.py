@@ -61,7 +61,7 @@ async def test_what_a_spreadsheet_would_run_stays_text(inventory: Inventory) -> 
 
 async def test_an_export_is_streamed_page_by_page(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "PAGE_ROWS", 4)
-    pages = seats_csv(inventory.room.reading, inventory.room.catalogue.layout(EVENT))
+    pages = seats_csv(inventory.state.reading, inventory.state.catalogue.layout(EVENT))
     sizes = [page.count(b"\n") async for page in pages]
     assert sizes == [1, 4, 4, 4, 4, 4, 3]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from services.inventory.stock import hold_times as room
+from services.inventory.stock import hold_times as state
 from services.inventory.stock.hold_times import newcombe_difference, wilson_interval
 from shared.contracts.event_file import SalesPart
 from shared.rules.rollout import outside, within
@@ -31,7 +31,7 @@ async def report(inventory: Inventory) -> Any:
 async def rows(inventory: Inventory, name: str, count: int, status: str, **more: Any) -> None:
     """So many fans with a hold each; the n-th began to pay after n × begun_after_s, or never."""
     values = {"hold_ttl_s": 600, "arm": None, "ago_s": 1000.0, "begun_after_s": None, **more}
-    async with inventory.room.engine.begin() as connection:
+    async with inventory.state.db.begin() as connection:
         await connection.execute(ROWS, {"event_id": EVENT, "name": name, "count": count, "status": status, **values})
 
 
@@ -60,7 +60,7 @@ async def test_the_first_beginning_of_a_payment_counts(inventory: Inventory) -> 
     for order in ("order-1", "order-2"):
         await inventory.step("begin-payment", made, order)
         await inventory.step("end-payment", made, order)
-        async with inventory.room.reading.connect() as connection:
+        async with inventory.state.reading.connect() as connection:
             seen.append((await connection.execute(query)).scalar_one())
     assert seen[0] == seen[1] is not None
 
@@ -69,7 +69,7 @@ async def test_the_suggestion_keeps_99_of_100_buyers(inventory: Inventory) -> No
     """200 buyers, the n-th after n seconds: 198 had begun to pay within 198 s. Who did not buy does not count."""
     await rows(inventory, "few", 99, "confirmed", begun_after_s=1.0)
     assert (await report(inventory))["suggestion"]["hold_ttl_s"] is None, "99 buyers have no 99th percentile"
-    async with inventory.room.engine.begin() as connection:
+    async with inventory.state.db.begin() as connection:
         await connection.execute(text("DELETE FROM inventory.reservation"))
     await rows(inventory, "buyer", 200, "confirmed", begun_after_s=1.0)
     await rows(inventory, "slow", 50, "expired", begun_after_s=11.0, hold_ttl_s=600)
@@ -89,16 +89,16 @@ async def test_buyers_near_their_deadline_are_told_of(inventory: Inventory) -> N
 
 async def test_each_arm_gets_its_own_deadline_also_when_extended(inventory: Inventory) -> None:
     await inventory.put(event_file(hold_ttl_b_s=60, hold_ttl_b_percent=50))
-    layout = inventory.room.catalogue.layout(EVENT)
+    layout = inventory.state.catalogue.layout(EVENT)
     long, short = next_of(layout, "a"), next_of(layout, "b")
-    inventory.room.sweeper.sweep = None  # type: ignore[method-assign, assignment]
+    inventory.state.sweeper.sweep = None  # type: ignore[method-assign, assignment]
     untils = {}
     for row, holder in enumerate((long, short)):
         made = (await inventory.reserve(holder, seats=[f"A-{row + 1}-1"])).json()["reservation_id"]
         inventory.travel(30_000)
         await inventory.mine("POST", made, holder, more="/extend")
         record = (await inventory.ask("/reservations/read", {"reservation_ids": [made]}))["reservations"][0]
-        now_ms, _ = await inventory.room.gate.due(EVENT, count_max=1)
+        now_ms, _ = await inventory.state.redis_stock.due(EVENT, count_max=1)
         untils[holder] = round((record["reserved_until_ms"] - now_ms) / 1000)
     assert untils == {long: pytest.approx(600, abs=3), short: pytest.approx(60, abs=3)}
     arms = {arm["arm"]: (arm["hold_ttl_s"], arm["fans"] + arm["open"]) for arm in (await report(inventory))["arms"]}
@@ -106,7 +106,7 @@ async def test_each_arm_gets_its_own_deadline_also_when_extended(inventory: Inve
 
 
 def next_of(layout: Any, arm: str) -> str:
-    return next(name for i in range(100) if layout.arm(name := f"fan-{i}").name == arm)
+    return next(name for i in range(100) if layout.variant_for(name := f"fan-{i}").name == arm)
 
 
 async def test_fans_whose_outcome_is_open_count_in_neither_arm(inventory: Inventory) -> None:
@@ -141,8 +141,8 @@ async def test_a_length_that_was_changed_is_another_row_and_not_compared(invento
 
 
 async def test_a_report_that_takes_too_long_says_so(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "BOUND", text("SET LOCAL statement_timeout = 50"))
-    monkeypatch.setattr(room, "RETURNING", text("SELECT pg_sleep(2) WHERE :event_id <> ''"))
+    monkeypatch.setattr(state, "BOUND", text("SET LOCAL statement_timeout = 50"))
+    monkeypatch.setattr(state, "RETURNING", text("SELECT pg_sleep(2) WHERE :event_id <> ''"))
     key = {"authorization": "Bearer a-long-enough-admin-secret"}
     answer = await inventory.fans.get(f"/admin/inventory/events/{EVENT}/hold-times", headers=key)
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")

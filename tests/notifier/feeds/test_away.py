@@ -68,11 +68,11 @@ async def test_what_was_shown_while_the_connection_was_lost_is_asked_for(
     notifier = await start(ask_interval_s=0.5)  # a break too short to be noticed otherwise
     ear = await notifier.listen_order()
     await wait_until(lambda: ear.last("order"))
-    generation = notifier.room.following.inbox.generation
+    generation = notifier.state.following.inbox.generation
     await cable.cut()
     neighbours.orders["ORDER12345"] = order(11, "confirmed")
     await cable.mend()
-    await wait_until(lambda: notifier.room.following.inbox.generation > generation)
+    await wait_until(lambda: notifier.state.following.inbox.generation > generation)
     await wait_until(lambda: ear.last("order") == {"reference": "ORDER12345", "status": "confirmed"})
 
 
@@ -109,7 +109,7 @@ async def test_when_nobody_answers_a_newcomer_is_told_when_to_come_back(start: S
 
 async def test_a_process_that_never_reached_pubsub_is_not_ready(start: Start, cable: Cable):
     notifier = await start()
-    following = notifier.room.following.inbox
+    following = notifier.state.following.inbox
     await following.check()
     await cable.cut()
     await wait_until(lambda: not following.connected)
@@ -126,23 +126,23 @@ async def test_a_connection_that_went_dumb_counts_as_away(notifier: Notifier, ca
     for name, quick_s in {"READ_S": 0.02, "SILENT_PING_S": 0.05, "SILENT_MAX_S": 0.3}.items():
         monkeypatch.setattr(pubsub, name, quick_s)
     await notifier.show(line(11, 6))  # the reader now looks up as often as that
-    generation = notifier.room.following.inbox.generation
+    generation = notifier.state.following.inbox.generation
 
     async def pinged() -> bool:
         asked = await notifier.redis.info("commandstats")
         return int(asked.get("cmdstat_ping", {}).get("calls", 0)) >= 3
 
     await wait_until(pinged)
-    assert notifier.room.following.inbox.generation == generation, "silence alone is no reason"
+    assert notifier.state.following.inbox.generation == generation, "silence alone is no reason"
     cable.dumb = True
-    await wait_until(lambda: not notifier.room.following.inbox.connected)
+    await wait_until(lambda: not notifier.state.following.inbox.connected)
 
 
 async def test_who_comes_while_the_last_is_leaving_is_subscribed(notifier: Notifier):
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
-    assert notifier.room.following.inbox._ears is not None
-    await notifier.room.following.inbox._ears.unsubscribe(*CHANNELS)
+    assert notifier.state.following.inbox._ears is not None
+    await notifier.state.following.inbox._ears.unsubscribe(*CHANNELS)
 
     async def back() -> bool:
         return await notifier.channels() == CHANNELS
@@ -152,7 +152,7 @@ async def test_who_comes_while_the_last_is_leaving_is_subscribed(notifier: Notif
 
 async def test_a_newcomer_learns_at_once_that_pubsub_is_away(notifier: Notifier, cable: Cable):
     await cable.cut()
-    await wait_until(lambda: not notifier.room.following.inbox.connected)
+    await wait_until(lambda: not notifier.state.following.inbox.connected)
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
     assert [said["degraded"] for said in (*ear.all("line"), *ear.all("sections"))] == [True, True]
@@ -161,6 +161,6 @@ async def test_a_newcomer_learns_at_once_that_pubsub_is_away(notifier: Notifier,
 async def test_a_connection_lost_and_found_in_one_breath_is_noticed(notifier: Notifier):
     ear = await notifier.listen_order()
     await wait_until(lambda: ear.last("order"))
-    generation = notifier.room.following.inbox.generation
+    generation = notifier.state.following.inbox.generation
     await notifier.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-    await wait_until(lambda: notifier.room.following.inbox.generation > generation)
+    await wait_until(lambda: notifier.state.following.inbox.generation > generation)

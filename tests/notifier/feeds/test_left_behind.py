@@ -42,22 +42,22 @@ async def came_and_went(notifier: Notifier, n: int) -> None:
 @pytest.mark.parametrize(("transport", "share"), list(zip(WAYS, (1, 4, 20), strict=True)))
 async def test_streams_that_came_and_went_leave_nothing_behind(start: Start, transport: str, share: int):
     notifier = await start(transport=transport, streams_new_per_s=1_000_000, heartbeat_s=0.3, feed_idle_ttl_s=60)
-    process, room = psutil.Process(), notifier.room
+    process, state = psutil.Process(), notifier.state
 
     async def crowd(size: int) -> tuple[Counter[str], int]:
         for first in range(0, size, AT_ONCE):
             await asyncio.gather(*(came_and_went(notifier, n) for n in range(first, min(first + AT_ONCE, size))))
-        await wait_until(lambda: len(room.hub) == 0 and not notifier.serving.server.server_state.connections)
+        await wait_until(lambda: len(state.hub) == 0 and not notifier.serving.server.server_state.connections)
         await wait_until(lambda: not notifier.serving.server.server_state.tasks)
-        room.life._heard.clear()
+        state.life._heard.clear()
         return kept(), len(process.net_connections("tcp"))
 
     objects, sockets = await crowd(AT_ONCE)  # what is made once is made now
     after, sockets_after = await crowd(max(AT_ONCE, CAME // share))
     assert {name: n for name, n in (after - objects).items() if n > 10} == {}
     assert sockets_after <= sockets + 5
-    assert not room.turnstile._by_identity
-    assert not room.life._open
-    assert not room.hub.paused
+    assert not state.turnstile._by_identity
+    assert not state.life._open
+    assert not state.hub.paused
     assert (STREAMS.labels("event")._value.get(), PAUSED._value.get()) == (0, 0)
-    assert [feed.holders for feed in room.following._feeds.values()] == [0]
+    assert [feed.holders for feed in state.following._feeds.values()] == [0]

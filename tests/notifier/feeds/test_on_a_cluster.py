@@ -43,7 +43,7 @@ async def test_a_lost_connection_to_one_of_them_is_made_good(start: Start, clust
     notifier.pubsub = "auto"
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
-    inbox = notifier.room.following.inbox
+    inbox = notifier.state.following.inbox
     generation = inbox.generation
     cluster.primary_of(f"{{{EVENT}}}").ask("CLIENT KILL", "TYPE", "pubsub")
     await wait_until(lambda: inbox.generation > generation)

@@ -91,7 +91,7 @@ async def test_a_frame_that_pubsub_lost_is_found_in_the_log(start: Start, neighb
     asked = len(neighbours.asked)
     await one.lose(stock(11, A=1, B=200, GA1=300))
     await one.show(stock(12, A=100, B=200, GA1=299))
-    feed = one.room.following._feeds["event", EVENT]
+    feed = one.state.following._feeds["event", EVENT]
     await wait_until(lambda: feed._histories[stock_channel(EVENT)].since(11) == {"A", "GA1"})
     assert len(neighbours.asked) == asked
     saw_the_lost = Page().hear(ears[0].heard)
@@ -128,7 +128,7 @@ async def test_a_filtered_stream_continues_with_its_own_sections(start: Start):
     await ear.close()
     for frame in FRAMES:
         await notifier.show(frame)
-    feed = notifier.room.following._feeds["event", EVENT]
+    feed = notifier.state.following._feeds["event", EVENT]
     await wait_until(lambda: feed.frames[stock_channel(EVENT)].version == 15)
     back = await notifier.listen("?sections=A,GA1", last_event_id=ear.last_id or "")
     await wait_until(lambda: back.last("sections"))
@@ -144,7 +144,7 @@ async def test_a_state_somebody_was_asked_for_is_nobody_elses(start: Start, neig
     assert ear.last_id == "1.0"
     await one.show(line(11, 5))
     await one.show(stock(11, A=99, B=200, GA1=300))
-    feed = one.room.following._feeds["event", EVENT]
+    feed = one.state.following._feeds["event", EVENT]
     await wait_until(lambda: feed.frames[stock_channel(EVENT)].version == 11)
     fresh = await one.listen(token=fan(2))
     await wait_until(lambda: fresh.last("sections"))

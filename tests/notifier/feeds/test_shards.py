@@ -39,7 +39,7 @@ async def test_a_lost_connection_to_a_shard_is_made_good(start: Start, neighbour
     notifier = await start(pubsub="sharded", window_ms=0)
     ear = await notifier.listen(token=fan(1))
     await wait_until(lambda: ear.last("sections"))
-    inbox = notifier.room.following.inbox
+    inbox = notifier.state.following.inbox
     generation = inbox.generation
     await notifier.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
     await notifier.show(line(11, 9))

@@ -51,8 +51,8 @@ async def test_a_stream_passes_at_once_and_its_end_too(notifier: Notifier, brows
         await notifier.show(line(11, 6))
         heard = await anext(events)
         assert (heard.event, heard.json()["head_seq"]) == ("line", 6)
-        (connection,) = notifier.room.hub
-        notifier.room.hub.close(connection)
+        (connection,) = notifier.state.hub
+        notifier.state.hub.close(connection)
         assert [event.retry is not None async for event in events] == [True], "the end is a clean one"
     async with aconnect_sse(browser, "GET", PATH, headers={"last-event-id": heard.id}) as source:
         events = source.aiter_sse()
@@ -60,4 +60,4 @@ async def test_a_stream_passes_at_once_and_its_end_too(notifier: Notifier, brows
         await notifier.show(line(12, 7))
         assert (await anext(events)).json()["head_seq"] == 7
         await events.aclose()
-    await wait_until(lambda: len(notifier.room.hub) == 0)
+    await wait_until(lambda: len(notifier.state.hub) == 0)

@@ -70,7 +70,7 @@ async def test_nothing_of_the_request_is_left_while_the_stream_goes_on(notifier:
         state = notifier.serving.server.server_state
         await wait_until(lambda: not state.tasks)
         assert not state.connections
-        assert all(isinstance(connection, Detached) for connection in notifier.room.hub)
+        assert all(isinstance(connection, Detached) for connection in notifier.state.hub)
         await wait_until(lambda: kept_by(state) == [])
     finally:
         gc.enable()
@@ -78,7 +78,7 @@ async def test_nothing_of_the_request_is_left_while_the_stream_goes_on(notifier:
     await wait_until(lambda: all(ear.last("line")["head_seq"] == 6 for ear in ears))
     for ear in ears:
         await ear.close()
-    await wait_until(lambda: len(notifier.room.hub) == 0)
+    await wait_until(lambda: len(notifier.state.hub) == 0)
     assert not caplog.records, "the server did not mind"
 
 
@@ -88,7 +88,7 @@ async def test_a_uvicorn_not_known_holds_streams_by_asgi(start: Start, monkeypat
     assert [record.getMessage() for record in caplog.records].count("streams.not_detached") == 1
     ear = await notifier.listen()
     await wait_until(lambda: ear.last("sections"))
-    assert [type(connection) for connection in notifier.room.hub] == [Portable]
+    assert [type(connection) for connection in notifier.state.hub] == [Portable]
 
 
 @pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
@@ -100,7 +100,7 @@ async def test_what_is_not_as_expected_is_held_by_asgi(notifier: Notifier, versi
     writer.write((request + (f"GET /livez {head}" if version == "HTTP/1.1" else "")).encode())
     async with asyncio.timeout(5):
         await reader.readuntil(b"event: sections")
-    assert [type(connection) for connection in notifier.room.hub] == [Portable]
+    assert [type(connection) for connection in notifier.state.hub] == [Portable]
     writer.close()
 
 
@@ -112,7 +112,7 @@ async def test_a_listener_who_talks_on_is_sent_away(notifier: Notifier):
         await reader.readuntil(b"event: sections")
         writer.write(b"and another thing")
         assert (await reader.read()).endswith(b"\n\n\r\n0\r\n\r\n")
-    assert len(notifier.room.hub) == 0
+    assert len(notifier.state.hub) == 0
     writer.close()
 
 

@@ -25,7 +25,7 @@ async def test_draining_ends_every_stream_with_a_retry_and_the_server_stops(star
     await wait_until(lambda: all(ear.closed for ear in ears))
     assert all(ear.complete and len(ear.retries) == 2 for ear in ears)
     assert len({ear.retries[-1] for ear in ears}) > 10, "they come back spread out"
-    assert len(notifier.room.hub) == 0
+    assert len(notifier.state.hub) == 0
 
 
 async def test_who_comes_while_draining_is_sent_away(notifier: Notifier):
@@ -40,7 +40,7 @@ async def test_a_reader_that_does_not_read_does_not_hold_up_the_end(start: Start
     notifier = await start(window_ms=0, socket_buffer_bytes=8192, graceful_s=30, transport=transport)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
-    await wait_until(lambda: len(notifier.room.hub) == 2)
+    await wait_until(lambda: len(notifier.state.hub) == 2)
     await flood(notifier, ear, range(1000, 1040))
     assert behind(notifier) == 1
     began = time.monotonic()
@@ -77,9 +77,9 @@ async def test_streams_that_came_and_went_leave_nothing_behind(notifier: Notifie
     for n in range(30):
         ear = await notifier.listen(token=fan(n))
         await ear.close()
-    room = notifier.room
-    await wait_until(lambda: len(room.hub) == 0)
-    await wait_until(lambda: not room.following._feeds)
-    assert not room.turnstile._by_identity
-    assert not room.life._open
+    state = notifier.state
+    await wait_until(lambda: len(state.hub) == 0)
+    await wait_until(lambda: not state.following._feeds)
+    assert not state.turnstile._by_identity
+    assert not state.life._open
     assert STREAMS.labels("event")._value.get() == 0

@@ -15,7 +15,7 @@ async def notifier(start: Start) -> Notifier:
 
 
 async def test_listening_is_a_sign_of_life_of_the_users_place(notifier: Notifier, neighbours: Neighbours):
-    neighbours.places[holder_of(notifier.room.settings.holder_keys, "ada")] = 7
+    neighbours.places[holder_of(notifier.state.settings.holder_keys, "ada")] = 7
     ear = await notifier.listen(token=by_secret("ada"))
     await wait_until(lambda: ear.last("sections"))
     await wait_until(lambda: neighbours.reports and neighbours.reports[-1].events)
@@ -57,7 +57,7 @@ async def test_a_bad_jwt_hears_nothing(notifier: Notifier, neighbours: Neighbour
 
 
 async def test_a_user_hears_of_their_own_order_and_of_no_other(notifier: Notifier, neighbours: Neighbours):
-    ada = holder_of(notifier.room.settings.holder_keys, "ada")
+    ada = holder_of(notifier.state.settings.holder_keys, "ada")
     neighbours.orders = {REFERENCE: order(10, "pending", holder=ada)}
     ear = await notifier.listen_order(token=by_secret("ada"))
     await wait_until(lambda: ear.last("order"))

@@ -69,7 +69,7 @@ async def flood(notifier: Notifier, ear: Ear, versions: range) -> float:
 
 
 def behind(notifier: Notifier) -> int:
-    return len(notifier.room.hub.paused)
+    return len(notifier.state.hub.paused)
 
 
 @pytest.mark.parametrize("transport", WAYS)
@@ -77,8 +77,8 @@ async def test_a_slow_reader_delays_nobody_and_later_gets_the_present(start: Sta
     notifier = await start(window_ms=0, socket_buffer_bytes=8192, transport=transport)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
-    await wait_until(lambda: len(notifier.room.hub) == 2)
-    given_s = notifier.room.settings.slow_reader_max_s
+    await wait_until(lambda: len(notifier.state.hub) == 2)
+    given_s = notifier.state.settings.slow_reader_max_s
     assert await flood(notifier, ear, range(1000, 1040)) < given_s / 2, "nobody waits until the sleeper is cut off"
     assert behind(notifier) == 1
     await wait_until(lambda: b'"available_seats":1039,' in sleeper.read())
@@ -95,10 +95,10 @@ async def test_who_never_reads_is_cut_off(start: Start, transport: str):
     notifier = await start(**words, transport=transport)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
-    await wait_until(lambda: len(notifier.room.hub) == 2)
+    await wait_until(lambda: len(notifier.state.hub) == 2)
     await flood(notifier, ear, range(1000, 1040))
-    await wait_until(lambda: len(notifier.room.hub) == 1)
-    await wait_until(lambda: notifier.room.turnstile._open == 1)
+    await wait_until(lambda: len(notifier.state.hub) == 1)
+    await wait_until(lambda: notifier.state.turnstile._open == 1)
     assert not ear.closed
     await wait_until(sleeper.cut_off)
     sleeper.socket.close()
@@ -108,13 +108,13 @@ async def test_on_a_server_whose_transport_is_out_of_reach_it_is_let_go_too(star
     notifier = await start(window_ms=0, slow_reader_max_s=0.2, heartbeat_s=1, in_reach=False)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
-    await wait_until(lambda: len(notifier.room.hub) == 2)
+    await wait_until(lambda: len(notifier.state.hub) == 2)
     version = 1000
-    while len(notifier.room.hub) == 2 and not behind(notifier):
+    while len(notifier.state.hub) == 2 and not behind(notifier):
         await flood(notifier, ear, range(version, version + 10))
         version += 10
-    await wait_until(lambda: len(notifier.room.hub) == 1)
-    await wait_until(lambda: notifier.room.turnstile._open == 1)
+    await wait_until(lambda: len(notifier.state.hub) == 1)
+    await wait_until(lambda: notifier.state.turnstile._open == 1)
     sleeper.socket.close()
 
 
@@ -124,9 +124,9 @@ async def test_a_reader_whose_machine_has_vanished_is_found_by_the_kernel(start:
     found = ENDED.labels("half_open")._value.get()
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
-    await wait_until(lambda: len(notifier.room.hub) == 2)
+    await wait_until(lambda: len(notifier.state.hub) == 2)
     await flood(notifier, ear, range(1000, 1040))
-    await wait_until(lambda: len(notifier.room.hub) == 1)
+    await wait_until(lambda: len(notifier.state.hub) == 1)
     assert ENDED.labels("half_open")._value.get() == found + 1
     assert not ear.closed
     sleeper.socket.close()

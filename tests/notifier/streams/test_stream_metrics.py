@@ -74,7 +74,7 @@ async def test_a_slow_reader_is_counted_as_paused_skipped_and_ended(start: Start
     notifier = await start(window_ms=0, socket_buffer_bytes=8192, slow_reader_max_s=1.0, heartbeat_s=1)
     sleeper = Sleeper(notifier.port, fan(2))
     ear = await notifier.listen()
-    await wait_until(lambda: len(notifier.room.hub) == 2)
+    await wait_until(lambda: len(notifier.state.hub) == 2)
     await flood(notifier, ear, range(1000, 1012))
     assert value("notifier_streams_paused") == 1
     await wait_until(lambda: moved.by("notifier_streams_ended_total", reason="slow") == 1)
@@ -124,7 +124,7 @@ async def test_a_busy_loop_and_a_collection_are_noticed(start: Start):
     await wait_until(lambda: moved.by("notifier_loop_lag_seconds_count") > 3)
     asyncio.get_running_loop().call_soon(busy, 0.2)
     await wait_until(lambda: moved.by("notifier_loop_lag_seconds_sum") > 0.15)
-    assert notifier.room.hub.settings.heartbeat_s == 0.15
+    assert notifier.state.hub.settings.heartbeat_s == 0.15
 
 
 def busy(seconds: float) -> None:

@@ -90,14 +90,14 @@ async def test_only_the_asked_sections_are_told(notifier: Notifier):
     await notifier.show(stock(12, A=100, B=7, GA1=8))
     await wait_until(lambda: Page().hear(ear.heard).available == {"A": 100, "GA1": 8})
     assert len(ear.all("sections")) == 2
-    assert OPENED.labels(notifier.room.settings.transport)._value.get() >= 1
+    assert OPENED.labels(notifier.state.settings.transport)._value.get() >= 1
 
 
 async def test_its_head_can_be_asked_for(notifier: Notifier, client: httpx.AsyncClient):
     answer = await client.head(PATH)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     assert (answer.headers["x-accel-buffering"], answer.content) == ("no", b"")
-    assert len(notifier.room.hub) == 0
+    assert len(notifier.state.hub) == 0
 
 
 @pytest.mark.parametrize("cut_at", [0, 1, 60, 250])
@@ -108,7 +108,7 @@ async def test_who_leaves_in_the_middle_of_a_frame_starts_again_whole(notifier: 
     await reader.readuntil(b"\r\n\r\n")
     await reader.readexactly(cut_at)
     writer.transport.abort()
-    await wait_until(lambda: len(notifier.room.hub) == 1)
+    await wait_until(lambda: len(notifier.state.hub) == 1)
     again = await notifier.listen()
     await notifier.show(line(11, 6))
     for ear in (other, again):
@@ -150,13 +150,13 @@ async def test_a_stream_ends_at_some_age_and_says_when_to_come_back(start: Start
     await wait_until(lambda: all(ear.closed for ear in ears))
     assert all(ear.complete and len(ear.retries) == 2 for ear in ears)
     assert ENDED.labels("max_age")._value.get() == ended + 5
-    await wait_until(lambda: notifier.room.turnstile._open == 0)
+    await wait_until(lambda: notifier.state.turnstile._open == 0)
 
 
 async def test_the_ages_differ_by_half(notifier: Notifier):
     ears = [await notifier.listen(token=fan(n)) for n in range(12)]
-    now_s, limit_s = asyncio.get_running_loop().time(), notifier.room.settings.stream_max_age_s
-    left_s = [connection.ends_s - now_s for connection in notifier.room.hub]
+    now_s, limit_s = asyncio.get_running_loop().time(), notifier.state.settings.stream_max_age_s
+    left_s = [connection.ends_s - now_s for connection in notifier.state.hub]
     assert len(left_s) == len(ears)
     assert all(0.5 * limit_s - 5 < some_s <= 1.5 * limit_s for some_s in left_s)
     assert max(left_s) - min(left_s) > 0.1 * limit_s

@@ -107,7 +107,7 @@ async def test_when_full_a_listener_is_told_when_to_come_back(start: Start):
     late = await notifier.listen(token=fan(3))
     await wait_until(lambda: turned_away(late))
     await ears[0].close()
-    await wait_until(lambda: len(notifier.room.hub) == 1)
+    await wait_until(lambda: len(notifier.state.hub) == 1)
     again = await notifier.listen(token=fan(4))
     await wait_until(lambda: again.last("sections"))
 
@@ -145,7 +145,7 @@ async def test_while_the_loop_is_late_newcomers_are_told_so_and_later_let_in(sta
     await wait_until(lambda: turned_away(late))
     assert late.last("turned_away")["why"] == "lag"
     blocked.cancel()
-    await wait_until(lambda: notifier.room.headroom.lacks(asyncio.get_running_loop().time()) is None)
+    await wait_until(lambda: notifier.state.headroom.lacks(asyncio.get_running_loop().time()) is None)
     again = await notifier.listen(token=fan(3))
     await wait_until(lambda: again.last("sections"))
     assert not early.closed, "who listens already is not sent away for it"

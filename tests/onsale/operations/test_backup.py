@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +17,18 @@ from onsale.backup.manifest import Manifest
 from onsale.backup.restoring import bring_back, readable, require_room
 from onsale.backup.taking import SHOWN, take_backup, take_snapshot
 from onsale.local.engines import Engines, with_driver
-from shared.postgres import migrations
-from shared.postgres.schema_version import revisions
+from shared.postgres import migrations, schema_version
+from shared.postgres.schema_version import migrations_folder, revisions
 from tests.onsale.kept import ROWS, SERVICES, connected, empty_database, everything
 from tests.support.running.command_line import Command
+
+LATER = """
+from alembic import op
+revision, down_revision = "later", "{before}"
+
+def upgrade():
+    op.execute("CREATE TABLE orders.later (id int)")
+"""
 
 
 @pytest.fixture
@@ -141,15 +150,25 @@ async def test_it_goes_into_an_empty_database_where_nothing_runs(
 
 
 async def test_a_backup_of_an_older_version_is_brought_to_this_one(
-    ledger: str, empty: str, tmp_path: Path, engines: Engines
+    ledger: str, empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kept before the last migration of orders: loaded as it was, then migrated."""
-    before = revisions("orders")[-2]
-    await migrations.downgrade(with_driver(ledger, "asyncpg"), "orders", before)
     kept = await keep(ledger, tmp_path)
-    assert Manifest.read(kept).schemas[0].revision == before
-    await restored(kept, empty)
-    assert await migrations.reached(with_driver(empty, "asyncpg"), "orders") == revisions("orders")[-1]
+    before = revisions("orders")[-1]
+    assert next(schema.revision for schema in Manifest.read(kept).schemas if schema.service == "orders") == before
+    later = tmp_path / "migrations"
+    shutil.copytree(migrations_folder("orders"), later)
+    (later / "versions" / "later.py").write_text(LATER.format(before=before))
+    folders = {"orders": later}
+    for module in (migrations, schema_version):
+        monkeypatch.setattr(module, "migrations_folder", lambda name: folders.get(name) or migrations_folder(name))
+    revisions.cache_clear()
+    try:
+        await restored(kept, empty)
+        assert await migrations.reached(with_driver(empty, "asyncpg"), "orders") == revisions("orders")[-1] == "later"
+    finally:
+        monkeypatch.undo()
+        revisions.cache_clear()
     assert (await everything(empty))["orders.money_entry"] == (await everything(ledger))["orders.money_entry"]
 
 

@@ -89,7 +89,7 @@ async def test_what_is_owed_goes_when_its_transaction_goes(shop, receiver):
     event = """INSERT INTO orders.outbox (event_id, body) VALUES ('e', '{"id": "1", "type": "order.created",
         "occurred_at_ms": 1, "version": 1, "after": {"reference": "AAAA", "status": "pending"}}')"""
     owed = text("SELECT count(*) FROM orders.hook_delivery")
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         await connection.execute(text(event.replace(":", "\\:")))
         assert await connection.scalar(owed) == 1
         await connection.rollback()
@@ -177,8 +177,8 @@ async def test_one_process_takes_at_a_time(rooms, receiver):
     """Else one that comes due meanwhile is taken beside those that another is just taking."""
     shop = await rooms.open(**QUICK | {"webhook_poll_interval_s": 60.0, "webhook_endpoint_concurrency": 1})
     await add(shop, receiver, kinds=["order.created"])
-    couriers = shop.app.state.room.couriers
-    async with shop.app.state.room.engine.connect() as another:
+    couriers = shop.app.state.deps.couriers
+    async with shop.app.state.deps.db.connect() as another:
         await another.execute(couriers_room._ALONE)
         await shop.order()
         assert await couriers._take() == []

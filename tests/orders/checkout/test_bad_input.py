@@ -176,7 +176,7 @@ def test_digits_among_letters_are_somebodys_id_but_not_in_a_token():
 
 
 async def _inbox(shop):
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return (await connection.execute(select(webhook_inbox))).all()
 
 

@@ -19,10 +19,10 @@ from tests.support.wait import wait_until
 async def test_a_change_that_cannot_be_written_does_not_take_others_with_it(rooms):
     """Three orders in one batch: one breaks a constraint, one has lost its lease, one is written."""
     shop = await rooms.open(workers=1, sweep_s=10)
-    engine = shop.app.state.room.book.engine
+    db = shop.app.state.deps.book.db
     await shop.sandbox.post("/control", json={"down_for_s": 60})
     references = [await shop.order() for _ in range(3)]
-    await wait_until(lambda: not shop.app.state.room.workers.busy)
+    await wait_until(lambda: not shop.app.state.deps.workers.busy)
     await shop.run("UPDATE orders.\"order\" SET lease = 'me', lease_until = now() + interval '1 hour'")
     broken, lost, good = [await shop.row(reference) for reference in references]
     lease = {seen.reference: Lease(seen.reference, "me", 3600.0) for seen in (broken, lost, good)}
@@ -33,18 +33,18 @@ async def test_a_change_that_cannot_be_written_does_not_take_others_with_it(room
         OrderUpdate(Lease(lost.reference, "somebody else", 3600.0), lost).order(charge_ref="never"),
         OrderUpdate(lease[good.reference], good).order(charge_ref="written"),
     ]
-    outcomes = await write(engine, changes)
+    outcomes = await write(db, changes)
     assert "ck_money_entry_amount" in str(outcomes[0])
     assert isinstance(outcomes[1], LeaseLost)
     assert isinstance(outcomes[2], Written)
-    now = await leases.read_many(engine, references)
+    now = await leases.read_many(db, references)
     assert [now[reference].charge_ref for reference in references] == [None, None, "written"]
 
 
 async def test_an_order_that_cannot_be_placed_does_not_take_others_with_it(shop):
     """One of those that come together is buried: only its own key stays free."""
     holds = {key: shop.holds.hold() for key in ("buried", "one", "two")}
-    assert await write_tombstone(shop.app.state.room.engine, reference_of(shop, "buried"))
+    assert await write_tombstone(shop.app.state.deps.db, reference_of(shop, "buried"))
     answers = await asyncio.gather(*(shop.post(shop.body(hold), key=key) for key, hold in holds.items()))
     assert [answer.status_code for answer in answers] == [409, 202, 202]
     assert shop.holds.reservations[holds["buried"]].status == "pending_payment"
@@ -67,7 +67,7 @@ async def test_a_success_that_is_known_is_not_asked_about_and_any_other_is(rooms
         headers = {"sandbox-signature": sign(body, secret=secret, at_s=int(time.time()))}
         assert (await shop.http.post("/webhooks/sandbox", content=body, headers=headers)).status_code == 200
         await wait_until(lambda: _nothing_waits(shop))
-        await wait_until(lambda: not shop.app.state.room.workers.busy)
+        await wait_until(lambda: not shop.app.state.deps.workers.busy)
         if asks:
             await wait_until(lambda: _is_newer(shop, reference, version))
         else:
@@ -95,27 +95,27 @@ async def test_a_purchase_is_written_once_after_it_was_placed(shop):
 @asynccontextmanager
 async def _counted(shop):
     """How often each statement is sent, by its first words, once nothing is left of what was before."""
-    await wait_until(lambda: not shop.app.state.room.workers.busy)
+    await wait_until(lambda: not shop.app.state.deps.workers.busy)
     sent: Counter[str] = Counter()
-    engine = shop.app.state.room.engine.sync_engine
+    db = shop.app.state.deps.db.sync_engine
 
     def count(connection, cursor, statement, parameters, context, executemany):
         sent[" ".join(statement.split()[:3])] += 1
 
-    event.listen(engine, "before_cursor_execute", count)
+    event.listen(db, "before_cursor_execute", count)
     try:
         yield sent
     finally:
-        event.remove(engine, "before_cursor_execute", count)
+        event.remove(db, "before_cursor_execute", count)
 
 
 async def _all_confirmed(shop, references):
-    found = await leases.read_many(shop.app.state.room.book.engine, references)
+    found = await leases.read_many(shop.app.state.deps.book.db, references)
     return {found[reference].status for reference in references} == {"confirmed"}
 
 
 async def _nothing_waits(shop):
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         waiting = text("SELECT count(*) FROM orders.webhook_inbox WHERE applied_at IS NULL")
         return await connection.scalar(waiting) == 0
 

@@ -30,7 +30,7 @@ def went(path):
 
 
 async def jobs(shop):
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return await connection.scalar(text("SELECT count(*) FROM orders.pgqueuer_log"))
 
 
@@ -104,13 +104,13 @@ async def test_the_share_is_switched_live_everywhere_and_by_the_event_file(rooms
     monkeypatch.setattr(app, "REFRESH_S", 0.05)
     here, there = await rooms.open(), await rooms.open()
     await switch(here, 0)
-    assert not here.app.state.room.shares.in_background(EVENT, "fan"), "at once where it was said"
-    await wait_until(lambda: not there.app.state.room.shares.in_background(EVENT, "fan"))
+    assert not here.app.state.deps.shares.in_background(EVENT, "fan"), "at once where it was said"
+    await wait_until(lambda: not there.app.state.deps.shares.in_background(EVENT, "fan"))
     await _apply(here, {})
-    assert here.app.state.room.shares.percent(EVENT) == 0, "a file that says nothing leaves it"
+    assert here.app.state.deps.shares.percent(EVENT) == 0, "a file that says nothing leaves it"
     assert await _apply(here, {"checkout": {"background_percent": 40}}) is True
     assert await _apply(here, {"checkout": {"background_percent": 40}}) is False
-    await wait_until(lambda: there.app.state.room.shares.percent(EVENT) == 40)
+    await wait_until(lambda: there.app.state.deps.shares.percent(EVENT) == 40)
     shown = (await here.http.get(SHARE, headers=VIEWER)).json()
     assert shown == {"event_id": EVENT, "background_percent": 40}
     lines = await here.http.get("/admin/orders/changes", params={"subject": f"event:{EVENT}"}, headers=VIEWER)
@@ -126,7 +126,7 @@ async def test_a_share_is_a_percentage_and_needs_a_role_and_a_reason(shop):
         assert (await shop.http.patch(SHARE, json=body, headers=OPERATOR)).status_code == 422
     body = {"background_percent": 50, "reason": "x"}
     assert (await shop.http.patch(SHARE, json=body, headers=VIEWER)).status_code == 403
-    assert shop.app.state.room.shares.percent(EVENT) == 100
+    assert shop.app.state.deps.shares.percent(EVENT) == 100
 
 
 def test_the_same_fan_is_always_on_the_same_side_and_a_higher_share_only_adds():
@@ -148,7 +148,7 @@ async def test_without_the_job_engine_another_attempt_is_settled_in_its_request(
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     payment = {"payment": {"provider": "sandbox", "method": "ok"}}
     head = {"authorization": f"Bearer {pass_of()}", "idempotency-key": "again"}
-    async with shop.app.state.room.engine.connect() as elsewhere:
+    async with shop.app.state.deps.db.connect() as elsewhere:
         await elsewhere.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))
         answer = await shop.http.post(f"/orders/{reference}/payments", json=payment, headers=head)
         await elsewhere.rollback()
@@ -158,7 +158,7 @@ async def test_without_the_job_engine_another_attempt_is_settled_in_its_request(
 async def test_without_the_job_engine_requests_do_no_more_than_they_may(rooms):
     shop = await rooms.open(job_accept_s=0.1, inline_slots_max=0, sweep_s=0.1)
     before = went("overflow")
-    async with shop.app.state.room.engine.connect() as elsewhere:
+    async with shop.app.state.deps.db.connect() as elsewhere:
         await elsewhere.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))
         answer = await shop.post(shop.body(shop.holds.hold()))
         await elsewhere.rollback()

@@ -102,5 +102,5 @@ async def test_who_looks_meanwhile_sees_where_the_order_stands(postgres_url: str
 
 
 async def _is_due_in_time(desk: Desk, reference: str) -> bool:
-    async with desk.room.engine.connect() as connection:
+    async with desk.state.db.connect() as connection:
         return bool(await connection.scalar(IN_TIME, {"reference": reference}))

@@ -40,13 +40,13 @@ async def test_a_hold_of_a_real_order_is_not_taken_over(shop):
 async def test_a_transaction_that_comes_after_its_tombstone_loses(shop):
     """Somebody buries the order between its step at inventory and its own transaction."""
     reservation = shop.holds.hold()
-    engine = shop.app.state.room.engine
+    db = shop.app.state.deps.db
     buried: list[str] = []
 
     async def gate(path: str) -> None:
         if path == "begin-payment" and not buried:
             buried.append(order_reference(shop.settings.order_token_keys, owner_id(EVENT, "fan"), "a-key"))
-            assert await write_tombstone(engine, buried[0])
+            assert await write_tombstone(db, buried[0])
 
     shop.holds.gate = gate
     answer = await shop.post(shop.body(reservation))
@@ -79,8 +79,8 @@ async def test_absent_is_said_only_once_the_late_transaction_has_lost(shop, monk
     """While a transaction makes the order, the question waits for it and then hears that the order is there."""
     reservation = shop.holds.hold()
     started, go_on = asyncio.Event(), asyncio.Event()
-    jobs = shop.app.state.room.jobs
-    accept = jobs.wake_up
+    jobs = shop.app.state.deps.jobs
+    accept = jobs.enqueue
 
     async def slow(connection, reference):
         started.set()
@@ -116,7 +116,7 @@ async def _neighbour(shop):
 
 
 async def _status(shop, reference):
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return await connection.scalar(select(order.c.status).where(order.c.reference == reference))
 
 

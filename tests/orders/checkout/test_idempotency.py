@@ -90,7 +90,7 @@ async def test_across_processes_the_second_waits_on_the_first_ones_row(rooms):
     body = shop.body(shop.holds.hold())
     scope = f"POST /orders {owner_id(EVENT, 'fan')}"
     elsewhere = {"scope": scope, "key_hash": key_hash("a-key"), "fingerprint": b"", "reference": "AAAA"}
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         await connection.execute(idempotency.insert().values(elsewhere))
         answer = await shop.post(body)
         assert (answer.status_code, answer.json()["type"]) == (409, "/problems/idempotency-in-flight")
@@ -100,13 +100,13 @@ async def test_across_processes_the_second_waits_on_the_first_ones_row(rooms):
 
 async def test_a_crash_between_inventory_and_the_ledger_does_not_block_the_key(shop):
     reservation = shop.holds.hold()
-    engine = shop.app.state.room.engine
-    async with engine.begin() as connection:
+    db = shop.app.state.deps.db
+    async with db.begin() as connection:
         await connection.execute(text("ALTER TABLE orders.order_line RENAME TO away"))
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code >= 500
     assert shop.holds.reservations[reservation].status == "paying"
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         await connection.execute(text("ALTER TABLE orders.away RENAME TO order_line"))
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code == 202, answer.text
@@ -145,7 +145,7 @@ async def test_a_key_is_one_thing_on_one_route(rooms):
     head = {"authorization": f"Bearer {pass_of()}", "idempotency-key": "k"}
     path, body = f"/orders/{reference}/payments", {"payment": {"provider": "sandbox", "method": "redirect"}}
     scope = {"scope": f"POST {path}", "key_hash": key_hash("k"), "fingerprint": b"", "reference": reference}
-    async with shop.app.state.room.engine.connect() as elsewhere:
+    async with shop.app.state.deps.db.connect() as elsewhere:
         await elsewhere.execute(idempotency.insert().values(scope))
         waiting = await shop.http.post(path, json=body, headers=head)
         await elsewhere.rollback()
@@ -163,5 +163,5 @@ async def test_a_key_is_one_thing_on_one_route(rooms):
 
 
 async def _count(shop, table, *where):
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return await connection.scalar(select(func.count()).select_from(table).where(*where))

@@ -105,7 +105,7 @@ async def test_where_no_mail_is_sent_nobody_is_promised_any(shop: Shop):
 async def test_consent_given_with_the_reservation_is_taken_once_and_heard(quiet: Shop, mailbox: Mailbox):
     """Also when it comes again, as after a crash between taking it and saying so."""
     held = quiet.holds.hold(until_ms=600_000)
-    taker = ConsentImporter(quiet.app.state.room.engine, quiet.app.state.room.stock, quiet.app.state.room.settings)
+    taker = ConsentImporter(quiet.app.state.deps.db, quiet.app.state.deps.stock, quiet.app.state.deps.settings)
     for _ in range(2):
         quiet.holds.consents[held] = ADDRESS
         await taker.turn()

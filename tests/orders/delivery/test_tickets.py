@@ -60,7 +60,7 @@ async def get(shop: Shop, path: str, *, holder: str = "fan", more: dict[str, str
 
 async def applied(shop: Shop) -> dict[str, bool]:
     """Event files are for admins, who are not among this shop's keys; what the door does is done without it."""
-    async with shop.app.state.room.engine.begin() as connection:
+    async with shop.app.state.deps.db.begin() as connection:
         return {"changed": await apply(connection, EventFile.model_validate(SHOW), by="ops")}
 
 
@@ -84,7 +84,7 @@ async def test_every_seat_and_every_place_of_a_confirmed_order_is_a_ticket(shop)
 async def test_tickets_are_issued_once_however_often_the_step_is_taken(shop):
     reference = await bought(shop)
     before = (await get(shop, f"/orders/{reference}/tickets")).json()
-    await shop.run('UPDATE orders."order" SET fulfilled_at = NULL, due_at = now(), nudge = nudge + 1')
+    await shop.run('UPDATE orders."order" SET fulfilled_at = NULL, due_at = now(), wake_count = wake_count + 1')
     await wait_until(lambda: _fulfilled(shop, reference))
     assert (await get(shop, f"/orders/{reference}/tickets")).json() == before
 
@@ -122,10 +122,10 @@ async def test_what_was_given_back_admits_nobody_and_scanners_hear_of_it(shop):
 
 async def test_one_of_several_tickets_is_given_back(shop):
     reference = await bought(shop)
-    engine = shop.app.state.room.book.engine
+    db = shop.app.state.deps.book.db
     await shop.run("UPDATE orders.\"order\" SET due_at = now() + interval '1 h', lease = 'me', lease_until = now()")
     change = OrderUpdate(Lease(reference, "me", 9), await shop.row(reference), rest=LeaseRelease(due_in_s=None))
-    [written] = await write(engine, [change.void_tickets(reason="asked", line_no=2, beyond=1)])
+    [written] = await write(db, [change.void_tickets(reason="asked", line_no=2, beyond=1)])
     assert isinstance(written, Written)
     told = (await get(shop, f"/orders/{reference}/tickets")).json()["tickets"]
     assert [(t["section_id"], t["status"]) for t in told] == [("A", "valid"), ("GA1", "valid"), ("GA1", "void")]
@@ -255,9 +255,9 @@ async def _fulfilled(shop: Shop, reference: str) -> bool:
 async def test_a_show_is_printed_on_the_clock_of_its_venue(shop, said: dict[str, str], zone: str, when: str):
     file = EventFile.model_validate({**SHOW, **said})
     assert file.zone == zone
-    async with shop.app.state.room.engine.begin() as connection:
+    async with shop.app.state.deps.db.begin() as connection:
         await apply(connection, file, by="ops")
-    assert (await read(shop.app.state.room.engine, EVENT)).when == when
+    assert (await read(shop.app.state.deps.db, EVENT)).when == when
 
 
 def test_a_time_zone_is_one_there_is():

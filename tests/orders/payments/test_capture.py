@@ -119,13 +119,13 @@ def _with_attempt():
 
 async def _told(shop, reference):
     question = text("SELECT body ->> 'type' FROM orders.outbox WHERE body ->> 'aggregate' = :of ORDER BY id")
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return list(await connection.scalars(question, {"of": f"order:{reference}"}))
 
 
 async def _heard_of(shop, reference, kind):
     question = text("SELECT EXISTS (SELECT FROM orders.webhook_inbox WHERE reference = :of AND kind = :kind)")
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return await connection.scalar(question, {"of": reference, "kind": kind})
 
 

@@ -126,7 +126,7 @@ async def test_while_stripe_still_works_on_a_payment_nothing_is_released(rooms, 
     assert reviews() == alerts + 1
     assert {path for path, *_ in shop.holds.asked} == {"begin-payment"}
     street.stripe.books.pay(intents(street)[0])
-    await shop.run('UPDATE orders."order" SET due_at = now(), nudge = nudge + 1')
+    await shop.run('UPDATE orders."order" SET due_at = now(), wake_count = wake_count + 1')
     await ends(shop, street, reference, "confirmed")
 
 
@@ -135,7 +135,7 @@ async def test_webhooks_about_nothing_of_ours_are_answered_and_not_kept(shop):
     body = b'{"id": "evt_1", "type": "payment_intent.succeeded", "data": {"object": {"id": "pi_1", "metadata": {}}}}'
     answer = await shop.http.post("/webhooks/stripe", content=body, headers={"stripe-signature": signed(body)})
     assert answer.status_code == 200
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM orders.webhook_inbox")).scalar() == 0
 
 

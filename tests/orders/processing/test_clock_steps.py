@@ -22,7 +22,7 @@ async def steps(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 async def look_at(desk: Desk, reference: str) -> str:
     """A worker has a look, whatever it thinks of the time; how the order stands then."""
-    async with desk.room.engine.begin() as connection:
+    async with desk.state.db.begin() as connection:
         await connection.execute(DUE, {"reference": reference})
     await desk.work()
     return await desk.status(reference)
@@ -42,7 +42,7 @@ async def test_an_order_lasts_until_the_time_it_was_told_although_a_clock_steps(
         await desk.travel(PAY_TTL_S - BEFORE_S)
         for noticed in (False, True):
             if noticed:
-                await desk.room.book.clocks.look(desk.room.engine, desk.room.redis)
+                await desk.state.book.clocks.look(desk.state.db, desk.state.redis)
             assert {await look_at(desk, reference) for reference in (redirected, declined)} == {"pending"}
         again = await desk.http.post(
             f"/orders/{declined}/payments",

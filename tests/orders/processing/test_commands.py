@@ -124,7 +124,7 @@ async def test_an_ended_order_is_looked_at_again_and_the_run_ends(shop):
 
 
 async def test_a_refund_the_provider_refused_waits_for_a_person_and_is_not_run_again(shop, monkeypatch):
-    provider, refusals = shop.app.state.room.providers["sandbox"], ["charge_disputed"]
+    provider, refusals = shop.app.state.deps.providers["sandbox"], ["charge_disputed"]
     ask = provider.refund
 
     async def refuse_once(*args, **options):

@@ -110,7 +110,7 @@ async def test_a_worker_that_slept_past_its_lease_writes_nothing(rooms):
     await shop.settled(reference, "confirmed")
     version = (await shop.row(reference)).version
     wake.set()
-    await wait_until(lambda: not shop.app.state.room.workers.busy)
+    await wait_until(lambda: not shop.app.state.deps.workers.busy)
     assert (await shop.row(reference)).version == version
     assert len(await shop.charges(reference)) == 1
 
@@ -132,7 +132,7 @@ async def test_what_a_stopped_worker_had_sold_of_an_order_that_ended_goes_back_o
 async def test_a_change_without_the_lease_is_refused(shop):
     reference = await shop.order()
     await shop.settled(reference, "confirmed")
-    book = shop.app.state.room.book
+    book = shop.app.state.deps.book
     seen = await shop.row(reference)
     stranger = Lease(reference, "nobody", 1.0)
     refused = False

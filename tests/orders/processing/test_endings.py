@@ -114,7 +114,7 @@ async def test_unknown_past_the_limit_goes_to_a_person_and_nothing_is_released(r
     await wait_until(lambda: _has(shop, reference, "review"), timeout_s=10)
     assert {path for path, *_ in shop.holds.asked} == {"begin-payment"}
     await shop.sandbox.post("/control", json={"down_for_s": 0, "latency_s": 0})
-    async with shop.app.state.room.engine.begin() as connection:
+    async with shop.app.state.deps.db.begin() as connection:
         await leases.mark_due(connection, reference)
     await shop.settled(reference, "confirmed")
 

@@ -14,7 +14,7 @@ async def plan(connection, statement, bound):
 
 
 async def test_keys_are_looked_up_one_by_one_although_there_were_none(shop):
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         await connection.execute(text("TRUNCATE orders.idempotency"))
         await connection.execute(text("ANALYZE orders.idempotency"))
         assert "Index Cond: ((scope = q.scope) AND (key_hash = " in await plan(connection, idempotency._FIND, KEYS)
@@ -24,7 +24,7 @@ async def test_keys_are_looked_up_one_by_one_although_there_were_none(shop):
 
 
 async def test_orders_are_never_read_from_end_to_end(shop):
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         for statement, bound in ((leases._LOAD, {"references": ["A"] * 50}), (leases._TAKE, DUE)):
             found = await plan(connection, statement, bound)
             assert "Index Cond: " in found

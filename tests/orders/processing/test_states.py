@@ -11,7 +11,8 @@ ORDER = Order(
     reference="R", status="pending", event_id="e", reservation_id="r", principal="e:h", lane=0, join_seq=1,
     total_minor=100, currency="EUR", customer_name="n", customer_email="m", created_at_ms=0, expires_at_ms=10_000,
     grace_s=5, confirmed_at_ms=None, ended_at_ms=None, end_reason=None, cancel_asked=False, released=False,
-    charge_ref=None, fulfilled_at_ms=1, version=1, nudge=0, hinted=False, errors=0, look_due=False, now_ms=1000,
+    charge_ref=None, fulfilled_at_ms=1, version=1, wake_count=0, sync_requested=False, errors=0,
+    look_due=False, now_ms=1000,
 )  # fmt: skip
 ATTEMPT = Attempt(
     n=1, provider="sandbox", method="ok", token=None, return_url=None, amount_minor=100, currency="EUR",
@@ -94,7 +95,7 @@ ENDED = {"status": "expired", "released": True, "end_reason": "expired"}
         ({"status": "refunded", "charge_ref": "c1", "fulfilled_at_ms": None, "confirmed_at_ms": 1}, "wait"),
         ({"status": "confirmed", "charge_ref": "c1", "charges": (CHARGE, replace(CHARGE, charge_ref="c2"))}, "refund"),
         ({"status": "confirmed", "charge_ref": "c1", "charges": (CHARGE,), "refunds": (REFUND,)}, "send_refund"),
-        ({**with_attempt("succeeded"), "status": "confirmed", "charge_ref": "c1", "hinted": True}, "look"),
+        ({**with_attempt("succeeded"), "status": "confirmed", "charge_ref": "c1", "sync_requested": True}, "look"),
         ({"status": "review", "end_reason": "mismatch", "charges": (CHARGE,)}, "wait"),
         ({**with_attempt("unknown"), "status": "review", "end_reason": "unknown", "charges": (CHARGE,)}, "confirm"),
         ({**with_attempt("cancelled"), "status": "review", "end_reason": "unknown"}, "expire"),

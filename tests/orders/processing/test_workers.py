@@ -14,12 +14,12 @@ from services.orders.processing.processor import OrderProcessor
 from services.orders.processing.worker_pool import WorkerPool
 from services.orders.settings import Settings
 from services.orders.tables import order
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 from tests.support.wait import wait_until
 
 
-async def add(engine, reference, *, event_id="a", join_seq=0, due="now()"):
-    async with engine.begin() as connection:
+async def add(db, reference, *, event_id="a", join_seq=0, due="now()"):
+    async with db.begin() as connection:
         await connection.execute(
             insert(order).values(
                 reference=reference, status="pending", event_id=event_id, reservation_id=reference, principal="p",
@@ -115,7 +115,7 @@ async def test_a_lost_job_costs_a_sweep(shop, monkeypatch):
     async def lost(connection, reference):
         return None
 
-    monkeypatch.setattr(shop.app.state.room.jobs, "enqueue", lost)
+    monkeypatch.setattr(shop.app.state.deps.jobs, "enqueue", lost)
     await shop.settled(await shop.order(), "confirmed")
 
 
@@ -127,7 +127,7 @@ async def test_a_job_wakes_a_worker_long_before_the_sweep(rooms):
 
 async def test_without_the_job_engine_the_request_settles_its_order_itself(rooms):
     shop = await rooms.open(sweep_s=10, job_accept_s=0.2)
-    async with shop.app.state.room.engine.connect() as elsewhere:
+    async with shop.app.state.deps.db.connect() as elsewhere:
         await elsewhere.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))
         answer = await shop.post(shop.body(shop.holds.hold()))
         await elsewhere.rollback()
@@ -137,7 +137,7 @@ async def test_without_the_job_engine_the_request_settles_its_order_itself(rooms
 
 async def test_a_job_goes_when_its_transaction_goes(postgres, postgres_url):
     """Enqueued on the driver's own connection, inside SQLAlchemy's transaction."""
-    jobs = JobQueue(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
+    jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         await connection.execute(text("SELECT 1"))
         await jobs.enqueue(connection, "A1")
@@ -147,14 +147,14 @@ async def test_a_job_goes_when_its_transaction_goes(postgres, postgres_url):
 
 
 async def test_a_job_outside_a_transaction_is_not_taken(postgres, postgres_url):
-    jobs = JobQueue(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
+    jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         with pytest.raises(AssertionError, match="survive its rollback"):
             await jobs.enqueue(connection, "A1")
 
 
 async def test_a_job_engine_that_is_gone_says_so(postgres, postgres_url):
-    jobs = JobQueue(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
+    jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO away"))
         with pytest.raises(EnqueueFailed):
@@ -171,11 +171,11 @@ async def test_a_job_that_fails_is_tried_again_and_then_kept(postgres, postgres_
         tried.append(1)
         raise RuntimeError("nobody at home")
 
-    engine = JobQueue(LedgerSettings(postgres_url=postgres_url), accept_s=1.0)
-    listening = asyncio.create_task(engine.listen(broken))
+    db = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
+    listening = asyncio.create_task(db.listen(broken))
     async with postgres.begin() as connection:
         await connection.execute(text("SELECT 1"))
-        await engine.enqueue(connection, "A1")
+        await db.enqueue(connection, "A1")
 
     async def kept():
         async with postgres.connect() as connection:
@@ -191,7 +191,7 @@ async def test_money_entries_are_never_changed(shop):
     await shop.settled(await shop.order(), "confirmed")
     for change in ("DELETE FROM orders.money_entry", "UPDATE orders.money_entry SET amount_minor = 1"):
         with pytest.raises(Exception, match="append-only"):
-            async with shop.app.state.room.engine.begin() as connection:
+            async with shop.app.state.deps.db.begin() as connection:
                 await connection.execute(text(change))
 
 
@@ -200,7 +200,7 @@ async def _jobs(connection):
 
 
 async def _listening(shop):
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         names = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name"
         return await connection.scalar(text(names), {"name": LISTENER})
 

@@ -28,7 +28,7 @@ async def is_done(shop: Shop) -> bool:
 
 
 async def asked_for(shop: Shop) -> int:
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return int(await connection.scalar(text("SELECT count(*) FROM orders.refund")) or 0)
 
 
@@ -57,16 +57,16 @@ async def test_it_keeps_its_pace_whoever_works_on_it_and_goes_on_in_another_proc
     async with AsyncExitStack() as first:
         shop = await rooms.open(stack=first)
         await sold(shop, 8)
-        engine = shop.app.state.room.engine
+        db = shop.app.state.deps.db
         by = Actor(name="ops", role="operator", reason="rain")
-        await start(engine, EVENT, by, rate_per_s=0.5, to_sale=False)
+        await start(db, EVENT, by, rate_per_s=0.5, to_sale=False)
         await shop.run("UPDATE orders.event_refund SET paced_at = now() - interval '1 hour'")
-        await asyncio.gather(*(EventRefunds(engine).turn() for _ in range(10)))
+        await asyncio.gather(*(EventRefunds(db).turn() for _ in range(10)))
         assert await asked_for(shop) <= 2, "an hour in which nobody worked is no reason to hurry"
         assert (await shop.desk(f"{ALL}/pause")).json()["status"] == "paused"
         paused = await asked_for(shop)
         await shop.run("UPDATE orders.event_refund SET paced_at = now() - interval '1 hour'")
-        assert await EventRefunds(engine).turn() == 0
+        assert await EventRefunds(db).turn() == 0
     other = await rooms.open()
     assert await asked_for(other) == paused < 8
     assert (await other.desk(f"{ALL}/resume", rate_per_s=200)).json()["rate_per_s"] == 200

@@ -63,5 +63,5 @@ async def test_an_order_that_is_not_through_is_asked_for_later(shop: Shop) -> No
 async def rows(shop: Shop, query: str) -> list[Any]:
     from sqlalchemy import text
 
-    async with shop.app.state.room.engine.connect() as connection:
+    async with shop.app.state.deps.db.connect() as connection:
         return [tuple(row) for row in await connection.execute(text(query))]

@@ -111,7 +111,7 @@ async def test_what_the_provider_never_gives_back_waits_for_a_person(shop: Shop,
         raise ProviderRejected("charge_disputed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(shop.app.state.room.providers["sandbox"], "refund", never)
+        patched.setattr(shop.app.state.deps.providers["sandbox"], "refund", never)
         assert (await shop.desk(f"{reference}/refund", return_to_sale=True)).status_code == 202
         await shop.is_now(reference, "review")
     assert problem(await shop.desk(f"{reference}/refund")) == (409, "refund-refused")

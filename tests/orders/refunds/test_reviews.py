@@ -43,8 +43,8 @@ async def test_money_of_a_wrong_amount_goes_back_when_a_person_says_so(shop: Sho
 
 async def in_review(shop: Shop, reference: str, reason: str) -> None:
     await shop.run(
-        "UPDATE orders.\"order\" SET status = 'review', end_reason = :reason, nudge = nudge + 1, due_at = NULL "
-        "WHERE reference = :reference",
+        "UPDATE orders.\"order\" SET status = 'review', end_reason = :reason, wake_count = wake_count + 1, "
+        "due_at = NULL WHERE reference = :reference",
         reference=reference, reason=reason,
     )  # fmt: skip
 
@@ -53,7 +53,7 @@ async def test_an_outcome_nobody_will_ever_know_ends_and_later_money_goes_back(s
     held = shop.holds.hold()
     reference = await shop.order_of(held, method="redirect", return_url="http://shop/o/back")
     await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
-    await wait_until(lambda: not shop.app.state.room.workers.busy)
+    await wait_until(lambda: not shop.app.state.deps.workers.busy)
     await in_review(shop, reference, "unknown")
     assert (await shop.desk(f"{reference}/resolve", decision="expire")).status_code == 202
     await shop.is_now(reference, "expired")

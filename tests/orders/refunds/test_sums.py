@@ -33,7 +33,7 @@ ROUNDS = st.lists(st.lists(WISHES, min_size=1, max_size=4), max_size=3)  # those
 @pytest.fixture
 def refusing(shop: Shop) -> Any:
     """The provider, which says never as often as it is told to."""
-    provider = shop.app.state.room.providers["sandbox"]
+    provider = shop.app.state.deps.providers["sandbox"]
     real, left = provider.refund, [0]
 
     async def refund(*args: Any, **named: Any) -> str:

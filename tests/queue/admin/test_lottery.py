@@ -89,7 +89,7 @@ async def test_from_the_commitment_to_the_calls(queue: Queue):
     called = await one_by_one(queue, 40)
     assert called == [order.entry(0, rank) for rank in range(1, 31)] + [31] != list(range(1, 32))
     rows = await audit(
-        queue.engine,
+        queue.db,
         queue.redis,
         await queue.running.rooms.get(EVENT),
         clock_offset_ms=queue.running.line.clock_offset_ms,
@@ -150,7 +150,7 @@ async def test_closing_waits_for_a_batch_that_is_being_written_and_counts_it(
         monkeypatch.setattr(service, "FENCE_ALONE", text("SELECT CAST(:event_id AS text)"))
     monkeypatch.setattr(queue.running.lottery, "_follow", queue.running.rooms.read)  # a filling would wait as well
     await open_lottery(queue)
-    async with queue.engine.connect() as blocker:
+    async with queue.db.connect() as blocker:
         await blocker.exec_driver_sql(TELLER.replace(":e", f"'{EVENT}'"))
         slow = asyncio.create_task(queue.join("ann"))
         await wait_until(lambda: waiting_in_the_ledger(queue))
@@ -173,9 +173,9 @@ async def test_closing_waits_for_whoever_is_numbered_by_the_ledger(
         monkeypatch.setattr(service, "LANES", service.LANES.with_for_update(skip_locked=True))
     await open_lottery(queue)
     await queue.crowd(2)
-    async with queue.engine.begin() as connection:
+    async with queue.db.begin() as connection:
         await connection.exec_driver_sql("SELECT 1 FROM queue.lane FOR UPDATE")
-        await LineRepository(connection, EVENT, 1).join_by_ledger(0, [("ann", None)])
+        await LineRepository(connection, EVENT, 1).join_in_db(0, [("ann", None)])
         closing = asyncio.create_task(close_entry(queue))
         done, _ = await asyncio.wait([closing], timeout=0.3 if guarded else 10)
         assert (not done) == guarded
@@ -302,7 +302,7 @@ async def test_entrants_that_nobody_finished_counting_are_counted_by_the_next(
     other = another()
     await other.running.rooms.refresh()
     assert (await other.running.lottery.published(EVENT)).entrants == {}
-    await other.running.lottery.keep()
+    await other.running.lottery.advance()
     first = await other.running.lottery.published(EVENT)
     assert (first.entrants[0].n, first.stage) == (3, "closed")
     await other.running.lottery.count(EVENT)
@@ -381,7 +381,7 @@ async def test_an_entrant_proves_to_be_counted(queue: Queue):
 
     async def ask(**changes):
         place = question.place.model_copy(update=changes)
-        return await prove(queue.engine, queue.running.rooms, question.model_copy(update={"place": place}))
+        return await prove(queue.db, queue.running.rooms, question.model_copy(update={"place": place}))
 
     with pytest.raises(NotEntered, match="not counted"):
         await ask()
@@ -409,7 +409,7 @@ async def test_the_hash_is_the_same_however_it_is_cut(queue: Queue, count: int, 
     assert told.entrants[0].n == count
     for entry in range(1, count + 1):
         place = PlaceRef(lane=0, join_seq=entry, holder=f"fan-{entry}")
-        proof = await prove(queue.engine, queue.running.rooms, ProofQuestion(event_id=EVENT, epoch=1, place=place))
+        proof = await prove(queue.db, queue.running.rooms, ProofQuestion(event_id=EVENT, epoch=1, place=place))
         assert check(told, Asked(proof=proof))[-1].holds
 
 

@@ -215,12 +215,12 @@ async def test_how_long_a_slot_is_taken_is_measured_from_the_ledger(queue: Queue
     await queue.crowd(10)
     await queue.turn()
     room = await queue.running.rooms.read(EVENT)
-    assert await slot_use(queue.engine, room, at_ms=queue.time_ms) == SlotUse()
+    assert await slot_use(queue.db, room, at_ms=queue.time_ms) == SlotUse()
     await queue.claim(*((seq, f"fan-{seq}") for seq in range(1, 5)))
     await queue.turn(21)
     await queue.sql("UPDATE queue.place SET ended_at = to_timestamp(:ms / 1000.0), how = 'completed' "
                     "WHERE join_seq <= 4", ms=queue.time_ms)  # fmt: skip
-    use = await slot_use(queue.engine, room, at_ms=queue.time_ms)
+    use = await slot_use(queue.db, room, at_ms=queue.time_ms)
     assert use.claimed_share == 0.4
     assert use.slot_s is not None
     assert 19 < use.slot_s < 22

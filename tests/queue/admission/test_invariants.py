@@ -16,7 +16,7 @@ BREAKS = {
 
 async def broken(queue) -> list[str]:
     room = await queue.running.rooms.read(EVENT)
-    lines = await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+    lines = await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
     return [line["invariant"] for line in lines if not line["holds"]]
 
 

@@ -25,7 +25,7 @@ def test_the_bound_is_the_rate_over_time_and_what_was_admitted_by_hand() -> None
 
 async def broken(queue: Queue) -> list[str]:
     room = await queue.running.rooms.read(EVENT)
-    rows = await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+    rows = await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
     return [row["detail"] for row in rows if "allow" in row["invariant"] and not row["holds"]]
 
 

@@ -37,7 +37,7 @@ def told(redis: Redis, weights: list[int], turns: list[dict[str, Any]], *, scrip
 
 
 @pytest.fixture
-def engine(redis_url: str):
+def db(redis_url: str):
     with Redis.from_url(redis_url) as redis:
         yield redis
 
@@ -57,10 +57,10 @@ QUICKLY = settings(max_examples=150, deadline=None, suppress_health_check=[Healt
 
 @QUICKLY
 @given(story=stories())
-def test_no_call_is_wasted_none_is_made_up_and_nobody_is_owed_much(engine: Redis, story) -> None:
+def test_no_call_is_wasted_none_is_made_up_and_nobody_is_owed_much(db: Redis, story) -> None:
     weights, turns = story
     here = [0] * len(weights)
-    for turn, did in zip(turns, told(engine, weights, turns), strict=True):
+    for turn, did in zip(turns, told(db, weights, turns), strict=True):
         here = [at + more for at, more in zip(here, turn["arrivals"], strict=True)]
         assert sum(did["made"]) == did["calls"] == min(turn["n"], sum(here)), "what one cannot use goes to the others"
         assert all(0 <= made <= at for made, at in zip(did["made"], here, strict=True))
@@ -71,10 +71,10 @@ def test_no_call_is_wasted_none_is_made_up_and_nobody_is_owed_much(engine: Redis
 @QUICKLY
 @given(weights=st.lists(st.integers(1, 100), min_size=2, max_size=6),
        calls=st.lists(st.one_of(st.integers(0, 1), st.integers(0, 900)), min_size=20, max_size=60))  # fmt: skip
-def test_shares_follow_the_weights_call_by_call_at_any_rate(engine: Redis, weights, calls) -> None:
+def test_shares_follow_the_weights_call_by_call_at_any_rate(db: Redis, weights, calls) -> None:
     turns = [{"n": n, "arrivals": [10**6 if t == 0 else 0] * len(weights)} for t, n in enumerate(calls)]
     made, so_far = [0] * len(weights), 0
-    for n, did in zip(calls, told(engine, weights, turns), strict=True):
+    for n, did in zip(calls, told(db, weights, turns), strict=True):
         so_far += n
         made = [all_ + now for all_, now in zip(made, did["made"], strict=True)]
         for lane, weight in enumerate(weights):
@@ -83,19 +83,19 @@ def test_shares_follow_the_weights_call_by_call_at_any_rate(engine: Redis, weigh
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_a_call_at_a_time_is_shared_only_because_what_is_owed_is_carried(engine: Redis, guarded: bool) -> None:
+def test_a_call_at_a_time_is_shared_only_because_what_is_owed_is_carried(db: Redis, guarded: bool) -> None:
     script = SHARE if guarded else SHARE.replace("lane.made = 0", "lane.made, lane.owed = 0, 0")
     turns = [{"n": t % 2, "arrivals": [1000 * (t == 0)] * 2} for t in range(80)]
-    made = [sum(did["made"][lane] for did in told(engine, [1, 3], turns, script=script)) for lane in (0, 1)]
+    made = [sum(did["made"][lane] for did in told(db, [1, 3], turns, script=script)) for lane in (0, 1)]
     assert (made == [10, 30]) == guarded
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_a_lane_that_was_empty_saves_nothing_up(engine: Redis, guarded: bool) -> None:
+def test_a_lane_that_was_empty_saves_nothing_up(db: Redis, guarded: bool) -> None:
     forfeits = "fresh, lane.owed, contested = math.max(0, lane.owed), math.min(0, lane.owed), false"
     assert forfeits in SHARE
     script = SHARE if guarded else SHARE.replace(forfeits, "contested = false")
     alone = [{"n": 10, "arrivals": [1000 * (t == 0), 0]} for t in range(50)]
     both = [{"n": 10, "arrivals": [0, 1000 * (t == 0)]} for t in range(10)]
-    made = [did["made"][1] for did in told(engine, [1, 1], alone + both, script=script)][50:]
+    made = [did["made"][1] for did in told(db, [1, 1], alone + both, script=script)][50:]
     assert (sum(made) == 50) == guarded

@@ -248,7 +248,7 @@ async def test_a_live_reservation_lets_its_session_stand(queue: Queue, inventory
 
 
 def purchases_of(queue: Queue) -> Purchases:
-    return Purchases(queue.engine, RedisStreams(queue.redis, length_max=1000), queue.running.sessions)
+    return Purchases(queue.db, RedisStreams(queue.redis, length_max=1000), queue.running.sessions)
 
 
 async def confirmed(queue: Queue, **after) -> None:

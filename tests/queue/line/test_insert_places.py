@@ -26,7 +26,7 @@ async def test_a_filling_waits_for_a_batch_that_is_being_written(
     if not guarded:
         monkeypatch.setattr(insert_places, "OPEN", "BEGIN")
     await queue.open(rate_per_s=0)
-    async with queue.engine.connect() as blocker:
+    async with queue.db.connect() as blocker:
         await blocker.exec_driver_sql(TELLER.replace(":e", f"'{EVENT}'"))
         joining = asyncio.create_task(queue.join("ann"))
         await wait_until(lambda: waiting_in_the_ledger(queue))
@@ -52,7 +52,7 @@ async def test_what_is_told_is_what_landed(queue: Queue):
 
 async def test_a_batch_that_was_cut_off_leaves_nothing_behind(queue: Queue):
     await queue.open(rate_per_s=0)
-    async with queue.engine.connect() as blocker:
+    async with queue.db.connect() as blocker:
         await blocker.exec_driver_sql(TELLER.replace(":e", f"'{EVENT}'"))
         joining = asyncio.create_task(queue.join("ann"))
         await wait_until(lambda: waiting_in_the_ledger(queue))
@@ -66,7 +66,7 @@ async def test_a_batch_that_was_cut_off_leaves_nothing_behind(queue: Queue):
 
 async def test_a_connection_lost_while_writing_is_said_and_not_used_again(queue: Queue):
     await queue.open(rate_per_s=0)
-    async with queue.engine.connect() as blocker:
+    async with queue.db.connect() as blocker:
         await blocker.exec_driver_sql(TELLER.replace(":e", f"'{EVENT}'"))
         joining = asyncio.create_task(queue.join("ann"))
         await wait_until(lambda: waiting_in_the_ledger(queue))
@@ -95,7 +95,7 @@ async def test_the_loser_of_a_deadlock_is_placed_all_the_same(queue: Queue):
     """
     await queue.open(rate_per_s=0)
     theirs = "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES ('{}', 1, 0, {}, '{}')"
-    async with queue.engine.connect() as somebody:
+    async with queue.db.connect() as somebody:
         await somebody.exec_driver_sql("SET LOCAL deadlock_timeout = '10s'")
         await somebody.exec_driver_sql(theirs.format(EVENT, 98, "ben"))
         joining = asyncio.create_task(queue.join("ann", "ben"))

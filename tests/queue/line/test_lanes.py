@@ -46,7 +46,7 @@ async def broken(queue: Queue) -> list[str]:
     room = await queue.running.rooms.read(EVENT)
     return [
         line["detail"]
-        for line in await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+        for line in await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
         if not line["holds"]
     ]
 
@@ -183,7 +183,7 @@ async def test_nobody_lands_in_a_lane_that_was_taken_away_meanwhile(queue: Queue
 
 async def test_a_lane_is_not_removed_under_a_batch_that_is_being_written(queue: Queue):
     await open_two(queue, rate_per_s=0)
-    async with queue.engine.connect() as writing:
+    async with queue.db.connect() as writing:
         await writing.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared(hashtextextended('queue {EVENT}', 0))")
         removing = asyncio.create_task(queue.running.rooms.apply(event_file(rate_per_s=0), actor="test"))
         done, _ = await asyncio.wait([removing], timeout=0.2)
@@ -194,7 +194,7 @@ async def test_a_lane_is_not_removed_under_a_batch_that_is_being_written(queue: 
         await writing.commit()
     with pytest.raises(LaneInUse):
         await removing
-    async with queue.engine.connect() as connection:
+    async with queue.db.connect() as connection:
         assert (await read(connection, EVENT)).lanes == (0, 1)
 
 

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.postgres import engine as ledger
-from shared.postgres.engine import LEDGER_AWAY
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.engine import DB_AWAY
+from shared.postgres.settings import PostgresSettings
 from shared.web.problems import Unavailable
 from tests.queue.conftest import Queue
 from tests.support.engines.lossy_wire import LossyWire, lossy_wire
@@ -21,9 +21,9 @@ async def wire(postgres_url: str) -> AsyncIterator[LossyWire]:
 
 @pytest.fixture
 async def postgres(wire: LossyWire) -> AsyncIterator[AsyncEngine]:
-    engine = ledger.connect(LedgerSettings(postgres_url=wire.url), name="test")
-    yield engine
-    await engine.dispose()
+    db = ledger.connect(PostgresSettings(postgres_url=wire.url), name="test")
+    yield db
+    await db.dispose()
 
 
 async def test_who_asks_again_has_one_place_and_is_called(queue: Queue, wire: LossyWire):
@@ -51,7 +51,7 @@ async def test_an_end_whose_answer_was_lost_keeps_no_slot(queue: Queue, wire: Lo
     await queue.turn()
     assert [claim.word for claim in await queue.claim((1, "ann"))] == ["admitted"]
     wire.lose_next = 1
-    with pytest.raises(LEDGER_AWAY):
+    with pytest.raises(DB_AWAY):
         await queue.leave((1, "ann"))
     assert (wire.lost, list(await queue.part("active"))) == (1, ["0:1"])
     await queue.running.reconciling.turn()

@@ -32,7 +32,7 @@ async def test_a_fan_outside_the_share_is_ready_at_once_and_the_line_goes_on(que
     await queue.turn()
     assert len(await queue.called()) == len(FANS) - 1, "everybody in the line is called once"
     lines = await audit(
-        queue.engine,
+        queue.db,
         queue.redis,
         await queue.running.rooms.read(EVENT),
         clock_offset_ms=queue.running.line.clock_offset_ms,
@@ -47,7 +47,7 @@ async def test_the_audit_knows_a_call_beyond_the_head_from_one_beside_the_line(q
     room = await queue.running.rooms.read(EVENT)
     assert all(
         line["holds"]
-        for line in await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+        for line in await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
     )
     within = next(n for n, fan in enumerate(FANS, 1) if fan not in beside(50))
     await queue.sql(
@@ -56,7 +56,7 @@ async def test_the_audit_knows_a_call_beyond_the_head_from_one_beside_the_line(q
     )  # fmt: skip
     broken = [
         line["invariant"]
-        for line in await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+        for line in await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
         if not line["holds"]
     ]
     assert broken == ["5 nobody is called beyond the head"]

@@ -20,7 +20,7 @@ def line(steps: Steps, queue: Queue) -> Queue:
 
 
 async def look(queue: Queue) -> None:
-    await queue.running.line.clocks.look(queue.engine, queue.redis)
+    await queue.running.line.clocks.look(queue.db, queue.redis)
 
 
 @pytest.mark.parametrize("which", ["engine", "ledger", "process"])

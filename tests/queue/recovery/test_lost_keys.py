@@ -12,7 +12,7 @@ MAX_ACTIVE = 5
 
 async def clean(queue: Queue) -> bool:
     room = await queue.running.rooms.read(EVENT)
-    lines = await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+    lines = await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
     return all(line["holds"] for line in lines)
 
 

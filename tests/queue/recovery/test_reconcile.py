@@ -34,7 +34,7 @@ async def busy(queue: Queue, **room) -> None:
 
 async def clean(queue: Queue) -> bool:
     room = await queue.running.rooms.read(EVENT)
-    lines = await audit(queue.engine, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+    lines = await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
     return all(line["holds"] for line in lines)
 
 
@@ -43,7 +43,7 @@ async def bought(queue: Queue, holder: str) -> None:
     event = Event(type="order.confirmed", event_id=EVENT, aggregate="order/x", after={"holder": holder})
     await queue.redis.xadd(log_stream(EVENT), {"event": event.model_dump_json()})
     log = RedisStreams(queue.redis, length_max=1000)
-    await Purchases(queue.engine, log, queue.running.sessions).read()
+    await Purchases(queue.db, log, queue.running.sessions).read()
     await queue.sql("UPDATE queue.place SET bought_at = bought_at - interval '1 minute' WHERE ended_at IS NULL")
 
 
@@ -167,7 +167,7 @@ async def test_looking_at_the_slots_reads_no_calls_that_are_over(queue: Queue, a
         "SELECT :event_id, 1, 0, n, 1, 'ended' FROM generate_series(1000, 51000) AS n",
         event_id=EVENT,
     )
-    async with queue.engine.connect() as connection:
+    async with queue.db.connect() as connection:
         if analyzed:
             await (await connection.execution_options(isolation_level="AUTOCOMMIT")).execute(text("VACUUM ANALYZE"))
         explained = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {reconciling_room_statement()}")

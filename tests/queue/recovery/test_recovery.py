@@ -140,7 +140,7 @@ async def test_a_call_the_ledger_never_heard_of_is_made_again(queue: Queue):
 async def test_the_watch_fills_what_another_process_filled(queue: Queue):
     await queue.open(rate_per_s=0)
     await queue.crowd(3)
-    await queue.sql("UPDATE queue.room SET engine = 'the one before'")
+    await queue.sql("UPDATE queue.room SET redis_instance_id = 'the one before'")
     await queue.running.rooms.refresh()
     await queue.redis.hset(ROOM, "join_seq:0", 1)
     before = (await queue.running.rooms.get(EVENT)).fill
@@ -233,7 +233,7 @@ async def test_calls_from_before_a_filling_are_not_written(
 async def test_the_fence_waits_for_batches_being_written(queue: Queue):
     await queue.open(rate_per_s=0)
     await queue.redis.flushall()
-    async with queue.engine.begin() as connection:
+    async with queue.db.begin() as connection:
         await LineRepository(connection, EVENT, 1).fence()
         rebuilding = asyncio.create_task(queue.running.recovery.rebuild(EVENT))
         done, _ = await asyncio.wait([rebuilding], timeout=0.2)
@@ -364,7 +364,7 @@ async def test_the_engine_is_filled_with_exact_bitmaps(queue: Queue):
     await queue.open(rate_per_s=0)
     await queue.crowd(40)
     await queue.running.sessions.close(EVENT, 1, [(0, n) for n in (1, 8, *range(15, 34))], how="left", unclaimed=True)
-    async with queue.engine.connect() as connection:
+    async with queue.db.connect() as connection:
         told = await ask(connection, EVENT, Ranking(1))
     bits = told.done[0]
     assert [n for n in range(len(bits) * 8) if bits[n // 8] & 128 >> n % 8] == [1, 8, *range(15, 34)]

@@ -9,15 +9,15 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.postgres import engine as ledger
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 from shared.web.exception_handlers import answer_with_problems
 
 SLOW, LOCKED, WRONG = "SELECT pg_sleep(5)", "LOCK TABLE queue.room", "SELECT nonsense"
 
 
 @pytest.fixture
-async def engine(postgres_url: str) -> AsyncIterator[AsyncEngine]:
-    settings = LedgerSettings(
+async def db(postgres_url: str) -> AsyncIterator[AsyncEngine]:
+    settings = PostgresSettings(
         postgres_url=postgres_url, postgres_pool_max=1, postgres_pool_wait_s=0.2, postgres_statement_timeout_ms=200,
         postgres_lock_timeout_ms=100,
     )  # fmt: skip
@@ -27,13 +27,13 @@ async def engine(postgres_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 @pytest.fixture
-async def fan(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
+async def fan(db: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI()
     answer_with_problems(app)
 
     @app.get("/{what}")
     async def ask(what: str) -> None:
-        async with engine.begin() as connection:
+        async with db.begin() as connection:
             await connection.execute(text({"slow": SLOW, "locked": LOCKED, "wrong": WRONG}[what]))
 
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -46,8 +46,8 @@ async def refused(fan: httpx.AsyncClient, what: str) -> bool:
     return (answer.status_code, answer.headers.get("retry-after")) == (503, "1")
 
 
-async def test_a_pool_without_a_free_connection_is_503(engine: AsyncEngine, fan: httpx.AsyncClient) -> None:
-    async with engine.connect():
+async def test_a_pool_without_a_free_connection_is_503(db: AsyncEngine, fan: httpx.AsyncClient) -> None:
+    async with db.connect():
         assert await refused(fan, "wrong")
     assert (await fan.get("/wrong")).status_code == 500
 

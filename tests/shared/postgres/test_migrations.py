@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import CheckConstraint, text
 
 from onsale.local.ports import HOST, free_port
-from shared.postgres.isolation import WrongLedger
+from shared.postgres.isolation import WrongDatabase
 from shared.postgres.migrations import SERVICES_WITH_TABLES, drift, upgrade
 from shared.runtime.secrets_dir import postgres_urls
 
@@ -39,18 +39,18 @@ async def test_migrations_and_tables_agree(service, postgres, postgres_url) -> N
 
 async def test_a_ledger_that_is_away_is_told_in_one_line() -> None:
     nowhere = f"postgresql://u@{HOST}:{free_port()},{HOST}:{free_port()}/db"
-    with pytest.raises(WrongLedger, match="No server of the ledger takes writes"):
+    with pytest.raises(WrongDatabase, match="No server of the ledger takes writes"):
         await upgrade(nowhere, "queue")
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
 def test_a_service_is_migrated_where_its_settings_say_it_lives(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     room = importlib.import_module(f"services.{service}.settings")
-    settings = room.QueueSettings if service == "queue" else room.Settings
+    settings = room.Settings
     monkeypatch.setenv("ONSALE_POSTGRES_URL", "postgresql://shared")
     assert settings().postgres_url == postgres_urls(os.environ)[service] == "postgresql://shared"
     monkeypatch.setenv(f"{service.upper()}_POSTGRES_URL", "postgresql://own")
     assert settings().postgres_url == postgres_urls(os.environ)[service] == "postgresql://own"
     others = {f"{name.upper()}_POSTGRES_URL": "postgresql://own" for name in SERVICES_WITH_TABLES if name != service}
-    with pytest.raises(WrongLedger, match=f"ledger of {service}.*{service.upper()}_POSTGRES_URL"):
+    with pytest.raises(WrongDatabase, match=f"ledger of {service}.*{service.upper()}_POSTGRES_URL"):
         postgres_urls(others)

@@ -21,9 +21,9 @@ from onsale.local.supervisor import dies_with_this_process
 from services.orders.processing.job_queue import JobQueue
 from shared.postgres import engine as ledger
 from shared.postgres.connect import SharedSessions
-from shared.postgres.isolation import refuse_wrong_ledger
+from shared.postgres.isolation import refuse_wrong_database
 from shared.postgres.migrations import upgrade
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 from tests.support.wait import wait_until
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -65,14 +65,14 @@ async def test_a_pooler_that_shares_sessions_is_refused_at_start(
     postgres_url: str, tmp_path: Path, mode: str, robin: int
 ) -> None:
     with pooled(postgres_url, tmp_path, mode=mode, robin=robin) as url:
-        settings = LedgerSettings(postgres_url=url)
+        settings = PostgresSettings(postgres_url=url)
         await wait_until(lambda: answers(url))
-        engine = ledger.connect(settings, name="test")
+        db = ledger.connect(settings, name="test")
         with pytest.raises(SharedSessions, match="pool_mode = session"):
-            await refuse_wrong_ledger(engine)
+            await refuse_wrong_database(db)
         with pytest.raises(SharedSessions):
             await upgrade(url, "queue")
-        await engine.dispose()
+        await db.dispose()
 
 
 async def leave_statements(url: str) -> None:
@@ -117,19 +117,19 @@ async def test_a_service_ends_with_one_line_whatever_others_left_in_the_pooler(
 async def test_through_a_pooler_by_sessions_everything_works(postgres_url: str, tmp_path: Path) -> None:
     """Time limits, migrations under their lock, and LISTEN."""
     with pooled(postgres_url, tmp_path, mode="session") as url:
-        settings = LedgerSettings(postgres_url=url, postgres_lock_timeout_ms=1234)
+        settings = PostgresSettings(postgres_url=url, postgres_lock_timeout_ms=1234)
         await wait_until(lambda: answers(url))
-        engine = ledger.connect(settings, name="test")
-        await refuse_wrong_ledger(engine)
-        async with engine.begin() as connection:
+        db = ledger.connect(settings, name="test")
+        await refuse_wrong_database(db)
+        async with db.begin() as connection:
             assert (await connection.execute(text("SHOW lock_timeout"))).scalar_one() == "1234ms"
         await upgrade(url, "orders")
         jobs, heard = JobQueue(settings, accept_s=1), asyncio.Event()
         listening = asyncio.create_task(jobs.listen(heard.set))
-        async with engine.begin() as connection:
+        async with db.begin() as connection:
             await connection.execute(text("SELECT 1"))
             await jobs.enqueue(connection, "AAAA")
         await wait_until(heard.is_set)
         listening.cancel()
         await asyncio.wait([listening])
-        await engine.dispose()
+        await db.dispose()

@@ -15,7 +15,7 @@ from shared.postgres import engine as ledger
 from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts, plain
 from shared.postgres.errors import TRIES_MAX, is_busy, is_gone, outlive_deadlocks
 from shared.postgres.fenced_transaction import fenced
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 from shared.web.problems import Unavailable
 from tests.support.wait import wait_until
 
@@ -37,8 +37,8 @@ async def silent() -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def engine(postgres_url: str) -> AsyncIterator[AsyncEngine]:
-    opened = ledger.connect(LedgerSettings(postgres_url=postgres_url, postgres_pool_max=3), name="test")
+async def db(postgres_url: str) -> AsyncIterator[AsyncEngine]:
+    opened = ledger.connect(PostgresSettings(postgres_url=postgres_url, postgres_pool_max=3), name="test")
     yield opened
     await opened.dispose()
 
@@ -87,9 +87,9 @@ async def test_a_server_that_takes_no_writes_is_not_taken(postgres: AsyncEngine,
         await Servers(postgres_url, connect_timeout_s=1).connect(name="test")
 
 
-async def pids(engine: AsyncEngine, first: str = "SELECT 1") -> set[int]:
+async def pids(db: AsyncEngine, first: str = "SELECT 1") -> set[int]:
     """Of three connections at once: all that the pool has, after each has done something."""
-    async with engine.connect() as one, engine.connect() as two, engine.connect() as three:
+    async with db.connect() as one, db.connect() as two, db.connect() as three:
         for connection in (one, two, three):
             await connection.execute(text(first))
             await connection.commit()
@@ -97,33 +97,33 @@ async def pids(engine: AsyncEngine, first: str = "SELECT 1") -> set[int]:
 
 
 @pytest.mark.parametrize("by_driver", [False, True])
-async def test_when_a_server_turns_read_only_its_connections_go_together(engine: AsyncEngine, by_driver: bool) -> None:
+async def test_when_a_server_turns_read_only_its_connections_go_together(db: AsyncEngine, by_driver: bool) -> None:
     """Which a standby is, too. Hot statements run on the driver itself, the others through SQLAlchemy."""
     before, write = (
-        await pids(engine, "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"),
+        await pids(db, "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"),
         "CREATE TABLE nothing ()",
     )
     if by_driver:
         with pytest.raises(Unavailable):
-            async with fenced(engine, "BEGIN") as driver:
+            async with fenced(db, "BEGIN") as driver:
                 await driver.execute(write)
     else:
-        async with engine.connect() as connection:
+        async with db.connect() as connection:
             with pytest.raises(OperationalError, match="read-only transaction"):
                 await connection.execute(text(write))
-    assert not before & await pids(engine)
+    assert not before & await pids(db)
 
 
 async def test_connections_that_were_cut_are_replaced_before_anybody_uses_them(
-    engine: AsyncEngine, postgres: AsyncEngine
+    db: AsyncEngine, postgres: AsyncEngine
 ) -> None:
-    before = await pids(engine)
+    before = await pids(db)
     async with postgres.connect() as connection:
         await connection.execute(
             text("SELECT pg_terminate_backend(p) FROM unnest(CAST(:p AS int[])) p"), {"p": list(before)}
         )
         await wait_until(lambda: _gone(postgres, before))
-    assert not before & await pids(engine)
+    assert not before & await pids(db)
 
 
 async def _gone(postgres: AsyncEngine, those: set[int]) -> bool:
@@ -136,28 +136,28 @@ async def test_a_server_that_does_not_answer_is_given_up_but_its_statement_is_no
     postgres_url: str, postgres: AsyncEngine
 ) -> None:
     """Stopping a commit that waits for its standby would make it seen before it is safe."""
-    waits = LedgerSettings(
+    waits = PostgresSettings(
         postgres_url=postgres_url, postgres_lock_timeout_ms=100, postgres_statement_timeout_ms=290,
         postgres_answer_timeout_s=0.3,
     )  # fmt: skip
-    engine = ledger.connect(waits, name="away").execution_options(isolation_level="AUTOCOMMIT")
-    async with engine.connect() as connection:
+    db = ledger.connect(waits, name="away").execution_options(isolation_level="AUTOCOMMIT")
+    async with db.connect() as connection:
         await connection.execute(text("SET statement_timeout = 0"))
         with pytest.raises(OperationalError):
             await connection.execute(text("SELECT pg_sleep(0.8)"))
     working = text(f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{AWAY}' AND state = 'active'")
     async with postgres.connect() as connection:
         assert (await connection.execute(working)).scalar_one() == 1
-    await engine.dispose()
+    await db.dispose()
 
 
-async def test_a_ledger_that_is_busy_is_neither_gone_nor_at_fault(engine: AsyncEngine) -> None:
+async def test_a_ledger_that_is_busy_is_neither_gone_nor_at_fault(db: AsyncEngine) -> None:
     """Told apart from a statement that is wrong."""
-    async with engine.begin() as connection:
+    async with db.begin() as connection:
         await connection.execute(text("SET LOCAL statement_timeout = 10"))
         with pytest.raises(ledger.DBAPIError) as slow:
             await connection.execute(text("SELECT pg_sleep(1)"))
-    async with engine.connect() as connection:
+    async with db.connect() as connection:
         with pytest.raises(ledger.DBAPIError) as wrong:
             await connection.execute(text("SELECT nonsense"))
     assert (is_busy(slow.value), is_gone(slow.value)) == (True, False)

@@ -19,7 +19,7 @@ from shared.redis.config_check import RedisRequirements, look
 from shared.redis.pubsub import ears, listen
 from shared.redis.scripts import Script
 from shared.redis.slot_map import address_of
-from shared.redis.url import EngineUnfit
+from shared.redis.url import RedisUnfit
 from tests.support.engines.engine_groups import Cluster, Node
 from tests.support.wait import wait_until
 
@@ -162,11 +162,11 @@ def test_all_keys_of_an_event_are_in_one_slot(cluster: Cluster) -> None:
 
 async def test_a_url_of_another_kind_is_said_to_be_that(cluster: Cluster, redis_url: str) -> None:
     plain = connect(f"redis://{HOST}:{cluster.engines[0].port}")
-    with pytest.raises(EngineUnfit, match=r"its URL begins with redis\+cluster://"):
+    with pytest.raises(RedisUnfit, match=r"its URL begins with redis\+cluster://"):
         await RedisRequirements(plain, production=False).at_start()
     await plain.aclose()
     alone = connect(redis_url.replace("redis://", "redis+cluster://"))
-    with pytest.raises(EngineUnfit, match="its URL begins with redis://"):
+    with pytest.raises(RedisUnfit, match="its URL begins with redis://"):
         await RedisRequirements(alone, production=False).at_start()
     await alone.aclose()
 
@@ -176,7 +176,7 @@ async def test_in_production_every_process_must_keep_what_it_is_told(client: Clu
     last = cluster.engines[-1]
     last.client.config_set("maxmemory-policy", "allkeys-lru")
     try:
-        with pytest.raises(EngineUnfit, match=f"{last.port}: maxmemory-policy is not noeviction"):
+        with pytest.raises(RedisUnfit, match=f"{last.port}: maxmemory-policy is not noeviction"):
             await RedisRequirements(client, production=True).at_start()
         await RedisRequirements(client, production=False).at_start()  # warned of
     finally:

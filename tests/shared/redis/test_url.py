@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from shared.redis.url import EngineUrl
+from shared.redis.url import RedisUrl
 from shared.runtime.settings import ServiceSettings
 
 
@@ -23,14 +23,14 @@ from shared.runtime.settings import ServiceSettings
     ],
 )
 def test_every_kind_is_told_by_its_scheme(url: str, kind: str, first: str, last: str) -> None:
-    where = EngineUrl.parse(url)
+    where = RedisUrl.parse(url)
     assert where.kind == kind
     assert where.at(where.addresses[0]) == first
     assert where.at(where.addresses[-1]) == last
 
 
 def test_sentinels_have_a_name_to_ask_for_and_a_password_of_their_own() -> None:
-    where = EngineUrl.parse("redis+sentinel://:data@a,b/main?sentinel_username=s&sentinel_password=w@tch")
+    where = RedisUrl.parse("redis+sentinel://:data@a,b/main?sentinel_username=s&sentinel_password=w@tch")
     assert (where.primary, where.sentinel_at(where.addresses[1])) == ("main", "redis://s:w%40tch@b:26379?")
     assert where.at(("c", 1)) == "redis://:data@c:1?"
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from shared.postgres import engine as postgres_engine
-from shared.postgres.settings import LedgerSettings
+from shared.postgres.settings import PostgresSettings
 from shared.runtime.load_meter import KEPT_MAX, LoadMeter
 from tests.support.wait import wait_until
 
@@ -54,10 +54,10 @@ def test_a_crowd_is_kept_as_a_sample() -> None:
 
 
 async def test_a_pool_without_a_free_connection_is_told(postgres_url: str) -> None:
-    engine = postgres_engine.connect(LedgerSettings(postgres_url=postgres_url, postgres_pool_max=1), name="test")
+    db = postgres_engine.connect(PostgresSettings(postgres_url=postgres_url, postgres_pool_max=1), name="test")
     meter = LoadMeter("orders")
-    async with engine.connect():
-        meter._pool_full_s(engine)
-        await wait_until(lambda: meter._pool_full_s(engine) > 0.02)
-    assert meter._pool_full_s(engine) == 0
-    await engine.dispose()
+    async with db.connect():
+        meter._pool_full_s(db)
+        await wait_until(lambda: meter._pool_full_s(db) > 0.02)
+    assert meter._pool_full_s(db) == 0
+    await db.dispose()

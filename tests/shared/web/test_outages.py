@@ -16,8 +16,8 @@ from onsale.local.engines import with_driver
 from shared.postgres import engine as postgres_engine
 from shared.postgres.engine import AsyncEngine
 from shared.postgres.fenced_transaction import fenced
-from shared.postgres.settings import LedgerSettings
-from shared.redis.client import REDIS_AWAY, EngineUnable, Redis, connect
+from shared.postgres.settings import PostgresSettings
+from shared.redis.client import REDIS_AWAY, Redis, RedisUnable, connect
 from shared.runtime.logging import JsonLines
 from shared.web.exception_handlers import answer_with_problems
 from shared.web.outages import is_outage
@@ -36,9 +36,9 @@ async def client(redis_url: str) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 async def ledger(postgres_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = postgres_engine.connect(LedgerSettings(postgres_url=postgres_url), name="outages")
-    yield engine
-    await engine.dispose()
+    db = postgres_engine.connect(PostgresSettings(postgres_url=postgres_url), name="outages")
+    yield db
+    await db.dispose()
 
 
 async def test_an_engine_without_memory_is_away_and_groups_that_exist_are_not(client: Redis) -> None:
@@ -48,20 +48,20 @@ async def test_an_engine_without_memory_is_away_and_groups_that_exist_are_not(cl
     assert not isinstance(known.value, REDIS_AWAY)
     await client.config_set("maxmemory", "1")
     for ask in (lambda: client.set("x", "y"), lambda: client.eval(SET_BY_SCRIPT, 0)):
-        with pytest.raises(EngineUnable) as full:
+        with pytest.raises(RedisUnable) as full:
             await ask()
         assert isinstance(full.value, REDIS_AWAY)
     pipe = client.pipeline(transaction=False)
     pipe.get("x")
     pipe.set("x", "y")
-    with pytest.raises(EngineUnable):
+    with pytest.raises(RedisUnable):
         await pipe.execute(raise_on_error=False)
     assert await client.get("x") is None, "the connection that is used next has nothing of the last one's answers"
 
 
 async def test_an_engine_that_became_a_replica_is_away(client: Redis) -> None:
     await client.execute_command("REPLICAOF", "127.0.0.1", "1")
-    with pytest.raises(EngineUnable):
+    with pytest.raises(RedisUnable):
         await client.eval(SET_BY_SCRIPT, 0)
 
 
@@ -93,7 +93,7 @@ OUTAGES = [
     asyncpg.DiskFullError("No space left on device"),
     asyncpg.AdminShutdownError("terminating connection"),
     asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress"),
-    EngineUnable("command not allowed when used memory > 'maxmemory'"),
+    RedisUnable("command not allowed when used memory > 'maxmemory'"),
     OSError("reset"),
 ]
 

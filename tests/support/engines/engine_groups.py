@@ -64,13 +64,13 @@ def program(name: str) -> Path | None:
 class Node(Program):
     """One process, with a connection of its own for whoever steers it."""
 
-    def __init__(self, engine: Path, folder: Path, configuration: str, *options: str, **values: Any) -> None:
+    def __init__(self, db: Path, folder: Path, configuration: str, *options: str, **values: Any) -> None:
         self.port, self.bus_port = free_port(), free_port()
         home = folder / str(self.port)
         home.mkdir(parents=True)
         file = home / "engine.conf"
         file.write_text(configuration.format(port=self.port, bus_port=self.bus_port, home=home, **values))
-        super().__init__([str(engine), str(file), *options], home / "engine.log")
+        super().__init__([str(db), str(file), *options], home / "engine.log")
         self.client = redis.Redis(host=HOST, port=self.port, socket_timeout=5, decode_responses=True, protocol=2)
 
     def ask(self, *command: Any) -> Any:
@@ -140,10 +140,10 @@ class Group:
 class Cluster(Group):
     """Three primaries that share the slots, and a replica of each if wanted."""
 
-    def __init__(self, engine: Path, folder: Path, *, replicas: bool) -> None:
+    def __init__(self, db: Path, folder: Path, *, replicas: bool) -> None:
         silent_ms = 1000 if replicas else 10_000  # nobody is given up whom nobody can replace
         clustered = CONFIGURATION + CLUSTERED
-        super().__init__([Node(engine, folder, clustered, silent_ms=silent_ms) for _ in range(6 if replicas else 3)])
+        super().__init__([Node(db, folder, clustered, silent_ms=silent_ms) for _ in range(6 if replicas else 3)])
         self.engines, primaries, others = self.nodes, self.nodes[:3], self.nodes[3:]
         self.url = "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in primaries)
         for number, node in enumerate(primaries):
@@ -178,14 +178,14 @@ class Cluster(Group):
 class Watched(Group):
     """A primary with replicas, and sentinels that agree on its name."""
 
-    def __init__(self, engine: Path, folder: Path, *, replicas: int, sentinels: int) -> None:
-        super().__init__([Node(engine, folder, CONFIGURATION) for _ in range(1 + replicas)])
+    def __init__(self, db: Path, folder: Path, *, replicas: int, sentinels: int) -> None:
+        super().__init__([Node(db, folder, CONFIGURATION) for _ in range(1 + replicas)])
         first, *others = self.nodes
         for replica in others:
             replica.ask("REPLICAOF", HOST, first.port)
         until(lambda: all(replica.in_step() for replica in others), what="the replicas")
         watches = {"name": PRIMARY, "primary": first.port, "quorum": sentinels // 2 + 1}
-        watching = Group([Node(engine, folder, SENTINEL, "--sentinel", **watches) for _ in range(sentinels)])
+        watching = Group([Node(db, folder, SENTINEL, "--sentinel", **watches) for _ in range(sentinels)])
         self.engines, self.sentinels = self.nodes, watching.nodes
         self.nodes = [*self.engines, *self.sentinels]
         hosts = ",".join(f"{HOST}:{node.port}" for node in self.sentinels)

@@ -107,9 +107,9 @@ async def postgres_url(engines: Engines, migrated: str) -> AsyncIterator[str]:
 @pytest.fixture
 async def postgres(postgres_url: str) -> AsyncIterator[AsyncEngine]:
     """An engine on a fresh, migrated database."""
-    engine = create_async_engine(postgres_url)
-    yield engine
-    await engine.dispose()
+    db = create_async_engine(postgres_url)
+    yield db
+    await db.dispose()
 
 
 async def sql(engines: Engines, statement: str) -> None:

@@ -1,11 +1,11 @@
 -- The ledger says these holds are being paid: they have no deadline any more.
--- KEYS[1] gate hash readiness
+-- KEYS[1] meta hash readiness
 -- KEYS[2] holds hash live reservations
 -- KEYS[3] deadlines zset when a hold may be released
 -- ARGV[1+] ids_and_untils list reservation_id, when its order expires, and so on; at most 2,000 pairs
 -- Answers how many it knew, or not-ready.
-local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
-if not is_ready(keys.gate, keys.holds, keys.deadlines) then return 'not-ready' end
+local keys = {meta = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
+if not is_ready(keys.meta, keys.holds, keys.deadlines) then return 'not-ready' end
 local ids = {}
 for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local known, written = {}, {}

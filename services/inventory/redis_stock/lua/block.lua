@@ -1,6 +1,6 @@
 -- Places an operator blocked or put on sale again, as the ledger has them at `version`; all of them in one step.
 -- A place that a hold took meanwhile is blocked all the same: the ledger will refuse that hold.
--- KEYS[1] gate hash readiness, version of the stock
+-- KEYS[1] meta hash readiness, version of the stock
 -- KEYS[2] counts hash per section
 -- KEYS[3] dirty set sections changed
 -- KEYS[4] map prefix of the sections' maps
@@ -9,11 +9,11 @@
 -- ARGV[3] free text basket of seats that are for sale
 -- ARGV[4+] ga list section_id, how many of its places are blocked
 -- Answers done, late (something newer was said already: read the ledger again) or not-ready.
-local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3], map = KEYS[4]}
+local keys = {meta = KEYS[1], counts = KEYS[2], dirty = KEYS[3], map = KEYS[4]}
 local version, blocked, free = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-if not is_ready(keys.gate, keys.counts) then return 'not-ready' end
-if tonumber(redis.call('HGET', keys.gate, 'stock_version') or 0) > version then return 'late' end
-redis.call('HSET', keys.gate, 'stock_version', text(version))
+if not is_ready(keys.meta, keys.counts) then return 'not-ready' end
+if tonumber(redis.call('HGET', keys.meta, 'stock_version') or 0) > version then return 'late' end
+redis.call('HSET', keys.meta, 'stock_version', text(version))
 for _, run in ipairs(lines(blocked)) do
   local now = marks(keys, run)
   if #now < run[3] then return 'not-ready' end

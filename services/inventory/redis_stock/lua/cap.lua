@@ -1,14 +1,14 @@
 -- The ledger refused GA tickets the gate had: the gate may say at most what the ledger has left, at once. The rest counts
 -- as blocked: mostly it is, and the word of that is on its way, which says how many are blocked, not how many more.
--- KEYS[1] gate hash readiness
+-- KEYS[1] meta hash readiness
 -- KEYS[2] counts hash per section
 -- KEYS[3] dirty set sections changed
 -- ARGV[1] section_id text which GA section
 -- ARGV[2] available_max int what the ledger has left
 -- Answers by how many it lowered, or not-ready.
-local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
+local keys = {meta = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
 local section, available_max = ARGV[1], tonumber(ARGV[2])
-if not is_ready(keys.gate, keys.counts) then return 'not-ready' end
+if not is_ready(keys.meta, keys.counts) then return 'not-ready' end
 local over = tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) - available_max
 if over <= 0 then return 0 end
 redis.call('HINCRBY', keys.counts, section .. ':available', -over)

@@ -1,5 +1,5 @@
 -- Which holds are past their deadline by every clock, the grace included. It only names them: the ledger says what they are.
--- KEYS[1] gate hash readiness, clock
+-- KEYS[1] meta hash readiness, clock
 -- KEYS[2] deadlines zset when a hold may be released
 -- ARGV[1] clock_offset_ms int moves the clock
 -- ARGV[2] count_max int at most so many

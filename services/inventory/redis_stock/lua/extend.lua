@@ -1,13 +1,13 @@
 -- The ledger says these holds last until then: after its commit, after an extension, after a look at a due hold.
--- KEYS[1] gate hash readiness
+-- KEYS[1] meta hash readiness
 -- KEYS[2] holds hash live reservations
 -- KEYS[3] deadlines zset when a hold may be released
 -- ARGV[1] grace_ms int past the shown countdown
 -- ARGV[2+] ids_and_untils list reservation_id, until_ms, and so on; at most 2,000 pairs
 -- Answers how many it knew, or not-ready.
-local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
+local keys = {meta = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
 local grace_ms = tonumber(ARGV[1])
-if not is_ready(keys.gate, keys.holds, keys.deadlines) then return 'not-ready' end
+if not is_ready(keys.meta, keys.holds, keys.deadlines) then return 'not-ready' end
 local ids, deadlines = {}, {}
 for i = 2, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local found = redis.call('HMGET', keys.holds, unpack(ids))

@@ -1,5 +1,5 @@
 -- Begins to fill the gate under a new epoch: everything it remembered goes, and each part that may be empty gets its mark.
--- KEYS[1] gate hash readiness, epoch
+-- KEYS[1] meta hash readiness, epoch
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
 -- KEYS[4] deadlines zset when a hold may be released
@@ -10,11 +10,11 @@
 -- ARGV[2] clock_offset_ms int moves the clock
 -- Answers done, or superseded by a higher epoch.
 local epoch = tonumber(ARGV[1])
-local gate = KEYS[1]
-if tonumber(redis.call('HGET', gate, 'epoch') or 0) > epoch then return 'superseded' end
-redis.call('HSET', gate, 'ready', '0', 'epoch', text(epoch), 'holding', '0')
-local _, began_at = clock(gate, ARGV[2])
-redis.call('HSET', gate, 'filling_at', text(began_at))
+local meta = KEYS[1]
+if tonumber(redis.call('HGET', meta, 'epoch') or 0) > epoch then return 'superseded' end
+redis.call('HSET', meta, 'ready', '0', 'epoch', text(epoch), 'holding', '0')
+local _, began_at = clock(meta, ARGV[2])
+redis.call('HSET', meta, 'filling_at', text(began_at))
 for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
 for _, hash in ipairs({KEYS[2], KEYS[3], KEYS[5]}) do redis.call('HSET', hash, 'epoch', text(epoch)) end
 for _, zset in ipairs({KEYS[4], KEYS[6]}) do redis.call('ZADD', zset, '+inf', 'epoch') end

@@ -1,14 +1,14 @@
 -- Some live reservations, from the ledger.
--- KEYS[1] gate hash epoch
+-- KEYS[1] meta hash epoch
 -- KEYS[2] holds hash live reservations
 -- KEYS[3] deadlines zset when a hold may be released
 -- KEYS[4] usage hash per holder
 -- ARGV[1] epoch int of this filling
 -- ARGV[2+] listed list reservation_id, holder, stock print, body print, basket, until_ms, release_at_ms or 0 (being paid)
 -- Answers done, superseded, or lost: a part has gone since the filling began.
-local keys = {gate = KEYS[1], holds = KEYS[2], deadlines = KEYS[3], usage = KEYS[4]}
-if redis.call('HGET', keys.gate, 'epoch') ~= ARGV[1] then return 'superseded' end
-if not is_whole(keys.gate, keys.holds, keys.deadlines, keys.usage) then return 'lost' end
+local keys = {meta = KEYS[1], holds = KEYS[2], deadlines = KEYS[3], usage = KEYS[4]}
+if redis.call('HGET', keys.meta, 'epoch') ~= ARGV[1] then return 'superseded' end
+if not is_whole(keys.meta, keys.holds, keys.deadlines, keys.usage) then return 'lost' end
 for i = 2, #ARGV, 7 do
   local id, holder = ARGV[i], ARGV[i + 1]
   if redis.call('HEXISTS', keys.holds, id) == 0 then

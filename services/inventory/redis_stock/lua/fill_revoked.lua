@@ -1,5 +1,5 @@
 -- Some dead passes, from the ledger.
--- KEYS[1] gate hash epoch
+-- KEYS[1] meta hash epoch
 -- KEYS[2] revoked zset dead passes
 -- ARGV[1] epoch int of this filling
 -- ARGV[2+] passes list expires_at_ms, jti

@@ -1,5 +1,5 @@
 -- One section, from the ledger.
--- KEYS[1] gate hash epoch
+-- KEYS[1] meta hash epoch
 -- KEYS[2] counts hash per section
 -- KEYS[3] dirty set sections changed
 -- KEYS[4] map prefix of the sections' maps

@@ -1,5 +1,5 @@
 -- How many tickets some holders have, held or bought, from the ledger.
--- KEYS[1] gate hash epoch
+-- KEYS[1] meta hash epoch
 -- KEYS[2] usage hash per holder
 -- ARGV[1] epoch int of this filling
 -- ARGV[2+] tickets list holder, tickets

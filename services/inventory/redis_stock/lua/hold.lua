@@ -1,5 +1,5 @@
 -- Takes baskets, each for one holder, each whole or not at all. It never frees anything: a refusal names due holds.
--- KEYS[1] gate hash readiness, epoch, clock
+-- KEYS[1] meta hash readiness, epoch, clock
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
 -- KEYS[4] deadlines zset when a hold may be released
@@ -14,19 +14,19 @@
 --   (per holder, 0 is unlimited), live_max (reservations per holder), and basket or best {quantity, zones, split, tidy}
 -- Answers per ask: held epoch until_ms basket | again id epoch until_ms basket | reused | revoked | not-ready | clocks-apart ahead_ms
 --        | seats-taken/no-adjacent-seats/sold-out/limit-exceeded now_ms detail due_id…
-local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[7],
+local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[7],
               map = KEYS[8]}
 local revoked = KEYS[6]
 local clock_offset_ms, due_ms, others_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local NAMED_MAX, DUE_MAX = 100, 20
 local new_holders = 0
 
-local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch', 'pass_floor')
-local ready, epoch, pass_floor = gate[1] == '1', gate[2], tonumber(gate[3] or 0)
-ready = ready and is_whole(keys.gate, keys.counts, keys.holds, keys.deadlines, keys.usage, revoked)
-local now, engine_ms = others_ms, others_ms
-if ready then now, engine_ms = clock(keys.gate, clock_offset_ms) end
-local ahead_ms = engine_ms - others_ms
+local found = redis.call('HMGET', keys.meta, 'ready', 'epoch', 'min_pass_epoch')
+local ready, epoch, min_pass_epoch = found[1] == '1', found[2], tonumber(found[3] or 0)
+ready = ready and is_whole(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage, revoked)
+local now, redis_ms = others_ms, others_ms
+if ready then now, redis_ms = clock(keys.meta, clock_offset_ms) end
+local ahead_ms = redis_ms - others_ms
 
 local function refuse(word, detail)
   local by_all = text(math.min(now, others_ms))
@@ -92,7 +92,7 @@ end
 local function hold(ask)
   if not ready or lost then return {'not-ready'} end
   if math.abs(ahead_ms) > APART_MS then return {'clocks-apart', text(ahead_ms)} end
-  if (ask.pass_epoch or 0) < pass_floor or redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
+  if (ask.pass_epoch or 0) < min_pass_epoch or redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
   local used = redis.call('HMGET', keys.usage, 't:' .. ask.holder, 'l:' .. ask.holder)
   local had, live = tonumber(used[1] or 0), listed(used[2])
   local before = answered(ask, live)
@@ -123,7 +123,7 @@ end
 local answers = {}
 for i = 4, #ARGV do answers[i - 3] = hold(cjson.decode(ARGV[i])) end
 if new_holders > 0 then
-  redis.call('HINCRBY', keys.gate, 'holding', new_holders)
-  redis.call('HINCRBY', keys.gate, 'begun', new_holders)
+  redis.call('HINCRBY', keys.meta, 'holding', new_holders)
+  redis.call('HINCRBY', keys.meta, 'begun', new_holders)
 end
 return answers

@@ -1,6 +1,6 @@
 -- The ledger says this hold has become smaller: its other places are free again. A hold only ever shrinks, so a word that
 -- comes late, after a smaller one, changes nothing.
--- KEYS[1] gate hash readiness
+-- KEYS[1] meta hash readiness
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
 -- KEYS[4] deadlines zset when a hold may be released
@@ -10,10 +10,10 @@
 -- ARGV[1] reservation_id text which hold
 -- ARGV[2] basket text what it has now
 -- Answers done, again (it is no larger), unknown or not-ready.
-local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
+local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
               map = KEYS[7]}
 local id, basket = ARGV[1], ARGV[2]
-if not is_ready(keys.gate, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
+if not is_ready(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
 local hold = read_hold(keys, id)
 if not hold then return 'unknown' end
 local runs, ga, size = lines(hold.basket)

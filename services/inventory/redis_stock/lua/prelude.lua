@@ -10,32 +10,32 @@ end
 -- The engine's time in ms, which stands still while its clock is set back by up to a minute; then its clock itself. One
 -- that was an hour ahead and is right again must not stand still for an hour.
 local APART_MS = 60000
-local function clock(gate, offset_ms)
+local function clock(meta, offset_ms)
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(offset_ms)
-  local last = tonumber(redis.call('HGET', gate, 'clock') or 0)
+  local last = tonumber(redis.call('HGET', meta, 'clock') or 0)
   if last > now and last - now <= APART_MS then return last, now end
-  redis.call('HSET', gate, 'clock', text(now))
+  redis.call('HSET', meta, 'clock', text(now))
   return now, now
 end
 
 -- A part of the gate is lost: it takes nothing more, and whoever watches it need not wait to fill it anew.
 local lost = false
-local function shut(gate)
+local function shut(meta)
   lost = true
-  redis.call('HSET', gate, 'ready', '0', 'filling_at', '0')
+  redis.call('HSET', meta, 'ready', '0', 'filling_at', '0')
 end
 
 -- Whether these parts are all there. Each has been there since the filling began, marked with its epoch; one that is
 -- lost would read as nothing held, nothing free, nobody limited.
-local function is_whole(gate, ...)
+local function is_whole(meta, ...)
   if redis.call('EXISTS', ...) == select('#', ...) then return true end
-  shut(gate)
+  shut(meta)
   return false
 end
 
-local function is_ready(gate, ...)
-  return redis.call('HGET', gate, 'ready') == '1' and is_whole(gate, ...)
+local function is_ready(meta, ...)
+  return redis.call('HGET', meta, 'ready') == '1' and is_whole(meta, ...)
 end
 
 -- A section as changed, once a script.
@@ -73,7 +73,7 @@ end
 -- A run's part of its section's map; shorter than the run if the map is lost, and then the gate is closed.
 local function marks(keys, run)
   local found = redis.call('GETRANGE', keys.map .. run[1], run[2], run[2] + run[3] - 1)
-  if #found < run[3] then shut(keys.gate) end
+  if #found < run[3] then shut(keys.meta) end
   return found
 end
 
@@ -123,7 +123,7 @@ end
 
 local function add_live(keys, holder, id)
   local ids = live_ids(keys, holder)
-  if #ids == 0 then redis.call('HINCRBY', keys.gate, 'holding', 1) end
+  if #ids == 0 then redis.call('HINCRBY', keys.meta, 'holding', 1) end
   ids[#ids + 1] = id
   redis.call('HSET', keys.usage, 'l:' .. holder, table.concat(ids, ','))
 end
@@ -136,7 +136,7 @@ local function drop_live(keys, holder, id)
   if #kept > 0 then
     redis.call('HSET', keys.usage, 'l:' .. holder, table.concat(kept, ','))
   elseif redis.call('HDEL', keys.usage, 'l:' .. holder) == 1 then
-    redis.call('HINCRBY', keys.gate, 'holding', -1)
+    redis.call('HINCRBY', keys.meta, 'holding', -1)
   end
 end
 

@@ -1,5 +1,5 @@
 -- The ledger says this hold is over: its places are free again.
--- KEYS[1] gate hash readiness
+-- KEYS[1] meta hash readiness
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
 -- KEYS[4] deadlines zset when a hold may be released
@@ -8,10 +8,10 @@
 -- KEYS[7] map prefix of the sections' maps
 -- ARGV[1] reservation_id text which hold
 -- Answers done, unknown (also when done before) or not-ready.
-local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
+local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
               map = KEYS[7]}
 local id = ARGV[1]
-if not is_ready(keys.gate, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
+if not is_ready(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
 local hold = read_hold(keys, id)
 if not hold then
   redis.call('ZREM', keys.deadlines, id)
@@ -21,5 +21,5 @@ local runs, ga, size = lines(hold.basket)
 move(keys, runs, ga, 'h', '.')
 add_tickets(keys, hold.holder, -size)
 drop_hold(keys, id, hold)
-if #live_ids(keys, hold.holder) == 0 then redis.call('HINCRBY', keys.gate, 'let_go', 1) end
+if #live_ids(keys, hold.holder) == 0 then redis.call('HINCRBY', keys.meta, 'let_go', 1) end
 return 'done'

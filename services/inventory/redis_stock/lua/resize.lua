@@ -1,16 +1,16 @@
 -- How many places a GA section has, as the ledger has it at `version`: what it gains or loses is for sale.
--- KEYS[1] gate hash readiness, version of the stock
+-- KEYS[1] meta hash readiness, version of the stock
 -- KEYS[2] counts hash per section
 -- KEYS[3] dirty set sections changed
 -- ARGV[1] version int of the event when the ledger was read
 -- ARGV[2] section_id text which GA section
 -- ARGV[3] capacity int its places, taken ones included
 -- Answers done, late (something newer was said already: read the ledger again) or not-ready.
-local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
+local keys = {meta = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
 local version, section, capacity = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-if not is_ready(keys.gate, keys.counts) then return 'not-ready' end
-if tonumber(redis.call('HGET', keys.gate, 'stock_version') or 0) > version then return 'late' end
-redis.call('HSET', keys.gate, 'stock_version', text(version))
+if not is_ready(keys.meta, keys.counts) then return 'not-ready' end
+if tonumber(redis.call('HGET', keys.meta, 'stock_version') or 0) > version then return 'late' end
+redis.call('HSET', keys.meta, 'stock_version', text(version))
 local there = 0
 for _, name in pairs(NAMES) do there = there + tonumber(redis.call('HGET', keys.counts, section .. ':' .. name) or 0) end
 if capacity ~= there then

@@ -1,6 +1,6 @@
 -- The ledger says an ended reservation took its places again and bought them. A seat that the gate gave to somebody
 -- else meanwhile is theirs no longer: the ledger will refuse them.
--- KEYS[1] gate hash readiness
+-- KEYS[1] meta hash readiness
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
 -- KEYS[4] deadlines zset when a hold may be released
@@ -11,10 +11,10 @@
 -- ARGV[2] holder text its holder
 -- ARGV[3] basket text its places
 -- Answers done, again or not-ready.
-local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
+local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
               map = KEYS[7]}
 local id, holder, basket = ARGV[1], ARGV[2], ARGV[3]
-if not is_ready(keys.gate, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
+if not is_ready(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
 if redis.call('HSETNX', keys.usage, 'r:' .. id, '1') == 0 then return 'again' end
 local hold = read_hold(keys, id)
 if hold then -- its release has not come this far

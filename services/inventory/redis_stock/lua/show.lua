@@ -1,5 +1,5 @@
 -- The stock as everybody may see it, if something changed or a look is forced.
--- KEYS[1] gate hash readiness, epoch, version, clock
+-- KEYS[1] meta hash readiness, epoch, version, clock
 -- KEYS[2] counts hash per section
 -- KEYS[3] dirty set sections changed
 -- ARGV[1] clock_offset_ms int moves the clock
@@ -8,17 +8,17 @@
 -- ARGV[4] peek int 1 to leave the changes for the next frame
 -- Answers {} when unchanged, else {ready epoch version now_ms holders_holding holds_begun holds_let_go field value…}, the
 -- mark's field among them.
-local keys = {gate = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
+local keys = {meta = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
 local clock_offset_ms, others_ms, force, peek = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4] == '1'
 if not force and redis.call('EXISTS', keys.dirty) == 0 then return {} end
-local now, engine_ms = clock(keys.gate, clock_offset_ms)
-local version = tonumber(redis.call('HGET', keys.gate, 'version') or 0)
+local now, redis_ms = clock(keys.meta, clock_offset_ms)
+local version = tonumber(redis.call('HGET', keys.meta, 'version') or 0)
 if not peek then
   version = math.max(version + 1, now)
-  redis.call('HSET', keys.gate, 'version', text(version))
+  redis.call('HSET', keys.meta, 'version', text(version))
   redis.call('DEL', keys.dirty)
 end
-local gate = redis.call('HMGET', keys.gate, 'ready', 'epoch', 'holding', 'begun', 'let_go')
-local ready = gate[1] == '1' and is_whole(keys.gate, keys.counts) and math.abs(engine_ms - others_ms) <= APART_MS
-return {ready and '1' or '0', gate[2] or '0', text(math.max(version, 1)), text(now), gate[3] or '0', gate[4] or '0',
-        gate[5] or '0', unpack(redis.call('HGETALL', keys.counts))}
+local found = redis.call('HMGET', keys.meta, 'ready', 'epoch', 'holding', 'begun', 'let_go')
+local ready = found[1] == '1' and is_whole(keys.meta, keys.counts) and math.abs(redis_ms - others_ms) <= APART_MS
+return {ready and '1' or '0', found[2] or '0', text(math.max(version, 1)), text(now), found[3] or '0', found[4] or '0',
+        found[5] or '0', unpack(redis.call('HGETALL', keys.counts))}

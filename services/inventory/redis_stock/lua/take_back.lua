@@ -1,5 +1,5 @@
 -- The ledger took back what was sold: some of its places are free (or blocked) again, the rest was sold too often.
--- KEYS[1] gate hash readiness, epoch
+-- KEYS[1] meta hash readiness, epoch
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
 -- KEYS[4] deadlines zset when a hold may be released
@@ -14,11 +14,11 @@
 -- ARGV[6] places text basket of them
 -- ARGV[7+] excess list section_id, tickets that have no place
 -- Answers done, again, superseded (a gate filled since knows already, or reconcile will tell it) or not-ready.
-local keys = {gate = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
+local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
               map = KEYS[7]}
 local epoch, id, holder, quantity, mark, places = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-if not is_ready(keys.gate, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
-if redis.call('HGET', keys.gate, 'epoch') ~= epoch then return 'superseded' end
+if not is_ready(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
+if redis.call('HGET', keys.meta, 'epoch') ~= epoch then return 'superseded' end
 if redis.call('HSETNX', keys.usage, 'b:' .. id, '1') == 0 then return 'again' end
 local hold = read_hold(keys, id)
 local from = hold and 'h' or 's' -- its sale has not come this far

@@ -64,7 +64,7 @@ noted AS (
 told AS (
     INSERT INTO inventory.outbox (event_id, body) SELECT $1, $24::text::jsonb
 )
-SELECT (SELECT gate_epoch FROM inventory.event WHERE event_id = $1) AS gate_epoch,
+SELECT (SELECT redis_epoch FROM inventory.event WHERE event_id = $1) AS redis_epoch,
        (SELECT count(*) FROM inserted) AS reservations,
        (SELECT count(*) FROM sections) AS sections,
        (SELECT count(*) FROM seats) AS seats

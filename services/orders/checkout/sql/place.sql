@@ -30,13 +30,13 @@ WITH asked AS (
     FROM asked a JOIN placed p ON p.reference = a.reference,
         jsonb_array_elements(a.lines) WITH ORDINALITY AS l(line, line_no)
 ), extras AS (
-    INSERT INTO orders.order_extra (reference, line_no, kind, name, percent, amount_minor, included)
+    INSERT INTO orders.order_adjustment (reference, line_no, kind, name, percent, amount_minor, included)
     SELECT a.reference, e.line_no, e.extra ->> 'kind', e.extra ->> 'name', e.extra ->> 'percent',
         (e.extra ->> 'amount_minor')::bigint, (e.extra ->> 'included')::boolean
     FROM asked a JOIN placed p ON p.reference = a.reference,
         jsonb_array_elements(a.extras) WITH ORDINALITY AS e(extra, line_no)
 ), used AS (
-    INSERT INTO orders.promo_use (reference, event_id, code, customer_key)
+    INSERT INTO orders.promo_redemption (reference, event_id, code, customer_key)
     SELECT a.reference, a.event_id, a.promo_code, a.customer_key
     FROM asked a JOIN placed p ON p.reference = a.reference
     WHERE a.promo_code IS NOT NULL

@@ -4,7 +4,7 @@
 -- array: of a document nobody knows how long it is, and the planner would read all orders there are for a single one.
 WITH asked AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
-        reference text, lease text, lease_s double precision, status text, nudge bigint, news integer,
+        reference text, lease text, lease_s double precision, status text, wake_count bigint, news integer,
         looked boolean, sets jsonb, rests boolean, due_in_s double precision, errors integer)
 ), ours AS (
     SELECT o.reference FROM orders."order" o JOIN asked a ON a.reference = o.reference
@@ -20,7 +20,7 @@ WITH asked AS (
         fulfilled_at = CASE WHEN jsonb_exists(a.sets, 'fulfilled') THEN clock_timestamp() ELSE o.fulfilled_at END,
         ended_at = CASE WHEN jsonb_exists(a.sets, 'ended') THEN clock_timestamp() ELSE o.ended_at END,
         released_at = CASE WHEN jsonb_exists(a.sets, 'released') THEN clock_timestamp() ELSE o.released_at END,
-        hinted = CASE WHEN a.looked THEN o.nudge <> a.nudge ELSE o.hinted END,
+        sync_requested = CASE WHEN a.looked THEN o.wake_count <> a.wake_count ELSE o.sync_requested END,
         version = CASE
             WHEN a.news > 0 THEN greatest(o.version + a.news, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
             ELSE o.version END,
@@ -30,11 +30,11 @@ WITH asked AS (
         lease_until = CASE WHEN NOT a.rests THEN clock_timestamp() + make_interval(secs => a.lease_s) END,
         due_at = CASE
             WHEN NOT a.rests THEN o.due_at
-            WHEN o.nudge <> a.nudge THEN now()
+            WHEN o.wake_count <> a.wake_count THEN now()
             ELSE clock_timestamp() + make_interval(secs => a.due_in_s) END
     FROM ours JOIN asked a ON a.reference = ours.reference
     WHERE o.reference = ours.reference
-    RETURNING o.reference, o.nudge = a.nudge AS seen_whole, o.version, o.confirmed_at, o.fulfilled_at
+    RETURNING o.reference, o.wake_count = a.wake_count AS seen_whole, o.version, o.confirmed_at, o.fulfilled_at
 ), attempts AS (
     UPDATE orders.payment_attempt p
     SET status = coalesce(t.sets ->> 'status', p.status),

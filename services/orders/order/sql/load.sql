@@ -1,6 +1,6 @@
 -- Orders with everything that hangs on them, one row each; times in ms since the epoch.
 SELECT o.reference, o.status, o.event_id, o.reservation_id, o.principal, o.lane, o.join_seq, o.total_minor, o.currency,
-    o.customer_name, o.customer_email, o.grace_s, o.end_reason, o.charge_ref, o.version, o.nudge, o.hinted, o.errors,
+    o.customer_name, o.customer_email, o.grace_s, o.end_reason, o.charge_ref, o.version, o.wake_count, o.sync_requested, o.errors,
     o.decided, o.cancel_asked_at IS NOT NULL AS cancel_asked, o.released_at IS NOT NULL AS released,
     coalesce(o.due_at <= clock_timestamp(), false) AS look_due,
     (extract(epoch FROM o.created_at) * 1000)::bigint AS created_at_ms,
@@ -17,7 +17,7 @@ SELECT o.reference, o.status, o.event_id, o.reservation_id, o.principal, o.lane,
     coalesce((
         SELECT jsonb_agg(jsonb_build_object('kind', e.kind, 'name', e.name, 'percent', e.percent,
             'amount_minor', e.amount_minor, 'included', e.included) ORDER BY e.line_no)
-        FROM orders.order_extra e WHERE e.reference = o.reference), '[]') AS extras,
+        FROM orders.order_adjustment e WHERE e.reference = o.reference), '[]') AS extras,
     coalesce((
         SELECT jsonb_agg(jsonb_build_object('n', a.n, 'provider', a.provider, 'method', a.method, 'token', a.token,
             'return_url', a.return_url, 'amount_minor', a.amount_minor, 'currency', a.currency,

@@ -11,8 +11,8 @@ WITH due AS (
         SELECT FROM orders."order" o
         WHERE w.charge_ref IS NOT NULL AND o.reference = w.reference AND o.lease IS NOT NULL AND o.lease_until > now())
     ORDER BY w.due_at LIMIT 200 FOR UPDATE OF w SKIP LOCKED
-), hinted AS (
-    UPDATE orders."order" o SET hinted = true, nudge = nudge + 1, due_at = now()
+), sync_requested AS (
+    UPDATE orders."order" o SET sync_requested = true, wake_count = wake_count + 1, due_at = now()
     WHERE o.status <> 'tombstone' AND o.reference IN (
         SELECT l.reference FROM orders."order" l WHERE l.reference IN (SELECT reference FROM due WHERE NOT is_known)
         ORDER BY l.reference FOR UPDATE
@@ -23,6 +23,6 @@ UPDATE orders.webhook_inbox w
 SET applied_at = CASE WHEN due.is_known OR h.reference IS NOT NULL THEN now() END,
     tries = w.tries + 1,
     due_at = now() + make_interval(secs => least(3600, power(2, least(w.tries, 12))))
-FROM due LEFT JOIN hinted h ON h.reference = due.reference
+FROM due LEFT JOIN sync_requested h ON h.reference = due.reference
 WHERE w.provider = due.provider AND w.webhook_id = due.webhook_id
 RETURNING w.applied_at IS NOT NULL AS applied

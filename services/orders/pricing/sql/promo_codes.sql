@@ -8,7 +8,7 @@ WITH asked AS (
     SELECT u.event_id, u.code, count(*) AS uses
     FROM (SELECT DISTINCT event_id, code FROM asked) a
     JOIN orders.promo_code p USING (event_id, code)
-    JOIN orders.promo_use u USING (event_id, code)
+    JOIN orders.promo_redemption u USING (event_id, code)
     JOIN orders."order" o ON o.reference = u.reference
     WHERE p.uses_max IS NOT NULL
     AND o.status NOT IN ('cancelled', 'expired') AND NOT (o.status = 'refunded' AND o.confirmed_at IS NULL)
@@ -16,7 +16,7 @@ WITH asked AS (
 ), by_customer AS (
     SELECT u.event_id, u.code, u.customer_key, count(*) AS uses
     FROM asked a
-    JOIN orders.promo_use u USING (event_id, code, customer_key)
+    JOIN orders.promo_redemption u USING (event_id, code, customer_key)
     JOIN orders."order" o ON o.reference = u.reference
     WHERE o.status NOT IN ('cancelled', 'expired') AND NOT (o.status = 'refunded' AND o.confirmed_at IS NULL)
     GROUP BY u.event_id, u.code, u.customer_key
@@ -24,7 +24,7 @@ WITH asked AS (
 SELECT p.event_id, p.code, a.customer_key, p.percent, p.amount_minor, p.uses_max, p.customer_uses_max, p.section_ids,
     p.tickets_min, coalesce(c.uses, 0) AS uses, coalesce(m.uses, 0) AS customer_uses,
     p.stopped_at IS NULL AND coalesce(p.valid_from <= clock_timestamp(), true)
-        AND coalesce(clock_timestamp() < p.valid_until, true) AS stands
+        AND coalesce(clock_timestamp() < p.valid_until, true) AS is_active
 FROM asked a
 JOIN orders.promo_code p USING (event_id, code)
 LEFT JOIN by_code c USING (event_id, code)
