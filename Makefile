@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help run test proof coverage matrix drills fast check format lint types imports bench deploy-config api-documents lock clean
+.PHONY: help picture run test proof coverage matrix drills fast check format lint types imports bench deploy-config api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ bench: $(VENV)/dev.stamp ## measure both sides, print ratios, write bench/RESULT
 
 deploy-config: $(VENV)/run.stamp ## deploy/nginx.conf and deploy/haproxy.cfg from shared/web/routes.py
 	@$(BIN)/python -m onsale deploy-config
+
+picture: ## docs/architecture.svg from docs/architecture.dot (needs graphviz)
+	@dot -Tsvg docs/architecture.dot -o docs/architecture.svg
 
 api-documents: $(VENV)/run.stamp ## what the gateway shows of the API, from the code: problems and OpenAPI documents
 	@$(BIN)/python -m onsale problems --json services/gateway/pages/problems.json

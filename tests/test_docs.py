@@ -1,5 +1,6 @@
 """What the documents say is so: README's examples run, and its links lead somewhere."""
 
+import html
 import re
 import subprocess
 from pathlib import Path
@@ -26,6 +27,16 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_files_that_are_named_exist(path: Path) -> None:
     named = set(re.findall(r"`((?:services|shared|onsale|bench|tests|deploy)/[\w./-]+\.\w+)`", path.read_text()))
     assert [name for name in sorted(named - YOURS) if not (ROOT / name).exists()] == []
+
+
+def test_the_picture_is_drawn_from_its_source() -> None:
+    """Every box and every label of the source stands in the picture."""
+    source, picture = ((ROOT / "docs" / f"architecture.{kind}").read_text() for kind in ("dot", "svg"))
+    boxes = set(re.findall(r"^  (\w+) \[label=", source, re.M))
+    assert boxes == {title for title in re.findall(r"<title>(\w+)</title>", picture) if title != "onsale"}
+    drawn = {html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", picture)}
+    labels = re.findall(r'label="([^"]*)"', source) + re.findall(r"label=<(.*)>\]", source)
+    assert {line for label in labels for line in re.split(r"\\n|<br/>", re.sub(r"</?b>", "", label))} <= drawn
 
 
 def test_the_api_by_example_runs_as_it_stands(suite: RunningSuite, tmp_path: Path) -> None:
