@@ -15,7 +15,7 @@ from services.orders.payments.provider import ChargeOrder, Provider, ProviderRej
 from services.orders.settings import Settings
 from shared.rpc.outgoing import Answer, NotReached
 
-GUIDE = Path(__file__).parents[3] / "docs" / "providers.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "payment-providers.md"
 NAME = "services.orders.payments.acme"
 
 
