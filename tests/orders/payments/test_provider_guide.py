@@ -15,7 +15,7 @@ from services.orders.payments.provider import ChargeOrder, Provider, ProviderRej
 from services.orders.settings import Settings
 from shared.rpc.outgoing import Answer, NotReached
 
-GUIDE = Path(__file__).parents[3] / "docs" / "providers.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "payment-providers.md"
 NAME = "services.orders.payments.acme"
 
 
@@ -62,7 +62,7 @@ async def test_it_charges_and_is_refused_in_the_words_of_the_protocol(acme):
     assert (made.status, made.reason, made.occurred_at_ms) == ("failed", "declined", 2)
     assert (await provider.cancel("p1")).status == "failed"
     with pytest.raises(ProviderRejected):
-        await provider._ask("POST", "/payments/p1/void")  # type: ignore[attr-defined]
+        await provider._call("POST", "/payments/p1/void")  # type: ignore[attr-defined]
     away = open_providers(Nobody(), Settings(payment_providers=("acme",)))["acme"]
     with pytest.raises(Unreachable):
         await away.create(asked)

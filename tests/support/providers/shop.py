@@ -21,7 +21,7 @@ from tests.support.wait import wait_until
 
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 HOST = "127.0.0.2"  # not the waiting room's: browsers keep cookies by host, whatever the port
-GUIDE = Path(__file__).parents[3] / "docs" / "gate.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "forward-auth.md"
 PAGE = {"accept": "text/html,application/xhtml+xml", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 SCRIPT = {"accept": "application/json", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]
