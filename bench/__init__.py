@@ -1,1 +1,1 @@
-"""Side-by-side measurements on real engines: ours and the design we compare with, in one run; each prints a ratio."""
+"""Side-by-side benchmarks on real PostgreSQL and Valkey: Onsale and another design; each prints a ratio."""

@@ -1,4 +1,4 @@
-"""`python -m bench [NAME …]`: measures what is named, prints ratios, writes each to `bench/RESULTS.md` once done."""
+"""`python -m bench [NAME …]`: runs benchmarks, prints their ratios, and writes each to `bench/RESULTS.md` when done."""
 
 import argparse
 import gc
@@ -14,8 +14,8 @@ from rich.console import Console
 from bench.harness import load, machine, report, results
 from bench.harness.cpu import cpu_s
 from bench.harness.load import Load
-from bench.harness.measurement import Effort, Finding, Measurement, Round, Side, summed_up
-from bench.harness.stage import Stage, stage
+from bench.harness.measurement import Effort, Finding, Measurement, Round, Side, summarize
+from bench.harness.testbed import Testbed, testbed
 from bench.line.designs import designs
 from bench.line.joins import joins
 from bench.line.memory import memory
@@ -45,33 +45,33 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH = 200
-HERE = Path(__file__).parent
-DATA = HERE.parent / ".onsale"
+BENCH_DIR = Path(__file__).parent
+DATA_DIR = BENCH_DIR.parent / ".onsale"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the person typed."""
+    """The command line."""
 
     names: Sequence[str]
     effort: Effort
 
-    def typed(self, name: str, measurement: Measurement | Finding) -> str:
-        """What measures this one again."""
+    def command_line(self, name: str, measurement: Measurement | Finding) -> str:
+        """The command that repeats this measurement."""
         seconds, connections, rounds = self.effort.seconds, self.effort.connections, self.effort.rounds
         fixed = isinstance(measurement, Measurement) and measurement.connections is not None
-        asked = "" if fixed else f" --connections {connections}"
-        return f"python -m bench {name} --seconds {seconds:g}{asked} --rounds {rounds}"
+        connections_option = "" if fixed else f" --connections {connections}"
+        return f"python -m bench {name} --seconds {seconds:g}{connections_option} --rounds {rounds}"
 
 
-def parsed(arguments: Sequence[str] | None = None) -> Options:
+def parse_options(arguments: Sequence[str] | None = None) -> Options:
     """Options from the command line; no name means all."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MEASUREMENTS)}; none means all")
-    parser.add_argument("--seconds", type=float, default=8, help="measured time of one side's round")
+    parser.add_argument("--seconds", type=float, default=8, help="measured seconds of one side's round")
     parser.add_argument("--connections", type=int, default=128, help="keep-alive connections of the load generator")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
-    parser.add_argument("--quick", action="store_true", help="try whether it works: tiny sizes, writes nothing")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each side")
+    parser.add_argument("--quick", action="store_true", help="only check that it works: tiny sizes, writes nothing")
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - set(MEASUREMENTS):
         parser.error(f"there is no measurement {', '.join(sorted(unknown))}; there are {', '.join(MEASUREMENTS)}")
@@ -82,9 +82,9 @@ def parsed(arguments: Sequence[str] | None = None) -> Options:
 
 
 async def main(options: Options) -> None:
-    """Measure one after the other; each is said and written down before the next begins."""
+    """Runs one measurement after the other; prints and saves each before the next begins."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    async with stage(DATA) as engines:
+    async with testbed(DATA_DIR) as engines:
         about, settings = machine.machine(engines.data_dir), await engines.settings()
         for name in options.names:
             measurement = MEASUREMENTS[name]()
@@ -92,44 +92,44 @@ async def main(options: Options) -> None:
             report.show(console, measurement)
             if not options.effort.quick:
                 date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-                how = options.typed(name, measurement)
-                write(name, results.Result.of(measurement, date=date, how=how, machine=about, engines=settings))
+                how = options.command_line(name, measurement)
+                save_result(name, results.Result.of(measurement, date=date, how=how, machine=about, engines=settings))
 
 
-def write(name: str, result: results.Result) -> None:
-    """Kept among what was measured before; the report is made anew, and what the plan counts with."""
-    results.keep(HERE / "results", name, result)
-    (HERE / "RESULTS.md").write_text(results.document(results.kept(HERE / "results", MEASUREMENTS)))
-    coefficients.renew()
+def save_result(name: str, result: results.Result) -> None:
+    """Saves the result with the earlier ones, then writes the report and the plan's coefficients again."""
+    results.save(BENCH_DIR / "results", name, result)
+    (BENCH_DIR / "RESULTS.md").write_text(results.document(results.saved(BENCH_DIR / "results", MEASUREMENTS)))
+    coefficients.update_files()
 
 
-async def measure(stage: Stage, measurement: Measurement | Finding, effort: Effort, console: Console) -> None:
-    """The sides take turns, so that a noisy minute of the machine hits both. A finding sees to that itself."""
+async def measure(testbed: Testbed, measurement: Measurement | Finding, effort: Effort, console: Console) -> None:
+    """Runs the sides alternately, so that a noisy minute of the machine affects both. A finding does that itself."""
     if isinstance(measurement, Finding):
-        measurement.figures = await measurement.find(stage, effort)
+        measurement.figures = await measurement.find(testbed, effort)
         return
     measurement.rounds = {side.name: [] for side in measurement.sides}
     if measurement.connections is not None and not effort.quick:
         effort = replace(effort, connections=measurement.connections)
     for number in range(1, effort.rounds + 1):
         for side in measurement.sides:
-            done = await one_round(stage, side, effort)
+            done = await one_round(testbed, side, effort)
             measurement.rounds[side.name].append(done)
             console.print(f"{measurement.key} round {number}, {side.name}: {done.per_second:,.0f}/s", style="dim")
 
 
-async def one_round(stage: Stage, side: Side, effort: Effort) -> Round:
-    """Start one side, load it, compare its ledger with its answers, stop it."""
-    async with stage.turn() as turn, side.open(turn) as target:
+async def one_round(testbed: Testbed, side: Side, effort: Effort) -> Round:
+    """Starts one side, loads it, compares its database with its answers, stops it."""
+    async with testbed.trial() as trial, side.open(trial) as target:
         gc.collect()
         before_s = cpu_s(target.pid)
-        heard = await load.run_apart(
+        result = await load.run_in_process(
             Load(HOST, target.port, target.requests, effort.connections, effort.seconds, repeat=target.repeat,
-                 wanted=target.wanted, warm_up_s=min(1.0, effort.seconds))
+                 expected_status=target.expected_status, warm_up_s=min(1.0, effort.seconds))
         )  # fmt: skip
         spent_s = cpu_s(target.pid) - before_s
-        return summed_up(heard, await target.check(heard), wanted=target.wanted, cpu_s=spent_s or None)
+        return summarize(result, await target.check(result), wanted=target.expected_status, cpu_s=spent_s or None)
 
 
 if __name__ == "__main__":
-    uvloop.run(main(parsed()))
+    uvloop.run(main(parse_options()))

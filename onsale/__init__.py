@@ -1,1 +1,1 @@
-"""The command people type, and what it starts: the embedded engines, the payment sandbox and the five services."""
+"""The `onsale` command and what it runs: the suite on one machine, the payment sandbox, a simulator, backups."""

@@ -1,5 +1,5 @@
 """`python -m onsale`."""
 
-from onsale.cli import main
+from onsale.cli.app import main
 
 main()

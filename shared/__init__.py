@@ -1,1 +1,3 @@
-"""What the five services have in common: one noun a file, and none of them knows a service."""
+"""What all services share: the wire between them, the databases they stand on, security, and the contracts."""
+
+VERSION = "0.1.0"  # of every service and of the package: pyproject.toml reads it here

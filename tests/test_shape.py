@@ -1,12 +1,16 @@
 """The shape of the tree: rooms of a size one can take in, names that say something, doors where they belong."""
 
 import ast
+import importlib
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shared.web.api_document import operations
 from shared.web.routes import SERVICES
 
 ROOT = Path(__file__).parents[1]
@@ -83,3 +87,158 @@ def test_tests_are_not_packages() -> None:
 def test_no_lock_file_names_a_host() -> None:
     for lock in ROOT.glob("*.lock"):
         assert "://" not in lock.read_text()
+
+
+PACKAGES = {
+    **{f"services/{service}": ROOT / "services" / service for service in SERVICES},
+    "shared": ROOT / "shared",
+    "onsale": ROOT / "onsale",
+    "bench": ROOT / "bench",
+}
+RESERVED_CLASSES = {"State", "Settings"}
+BANNED_WORDS = {
+    "aside", "asked", "beside", "cashier", "courier", "couriers", "desk", "door", "doors", "ear", "ears", "hear",
+    "heard", "house", "keeper", "look", "looked", "postman", "pulse", "said", "seen", "street", "till", "told",
+    "turnstile", "wish", "wishes",
+}  # fmt: skip
+ALLOWED_NAMES = {"first_seen"}
+SQL_VERB = re.compile(r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH|CREATE|ALTER)\s")
+SQL_LITERAL_LINES_MAX, POSITIONAL_MAX = 3, 5
+VARIADIC = {
+    "Table", "Index", "chain", "gather", "join", "max", "min", "print", "select", "with_only_columns",
+    "answer", "execute", "fetch", "rows", "client.eval", "keys.only", "Script.load",
+}  # fmt: skip
+
+
+def modules(package: str) -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(PACKAGES[package].rglob("*.py")):
+        if "versions" not in path.parts:
+            yield path, ast.parse(path.read_text())
+
+
+def test_every_module_of_shared_stands_in_a_layer() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["name"].startswith("inside shared"))
+    named = {module for layer in layers for module in re.split(r" [:|] ", layer)}
+    for path in (path for path in PACKAGES["shared"].rglob("*.py") if path.stem != "__init__"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        assert any(f"{module}.".startswith(f"{layer}.") for layer in named), f"{module} is in no layer"
+
+
+def test_a_class_name_means_one_class() -> None:
+    places: dict[str, list[str]] = {}
+    for package in (package for package in PACKAGES if package.startswith(("services", "shared"))):
+        for path, tree in modules(package):
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(name(path))
+    twice = {word: where for word, where in places.items() if len(where) > 1 and word not in RESERVED_CLASSES}
+    assert not twice
+
+
+def named_here(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Names of functions, classes and parameters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+def assigned_here(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Names of constants, variables and attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=identifier, ctx=ast.Store()) | ast.Attribute(attr=identifier, ctx=ast.Store()):
+                yield node.lineno, identifier
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_names_are_the_fields_words(package: str) -> None:
+    found = [
+        f"{name(path)}:{line} {identifier}"
+        for path, tree in modules(package)
+        for line, identifier in (
+            *named_here(tree),
+            *(assigned_here(tree) if package not in ("onsale", "bench") and "contracts" not in path.parts else ()),
+        )
+        if identifier not in ALLOWED_NAMES
+        and BANNED_WORDS & set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", identifier).lower().split("_"))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_long_call_names_its_arguments(package: str) -> None:
+    found = [
+        f"{name(path)}:{node.lineno} {ast.unparse(node.func)}"
+        for path, tree in modules(package)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and not {ast.unparse(node.func), ast.unparse(node.func).rpartition(".")[2]} & VARIADIC
+        and len([one for one in node.args if not isinstance(one, ast.Starred)]) > POSITIONAL_MAX
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_long_sql_stands_in_a_file_of_its_own(package: str) -> None:
+    found = []
+    for path, tree in modules(package):
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                lines = len(node.value.strip().splitlines())
+                if SQL_VERB.match(node.value) and lines > SQL_LITERAL_LINES_MAX:
+                    found.append(f"{name(path)}:{node.lineno} {lines} lines")
+    assert not found, "\n".join(found)
+
+
+def is_handler(path: Path, service: str) -> bool:
+    inside = path.relative_to(ROOT / "services" / service)
+    return inside.parts[0] in ("api", "admin") or inside.name == "internal.py"
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The packages it imports from."""
+    modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    return [module.partition(".")[0] for module in modules]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_handler_runs_no_sql_and_no_redis_command(service: str) -> None:
+    found = []
+    for path, tree in modules(f"services/{service}"):
+        if not is_handler(path, service):
+            continue
+        for node in ast.walk(tree):
+            match node:
+                case ast.Import() | ast.ImportFrom() if {"sqlalchemy", "redis"} & set(imported(node)):
+                    found.append(f"{name(path)}:{node.lineno} {ast.unparse(node)}")
+                case ast.Call(func=ast.Attribute(attr="begin" | "connect" | "execute")):
+                    found.append(f"{name(path)}:{node.lineno} {ast.unparse(node.func)}")
+    assert not found, "\n".join(found)
+
+
+def is_typed(schema: dict[str, Any]) -> bool:
+    """A named model, a list of one, or one of several."""
+    choices = schema.get("anyOf") or schema.get("oneOf") or []
+    return (
+        "$ref" in schema
+        or (schema.get("type") == "array" and is_typed(schema.get("items", {})))
+        or (bool(choices) and all(choice == {"type": "null"} or is_typed(choice) for choice in choices))
+    )
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_answer_has_a_model_a_media_type_or_headers(service: str) -> None:
+    app = importlib.import_module(f"services.{service}.app").create_app()
+    found = []
+    for path, method, operation in operations(app.openapi()):
+        for status, answer in operation["responses"].items():
+            content = answer.get("content", {})
+            schema = content.get("application/json", {}).get("schema")
+            untyped = not (content or answer.get("headers")) if schema is None else not is_typed(schema)
+            if status.startswith("2") and status != "204" and untyped:
+                found.append(f"{method} {path} {status}")
+    assert not found, "\n".join(found)

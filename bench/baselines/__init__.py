@@ -1,1 +1,1 @@
-"""The designs we compare with: as textbooks draw them, tuned as fairly as we know how."""
+"""The designs to compare with: as textbooks describe them, tuned as fairly as possible."""

@@ -1,4 +1,4 @@
-"""The ceiling of the server: an ASGI app that knows nothing and answers the same bytes to everybody."""
+"""The upper limit of the server: an ASGI app that answers the same bytes to every request."""
 
 import base64
 import os

@@ -1,6 +1,6 @@
-"""Workers that end holds as it is usually done: by the news that a key expired, by a scan of the ledger, by a job each.
+"""Workers that end holds in the usual ways: by keyspace notifications of expired keys, by a table scan, by jobs.
 
-One uvicorn process that answers `/readyz`; `BENCH_WAY` says which of them works in it.
+One uvicorn process that answers `/readyz`; `BENCH_WAY` selects the worker.
 """
 
 import asyncio
@@ -12,49 +12,18 @@ from typing import Any
 import redis.asyncio
 from fastapi import FastAPI
 
-from bench.baselines.pool import open_pool
+from bench.baselines.pool import open_pool, read_sql
 
-LOOK_S, AT_ONCE, JOBS_AT_ONCE = 0.25, 500, 8
-TABLES = """
-CREATE SCHEMA IF NOT EXISTS textbook;
-CREATE TABLE IF NOT EXISTS textbook.section (section_id text PRIMARY KEY, seats_remaining integer NOT NULL);
-CREATE TABLE IF NOT EXISTS textbook.hold (
-    hold_id text PRIMARY KEY, section_id text NOT NULL, quantity integer NOT NULL, held_until timestamptz NOT NULL,
-    ended_at timestamptz
-);
-CREATE INDEX IF NOT EXISTS hold_due ON textbook.hold (held_until) WHERE ended_at IS NULL;
-CREATE TABLE IF NOT EXISTS textbook.job (
-    job_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, hold_id text NOT NULL, run_at timestamptz NOT NULL
-);
-CREATE INDEX IF NOT EXISTS job_due ON textbook.job (run_at);
-"""
-SCAN = """
-WITH due AS (
-    SELECT hold_id FROM textbook.hold WHERE ended_at IS NULL AND held_until <= now()
-    ORDER BY held_until LIMIT $1 FOR UPDATE SKIP LOCKED
-), ended AS (
-    UPDATE textbook.hold h SET ended_at = clock_timestamp() FROM due WHERE h.hold_id = due.hold_id
-    RETURNING h.section_id, h.quantity
-), back AS (
-    UPDATE textbook.section s SET seats_remaining = seats_remaining + b.n
-    FROM (SELECT section_id, sum(quantity) AS n FROM ended GROUP BY section_id) AS b WHERE s.section_id = b.section_id
-)
-SELECT count(*) FROM ended
-"""
+POLL_S, AT_ONCE, JOBS_AT_ONCE = 0.25, 500, 8
+TABLES = read_sql("hold_tables")
+SCAN = read_sql("end_due_holds")
 TAKE_JOB = """
 DELETE FROM textbook.job WHERE job_id = (
     SELECT job_id FROM textbook.job WHERE run_at <= now() ORDER BY run_at LIMIT 1 FOR UPDATE SKIP LOCKED
 ) RETURNING hold_id
 """
-END_ONE = """
-WITH ended AS (
-    UPDATE textbook.hold SET ended_at = clock_timestamp() WHERE hold_id = $1 AND ended_at IS NULL
-    RETURNING section_id, quantity
-)
-UPDATE textbook.section s SET seats_remaining = seats_remaining + ended.quantity
-FROM ended WHERE s.section_id = ended.section_id
-"""
-GIVE_BACK = """
+END_ONE = read_sql("end_hold")
+RETURN_TO_SALE = """
 redis.call('INCRBY', KEYS[1], ARGV[2])
 local now = redis.call('TIME')
 redis.call('RPUSH', KEYS[2], ARGV[1] .. ' ' .. now[1] * 1000 + math.floor(now[2] / 1000))
@@ -65,7 +34,7 @@ async def scan(pool: Any, _: redis.asyncio.Redis) -> None:
     """All that is due, four times a second."""
     while True:
         if await pool.fetchval(SCAN, AT_ONCE) < AT_ONCE:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
 
 async def jobs(pool: Any, _: redis.asyncio.Redis) -> None:
@@ -74,7 +43,7 @@ async def jobs(pool: Any, _: redis.asyncio.Redis) -> None:
     async def work() -> None:
         while True:
             if not await _one_job(pool):
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
 
     await asyncio.gather(*(work() for _ in range(JOBS_AT_ONCE)))
 
@@ -88,14 +57,14 @@ async def _one_job(pool: Any) -> bool:
 
 
 async def expired_keys(_: Any, client: redis.asyncio.Redis) -> None:
-    """Gives back what an expired key's name says: `ttl:hold:<id>:<section>:<quantity>`."""
+    """Returns the tickets that an expired key's name says: `ttl:hold:<id>:<section>:<quantity>`."""
     await client.config_set("notify-keyspace-events", "Ex")
     news = client.pubsub()
     await news.psubscribe("__keyevent@*__:expired")
-    async for told in news.listen():
-        if told["type"] == "pmessage" and told["data"].startswith(b"ttl:hold:"):
-            _, _, hold_id, section, quantity = told["data"].decode().split(":")
-            await client.eval(GIVE_BACK, 2, f"ttl:left:{section}", "ttl:ended", hold_id, quantity)
+    async for message in news.listen():
+        if message["type"] == "pmessage" and message["data"].startswith(b"ttl:hold:"):
+            _, _, hold_id, section, quantity = message["data"].decode().split(":")
+            await client.eval(RETURN_TO_SALE, 2, f"ttl:left:{section}", "ttl:ended", hold_id, quantity)
 
 
 WAYS: dict[str, Callable[[Any, redis.asyncio.Redis], Awaitable[None]]] = {
@@ -104,7 +73,7 @@ WAYS: dict[str, Callable[[Any, redis.asyncio.Redis], Awaitable[None]]] = {
 
 
 def create_app() -> FastAPI:
-    """The worker in `BENCH_WAY`; engines from `BENCH_POSTGRES_URL` (plain form) and `BENCH_REDIS_URL`."""
+    """The worker in `BENCH_WAY`; databases from `BENCH_POSTGRES_URL` (plain form) and `BENCH_REDIS_URL`."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

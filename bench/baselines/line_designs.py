@@ -1,6 +1,6 @@
-"""Lines as they are usually built, each in its best form of one round trip per request, and batched where it can be.
+"""Usual designs of a line, each in its best form with one round trip per request, and batched where possible.
 
-Every design numbers fans from 1 on by their names; `join`, `position` and `admit` say how fast a run of them went.
+Every design numbers fans from 1; `join`, `position` and `admit` return the timing of a run.
 """
 
 import functools
@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from bench.baselines.pool import open_pool
-from bench.harness.pipes import Operation, Paced, Pipes, once, packed, run_calls
-from bench.harness.stage import Turn
+from bench.baselines.pool import open_pool, read_sql
+from bench.harness.pipes import Operation, Pipes, Timing, one_round_trip, prepare, run_calls
+from bench.harness.testbed import Trial
 from onsale.local.engines import with_driver
 
-FILL_PER_COMMAND = 1000
+PLACES_PER_COMMAND = 1000
 
 
 class Design(Protocol):
@@ -27,9 +27,9 @@ class Design(Protocol):
 
     async def fill(self, count: int) -> None: ...
     async def bytes_kept(self) -> int: ...
-    async def join(self, count: int, *, each: int) -> Paced: ...
-    async def position(self, count: int) -> Paced: ...
-    async def admit(self, count: int, *, each: int) -> Paced: ...
+    async def join(self, count: int, *, each: int) -> Timing: ...
+    async def position(self, count: int) -> Timing: ...
+    async def admit(self, count: int, *, each: int) -> Timing: ...
 
 
 def fan(n: int) -> str:
@@ -52,22 +52,22 @@ class InValkey(ABC):
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, turn: Turn, *, connections: int) -> AsyncIterator[Any]:
-        pipes = await Pipes.open(turn.redis_url, connections)
+    async def on(cls, trial: Trial, *, connections: int) -> AsyncIterator[Any]:
+        pipes = await Pipes.open(trial.redis_url, connections)
         try:
             yield cls(pipes)
         finally:
             pipes.close()
 
     async def fill(self, count: int) -> None:
-        await self.join(count, each=FILL_PER_COMMAND)
+        await self.join(count, each=PLACES_PER_COMMAND)
 
     async def bytes_kept(self) -> int:
         """Bytes by its keys."""
         found: list[int] = []
 
         def ask(key: str) -> Operation:
-            [replied] = yield packed(("MEMORY", "USAGE", key, "SAMPLES", 0))
+            [replied] = yield prepare(("MEMORY", "USAGE", key, "SAMPLES", 0))
             found.append(int(replied or 0))
 
         await self.pipes.run([ask(key) for key in self.keys], fans=0)
@@ -79,21 +79,21 @@ class InValkey(ABC):
     def joins(self, fans: range) -> Operation: ...
 
     @abstractmethod
-    def asks(self, name: str) -> Operation: ...
+    def position_operation(self, name: str) -> Operation: ...
 
     @abstractmethod
     def admits(self, count: int) -> Operation: ...
 
-    async def join(self, count: int, *, each: int) -> Paced:
+    async def join(self, count: int, *, each: int) -> Timing:
         operations = [self.joins(fans) for fans in portions(self.joined + 1, count, each)]
         self.joined += count
         return await self.pipes.run(operations, fans=count)
 
-    async def position(self, count: int) -> Paced:
+    async def position(self, count: int) -> Timing:
         waiting = random.Random(count).choices(range(self.gone + 1, self.joined + 1), k=count)
-        return await self.pipes.run([self.asks(fan(n)) for n in waiting], fans=count)
+        return await self.pipes.run([self.position_operation(fan(n)) for n in waiting], fans=count)
 
-    async def admit(self, count: int, *, each: int) -> Paced:
+    async def admit(self, count: int, *, each: int) -> Timing:
         operations = [self.admits(len(fans)) for fans in portions(0, count, each)]
         self.gone += count
         return await self.pipes.run(operations, fans=count)
@@ -107,13 +107,13 @@ class SortedSet(InValkey):
 
     def joins(self, fans: range) -> Operation:
         flat = [part for n in fans for part in (n, fan(n))]
-        return once(("ZADD", self.keys[0], *flat))
+        return one_round_trip(("ZADD", self.keys[0], *flat))
 
-    def asks(self, name: str) -> Operation:
-        return once(("ZRANK", self.keys[0], name))
+    def position_operation(self, name: str) -> Operation:
+        return one_round_trip(("ZRANK", self.keys[0], name))
 
     def admits(self, count: int) -> Operation:
-        return once(("ZPOPMIN", self.keys[0], count))
+        return one_round_trip(("ZPOPMIN", self.keys[0], count))
 
 
 class ListAndHash(InValkey):
@@ -131,28 +131,20 @@ class ListAndHash(InValkey):
 
     def joins(self, fans: range) -> Operation:
         numbered = [part for n in fans for part in (fan(n), n)]
-        return once(("RPUSH", self.keys[0], *map(fan, fans)), ("HSET", self.keys[1], *numbered))
+        return one_round_trip(("RPUSH", self.keys[0], *map(fan, fans)), ("HSET", self.keys[1], *numbered))
 
-    def asks(self, name: str) -> Operation:
-        return once(("HGET", self.keys[1], name), ("GET", self.keys[2]))
+    def position_operation(self, name: str) -> Operation:
+        return one_round_trip(("HGET", self.keys[1], name), ("GET", self.keys[2]))
 
     def admits(self, count: int) -> Operation:
-        return once(("EVAL", self.ADMIT, 3, *self.keys, count))
+        return one_round_trip(("EVAL", self.ADMIT, 3, *self.keys, count))
 
 
 class PostgresQueue:
     """A table with an index over those who wait; `SKIP LOCKED` admits, the position is a difference of numbers."""
 
     name = "PostgreSQL, SKIP LOCKED"
-    TABLE = """
-    CREATE SCHEMA IF NOT EXISTS textbook;
-    CREATE TABLE textbook.line (
-        join_seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        holder text NOT NULL UNIQUE,
-        admitted_at timestamptz
-    );
-    CREATE INDEX line_waiting ON textbook.line (join_seq) WHERE admitted_at IS NULL;
-    """
+    TABLE = read_sql("line_table")
     JOIN = "INSERT INTO textbook.line (holder) VALUES ($1) RETURNING join_seq"
     JOIN_MANY = "INSERT INTO textbook.line (holder) SELECT unnest($1::text[]) RETURNING join_seq"
     POSITION = "SELECT $1 - min(join_seq) + 1 FROM textbook.line WHERE admitted_at IS NULL"
@@ -168,8 +160,8 @@ class PostgresQueue:
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, turn: Turn, *, connections: int) -> AsyncIterator["PostgresQueue"]:
-        async with open_pool(with_driver(turn.postgres_url)) as pool:
+    async def on(cls, trial: Trial, *, connections: int) -> AsyncIterator["PostgresQueue"]:
+        async with open_pool(with_driver(trial.postgres_url)) as pool:
             await pool.execute(cls.TABLE)
             yield cls(pool, connections)
 
@@ -187,21 +179,21 @@ class PostgresQueue:
         """Bytes on disk, indexes included."""
         return int(await self._pool.fetchval("SELECT pg_total_relation_size('textbook.line')"))
 
-    async def join(self, count: int, *, each: int) -> Paced:
+    async def join(self, count: int, *, each: int) -> Timing:
         fans = [[fan(n) for n in part] for part in portions(self._joined + 1, count, each)]
         self._joined += count
         if each == 1:
             return await self._run([(self.JOIN, only[0]) for only in fans], count)
         return await self._run([(self.JOIN_MANY, many) for many in fans], count)
 
-    async def position(self, count: int) -> Paced:
+    async def position(self, count: int) -> Timing:
         waiting = random.Random(count).choices(range(self._gone + 1, self._joined + 1), k=count)
         return await self._run([(self.POSITION, n) for n in waiting], count)
 
-    async def admit(self, count: int, *, each: int) -> Paced:
+    async def admit(self, count: int, *, each: int) -> Timing:
         self._gone += count
         return await self._run([(self.ADMIT, len(part)) for part in portions(0, count, each)], count)
 
-    async def _run(self, queries: Sequence[tuple[str, object]], fans: int) -> Paced:
+    async def _run(self, queries: Sequence[tuple[str, object]], fans: int) -> Timing:
         calls = (functools.partial(self._pool.fetch, query, value) for query, value in queries)
         return await run_calls(calls, connections=self._connections, fans=fans)

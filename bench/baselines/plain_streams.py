@@ -1,6 +1,6 @@
-"""Streams as their libraries' guides draw them: sse-starlette with a queue a client, and WebSockets on uvicorn.
+"""Streams as the libraries' guides describe them: sse-starlette with a queue per client, and WebSockets on uvicorn.
 
-Tuned: bytes are encoded once and passed on as they are; one pass over all clients a frame.
+Tuned: a frame is encoded once and sent in one pass over all clients.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from sse_starlette import EventSourceResponse
 WAITING_MAX = 100
 
 
-class Everyone:
+class Broadcaster:
     """Who listens, by queue or by WebSocket."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Everyone:
         finally:
             self.queues.discard(queue)
 
-    async def stay(self, socket: WebSocket) -> None:
+    async def stream(self, socket: WebSocket) -> None:
         await socket.accept()
         self.sockets.add(socket)
         try:
@@ -38,7 +38,7 @@ class Everyone:
         except WebSocketDisconnect:
             self.sockets.discard(socket)
 
-    async def tell(self, data: bytes) -> None:
+    async def publish(self, data: bytes) -> None:
         frame = b"event: line\ndata: %b\n\n" % data
         for queue in self.queues:
             queue.put_nowait(frame)
@@ -48,7 +48,7 @@ class Everyone:
 
 def create_app() -> FastAPI:
     """`GET /sse`, `/websocket`, and `POST /publish` to tell everyone on either."""
-    app, everyone = FastAPI(), Everyone()
+    app, everyone = FastAPI(), Broadcaster()
 
     @app.get("/readyz")
     async def readyz() -> dict[str, bool]:
@@ -60,11 +60,11 @@ def create_app() -> FastAPI:
 
     @app.websocket("/websocket")
     async def websocket(socket: WebSocket) -> None:
-        await everyone.stay(socket)
+        await everyone.stream(socket)
 
     @app.post("/publish")
     async def publish(request: Request) -> dict[str, int]:
-        await everyone.tell(await request.body())
+        await everyone.publish(await request.body())
         return {"listeners": len(everyone.queues) + len(everyone.sockets)}
 
     return app

@@ -1,9 +1,9 @@
-"""Queue and inventory as far as a notifier asks them, in a world where nothing happens but what is published."""
+"""A stub of queue and inventory, as far as a notifier calls them; nothing changes but what is published."""
 
 from fastapi import FastAPI
 
 from shared.contracts.frames import LaneHead, LineFrame, SectionCounts, StockFrame
-from shared.contracts.queue import LifeAnswer
+from shared.contracts.queue import HeartbeatAnswer
 from shared.runtime.clock import now_ms
 
 EVENT = "arena"
@@ -28,9 +28,9 @@ def create_app() -> FastAPI:
         ]
         return StockFrame(event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(), sections=sections)
 
-    @app.post("/internal/life")
-    async def life() -> LifeAnswer:
-        return LifeAnswer(report_again_s=60)
+    @app.post("/internal/heartbeats")
+    async def life() -> HeartbeatAnswer:
+        return HeartbeatAnswer(report_again_s=60)
 
     return app
 

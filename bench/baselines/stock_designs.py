@@ -1,4 +1,4 @@
-"""Ways to sell stock as they are usually built, each in as few round trips as it allows, for any show put up in it."""
+"""Usual designs of selling stock, each in as few round trips as it allows, for any venue created in it."""
 
 import functools
 import random
@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import redis.asyncio
 
-from bench.baselines.pool import open_pool
-from bench.harness.pipes import Operation, Paced, Pipes, packed, run_calls
-from bench.stock.shop import TICKETS, Show, Sold
+from bench.baselines.pool import open_pool, read_sql
+from bench.harness.pipes import Operation, Pipes, Timing, prepare, run_calls
+from bench.stock.shop import TICKETS, SaleResult, Venue
 
 HOLD_TTL_S = 600
 
@@ -26,28 +26,10 @@ class InPostgres(ABC):
     name: str
     schema: str
     OWN = "{0}.section, {0}.hold"
-    TABLES = """
-    CREATE SCHEMA {0};
-    CREATE TABLE {0}.section (
-        section_id text PRIMARY KEY,
-        capacity integer NOT NULL,
-        seats_remaining integer NOT NULL
-    ) WITH (fillfactor = 50);
-    CREATE TABLE {0}.hold (
-        hold_id text PRIMARY KEY,
-        section_id text NOT NULL,
-        quantity integer NOT NULL,
-        held_until timestamptz NOT NULL
-    );
-    """
+    TABLES = read_sql("stock_tables")
     PUT_UP = "INSERT INTO {0}.section SELECT $1 || n, $3, $3 FROM generate_series(0, $2::int - 1) n"
     KEPT = "SELECT coalesce(sum(quantity), 0) FROM {0}.hold"
-    END_ALL = """
-    WITH ended AS (DELETE FROM {0}.hold RETURNING section_id, quantity)
-    UPDATE {0}.section s SET seats_remaining = seats_remaining + back.n
-    FROM (SELECT section_id, sum(quantity) AS n FROM ended GROUP BY section_id) AS back
-    WHERE s.section_id = back.section_id
-    """
+    END_ALL = read_sql("end_all_holds")
     LEFT = "SELECT sum(seats_remaining) FROM {0}.section"
 
     def __init__(self, pool: Any) -> None:
@@ -64,35 +46,35 @@ class InPostgres(ABC):
 
     @classmethod
     def sql(cls, statement: str) -> str:
-        return statement.format(cls.schema)
+        return statement.format(cls.schema, HOLD_TTL_S)
 
-    async def put_up(self, show: Show) -> None:
+    async def create_stock(self, show: Venue) -> None:
         """The one before it is taken down."""
         await self.pool.execute(self.sql(f"TRUNCATE {self.OWN}"))
         await self.pool.execute(self.sql(self.PUT_UP), f"{show.name}-", show.sections, show.each)
         await self.pool.execute(self.sql("ANALYZE {0}.section"))
 
-    async def sell(self, show: Show, wishes: Iterator[int], contenders: int) -> Sold:
-        heard = {True: 0, False: 0}
+    async def sell(self, show: Venue, section_numbers: Iterator[int], contenders: int) -> SaleResult:
+        result = {True: 0, False: 0}
 
         async def one(section: int) -> None:
             self._holds += 1
-            heard[await self.hold(f"{show.name}-{section}", f"{show.name}:{self._holds:012d}")] += 1
+            result[await self.hold(f"{show.name}-{section}", f"{show.name}:{self._holds:012d}")] += 1
 
-        calls = (functools.partial(one, section) for section in wishes)
+        calls = (functools.partial(one, section) for section in section_numbers)
         paced = await run_calls(calls, connections=contenders, fans=0)
-        return Sold(paced, heard[True], heard[False])
+        return SaleResult(paced, result[True], result[False])
 
     @abstractmethod
     async def hold(self, section_id: str, hold_id: str) -> bool: ...
 
-    async def kept(self, show: Show) -> int:
+    async def holds_stored(self, show: Venue) -> int:
         return int(await self.pool.fetchval(self.sql(self.KEPT)))
 
-    async def end_all(self, show: Show) -> None:
+    async def end_all(self, show: Venue) -> None:
         await self.pool.execute(self.sql(self.END_ALL))
 
-    async def left(self, show: Show) -> int:
+    async def tickets_left(self, show: Venue) -> int:
         return int(await self.pool.fetchval(self.sql(self.LEFT)))
 
 
@@ -100,7 +82,7 @@ class ForUpdate(InPostgres):
     """Lock the section's row, look, take."""
 
     name, schema = "SELECT … FOR UPDATE", "for_update"
-    LOOK = "SELECT seats_remaining FROM {0}.section WHERE section_id = $1 FOR UPDATE"
+    REMAINING = "SELECT seats_remaining FROM {0}.section WHERE section_id = $1 FOR UPDATE"
     TAKE = f"""
     WITH taken AS (UPDATE {{0}}.section SET seats_remaining = $4::int - $2::int WHERE section_id = $1)
     INSERT INTO {{0}}.hold VALUES ($3, $1, $2::int, now() + interval '{HOLD_TTL_S} s')
@@ -108,7 +90,7 @@ class ForUpdate(InPostgres):
 
     async def hold(self, section_id: str, hold_id: str) -> bool:
         async with self.pool.acquire() as connection, connection.transaction():
-            left = await connection.fetchval(self.sql(self.LOOK), section_id)
+            left = await connection.fetchval(self.sql(self.REMAINING), section_id)
             if left < TICKETS:
                 return False
             await connection.execute(self.sql(self.TAKE), section_id, TICKETS, hold_id, left)
@@ -119,7 +101,7 @@ class ReadThenWrite(ForUpdate):
     """The same without the lock: what the lock is for."""
 
     name, schema = "read, then write (no guard)", "unguarded"
-    LOOK = "SELECT seats_remaining FROM {0}.section WHERE section_id = $1"
+    REMAINING = "SELECT seats_remaining FROM {0}.section WHERE section_id = $1"
 
 
 class HotCounter(InPostgres):
@@ -152,18 +134,7 @@ class UnitRows(InPostgres):
     UNITS = """
     INSERT INTO {0}.unit SELECT $1 || n, u, NULL FROM generate_series(0, $2::int - 1) n, generate_series(1, $3::int) u
     """
-    TAKE = f"""
-    WITH free AS MATERIALIZED (
-        SELECT unit_id FROM {{0}}.unit WHERE section_id = $1 AND unit_id >= $4 AND hold_id IS NULL
-        ORDER BY unit_id LIMIT $2::int FOR UPDATE SKIP LOCKED
-    ), taken AS (
-        UPDATE {{0}}.unit u SET hold_id = $3 FROM free
-        WHERE u.section_id = $1 AND u.unit_id = free.unit_id AND (SELECT count(*) FROM free) = $2::int
-        RETURNING u.unit_id
-    )
-    INSERT INTO {{0}}.hold SELECT $3, $1, $2::int, now() + interval '{HOLD_TTL_S} s'
-    WHERE (SELECT count(*) FROM taken) = $2::int
-    """
+    TAKE = read_sql("take_units")
     END_ALL = """
     WITH ended AS (DELETE FROM {0}.hold RETURNING hold_id)
     UPDATE {0}.unit u SET hold_id = NULL FROM ended WHERE u.hold_id = ended.hold_id
@@ -171,9 +142,9 @@ class UnitRows(InPostgres):
     KEPT = "SELECT count(*) FROM {0}.unit WHERE hold_id IS NOT NULL"
     LEFT = "SELECT count(*) FROM {0}.unit WHERE hold_id IS NULL"
 
-    async def put_up(self, show: Show) -> None:
+    async def create_stock(self, show: Venue) -> None:
         self._each = show.each
-        await super().put_up(show)
+        await super().create_stock(show)
         await self.pool.execute(self.sql(self.UNITS), f"{show.name}-", show.sections, show.each)
         await self.pool.execute(self.sql("ANALYZE {0}.unit"))
 
@@ -209,7 +180,7 @@ class AdvisorySum(InPostgres):
 
 
 class TtlKey:
-    """The textbook's script: a counter, and a key that expires for each hold. Nothing is written to a ledger."""
+    """The textbook's script: a counter, and a key that expires for each hold. Nothing is written to a database."""
 
     name = "Valkey script, TTL key"
     TAKE = """
@@ -229,36 +200,36 @@ class TtlKey:
         async with redis.asyncio.Redis.from_url(redis_url, decode_responses=True) as client:
             yield cls(client, redis_url, await client.script_load(cls.TAKE))
 
-    async def put_up(self, show: Show) -> None:
+    async def create_stock(self, show: Venue) -> None:
         """The one before it is taken down."""
         for keys in batched([key async for key in self._client.scan_iter("ttl:*", count=10_000)]):
             await self._client.unlink(*keys)
         await self._client.mset({f"ttl:{show.name}:left:{n}": show.each for n in range(show.sections)})
 
-    async def sell(self, show: Show, wishes: Iterator[int], contenders: int) -> Sold:
-        heard, pipes = [0, 0], await Pipes.open(self._redis_url, contenders)
+    async def sell(self, show: Venue, section_numbers: Iterator[int], contenders: int) -> SaleResult:
+        result, pipes = [0, 0], await Pipes.open(self._redis_url, contenders)
 
         def one(section: int) -> Operation:
             self._holds += 1
             keys = f"ttl:{show.name}:left:{section}", f"ttl:{show.name}:hold:{self._holds}"
-            [said] = yield packed(("EVALSHA", self._sha, 2, *keys, TICKETS, HOLD_TTL_S * 1000))
-            heard[said] += 1
+            [outcome] = yield prepare(("EVALSHA", self._sha, 2, *keys, TICKETS, HOLD_TTL_S * 1000))
+            result[outcome] += 1
 
-        paced: Paced = await pipes.run((one(section) for section in wishes), fans=0)
+        paced: Timing = await pipes.run((one(section) for section in section_numbers), fans=0)
         pipes.close()
-        return Sold(paced, heard[1], heard[0])
+        return SaleResult(paced, result[1], result[0])
 
-    async def kept(self, show: Show) -> int:
+    async def holds_stored(self, show: Venue) -> int:
         return TICKETS * len([key async for key in self._client.scan_iter(f"ttl:{show.name}:hold:*", count=10_000)])
 
-    async def end_all(self, show: Show) -> None:
+    async def end_all(self, show: Venue) -> None:
         """The keys' time is over at once instead of in ten minutes."""
         for key in [key async for key in self._client.scan_iter(f"ttl:{show.name}:hold:*", count=10_000)]:
             await self._client.pexpire(key, 1)
-        while await self.kept(show):
+        while await self.holds_stored(show):
             pass
 
-    async def left(self, show: Show) -> int:
+    async def tickets_left(self, show: Venue) -> int:
         found = await self._client.mget([f"ttl:{show.name}:left:{n}" for n in range(show.sections)])
         return sum(int(left) for left in found)
 

@@ -1,4 +1,4 @@
-"""Joining as the textbook draws it: every fan alone takes a number, enters the sorted set and is written to the ledger.
+"""Joins as textbooks describe them: each fan alone takes a number, enters the sorted set and is written to PostgreSQL.
 
 Tuned: a FastAPI endpoint without per-request dependencies, asyncpg without an ORM, prepared statements, a pool of the
 best size, `ZADD` and `ZRANK` in one round trip, hiredis, orjson and a direct response.
@@ -16,26 +16,16 @@ import orjson
 import redis.asyncio
 from fastapi import FastAPI, Response
 
-from bench.baselines.pool import open_pool
+from bench.baselines.pool import open_pool, read_sql
 
 REDIS_POOL = 128
 SECRET = b"a well-known secret for measurements only"
-TABLES = """
-CREATE SCHEMA IF NOT EXISTS textbook;
-CREATE TABLE IF NOT EXISTS textbook.place (
-    event_id text NOT NULL,
-    join_seq bigint NOT NULL,
-    holder text NOT NULL,
-    joined_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (event_id, join_seq),
-    UNIQUE (event_id, holder)
-);
-"""
+TABLES = read_sql("join_tables")
 INSERT = "INSERT INTO textbook.place (event_id, join_seq, holder) VALUES ($1, $2, $3)"
 
 
 def create_app() -> FastAPI:
-    """The textbook's queue service; engines from `BENCH_POSTGRES_URL` (plain form) and `BENCH_REDIS_URL`."""
+    """The textbook's queue service; databases from `BENCH_POSTGRES_URL` (plain form) and `BENCH_REDIS_URL`."""
     postgres_url, redis_url = os.environ["BENCH_POSTGRES_URL"], os.environ["BENCH_REDIS_URL"]
     line = redis.asyncio.Redis.from_url(redis_url, protocol=2, max_connections=REDIS_POOL)
     pool: asyncpg.Pool

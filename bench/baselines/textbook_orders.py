@@ -1,8 +1,8 @@
-"""Ordering as the textbook draws it: one transaction per request with the key, the order and all that hangs on it.
+"""Orders as textbooks describe them: one transaction per request with the idempotency key, the order and its rows.
 
-Tuned as the other baselines are: asyncpg without an ORM, prepared statements, a pool of the best size, locking and
-taking in one statement, a direct response. With `BENCH_SANDBOX_URL` the request also charges, and waits for it: over
-httpx, as most would, or over the client that `BENCH_PROVIDER_CLIENT` names.
+Tuned as the other baselines: asyncpg without an ORM, prepared statements, a pool of the best size, lock and update in
+one statement, a direct response. With `BENCH_SANDBOX_URL` the request also charges the payment and waits for it, over
+httpx, which is usual, or the client that `BENCH_PROVIDER_CLIENT` names.
 """
 
 import base64
@@ -22,41 +22,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import FastAPI, Header, HTTPException, Response
 from pydantic import BaseModel, Field
 
-from bench.baselines.pool import open_pool
+from bench.baselines.pool import open_pool, read_sql
 
-TABLES = """
-CREATE SCHEMA IF NOT EXISTS textbook;
-CREATE TABLE IF NOT EXISTS textbook.reservation (
-    reservation_id text PRIMARY KEY, event_id text NOT NULL, holder text NOT NULL, section_id text NOT NULL,
-    quantity integer NOT NULL, unit_price_minor bigint NOT NULL, status text NOT NULL, order_reference text,
-    reserved_until timestamptz NOT NULL
-);
-CREATE TABLE IF NOT EXISTS textbook.idempotency (
-    holder text NOT NULL, key text NOT NULL, fingerprint bytea NOT NULL, reference text NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (holder, key)
-);
-CREATE TABLE IF NOT EXISTS textbook.orders (
-    reference text PRIMARY KEY, event_id text NOT NULL, reservation_id text NOT NULL UNIQUE, holder text NOT NULL,
-    status text NOT NULL, total_minor bigint NOT NULL, currency text NOT NULL, customer_name text NOT NULL,
-    customer_email text NOT NULL, expires_at timestamptz NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT clock_timestamp(), confirmed_at timestamptz
-);
-CREATE INDEX IF NOT EXISTS orders_holder ON textbook.orders (holder, created_at);
-CREATE TABLE IF NOT EXISTS textbook.order_line (
-    reference text NOT NULL, line_no integer NOT NULL, section_id text NOT NULL, quantity integer NOT NULL,
-    unit_price_minor bigint NOT NULL, PRIMARY KEY (reference, line_no)
-);
-CREATE TABLE IF NOT EXISTS textbook.attempt (
-    provider_key text PRIMARY KEY, reference text NOT NULL, method text NOT NULL, amount_minor bigint NOT NULL,
-    status text NOT NULL, provider_ref text
-);
-CREATE TABLE IF NOT EXISTS textbook.money_entry (
-    provider_ref text PRIMARY KEY, reference text NOT NULL, amount_minor bigint NOT NULL
-);
-CREATE TABLE IF NOT EXISTS textbook.outbox (
-    id bigserial PRIMARY KEY, event_id text NOT NULL, body jsonb NOT NULL
-);
-"""
+TABLES = read_sql("order_tables")
 KEY = """
 INSERT INTO textbook.idempotency (holder, key, fingerprint, reference) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
 """
@@ -73,7 +41,7 @@ VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7, $8, $9)
 """
 LINE = "INSERT INTO textbook.order_line VALUES ($1, 1, $2, $3, $4)"
 ATTEMPT = "INSERT INTO textbook.attempt VALUES ($1, $2, $3, $4, 'created')"
-TELL = "INSERT INTO textbook.outbox (event_id, body) VALUES ($1, $2)"
+INSERT_EVENT = "INSERT INTO textbook.outbox (event_id, body) VALUES ($1, $2)"
 PAID = "UPDATE textbook.attempt SET status = $2, provider_ref = $3 WHERE provider_key = $1"
 MONEY = "INSERT INTO textbook.money_entry VALUES ($1, $2, $3)"
 SOLD = "UPDATE textbook.reservation SET status = 'confirmed' WHERE reservation_id = $1 AND order_reference = $2"
@@ -128,7 +96,7 @@ def create_app() -> FastAPI:
 
     @app.post("/orders")
     async def order(
-        asked: NewOrder, authorization: Annotated[str, Header()], idempotency_key: Annotated[str, Header()]
+        new_order: NewOrder, authorization: Annotated[str, Header()], idempotency_key: Annotated[str, Header()]
     ) -> Response:
         try:
             claims = jwt.decode(authorization.removeprefix("Bearer "), key, ["EdDSA"], options={"verify_aud": False})
@@ -136,23 +104,23 @@ def create_app() -> FastAPI:
             raise HTTPException(401, "This pass is not valid.") from refused
         reference, is_new = secrets.token_hex(6), False
         async with pool.acquire() as connection, connection.transaction():
-            known = await _known(connection, claims["sub"], idempotency_key, reference, asked)
+            known = await _existing_order(connection, claims["sub"], idempotency_key, reference, new_order)
             if known is None:
                 is_new = True
-                await _place(connection, claims["sub"], reference, asked)
+                await _place(connection, claims["sub"], reference, new_order)
         if is_new and sandbox_url:
-            charged = await _charge(post, f"{sandbox_url}/charges", reference, asked)
+            charged = await _charge(post, f"{sandbox_url}/charges", reference, new_order)
             async with pool.acquire() as connection, connection.transaction():
-                await _confirm(connection, reference, asked, charged)
+                await _confirm(connection, reference, new_order, charged)
         body = {"reference": known or reference, "status": "confirmed" if sandbox_url else "pending"}
         return Response(orjson.dumps(body), 202, media_type="application/json")
 
     return app
 
 
-async def _known(connection: Any, holder: str, key: str, reference: str, asked: NewOrder) -> str | None:
+async def _existing_order(connection: Any, holder: str, key: str, reference: str, new_order: NewOrder) -> str | None:
     """The order this key made before; nothing if it is new, and then it is ours."""
-    fingerprint = hashlib.sha256(asked.model_dump_json().encode()).digest()
+    fingerprint = hashlib.sha256(new_order.model_dump_json().encode()).digest()
     if await connection.execute(KEY, holder, key, fingerprint, reference) == "INSERT 0 1":
         return None
     known = await connection.fetchrow(KNOWN, holder, key)
@@ -161,22 +129,22 @@ async def _known(connection: Any, holder: str, key: str, reference: str, asked: 
     return str(known["reference"])
 
 
-async def _place(connection: Any, holder: str, reference: str, asked: NewOrder) -> None:
-    held = await connection.fetchrow(BEGIN_PAYMENT, asked.reservation_id, holder, reference)
+async def _place(connection: Any, holder: str, reference: str, new_order: NewOrder) -> None:
+    held = await connection.fetchrow(BEGIN_PAYMENT, new_order.reservation_id, holder, reference)
     if held is None:
         raise HTTPException(410, "This hold has ended.")
     total_minor = held["quantity"] * held["unit_price_minor"]
-    if total_minor != asked.expected_total_minor:
+    if total_minor != new_order.expected_total_minor:
         raise HTTPException(409, "The price has changed.")
-    who, event_id = asked.customer, held["event_id"]
+    who, event_id = new_order.customer, held["event_id"]
     await connection.execute(
-        ORDER, reference, event_id, asked.reservation_id, holder, total_minor, asked.currency, who.name, who.email,
-        held["reserved_until"],
+        ORDER, reference, event_id, new_order.reservation_id, holder, total_minor, new_order.currency, who.name,
+        who.email, held["reserved_until"],
     )  # fmt: skip
     await connection.execute(LINE, reference, held["section_id"], held["quantity"], held["unit_price_minor"])
-    await connection.execute(ATTEMPT, f"{reference}:1", reference, asked.payment.method, total_minor)
+    await connection.execute(ATTEMPT, f"{reference}:1", reference, new_order.payment.method, total_minor)
     created = {"type": "order.created", "reference": reference, "holder": holder, "total_minor": total_minor}
-    await connection.execute(TELL, event_id, orjson.dumps(created).decode())
+    await connection.execute(INSERT_EVENT, event_id, orjson.dumps(created).decode())
 
 
 @asynccontextmanager
@@ -204,10 +172,10 @@ async def _over_aiohttp() -> AsyncIterator[Post]:
 PROVIDER_CLIENTS = {"httpx": _over_httpx, "aiohttp": _over_aiohttp}
 
 
-async def _charge(post: Post, url: str, reference: str, asked: NewOrder) -> dict[str, Any]:
+async def _charge(post: Post, url: str, reference: str, new_order: NewOrder) -> dict[str, Any]:
     body = {
-        "reference": reference, "amount_minor": asked.expected_total_minor, "currency": asked.currency,
-        "method": asked.payment.method,
+        "reference": reference, "amount_minor": new_order.expected_total_minor, "currency": new_order.currency,
+        "method": new_order.payment.method,
     }  # fmt: skip
     status, answer = await post(url, body, {"idempotency-key": f"{reference}:1"})
     if status >= 400:
@@ -215,10 +183,10 @@ async def _charge(post: Post, url: str, reference: str, asked: NewOrder) -> dict
     return dict(answer)
 
 
-async def _confirm(connection: Any, reference: str, asked: NewOrder, charged: dict[str, Any]) -> None:
+async def _confirm(connection: Any, reference: str, new_order: NewOrder, charged: dict[str, Any]) -> None:
     await connection.execute(PAID, f"{reference}:1", charged["status"], charged["id"])
     await connection.execute(MONEY, charged["id"], reference, charged["amount_minor"])
-    await connection.execute(SOLD, asked.reservation_id, reference)
+    await connection.execute(SOLD, new_order.reservation_id, reference)
     await connection.execute(CONFIRM, reference)
-    told = {"type": "order.confirmed", "reference": reference}
-    await connection.execute(TELL, "bench", orjson.dumps(told).decode())
+    payload = {"type": "order.confirmed", "reference": reference}
+    await connection.execute(INSERT_EVENT, "bench", orjson.dumps(payload).decode())

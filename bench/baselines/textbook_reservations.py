@@ -1,7 +1,7 @@
-"""Reserving as the textbook draws it: the pass is verified, rows are locked with `FOR UPDATE`, written and committed.
+"""Reservations as textbooks describe them: verify the pass, lock rows with `FOR UPDATE`, write, commit.
 
-Tuned: asyncpg without an ORM, prepared statements, a pool of the best size, rows locked in key order (so nobody
-deadlocks), as few statements as the design allows, a direct response.
+Tuned: asyncpg without an ORM, prepared statements, a pool of the best size, rows locked in key order (no deadlocks), as
+few statements as the design allows, a direct response.
 """
 
 import base64
@@ -18,38 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import FastAPI, Header, HTTPException, Response
 from pydantic import BaseModel, Field
 
-from bench.baselines.pool import open_pool
+from bench.baselines.pool import open_pool, read_sql
 
 HOLD_TTL_S = 600
-TABLES = """
-CREATE SCHEMA IF NOT EXISTS textbook;
-CREATE TABLE IF NOT EXISTS textbook.section (
-    event_id text NOT NULL,
-    section_id text NOT NULL,
-    price_minor integer NOT NULL,
-    seats_remaining integer NOT NULL CHECK (seats_remaining >= 0),
-    PRIMARY KEY (event_id, section_id)
-);
-CREATE TABLE IF NOT EXISTS textbook.seat (
-    event_id text NOT NULL,
-    seat_id text NOT NULL,
-    price_minor integer NOT NULL,
-    status text NOT NULL DEFAULT 'available',
-    reservation_id uuid,
-    PRIMARY KEY (event_id, seat_id)
-);
-CREATE TABLE IF NOT EXISTS textbook.reservation (
-    reservation_id uuid PRIMARY KEY,
-    event_id text NOT NULL,
-    holder text NOT NULL,
-    ga_section text,
-    ga_quantity integer NOT NULL,
-    seats text[] NOT NULL,
-    total_minor bigint NOT NULL,
-    status text NOT NULL,
-    reserved_until timestamptz NOT NULL
-);
-"""
+TABLES = read_sql("reservation_tables")
 LOCK_SECTION = """
 SELECT seats_remaining, price_minor FROM textbook.section WHERE event_id = $1 AND section_id = $2 FOR UPDATE
 """
@@ -68,18 +40,18 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending_payment', now() + interval '{HOLD_T
 """
 
 
-class Ga(BaseModel):
+class GaLine(BaseModel):
     """Tickets without a seat."""
 
     section_id: str
     quantity: int = Field(ge=1, le=6)
 
 
-class Wish(BaseModel):
+class ReservationRequest(BaseModel):
     """Seats by name, or tickets of one general-admission section, or both."""
 
     seats: list[str] = Field(default=[], max_length=6)
-    ga: list[Ga] = Field(default=[], max_length=1)
+    ga: list[GaLine] = Field(default=[], max_length=1)
 
 
 def create_app() -> FastAPI:
@@ -102,22 +74,24 @@ def create_app() -> FastAPI:
         return {"ready": True}
 
     @app.post("/events/{event_id}/reservations")
-    async def reserve(event_id: str, wish: Wish, authorization: Annotated[str, Header()]) -> Response:
+    async def reserve(
+        event_id: str, requested: ReservationRequest, authorization: Annotated[str, Header()]
+    ) -> Response:
         try:
             claims = jwt.decode(authorization.removeprefix("Bearer "), key, algorithms=["EdDSA"], audience=event_id)
         except jwt.PyJWTError as refused:
             raise HTTPException(401, "This pass is not valid.") from refused
         reservation_id = uuid.uuid4()
         async with pool.acquire() as connection, connection.transaction():
-            total_minor = await _take(connection, event_id, wish, reservation_id)
-            ga = wish.ga[0] if wish.ga else None
+            total_minor = await _take(connection, event_id, requested, reservation_id)
+            ga = requested.ga[0] if requested.ga else None
             owned = (ga.section_id, ga.quantity) if ga else (None, 0)
-            values = (reservation_id, event_id, claims["sub"], *owned, wish.seats, total_minor)
+            values = (reservation_id, event_id, claims["sub"], *owned, requested.seats, total_minor)
             reserved_until = await connection.fetchval(INSERT, *values)
         body = {
             "reservation_id": reservation_id,
             "reserved_until": reserved_until,
-            "seats": wish.seats,
+            "seats": requested.seats,
             "ga_section": owned[0],
             "ga_quantity": owned[1],
             "total_amount_minor_units": total_minor,
@@ -128,19 +102,19 @@ def create_app() -> FastAPI:
     return app
 
 
-async def _take(connection: Any, event_id: str, wish: Wish, reservation_id: uuid.UUID) -> int:
+async def _take(connection: Any, event_id: str, requested: ReservationRequest, reservation_id: uuid.UUID) -> int:
     """Lock, look, take; the price of all of it."""
     total_minor = 0
-    for ga in wish.ga:
+    for ga in requested.ga:
         row = await connection.fetchrow(LOCK_SECTION, event_id, ga.section_id)
         if row is None or row["seats_remaining"] < ga.quantity:
             raise HTTPException(409, "Sold out.")
         await connection.execute(TAKE_SECTION, event_id, ga.section_id, ga.quantity)
         total_minor += ga.quantity * row["price_minor"]
-    if wish.seats:
-        rows = await connection.fetch(LOCK_SEATS, event_id, wish.seats)
-        if len(rows) != len(wish.seats) or any(row["status"] != "available" for row in rows):
+    if requested.seats:
+        rows = await connection.fetch(LOCK_SEATS, event_id, requested.seats)
+        if len(rows) != len(requested.seats) or any(row["status"] != "available" for row in rows):
             raise HTTPException(409, "These seats are taken.")
-        await connection.execute(TAKE_SEATS, event_id, wish.seats, reservation_id)
+        await connection.execute(TAKE_SEATS, event_id, requested.seats, reservation_id)
         total_minor += sum(row["price_minor"] for row in rows)
     return total_minor

@@ -1,1 +1,1 @@
-"""Both sides on one stage: engines, servers, load, and what was measured."""
+"""The testbed of both sides: databases, servers, load generator and reports."""

@@ -1,6 +1,6 @@
-"""What one answer cost: processor time of every service and engine, rows and bytes of the ledger, bytes of Valkey.
+"""The cost of one answer: processor time of every service and database, rows and bytes in PostgreSQL, bytes in Valkey.
 
-Copies of a service count as one. What the servers spend at rest in as much time is taken off.
+Processes of one service are added up. What the servers spend at rest in the same time is subtracted.
 """
 
 import asyncio
@@ -13,22 +13,24 @@ from dataclasses import dataclass, field
 import redis.asyncio
 
 from bench.harness.cpu import cpu_s
-from bench.harness.stage import Turn
-from bench.scale.growth_room import REST_S, US_PER_S
+from bench.harness.testbed import Trial
+from bench.scale.growth_line import REST_S, US_PER_S
 
 SETTLED_S, POLL_S, LOG = 60.0, 0.05, "log:*"
-LEDGER = """
+DATABASE_COUNTS = """
 SELECT xact_commit AS commits, tup_inserted + tup_updated + tup_deleted AS rows,
     (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint AS wal_bytes, pg_database_size(current_database()) AS disk_bytes
 FROM pg_stat_database WHERE datname = current_database()
 """
-OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-UNTOLD = "SELECT count(*) FROM {schema}.outbox WHERE published_at IS NULL"
+OTHER_CONNECTIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+UNPUBLISHED = "SELECT count(*) FROM {schema}.outbox WHERE published_at IS NULL"
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a load came to: `count` answers from first to last, and the speed while it was measured."""
+class LoadSummary:
+    """The answers to a load: `count` from first to last, and the rate while it was measured."""
 
     count: int
     per_second: float
@@ -37,89 +39,91 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Work:
-    """Servers that are up: `drive` loads them, `check` compares their ledger with what they answered. `keys` are those
-    Valkey keeps of it; `schema` is whose outbox tells of it.
+class Workload:
+    """Running servers: `drive` loads them, `check` compares their database with their answers. `redis_keys` is the
+    pattern of their keys; `outbox_schema` is the schema of their outbox.
     """
 
-    drive: Callable[[], Awaitable[Done]]
+    drive: Callable[[], Awaitable[LoadSummary]]
     check: Callable[[], Awaitable[list[str]]]
-    keys: str = ""
-    schema: str = ""
+    redis_keys: str = ""
+    outbox_schema: str = ""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One round of one operation. `us` is processor time an answer by service and engine, the rest is bytes, rows and
-    commits an answer. `told_s` is how long after the last answer the log had heard of all.
+    """One round of one operation. `cpu_us` is processor time per answer by service and database; `per_answer` has
+    bytes, rows and commits. `publish_lag_s` is the time from the last answer until all events are in the log.
     """
 
-    done: Done
-    us: Mapping[str, float]
-    each: Mapping[str, float] = field(default_factory=dict)
-    told_s: float = 0.0
+    load: LoadSummary
+    cpu_us: Mapping[str, float]
+    per_answer: Mapping[str, float] = field(default_factory=dict)
+    publish_lag_s: float = 0.0
     checked: list[str] = field(default_factory=list)
 
 
-def processor_s(turn: Turn) -> Counter[str]:
-    """Seconds so far, by service and engine."""
+def cpu_seconds(trial: Trial) -> Counter[str]:
+    """Processor seconds so far, by service and database."""
     spent: Counter[str] = Counter()
-    for name, pid in {**turn.pids, **turn.stage.pids}.items():
+    for name, pid in {**trial.pids, **trial.testbed.pids}.items():
         spent[name.partition("-")[0]] += cpu_s(pid)  # type: ignore[assignment] # seconds have fractions
     return spent
 
 
-async def cost(turn: Turn, up: Callable[[Turn], AbstractAsyncContextManager[Work]]) -> Cost:
-    """Starts it, loads it, checks it. The ledger's counts are read once its clients have left: they report then."""
-    await _alone(turn)
-    before = await turn.row(LEDGER)
-    async with turn.some() as servers, up(servers) as work:
-        kept, logged = await _kept_bytes(turn, work.keys), await _kept_bytes(turn, LOG)
-        resting = processor_s(servers)
+async def cost(trial: Trial, up: Callable[[Trial], AbstractAsyncContextManager[Workload]]) -> Cost:
+    """Starts the servers, loads and checks them. PostgreSQL's counters are read after its clients have left: it updates
+    them then.
+    """
+    await _until_no_other_connection(trial)
+    before = await trial.row(DATABASE_COUNTS)
+    async with trial.servers_within() as servers, up(servers) as work:
+        kept, logged = await _redis_bytes(trial, work.redis_keys), await _redis_bytes(trial, LOG)
+        resting = cpu_seconds(servers)
         await asyncio.sleep(REST_S)
-        began_s, began = time.perf_counter(), processor_s(servers)
+        began_s, began = time.perf_counter(), cpu_seconds(servers)
         done = await work.drive()
-        took_s, ended = time.perf_counter() - began_s, processor_s(servers)
-        told_s = await _told_s(servers, work.schema)
-        kept, logged = await _kept_bytes(turn, work.keys) - kept, await _kept_bytes(turn, LOG) - logged
+        took_s, ended = time.perf_counter() - began_s, cpu_seconds(servers)
+        publish_lag_s = await _publish_lag_s(servers, work.outbox_schema)
+        kept, logged = await _redis_bytes(trial, work.redis_keys) - kept, await _redis_bytes(trial, LOG) - logged
         checked = await work.check()
     us = {}
     for name in ended:
         at_rest_s = (began[name] - resting[name]) / REST_S * took_s
         us[name] = max(0.0, ended[name] - began[name] - at_rest_s) * US_PER_S / done.count
-    await _alone(turn)
-    after = await turn.row(LEDGER)
-    each = {name: (after[name] - before[name]) / done.count for name in after} if work.schema else {}
+    await _until_no_other_connection(trial)
+    after = await trial.row(DATABASE_COUNTS)
+    each = {name: (after[name] - before[name]) / done.count for name in after} if work.outbox_schema else {}
     in_valkey = {"kept_bytes": max(0, kept) / done.count, "log_bytes": logged / done.count}
-    return Cost(done, us, each | in_valkey, told_s, checked)
+    return Cost(done, us, each | in_valkey, publish_lag_s, checked)
 
 
-async def _alone(turn: Turn) -> None:
-    """Waits until nobody else is connected to this turn's ledger."""
-    await _until_none(turn, OTHERS)
+async def _until_no_other_connection(trial: Trial) -> None:
+    """Waits until nothing else is connected to this trial's database."""
+    await _until_count_is_zero(trial, OTHER_CONNECTIONS)
 
 
-async def _told_s(turn: Turn, schema: str) -> float:
+async def _publish_lag_s(trial: Trial, schema: str) -> float:
     """Seconds until the outbox is empty."""
     began_s = time.perf_counter()
     if schema:
-        await _until_none(turn, UNTOLD.format(schema=schema))
+        await _until_count_is_zero(trial, UNPUBLISHED.format(schema=schema))
     return time.perf_counter() - began_s
 
 
-async def _until_none(turn: Turn, counted: str) -> None:
-    """Waits until this count is 0. Raises `TimeoutError`."""
+async def _until_count_is_zero(trial: Trial, counted: str) -> None:
+    """Waits until this query counts 0. Raises `TimeoutError`."""
     async with asyncio.timeout(SETTLED_S):
         while True:
-            if not await turn.count(counted):
+            if not await trial.count(counted):
                 return
             await asyncio.sleep(POLL_S)
 
 
-async def _kept_bytes(turn: Turn, keys: str) -> int:
-    """What Valkey says these keys take, every element counted."""
+async def _redis_bytes(trial: Trial, keys: str) -> int:
+    """The memory of these keys in Valkey, every element counted."""
     if not keys:
         return 0
-    async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
         found = [key async for key in client.scan_iter(keys, count=1000)]
         return sum([await client.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0) for key in found])

@@ -1,6 +1,6 @@
-"""Processor time of a process and everything it started, as the kernel counts it, in nanoseconds.
+"""Processor time of a process and all its descendants, as the kernel counts it in nanoseconds.
 
-What has ended meanwhile is no longer counted, so ask about servers that stay.
+Processes that have ended are not counted, so measure servers that keep running.
 """
 
 from pathlib import Path
@@ -14,20 +14,20 @@ def cpu_s(*roots: int | None) -> float:
     wanted = {root for root in roots if root is not None}
     if not wanted or not PROC.is_dir():
         return 0.0
-    return sum(_own_ns(pid) for pid in descendants(wanted)) / NS_PER_S
+    return sum(_cpu_ns(pid) for pid in descendants(wanted)) / NS_PER_S
 
 
 def descendants(roots: set[int]) -> set[int]:
-    """The processes themselves and all below them."""
+    """The processes and all their descendants."""
     children: dict[int, list[int]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit() and (parent := _parent(entry)) is not None:
             children.setdefault(parent, []).append(int(entry.name))
-    found, look_at = set(roots), list(roots)
-    while look_at:
-        below = [pid for pid in children.get(look_at.pop(), ()) if pid not in found]
+    found, to_visit = set(roots), list(roots)
+    while to_visit:
+        below = [pid for pid in children.get(to_visit.pop(), ()) if pid not in found]
         found.update(below)
-        look_at += below
+        to_visit += below
     return found
 
 
@@ -38,7 +38,7 @@ def _parent(entry: Path) -> int | None:
         return None  # it has ended
 
 
-def _own_ns(pid: int) -> int:
+def _cpu_ns(pid: int) -> int:
     try:
         return sum(int(task.read_text().split()[0]) for task in (PROC / str(pid)).glob("task/*/schedstat"))
     except OSError:

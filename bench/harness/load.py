@@ -1,7 +1,7 @@
 """A light load generator: many keep-alive connections, each sends a prebuilt request and waits for the whole answer.
 
-Closed loop, one process of its own, no parsing beyond the status and `Content-Length`. Latencies are counted between
-the warm-up and the end; statuses and bodies are counted from first to last, so that a ledger can be compared with them.
+Closed loop, in a process of its own, no parsing beyond the status and `Content-Length`. Latencies are recorded between
+the warm-up and the end; statuses and bodies from first to last, so that a database can be compared with them.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ import uvloop
 
 DRAIN_MAX_S = 20.0
 HEAD_MAX_BYTES = 16 * 1024
-LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-WITHOUT_BODY = frozenset({204, 304})
+CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+STATUSES_WITHOUT_BODY = frozenset({204, 304})
 
 
 @dataclass(frozen=True)
 class Load:
     """What to send, where, over how many connections and for how long. `repeat` starts over at the end of the list.
 
-    Answers with the status `wanted` count; their bodies are kept if that is 201 or 202. A fan waits about `pause_s`
-    between an answer and the next request. Connections go to `port` and to those of `also` in turn.
+    Answers with `expected_status` count; their bodies are kept if that is 201 or 202. A fan waits about `pause_s`
+    between an answer and the next request. Connections go to `port` and `more_ports` alternately.
     """
 
     host: str
@@ -41,14 +41,14 @@ class Load:
     seconds: float
     warm_up_s: float = 1.0
     repeat: bool = False
-    wanted: int = 201
+    expected_status: int = 201
     pause_s: float = 0.0
-    also: tuple[int, ...] = ()
+    more_ports: tuple[int, ...] = ()
 
 
 @dataclass
-class Heard:
-    """What came back. `latencies_ms` holds the wanted answers inside the measured time only."""
+class LoadResult:
+    """The answers. `latencies_ms` has those with the expected status inside the measured time only."""
 
     seconds: float
     statuses: Counter[int] = field(default_factory=Counter)
@@ -63,41 +63,41 @@ class Heard:
         return len(self.latencies_ms) / self.seconds
 
 
-class Source:
-    """Hands out the next request until the time is over, and takes down what came back."""
+class RequestSource:
+    """Supplies the next request until the time is over, and records the answers."""
 
     def __init__(self, load: Load) -> None:
-        self.heard = Heard(load.seconds)
-        self._wanted = load.wanted
+        self.result = LoadResult(load.seconds)
+        self._expected_status = load.expected_status
         self.pause_s = load.pause_s
         self._requests: Iterator[bytes] = itertools.cycle(load.requests) if load.repeat else iter(load.requests)
         self.measured_from = time.perf_counter() + load.warm_up_s
         self.ends_at = self.measured_from + load.seconds
 
-    def next(self) -> bytes | None:
-        """The next request; nothing when the time is over or the list is used up."""
+    def next_request(self) -> bytes | None:
+        """The next request; None when the time is over or the list is used up."""
         if time.perf_counter() >= self.ends_at:
             return None
         request = next(self._requests, None)
-        self.heard.ran_out = self.heard.ran_out or request is None
+        self.result.ran_out = self.result.ran_out or request is None
         return request
 
-    def take(self, status: int, body: bytes, sent_at: float) -> None:
-        heard, now = self.heard, time.perf_counter()
-        heard.statuses[status] += 1
-        if status != self._wanted:
-            heard.refused.append(body)
+    def record(self, status: int, body: bytes, sent_at: float) -> None:
+        result, now = self.result, time.perf_counter()
+        result.statuses[status] += 1
+        if status != self._expected_status:
+            result.refused.append(body)
             return
         if status in (201, 202):
-            heard.created.append(body)
+            result.created.append(body)
         if self.measured_from <= now < self.ends_at:
-            heard.latencies_ms.append((now - sent_at) * 1000)
+            result.latencies_ms.append((now - sent_at) * 1000)
 
 
 class Connection(asyncio.Protocol):
     """One fan after another over one connection; `done` is set when there is nothing more to send."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RequestSource) -> None:
         self._source = source
         self._buffer = b""
         self._body_from = self._whole = 0
@@ -106,10 +106,10 @@ class Connection(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not say so
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's type is less exact
 
     def send_next(self) -> None:
-        request = self._source.next()
+        request = self._source.next_request()
         if request is None:
             self._transport.close()
             return
@@ -125,10 +125,10 @@ class Connection(asyncio.Protocol):
             answer, self._buffer = self._buffer[: self._whole], self._buffer[self._whole :]
             body, self._whole = answer[self._body_from :], 0
             self.waiting = False
-            self._source.take(int(answer[9:12]), body, self._sent_at)
-            self.go_on()
+            self._source.record(int(answer[9:12]), body, self._sent_at)
+            self.continue_after_pause()
 
-    def go_on(self) -> None:
+    def continue_after_pause(self) -> None:
         """The next request, after the pause if there is one."""
         if self._source.pause_s:
             pause_s = self._source.pause_s * random.uniform(0.5, 1.5)
@@ -137,15 +137,15 @@ class Connection(asyncio.Protocol):
             self.send_next()
 
     def _read_head(self) -> bool:
-        """Whether the head is there; then the length of the whole answer is known."""
+        """Whether the whole head has arrived; then the length of the answer is known."""
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
             if len(self._buffer) > HEAD_MAX_BYTES:
                 self._transport.abort()
             return False
-        length = LENGTH.search(self._buffer, 0, end)
-        if length is None and int(self._buffer[9:12]) not in WITHOUT_BODY:
-            self._transport.abort()  # a chunked answer cannot be counted here; it is seen as a broken connection
+        length = CONTENT_LENGTH.search(self._buffer, 0, end)
+        if length is None and int(self._buffer[9:12]) not in STATUSES_WITHOUT_BODY:
+            self._transport.abort()  # a chunked answer cannot be measured here; it counts as a broken connection
             return False
         self._body_from = end + 4
         self._whole = self._body_from + (int(length[1]) if length else 0)
@@ -153,34 +153,34 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.waiting:
-            self._source.heard.broken += 1
+            self._source.result.broken += 1
         if not self.done.done():
             self.done.set_result(None)
 
 
-async def drive(load: Load) -> Heard:
-    """Run the load in this event loop. Raises `TimeoutError` when answers are still missing long after the end."""
+async def drive(load: Load) -> LoadResult:
+    """Runs the load in this event loop. Raises `TimeoutError` when answers are missing long after the end."""
     loop = asyncio.get_running_loop()
-    source = Source(load)
+    source = RequestSource(load)
     connections: list[Connection] = []
-    ports = (load.port, *load.also)
+    ports = (load.port, *load.more_ports)
     for n in range(load.connections):
         _, connection = await loop.create_connection(lambda: Connection(source), load.host, ports[n % len(ports)])
         connections.append(connection)
     for connection in connections:
-        connection.go_on()
+        connection.continue_after_pause()
     async with asyncio.timeout(load.warm_up_s + load.seconds + DRAIN_MAX_S):
         await asyncio.gather(*(connection.done for connection in connections))
-    return source.heard
+    return source.result
 
 
-def run(load: Load) -> Heard:
+def run(load: Load) -> LoadResult:
     """Run the load with a loop of this process, which has nothing else to do."""
     gc.disable()
     return uvloop.run(drive(load))
 
 
-async def run_apart(load: Load) -> Heard:
+async def run_in_process(load: Load) -> LoadResult:
     """Run the load in a new process, so that it does not share the caller's loop."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:

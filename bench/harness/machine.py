@@ -1,4 +1,4 @@
-"""Where it was measured: processor, memory, disk, and the versions of what took part."""
+"""The machine of a measurement: processor, memory, disk, and versions of the software."""
 
 import importlib.metadata
 import os
@@ -14,7 +14,7 @@ PAGE = b"\0" * 8192
 
 
 def machine(disk: Path) -> dict[str, str]:
-    """What a reader needs to judge the figures; `disk` is where the engines keep their data."""
+    """What a reader needs to judge the figures; `disk` is where the databases keep their data."""
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
         "Processor": f"{_processor()}, {os.cpu_count()} cores, shared by servers, engines and load generator",
@@ -35,7 +35,7 @@ def _processor() -> str:
 
 
 def _fsync_ms(disk: Path) -> float:
-    """How long durability takes here, whoever asks for it."""
+    """The median time of an fsync here."""
     took = []
     with tempfile.TemporaryFile(dir=disk, buffering=0) as file:
         for _ in range(FSYNCS):

@@ -1,6 +1,6 @@
-"""What is measured: a claim, two sides, and what each heard in its rounds; the ratio compares the medians.
+"""Measurements: a claim, two sides and the results of their rounds; the ratio compares the medians.
 
-What two sides under load cannot show is a `Finding`: it looks for itself and brings rows of figures.
+A claim that two sides under load cannot show is a `Finding`: it measures by itself and returns rows of figures.
 """
 
 import statistics
@@ -9,41 +9,41 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from bench.harness.load import Heard
-from bench.harness.stage import Stage, Turn
+from bench.harness.load import LoadResult
+from bench.harness.testbed import Testbed, Trial
 
 
 @dataclass(frozen=True)
 class Target:
-    """A side, up and running: where it listens, what to send, and how its ledger is compared with its answers.
+    """A running side: its port, the requests to send, and how its database is compared with its answers.
 
-    `check` returns the sentences that hold, and raises `Wrong` when one does not. `wanted` is the status of the answers
-    that count; `pid` is the server's, where its processor time is to be counted.
+    `check` returns the sentences that hold, and raises `CheckFailed` when one does not. `expected_status` is that of
+    the answers that count; `pid` is the server's, where its processor time is to be counted.
     """
 
     port: int
     requests: Sequence[bytes]
     repeat: bool
-    check: Callable[[Heard], Awaitable[list[str]]]
-    wanted: int = 201
+    check: Callable[[LoadResult], Awaitable[list[str]]]
+    expected_status: int = 201
     pid: int | None = None
 
 
-class Wrong(Exception):
-    """A side was fast but not right: what it answered is not what its ledger holds."""
+class CheckFailed(Exception):
+    """A side answered something else than its database holds."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One design; `open` starts it within a turn."""
+    """One design; `open` starts it in a trial."""
 
     name: str
-    open: Callable[[Turn], AbstractAsyncContextManager[Target]]
+    open: Callable[[Trial], AbstractAsyncContextManager[Target]]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to look: measured seconds of a side's turn, connections, turns; `quick` only tries whether it works."""
+    """Measured seconds of a round, connections, and rounds; `quick` only checks that it works."""
 
     seconds: float = 8
     connections: int = 128
@@ -53,7 +53,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Claim:
-    """One line of the summary: what, ours, what stands beside it, how they compare, and what was aimed at."""
+    """One line of the summary: what was measured, our figure, the other figures, their ratio, and the aim."""
 
     what: str
     ours: str
@@ -68,7 +68,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a finding brought: a table, the claims that follow from it, and the sentences that were checked."""
+    """The result of a finding: a table, the claims that follow from it, and the checked sentences."""
 
     headings: tuple[str, ...]
     rows: list[tuple[str, ...]]
@@ -78,30 +78,30 @@ class Figures:
 
 @dataclass
 class Finding:
-    """A claim that is looked into by `find`; `figures` is there once it was."""
+    """A claim that `find` measures; `figures` is set afterwards."""
 
     key: str
     title: str
     settings: list[str]
-    find: Callable[[Stage, Effort], Awaitable[Figures]]
+    find: Callable[[Testbed, Effort], Awaitable[Figures]]
     figures: Figures | None = None
 
     @property
     def found(self) -> Figures:
-        assert self.figures is not None, "it has been looked into"
+        assert self.figures is not None, "it was measured"
         return self.figures
 
 
 @dataclass(frozen=True)
 class Round:
-    """One side's turn under load."""
+    """The figures of one side's round."""
 
     per_second: float
     p50_ms: float
     p95_ms: float
     p99_ms: float
     created: int
-    others: dict[int, int]
+    other_statuses: dict[int, int]
     broken: int
     checked: list[str]
     per_cpu_s: float | None = None
@@ -109,10 +109,10 @@ class Round:
 
 @dataclass
 class Measurement:
-    """A claim with two sides, ours first; `rounds` fills up as they take turns.
+    """A claim with two sides, ours first; `rounds` grows as they alternate.
 
-    `by_cpu` compares answers per second of the servers' processor time: what a core can serve, whoever else uses it.
-    `connections` stands above what the person typed, where how many come at once is what is measured.
+    `by_cpu` compares answers per second of the servers' processor time: what a core can serve, whatever else uses it.
+    `connections` overrides the command line where the number of connections is what is measured.
     """
 
     key: str
@@ -136,7 +136,7 @@ class Measurement:
 
     @property
     def ratios(self) -> list[float]:
-        """Round by round, each pair taken within a minute of each other."""
+        """The ratio of each round; its two sides ran within a minute of each other."""
         return [mine / other for mine, other in zip(*map(self._rates, self.sides), strict=True)]
 
     def _rates(self, side: Side) -> list[float]:
@@ -156,21 +156,22 @@ class Measurement:
         )
 
 
-def summed_up(heard: Heard, checked: list[str], *, wanted: int = 201, cpu_s: float | None = None) -> Round:
-    """The round's figures; `cpu_s` is what the server spent on all answers. Raises `Wrong` when the answers were not
-    those asked for.
+def summarize(result: LoadResult, checked: list[str], *, wanted: int = 201, cpu_s: float | None = None) -> Round:
+    """The round's figures; `cpu_s` is what the server spent on all answers. Raises `CheckFailed` when there
+    are no answers to measure.
     """
-    if heard.ran_out:
-        raise Wrong("the prepared requests ran out before the time did")
-    if not heard.latencies_ms:
-        raise Wrong(
-            f"nothing was answered {wanted}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}"
+    if result.ran_out:
+        raise CheckFailed("the prepared requests ran out before the time did")
+    if not result.latencies_ms:
+        raise CheckFailed(
+            f"nothing was answered {wanted}: {dict(result.statuses)}, {result.broken} broken, e.g. {result.refused[:1]}"
         )
-    ordered = sorted(heard.latencies_ms)
+    ordered = sorted(result.latencies_ms)
     p50, p95, p99 = (ordered[int(len(ordered) * share)] for share in (0.5, 0.95, 0.99))
-    others = Counter(heard.statuses)
+    others = Counter(result.statuses)
     del others[wanted]
-    per_cpu_s = heard.statuses[wanted] / cpu_s if cpu_s else None
+    per_cpu_s = result.statuses[wanted] / cpu_s if cpu_s else None
     return Round(
-        heard.per_second, p50, p95, p99, heard.statuses[wanted], dict(others), heard.broken, checked, per_cpu_s
-    )
+        result.per_second, p50, p95, p99, created=result.statuses[wanted], other_statuses=dict(others),
+        broken=result.broken, checked=checked, per_cpu_s=per_cpu_s,
+    )  # fmt: skip

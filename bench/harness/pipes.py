@@ -1,7 +1,7 @@
-"""Requests to an engine over many connections, each closed loop: one is answered before the next is sent.
+"""Requests to Valkey and PostgreSQL over many connections, each a closed loop.
 
-Valkey is spoken to in its own bytes: an operation is a generator that yields prepared commands, one write each, and
-hears their replies. PostgreSQL through asyncpg. The latency is that of a whole operation.
+For Valkey an operation is a generator that yields prepared commands, one write each, and receives their replies;
+PostgreSQL is called through asyncpg. The latency is that of a whole operation.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ Operation = Generator[tuple[bytes, int], list[Any], None]
 
 
 @dataclass
-class Paced:
-    """What a run came to: how many fans it served in how many seconds, and the latency of each request."""
+class Timing:
+    """The result of a run: fans served, seconds, and the latency of each operation."""
 
     fans: int = 0
     seconds: float = 0.0
     latencies_ms: list[float] = field(default_factory=list)
 
-    def more(self, other: "Paced") -> None:
+    def add(self, other: "Timing") -> None:
         self.fans += other.fans
         self.seconds += other.seconds
         self.latencies_ms += other.latencies_ms
@@ -43,18 +43,18 @@ class Paced:
         return ordered[int(len(ordered) * share)]
 
 
-def packed(*commands: Sequence[object]) -> tuple[bytes, int]:
-    """Commands as one write, and how many replies they want."""
+def prepare(*commands: Sequence[object]) -> tuple[bytes, int]:
+    """Commands as one write, and the number of their replies."""
     plain = [tuple(part if isinstance(part, bytes) else str(part) for part in command) for command in commands]
     return b"".join(hiredis.pack_command(command) for command in plain), len(commands)  # type: ignore[arg-type]
 
 
-def once(*commands: Sequence[object]) -> Operation:
+def one_round_trip(*commands: Sequence[object]) -> Operation:
     """An operation of one round trip."""
-    return _once(packed(*commands))
+    return _one_round_trip(prepare(*commands))
 
 
-def _once(prepared: tuple[bytes, int]) -> Operation:
+def _one_round_trip(prepared: tuple[bytes, int]) -> Operation:
     yield prepared
 
 
@@ -64,7 +64,7 @@ class Pipe(asyncio.Protocol):
     def __init__(self) -> None:
         self._reader = hiredis.Reader()
         self._replies: list[Any] = []
-        self._wanted = 0
+        self._replies_expected = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -85,7 +85,7 @@ class Pipe(asyncio.Protocol):
         self._write(*next(operation))
 
     def _write(self, prepared: bytes, wanted: int) -> None:
-        self._replies, self._wanted = [], wanted
+        self._replies, self._replies_expected = [], wanted
         self._transport.write(prepared)
 
     def data_received(self, data: bytes) -> None:
@@ -96,10 +96,10 @@ class Pipe(asyncio.Protocol):
                 self._transport.abort()
                 return
             self._replies.append(reply)
-            if len(self._replies) == self._wanted:
-                self._go_on()
+            if len(self._replies) == self._replies_expected:
+                self._send_next()
 
-    def _go_on(self) -> None:
+    def _send_next(self) -> None:
         try:
             self._write(*self._operation.send(self._replies))
         except StopIteration:
@@ -108,7 +108,7 @@ class Pipe(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._done.done():
-            self._done.set_exception(exc or ConnectionError("the engine hung up"))
+            self._done.set_exception(exc or ConnectionError("Valkey closed the connection"))
 
     def close(self) -> None:
         self._transport.close()
@@ -130,23 +130,23 @@ class Pipes:
             _, pipe = await loop.create_connection(Pipe, at.hostname, at.port)
             pipes.append(pipe)
             if at.password:
-                await pipe.start(iter([once(("AUTH", at.password))]), [])
+                await pipe.start(iter([one_round_trip(("AUTH", at.password))]), [])
         return cls(pipes)
 
-    async def run(self, operations: Iterable[Operation], *, fans: int) -> Paced:
-        """Runs them all, over all connections; `fans` is how many they serve."""
+    async def run(self, operations: Iterable[Operation], *, fans: int) -> Timing:
+        """Runs all operations over all connections; `fans` is how many they serve."""
         shared, latencies_ms = iter(operations), list[float]()
         started_s = time.perf_counter()
         await asyncio.gather(*(pipe.start(shared, latencies_ms) for pipe in self._pipes))
-        return Paced(fans, time.perf_counter() - started_s, latencies_ms)
+        return Timing(fans, time.perf_counter() - started_s, latencies_ms)
 
     def close(self) -> None:
         for pipe in self._pipes:
             pipe.close()
 
 
-async def run_calls(calls: Iterable[Callable[[], Awaitable[object]]], *, connections: int, fans: int) -> Paced:
-    """The same with coroutines: so many at a time."""
+async def run_calls(calls: Iterable[Callable[[], Awaitable[object]]], *, connections: int, fans: int) -> Timing:
+    """Runs coroutines, `connections` at a time."""
     shared, latencies_ms = iter(calls), list[float]()
 
     async def work() -> None:
@@ -157,4 +157,4 @@ async def run_calls(calls: Iterable[Callable[[], Awaitable[object]]], *, connect
 
     started_s = time.perf_counter()
     await asyncio.gather(*(work() for _ in range(connections)))
-    return Paced(fans, time.perf_counter() - started_s, latencies_ms)
+    return Timing(fans, time.perf_counter() - started_s, latencies_ms)

@@ -22,7 +22,7 @@ def show(console: Console, measurement: Measurement | Finding) -> None:
     console.print(table)
     for sentence in _verdicts(measurement):
         console.print(sentence, style="bold")
-    for sentence in _all_checked(measurement):
+    for sentence in _checked_sentences(measurement):
         console.print(sentence, style="dim")
 
 
@@ -45,7 +45,7 @@ def section(measurement: Measurement | Finding) -> str:
         _table(_headings(measurement), _rows(measurement)),
         "\n".join(f"- {line}" for line in measurement.settings),
     ]
-    checked = _all_checked(measurement)
+    checked = _checked_sentences(measurement)
     if checked:
         parts.append("Checked after every round:\n" + "\n".join(f"- {line}" for line in checked))
     return "\n\n".join(parts)
@@ -79,22 +79,22 @@ def _row(measurement: Measurement, side: Side) -> list[str]:
     speeds = [f"{rate:,.0f}" for rate in (rates[0], median(rates), rates[-1])]
     times = [f"{median(getattr(round_, name) for round_ in rounds):.1f}" for name in ("p50_ms", "p95_ms", "p99_ms")]
     per_cpu_s = [f"{measurement.median(side):,.0f}"] if measurement.by_cpu else []
-    return [side.name, *speeds, *times, _others(rounds), *per_cpu_s]
+    return [side.name, *speeds, *times, _other_answers(rounds), *per_cpu_s]
 
 
-def _others(rounds: Sequence[Round]) -> str:
-    """Everything that was not the answer asked for, over all rounds."""
+def _other_answers(rounds: Sequence[Round]) -> str:
+    """Answers with another status, and broken connections, over all rounds."""
     counts: dict[str, int] = {}
     for round_ in rounds:
-        for status, number in round_.others.items():
+        for status, number in round_.other_statuses.items():
             counts[str(status)] = counts.get(str(status), 0) + number
         if round_.broken:
             counts["broken"] = counts.get("broken", 0) + round_.broken
     return ", ".join(f"{number} × {what}" for what, number in counts.items()) or "none"
 
 
-def _all_checked(measurement: Measurement | Finding) -> list[str]:
-    """The sentences that held, by side, as the last round said them."""
+def _checked_sentences(measurement: Measurement | Finding) -> list[str]:
+    """The sentences that held in the last round, by side."""
     if isinstance(measurement, Finding):
         return measurement.found.checked
     return [f"{side.name}: {'; '.join(measurement.rounds[side.name][-1].checked)}" for side in measurement.sides]

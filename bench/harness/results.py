@@ -1,4 +1,4 @@
-"""What each measurement came to, kept in a file of its own, so that measuring one anew leaves the others standing.
+"""Saves the result of each measurement in a file of its own, so that repeating one leaves the others unchanged.
 
 `bench/RESULTS.md` is written from these files, all of them, in the order of `python -m bench --help`.
 """
@@ -15,7 +15,7 @@ from bench.harness.measurement import Claim, Finding, Measurement
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement as it was written down: its lines of the summary, its section, and when, how and where."""
+    """The saved result of a measurement: its summary lines, its section, and when, how and where it was measured."""
 
     claims: list[Claim]
     section: str
@@ -28,24 +28,31 @@ class Result:
     def of(
         measurement: Measurement | Finding, *, date: str, how: str, machine: dict[str, str], engines: dict[str, str]
     ) -> "Result":
-        return Result(report.claims(measurement), report.section(measurement), date, how, machine, engines)
+        return Result(
+            report.claims(measurement),
+            report.section(measurement),
+            date=date,
+            how=how,
+            machine=machine,
+            engines=engines,
+        )
 
 
-def keep(folder: Path, name: str, result: Result) -> None:
-    """Writes it down in place of what stood there."""
+def save(folder: Path, name: str, result: Result) -> None:
+    """Writes the result over the earlier one."""
     folder.mkdir(exist_ok=True)
     text = orjson.dumps(asdict(result), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     (folder / f"{name}.json").write_bytes(text)
 
 
-def kept(folder: Path, names: Iterable[str]) -> list[Result]:
-    """Those that were ever measured, in this order."""
+def saved(folder: Path, names: Iterable[str]) -> list[Result]:
+    """The saved results of these measurements, in this order."""
     paths = [folder / f"{name}.json" for name in names]
     return [read(path) for path in paths if path.exists()]
 
 
 def read(path: Path) -> Result:
-    """One as it was written down."""
+    """Reads a saved result."""
     fields = orjson.loads(path.read_bytes())
     return Result(claims=[Claim(**claim) for claim in fields.pop("claims")], **fields)
 
@@ -59,7 +66,7 @@ def document(results: list[Result]) -> str:
         "round by round; only the side whose turn it was ran. Read the ratios: the load generator shares the cores.",
         "## In short",
         report.summary(claim for result in results for claim in result.claims),
-        *(f"{result.section}\n\n{_how(result, latest)}" for result in results),
+        *(f"{result.section}\n\n{_provenance(result, latest)}" for result in results),
         "## Machine and versions",
         _list(latest.machine),
         "## Engines, the same for both sides",
@@ -68,8 +75,8 @@ def document(results: list[Result]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _how(result: Result, latest: Result) -> str:
-    """How and when, and what was another machine or version then."""
+def _provenance(result: Result, latest: Result) -> str:
+    """The command and date, and what differs from the latest machine and versions."""
     other = [
         f"{name} {value}"
         for name, value in (result.machine | result.engines).items()

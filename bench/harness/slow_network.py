@@ -1,4 +1,4 @@
-"""A TCP proxy that keeps everything for a while: a database that stands further away, in the same way for everybody.
+"""A TCP proxy that delays data: a database that is further away, for both sides alike.
 
 `python -m bench.harness.slow_network HOST PORT DELAY_MS` prints its port and serves until its standard input ends. It
 delays what goes to the server, so a round trip takes that much longer.
@@ -17,25 +17,25 @@ import uvloop
 from onsale.local.ports import HOST
 
 
-class Side(asyncio.Protocol):
-    """One end of a relayed connection; what it hears goes to the other end after `delay_s`."""
+class RelayEnd(asyncio.Protocol):
+    """One end of a relayed connection; what it receives goes to the other end after `delay_s`."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
-        self.other: Side | None = None
-        self._early: list[bytes] = []
+        self.other: RelayEnd | None = None
+        self._buffered: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's does not say so
 
-    def joined(self, other: "Side") -> None:
+    def connect_to(self, other: "RelayEnd") -> None:
         self.other = other
-        for data in self._early:
+        for data in self._buffered:
             self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
         if self.other is None:
-            self._early.append(data)
+            self._buffered.append(data)
         elif self._delay_s:
             asyncio.get_running_loop().call_later(self._delay_s, self.other.transport.write, data)
         else:
@@ -50,12 +50,12 @@ async def relay(host: str, port: int, delay_s: float) -> asyncio.Server:
     """Listens on a free port."""
     loop, joining = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
-    async def join(near: Side) -> None:
-        _, far = await loop.create_connection(lambda: Side(0), host, port)
-        far.joined(near)
-        near.joined(far)
+    async def join(near: RelayEnd) -> None:
+        _, far = await loop.create_connection(lambda: RelayEnd(0), host, port)
+        far.connect_to(near)
+        near.connect_to(far)
 
-    class Near(Side):
+    class Near(RelayEnd):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
             task = asyncio.ensure_future(join(self))
@@ -74,7 +74,7 @@ async def serve(host: str, port: int, delay_s: float) -> None:
 
 
 @asynccontextmanager
-async def further_away(url: str, delay_ms: float) -> AsyncIterator[str]:
+async def with_delay(url: str, delay_ms: float) -> AsyncIterator[str]:
     """The same address through the proxy, which is a process of its own."""
     at = urlsplit(url)
     command = [sys.executable, "-P", "-m", "bench.harness.slow_network", str(at.hostname), str(at.port), str(delay_ms)]

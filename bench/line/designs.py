@@ -1,4 +1,4 @@
-"""Lines as they are usually built, beside ours: the same engines, the same data, taking turns."""
+"""Usual designs of a line, compared with ours: on the same PostgreSQL and Redis, with the same data, in turns."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from bench.baselines.line_designs import Design, ListAndHash, PostgresQueue, SortedSet
 from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.pipes import Paced
-from bench.harness.stage import Stage
-from bench.line.our_design import Ours, OursDurable
+from bench.harness.pipes import Timing
+from bench.harness.testbed import Testbed
+from bench.line.our_design import OurDurableLine, OurLine
 
-DESIGNS = (SortedSet, ListAndHash, PostgresQueue, Ours, OursDurable)
+DESIGNS = (SortedSet, ListAndHash, PostgresQueue, OurLine, OurDurableLine)
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (300,)
 CONNECTIONS, BATCH, TURN_FANS, QUICK_FANS, POSITIONS = 32, 100, 2_000, 100, 20_000
 QUOTED = {
@@ -46,78 +46,78 @@ def designs() -> Finding:
 
 
 @dataclass
-class Standing:
+class DesignRun:
     """One design on the stage, and what its turns came to."""
 
     design: Design
     bytes_a_fan: float = 0.0
-    paced: dict[str, Paced] = field(default_factory=lambda: {verb: Paced() for verb in VERBS})
+    timing: dict[str, Timing] = field(default_factory=lambda: {verb: Timing() for verb in VERBS})
 
-    async def turn(self, verb: str, fans: int, positions: int) -> None:
+    async def run(self, verb: str, fans: int, positions: int) -> None:
         """One turn of one verb."""
         match verb:
             case "join" | "join many":
-                paced = await self.design.join(fans, each=1 if verb == "join" else BATCH)
+                timing = await self.design.join(fans, each=1 if verb == "join" else BATCH)
             case "position":
-                paced = await self.design.position(positions)
+                timing = await self.design.position(positions)
             case _:
-                paced = await self.design.admit(fans, each=1 if verb == "admit" else BATCH)
-        self.paced[verb].more(paced)
+                timing = await self.design.admit(fans, each=1 if verb == "admit" else BATCH)
+        self.timing[verb].add(timing)
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """All sizes, all designs."""
     rows, by_size = [], {}
     for size in QUICK_SIZES if effort.quick else SIZES:
-        by_size[size] = await _measured(stage, effort, size)
-        rows += [_row(size, standing) for standing in by_size[size]]
-    size, standings = by_size.popitem()
-    return Figures(HEADINGS, rows, _claims(size, {standing.design.name: standing for standing in standings}))
+        by_size[size] = await _measured(testbed, effort, size)
+        rows += [_row(size, design_run) for design_run in by_size[size]]
+    size, runs = by_size.popitem()
+    return Figures(HEADINGS, rows, _claims(size, {design_run.design.name: design_run for design_run in runs}))
 
 
-async def _measured(stage: Stage, effort: Effort, size: int) -> list[Standing]:
+async def _measured(testbed: Testbed, effort: Effort, size: int) -> list[DesignRun]:
     """All designs with so many waiting, verb by verb."""
     fans, positions = (QUICK_FANS, QUICK_FANS) if effort.quick else (TURN_FANS, POSITIONS)
-    async with stage.turn() as turn, AsyncExitStack() as stack:
-        standings = []
+    async with testbed.trial() as trial, AsyncExitStack() as stack:
+        runs = []
         for design in DESIGNS:
-            opened: Design = await stack.enter_async_context(design.on(turn, connections=CONNECTIONS))
+            opened: Design = await stack.enter_async_context(design.on(trial, connections=CONNECTIONS))
             await opened.fill(size)
-            standings.append(Standing(opened, await opened.bytes_kept() / size))
+            runs.append(DesignRun(opened, await opened.bytes_kept() / size))
         for _ in range(effort.rounds):
             for verb in VERBS:
-                for standing in standings:
-                    await standing.turn(verb, fans, positions)
-    return standings
+                for design_run in runs:
+                    await design_run.run(verb, fans, positions)
+    return runs
 
 
-def _row(size: int, standing: Standing) -> tuple[str, ...]:
-    join, many, position, admit, admit_many = (standing.paced[verb] for verb in VERBS)
+def _row(size: int, design_run: DesignRun) -> tuple[str, ...]:
+    join, many, position, admit, admit_many = (design_run.timing[verb] for verb in VERBS)
     return (
-        f"{size:,}", standing.design.name, _rate(join), f"{join.p95_ms:.2f}", _rate(many), _rate(position),
+        f"{size:,}", design_run.design.name, _rate(join), f"{join.p95_ms:.2f}", _rate(many), _rate(position),
         f"{position.p95_ms:.4f}" if position.p95_ms < 0.01 else f"{position.p95_ms:.2f}", _rate(admit),
-        f"{admit.p95_ms:.2f}", _rate(admit_many), f"{standing.bytes_a_fan:.2f}",
-        QUOTED.get(standing.design.name, ""),
+        f"{admit.p95_ms:.2f}", _rate(admit_many), f"{design_run.bytes_a_fan:.2f}",
+        QUOTED.get(design_run.design.name, ""),
     )  # fmt: skip
 
 
-def _rate(paced: Paced) -> str:
-    return f"{paced.per_second:,.0f}"
+def _rate(timing: Timing) -> str:
+    return f"{timing.per_second:,.0f}"
 
 
-def _claims(size: int, by_name: dict[str, Standing]) -> list[Claim]:
+def _claims(size: int, by_name: dict[str, DesignRun]) -> list[Claim]:
     """Ours beside each design, at the longest line."""
-    ours, durable = by_name[Ours.name], by_name[OursDurable.name]
-    compared: Sequence[tuple[str, str, Standing, str]] = (
+    ours, durable = by_name[OurLine.name], by_name[OurDurableLine.name]
+    compared: Sequence[tuple[str, str, DesignRun, str]] = (
         ("position", SortedSet.name, ours, "position"),
         ("batched joins in the engine", SortedSet.name, ours, "join many"),
         ("durable joins, batched", PostgresQueue.name, durable, "join many"),
     )
     return [
         Claim(
-            f"{what} with {size:,} waiting", f"{_rate(mine.paced[verb])}/s",
-            f"{beside} {_rate(by_name[beside].paced[verb])}/s",
-            f"{mine.paced[verb].per_second / by_name[beside].paced[verb].per_second:,.1f} ×",
+            f"{what} with {size:,} waiting", f"{_rate(mine.timing[verb])}/s",
+            f"{other} {_rate(by_name[other].timing[verb])}/s",
+            f"{mine.timing[verb].per_second / by_name[other].timing[verb].per_second:,.1f} ×",
         )
-        for what, beside, mine, verb in compared
+        for what, other, mine, verb in compared
     ]  # fmt: skip

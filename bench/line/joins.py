@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import orjson
 
 from bench.harness import system
-from bench.harness.load import Heard, request
-from bench.harness.measurement import Measurement, Side, Target, Wrong
-from bench.harness.stage import Turn
+from bench.harness.load import LoadResult, request
+from bench.harness.measurement import CheckFailed, Measurement, Side, Target
+from bench.harness.testbed import Trial
 from shared.contracts.event_file import EventFile, GaSection
 
 EVENT = EventFile(
@@ -43,35 +43,37 @@ def joins() -> Measurement:
 
 
 @asynccontextmanager
-async def open_ours(turn: Turn) -> AsyncIterator[Target]:
-    ports = await system.serve(turn, ("queue", "gateway"))
+async def open_ours(trial: Trial) -> AsyncIterator[Target]:
+    ports = await system.serve(trial, ("queue", "gateway"))
     await system.open_room(EVENT, ports["queue"])
 
-    async def check(heard: Heard) -> list[str]:
-        return await compare(turn, heard, "queue.place")
+    async def check(result: LoadResult) -> list[str]:
+        return await compare(trial, result, "queue.place")
 
     yield Target(ports["gateway"], [JOIN], True, check)
 
 
 @asynccontextmanager
-async def open_textbook(turn: Turn) -> AsyncIterator[Target]:
-    port = await turn.serve_textbook("textbook_joins")
+async def open_textbook(trial: Trial) -> AsyncIterator[Target]:
+    port = await trial.serve_textbook("textbook_joins")
 
-    async def check(heard: Heard) -> list[str]:
-        return await compare(turn, heard, "textbook.place")
+    async def check(result: LoadResult) -> list[str]:
+        return await compare(trial, result, "textbook.place")
 
     yield Target(port, [JOIN], True, check)
 
 
-async def compare(turn: Turn, heard: Heard, table: str) -> list[str]:
+async def compare(trial: Trial, result: LoadResult, table: str) -> list[str]:
     """Every number that was answered is on disk, once. Raises `Inconsistency`."""
-    answered = [orjson.loads(body)["join_seq"] for body in heard.created]
-    rows = await turn.count(f"SELECT count(*) FROM {table} WHERE event_id = $1", EVENT.event_id)
-    known = await turn.count(
+    answered = [orjson.loads(body)["join_seq"] for body in result.created]
+    rows = await trial.count(f"SELECT count(*) FROM {table} WHERE event_id = $1", EVENT.event_id)
+    known = await trial.count(
         f"SELECT count(DISTINCT join_seq) FROM {table} WHERE event_id = $1 AND join_seq = ANY($2)",
         EVENT.event_id,
         answered,
     )
     if not len(answered) == known == rows:
-        raise Wrong(f"{len(answered)} joins answered, {len(set(answered))} numbers, {known} of them and {rows} on disk")
+        raise CheckFailed(
+            f"{len(answered)} joins answered, {len(set(answered))} numbers, {known} of them and {rows} on disk"
+        )
     return [f"{rows:,} answers = rows on disk", "no number twice"]

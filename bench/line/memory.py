@@ -1,10 +1,10 @@
-"""P8: what a waiting fan costs in the engine's memory, beside the sorted set's member."""
+"""P8: Redis memory per waiting fan, compared with a member of a sorted set."""
 
 import redis.asyncio
 
 from bench.baselines.line_designs import SortedSet
 from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.stage import Stage, Turn
+from bench.harness.testbed import Testbed, Trial
 from bench.line.waiting_rooms import Queue, queue
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000, 2_000_000), (1_000, 5_000)
@@ -29,15 +29,15 @@ def memory() -> Finding:
     )
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """A fresh engine for each size and side, taking turns."""
     rows: list[tuple[str, ...]] = []
     largest = (0.0, 0.0)
     for size in QUICK_SIZES if effort.quick else SIZES:
-        async with stage.turn() as turn, queue(turn, rate_per_s=100_000, liveness_window_s=600) as line:
+        async with testbed.trial() as trial, queue(trial, rate_per_s=100_000, liveness_window_s=600) as line:
             ours = await ours_bytes(line, size)
-        async with stage.turn() as turn:
-            theirs = await sorted_set_bytes(turn, size)
+        async with testbed.trial() as trial:
+            theirs = await sorted_set_bytes(trial, size)
         mine, other = ours[0] / size, theirs[0] / size
         largest = (mine, other)
         rows.append((
@@ -52,33 +52,33 @@ async def find(stage: Stage, effort: Effort) -> Figures:
 
 
 async def ours_bytes(line: Queue, size: int) -> tuple[int, int]:
-    """Bytes by keys and by data set of a line of `size` waiting, with everything set that can be."""
+    """Bytes by keys and by data set of a line of `size` waiting, with every bit set that can be."""
     before = await used(line.redis)
-    await line.crowd(size + size // 10)
+    await line.join_all(size + size // 10)
     line.later(1000)
     called = 0
     while called < size // 10:
         line.later(20)
         called += await line.tick()
-    for _ in range(WINDOWS - 1):  # landing was the sign of life in the first
+    for _ in range(WINDOWS - 1):  # joining was the heartbeat of the first window
         line.later(line.room.liveness_window_s * 1000)
-        await line.all_heard(size + size // 10)
+        await line.report_all_alive(size + size // 10)
     for of_the_called in ("*:called", "*:unwritten"):
         await line.redis.delete(*[key async for key in line.redis.scan_iter(of_the_called)])
     return await by_keys(line.redis), await used(line.redis) - before
 
 
-async def sorted_set_bytes(turn: Turn, size: int) -> tuple[int, int]:
+async def sorted_set_bytes(trial: Trial, size: int) -> tuple[int, int]:
     """The same of the textbook's line."""
-    async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
         before = await used(client)
-        async with SortedSet.on(turn, connections=1) as design:
+        async with SortedSet.on(trial, connections=1) as design:
             await design.fill(size)
         return await by_keys(client), await used(client) - before
 
 
 async def by_keys(client: redis.asyncio.Redis) -> int:
-    """What the engine says its keys take, every element counted."""
+    """Bytes of all keys by MEMORY USAGE, over every element."""
     keys = [key async for key in client.scan_iter(count=1000)]
     return sum([await client.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0) for key in keys])
 

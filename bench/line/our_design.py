@@ -1,4 +1,4 @@
-"""Our line as a design among others: the engine's part by the real scripts, and joins with the ledger they wait for."""
+"""Our line as one of the compared designs: its Redis part by the real scripts, and its joins with the database."""
 
 import functools
 import random
@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from bench.baselines.line_designs import fan, portions
-from bench.harness.pipes import Operation, Paced, Pipes, packed, run_calls
-from bench.harness.stage import Turn
+from bench.harness.pipes import Operation, Pipes, Timing, prepare, run_calls
+from bench.harness.testbed import Trial
 from bench.line.waiting_rooms import PLACES, Queue, queue
-from services.gateway.waiting_line.snapshot import LineSnapshot as Seen
+from services.gateway.waiting_line.snapshot import LineSnapshot
 from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from services.queue import redis_keys
-from services.queue.line.redis_line import ACKNOWLEDGE, ALLOCATE, LAND, TICK
+from services.queue.line.redis_line import ACKNOWLEDGE, ALLOCATE, COMMIT_JOIN, TICK
 from shared.contracts.frames import LaneHead, LineFrame
-from shared.contracts.queue import Join, JoinBatch
+from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.redis.scripts import Argument, Script
 from shared.runtime.clock import now_ms
 
@@ -24,46 +24,46 @@ RATE_PER_S = 20  # of simulated time: real time adds little to it
 ROOM = {"rate_per_s": RATE_PER_S, "burst": 100, "liveness_window_s": 600, "claim_window_s": 3600}
 
 
-class Ours:
+class OurLine:
     """Numbers and bits by `allocate` and `land`, calls by `tick` and its acknowledgement; a position asks nobody."""
 
     name = "ours, the engine's part"
 
     event_id = "engine"
 
-    def __init__(self, turn: Turn, line: Queue, pipes: Pipes, connections: int) -> None:
-        self._turn, self._line, self._pipes, self._connections = turn, line, pipes, connections
+    def __init__(self, trial: Trial, line: Queue, pipes: Pipes, connections: int) -> None:
+        self._turn, self._line, self._pipes, self._connections = trial, line, pipes, connections
         self._joined = self._gone = self._batches = 0
         self._offset_ms = 0
         room = line.room
         self._event, self._epoch = room.event_id, room.epoch
-        self._seen = dict(
-            zip(("seen_0", "seen_1", "seen_2"), redis_keys.seen(self._event, self._epoch, 0), strict=True)
+        self._alive = dict(
+            zip(("alive_0", "alive_1", "alive_2"), redis_keys.alive(self._event, self._epoch, 0), strict=True)
         )
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, turn: Turn, *, connections: int) -> AsyncIterator[Self]:
-        pipes = await Pipes.open(turn.redis_url, connections)
+    async def on(cls, trial: Trial, *, connections: int) -> AsyncIterator[Self]:
+        pipes = await Pipes.open(trial.redis_url, connections)
         try:
-            async with queue(turn, cls.event_id, **ROOM) as line:
-                for script in (ALLOCATE, LAND, TICK, ACKNOWLEDGE):
+            async with queue(trial, cls.event_id, **ROOM) as line:
+                for script in (ALLOCATE, COMMIT_JOIN, TICK, ACKNOWLEDGE):
                     await line.redis.script_load(script.source)
-                yield cls(turn, line, pipes, connections)
+                yield cls(trial, line, pipes, connections)
         finally:
             pipes.close()
 
     async def fill(self, count: int) -> None:
-        await self._line.crowd(count)
+        await self._line.join_all(count)
         await self._line.tick()
         self._joined = count
 
     async def bytes_kept(self) -> int:
         """Bytes by all keys of the event."""
-        found = [key async for key in self._line.redis.scan_iter(f"queue:{{{self._event}}}:*")]
-        return sum([await self._line.redis.memory_usage(key, samples=0) for key in found])
+        keys = [key async for key in self._line.redis.scan_iter(f"queue:{{{self._event}}}:*")]
+        return sum([await self._line.redis.memory_usage(key, samples=0) for key in keys])
 
-    async def join(self, count: int, *, each: int) -> Paced:
+    async def join(self, count: int, *, each: int) -> Timing:
         operations = [self._join(len(fans)) for fans in portions(0, count, each)]
         self._joined += count
         return await self._pipes.run(operations, fans=count)
@@ -79,29 +79,31 @@ class Ours:
         }
         [[_, first, granted, _]] = yield self._packed(ALLOCATE, {**own, "batch_id": batch, "count": count})
         member, runs = f"{first}:{granted}:{batch}", [first, first + granted - 1]
-        of_lane: dict[str, Argument] = {**self._seen, **self._lane("taken", "done")}
-        yield self._packed(LAND, {**own, **self._of("called", "active"), **of_lane, "member": member, "runs": runs})
+        of_lane: dict[str, Argument] = {**self._alive, **self._lane("taken", "done")}
+        yield self._packed(
+            COMMIT_JOIN, {**own, **self._of("called", "active"), **of_lane, "member": member, "runs": runs}
+        )
 
-    async def position(self, count: int) -> Paced:
+    async def position(self, count: int) -> Timing:
         """What the gateway does with a frame; nothing is sent anywhere."""
-        seen = self._frame()
+        snapshot = self._snapshot()
         waiting = random.Random(count).choices(range(self._gone + 1, self._joined + 1), k=count)
-        paced, started_s = Paced(count), time.perf_counter()
+        paced, started_s = Timing(count), time.perf_counter()
         for n in waiting:
             at_s = time.perf_counter()
-            seen.position(0, n)
+            snapshot.position(0, n)
             paced.latencies_ms.append((time.perf_counter() - at_s) * 1000)
         paced.seconds = time.perf_counter() - started_s
         return paced
 
-    def _frame(self) -> Seen:
+    def _snapshot(self) -> LineSnapshot:
         lanes = {0: LaneHead(head_seq=self._gone, tail_seq=self._joined)}
         frame = LineFrame(
             event_id=self._event, epoch=1, version=1, ready=True, at_ms=0, state="open", lanes=lanes, rate_per_s=50
         )
-        return Seen(frame, promise=WaitEstimate(per_place_s=0.02), heard_s=0, poll_ms=(1000, 30_000))
+        return LineSnapshot(frame, estimate=WaitEstimate(per_place_s=0.02), received_s=0, poll_ms=(1000, 30_000))
 
-    async def admit(self, count: int, *, each: int) -> Paced:
+    async def admit(self, count: int, *, each: int) -> Timing:
         before = await self._calls()
         operations = [self._admit(len(part)) for part in portions(0, count, each)]
         paced = await self._pipes.run(operations, fans=count)
@@ -113,12 +115,12 @@ class Ours:
         self._offset_ms += count * 1000 // RATE_PER_S
         unwritten = redis_keys.unwritten(self._event, self._epoch)
         stock: dict[str, Argument] = {"stock_available": -1, "holders_holding": 0, "stock": "unknown"}
-        stock |= {"holds_begun": 0, "holds_let_go": 0, "stock_version": 0}
+        stock |= {"holds_begun": 0, "holds_released": 0, "stock_version": 0}
         lanes: dict[str, Argument] = {"lane_keys": redis_keys.of_lanes(self._event, self._epoch, [0]), "lanes": [0]}
         own: dict[str, Argument] = {
             "epoch": self._epoch,
             "unwritten": unwritten,
-            "deaf": 0,
+            "heartbeat_gap": 0,
             "clock_offset_ms": self._offset_ms,
             "others_ms": now_ms() + self._offset_ms,
         }
@@ -127,15 +129,15 @@ class Ours:
         )
         if changes:
             number = changes[-1].partition(b":")[0]
-            fill = self._line.room.fill
-            yield self._packed(ACKNOWLEDGE, {"unwritten": unwritten, "fill": fill, "up_to": number})
+            generation = self._line.room.generation
+            yield self._packed(ACKNOWLEDGE, {"unwritten": unwritten, "generation": generation, "up_to": number})
 
     async def _calls(self) -> int:
         return int(await self._line.redis.hget(redis_keys.room(self._event), "calls") or 0)
 
     def _packed(self, script: Script, named: Mapping[str, Argument]) -> tuple[bytes, int]:
         names, arguments = script.bind({"room": redis_keys.room(self._event), **named})
-        return packed(("EVALSHA", script.sha, len(names), *names, *arguments))
+        return prepare(("EVALSHA", script.sha, len(names), *names, *arguments))
 
     def _of(self, *names: str) -> dict[str, Argument]:
         return {name: getattr(redis_keys, name)(self._event, self._epoch) for name in names}
@@ -144,7 +146,7 @@ class Ours:
         return {name: getattr(redis_keys, name)(self._event, self._epoch, 0) for name in names}
 
 
-class OursDurable(Ours):
+class OurDurableLine(OurLine):
     """The same with the ledger: a join is answered when it is on disk, a call is written before it is shown."""
 
     name = "ours, on disk"
@@ -160,24 +162,24 @@ class OursDurable(Ours):
         """Bytes on disk, indexes included."""
         return await self._turn.count("SELECT pg_total_relation_size('queue.place')")
 
-    async def join(self, count: int, *, each: int) -> Paced:
+    async def join(self, count: int, *, each: int) -> Timing:
         batches = [JoinBatch(
             event_id=self._event, batch_id=f"durable-{self._joined + fans[0]}",
-            joins=[Join(holder=fan(self._joined + n)) for n in fans],
+            joins=[JoinRequest(holder=fan(self._joined + n)) for n in fans],
         ) for fans in portions(1, count, each)]  # fmt: skip
         self._joined += count
-        joins = self._line.running.joins
+        joins = self._line.state.joins
         calls = (functools.partial(joins.join, batch) for batch in batches)
         return await run_calls(calls, connections=self._connections, fans=count)
 
-    async def admit(self, count: int, *, each: int) -> Paced:
+    async def admit(self, count: int, *, each: int) -> Timing:
         before = await self._calls()
-        turns = (functools.partial(self._turn_once, len(part)) for part in portions(0, count, each))
+        turns = (functools.partial(self._join_batch, len(part)) for part in portions(0, count, each))
         paced = await run_calls(turns, connections=1, fans=count)
         paced.fans = await self._calls() - before
         self._gone += paced.fans
         return paced
 
-    async def _turn_once(self, count: int) -> None:
+    async def _join_batch(self, count: int) -> None:
         self._line.later(count * 1000 // RATE_PER_S)
-        await self._line.running.gatekeeper.turn(self._event)
+        await self._line.state.gatekeeper.tick(self._event)

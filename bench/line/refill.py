@@ -1,4 +1,4 @@
-"""P7: a long line back after the engine lost everything, beside a sorted set filled again from a table."""
+"""P7: the rebuild of a long line after Redis lost everything, compared with a sorted set rebuilt from a table."""
 
 import asyncio
 import statistics
@@ -10,35 +10,20 @@ import redis.asyncio
 
 from bench.baselines.line_designs import fan
 from bench.harness import system
-from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
-from bench.harness.stage import Stage, Turn
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
+from bench.harness.testbed import Testbed, Trial
 from bench.line.joins import EVENT
 from onsale.local.engines import with_driver
 from services.queue import redis_keys
+from shared.postgres.engine import raw_statement
 
 PLACES, QUICK_PLACES = 2_000_000, 3_000
 CALLED_SHARE, CALLED_NOW, ACTIVE_NOW = 0.1, 500, 4_000
-AT_LEAST_S, AIM_S, LOOK_S, BACK_S, ADD_AT_ONCE = 5, 1, 0.005, 120.0, 10_000
+AT_LEAST_S, AIM_S, POLL_S, TIMEOUT_S, ADD_AT_ONCE = 5, 1, 0.005, 120.0, 10_000
 ROOM = EVENT.room.model_copy(
     update={"rate_per_s": 1000, "burst": 1000, "max_active": 1_000_000, "session_s": 86_400, "claim_window_s": 3600}
 )
-LEDGER = """
-INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder, ended_at, how)
-SELECT '{event_id}', 1, 0, n, 'fan-' || n, ended, CASE WHEN ended IS NOT NULL THEN how END
-FROM generate_series(1, {places}) n,
-LATERAL (SELECT CASE WHEN n <= {over} AND n % 20 <> 7 OR n % 37 = 5 THEN now() END AS ended,
-                CASE WHEN n > {over} OR n % 11 = 3 THEN 'left' WHEN n % 5 = 1 THEN 'expired' ELSE 'completed' END AS how
-) AS fate;
-INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state, deadline_ms, jti, expires_at_ms)
-SELECT event_id, 1, 0, join_seq, 1, s.state, (extract(epoch FROM now()) * 1000)::bigint + 3600000, 'jti-' || join_seq,
-       (extract(epoch FROM now()) * 1000)::bigint + 86400000
-FROM queue.place,
-LATERAL (SELECT CASE WHEN ended_at IS NOT NULL THEN 'ended' WHEN join_seq > {head} - {called} THEN 'called'
-                     WHEN join_seq > {over} THEN 'claimed' ELSE 'missed' END AS state) AS s
-WHERE join_seq <= {head};
-UPDATE queue.lane SET head_seq = {head} WHERE event_id = '{event_id}';
-ANALYZE queue.place; ANALYZE queue.admission;
-"""
+INSERT_PLACES = raw_statement(__package__, "insert_places")
 
 
 def refill() -> Finding:
@@ -51,9 +36,9 @@ def refill() -> Finding:
             f"chances, a twentieth of them missed a call, the last {CALLED_NOW + ACTIVE_NOW:,} have a session or a "
             "standing call. Of those who wait, one in 37 has left.",
             "Ours: the queue process, default settings, ticking. `FLUSHALL`, then the engine is looked at every "
-            f"{LOOK_S * 1000:.0f} ms: ready with the ledger's head and tail; and the first call after it.",
+            f"{POLL_S * 1000:.0f} ms: ready with the ledger's head and tail; and the first call after it.",
             "Sorted set: the waiting read from the same table and added again, "
-            f"{ADD_AT_ONCE:,} members a command. It has no sessions, misses or ended places to bring back.",
+            f"{ADD_AT_ONCE:,} members a command. It has no sessions, misses or ended places to bring one.",
         ],
         find=find,
     )
@@ -61,7 +46,7 @@ def refill() -> Finding:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How long the line is and where its parts end."""
+    """The length of the line and of its parts."""
 
     places: int
     called: int
@@ -76,101 +61,101 @@ class Sizes:
         return self.head - self.called - self.active
 
     def sql(self) -> list[str]:
-        filled = LEDGER.format(
+        filled = INSERT_PLACES.format(
             event_id=EVENT.event_id, places=self.places, head=self.head, over=self.over, called=self.called
         )
         return [statement for statement in filled.split(";") if statement.strip()]
 
 
 @dataclass(frozen=True)
-class Back:
+class Recovery:
     """Seconds from `FLUSHALL`."""
 
     ready_s: float
     called_s: float
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """One ledger; both sides lose their engine and come back, taking turns."""
     sizes = Sizes(QUICK_PLACES, 50, 100) if effort.quick else Sizes(PLACES, CALLED_NOW, ACTIVE_NOW)
     event = EVENT.model_copy(update={"room": ROOM})
     backs, theirs_s = [], []
-    async with stage.turn() as turn:
-        async with turn.some() as servers:
+    async with testbed.trial() as trial:
+        async with trial.servers_within() as servers:
             ports = await system.serve(servers, ("queue",))
             await system.apply_room(event, ports["queue"])
-        await turn.sql(*sizes.sql(), "CHECKPOINT")
+        await trial.sql(*sizes.sql(), "CHECKPOINT")
         for _ in range(effort.rounds):
-            async with turn.some() as servers:
+            async with trial.servers_within() as servers:
                 ports = await system.serve(servers, ("queue",))
                 await system.open_room(event, ports["queue"])
-                backs.append(await _lose_and_find(turn, sizes))
-            theirs_s.append(await _sorted_set(turn, sizes))
+                backs.append(await _lose_and_rebuild(trial, sizes))
+            theirs_s.append(await _sorted_set(trial, sizes))
     return _figures(sizes, backs, theirs_s)
 
 
-async def _lose_and_find(turn: Turn, sizes: Sizes) -> Back:
+async def _lose_and_rebuild(trial: Trial, sizes: Sizes) -> Recovery:
     """Waits for a line that is whole, takes the engine's data away and watches it come back."""
-    async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
-        await _until(client, sizes, called_after=0)
-        started_s, calls = time.perf_counter(), await _calls_written(turn)
+    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+        await _until(client, sizes, calls_above=0)
+        started_s, calls = time.perf_counter(), await _calls_written(trial)
         await client.flushall()
-        ready_s = await _until(client, sizes, called_after=None) - started_s
-        called_s = await _until(client, sizes, called_after=0) - started_s
-        if await _calls_twice(turn):
-            raise Wrong("somebody was called twice")
-        if await _calls_written(turn) < calls:
-            raise Wrong("a call was lost")
-    return Back(ready_s, called_s)
+        ready_s = await _until(client, sizes, calls_above=None) - started_s
+        called_s = await _until(client, sizes, calls_above=0) - started_s
+        if await _calls_twice(trial):
+            raise CheckFailed("somebody was called twice")
+        if await _calls_written(trial) < calls:
+            raise CheckFailed("a call was lost")
+    return Recovery(ready_s, called_s)
 
 
-async def _until(client: redis.asyncio.Redis, sizes: Sizes, *, called_after: int | None) -> float:
-    """When the room was ready with at least the ledger's head and tail; and, if asked, had called more than so many."""
+async def _until(client: redis.asyncio.Redis, sizes: Sizes, *, calls_above: int | None) -> float:
+    """The time when the room is ready with the database's head and tail and, if given, has called more fans."""
     wanted = ("ready", "head_seq:0", "join_seq:0", "calls")
-    async with asyncio.timeout(BACK_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             ready, head, tail, calls = await client.hmget(redis_keys.room(EVENT.event_id), *wanted)
             whole = ready == b"1" and int(head or 0) >= sizes.head and int(tail or 0) == sizes.places
-            if whole and (called_after is None or int(calls or 0) > called_after):
+            if whole and (calls_above is None or int(calls or 0) > calls_above):
                 return time.perf_counter()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
 
-async def _calls_written(turn: Turn) -> int:
-    return await turn.count("SELECT count(*) FROM queue.admission")
+async def _calls_written(trial: Trial) -> int:
+    return await trial.count("SELECT count(*) FROM queue.admission")
 
 
-async def _calls_twice(turn: Turn) -> int:
-    return await turn.count(
+async def _calls_twice(trial: Trial) -> int:
+    return await trial.count(
         "SELECT count(*) FROM (SELECT 1 FROM queue.admission WHERE state IN ('called', 'claimed') "
         "GROUP BY lane, join_seq HAVING count(*) > 1) AS twice"
     )
 
 
-async def _sorted_set(turn: Turn, sizes: Sizes) -> float:
+async def _sorted_set(trial: Trial, sizes: Sizes) -> float:
     """Seconds until the sorted set stands again."""
     waiting = "SELECT join_seq FROM queue.place WHERE ended_at IS NULL AND join_seq > $1 ORDER BY join_seq"
-    await turn.forget_engine()
-    async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+    await trial.flush_redis()
+    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
         started_s = time.perf_counter()
-        connection = await asyncpg.connect(with_driver(turn.postgres_url))
+        connection = await asyncpg.connect(with_driver(trial.postgres_url))
         async with connection.transaction():
             cursor = await connection.cursor(waiting, sizes.head)
             while rows := await cursor.fetch(ADD_AT_ONCE):
                 await client.zadd("textbook:line", {fan(n): n for (n,) in rows})
         await connection.close()
         took_s = time.perf_counter() - started_s
-    await turn.forget_engine()
+    await trial.flush_redis()
     return took_s
 
 
-def _figures(sizes: Sizes, backs: list[Back], theirs_s: list[float]) -> Figures:
+def _figures(sizes: Sizes, times: list[Recovery], theirs_s: list[float]) -> Figures:
     rows: list[tuple[str, ...]] = [
-        ("ours: ready", *_spread([back.ready_s for back in backs])),
-        ("ours: first call", *_spread([back.called_s for back in backs])),
+        ("ours: ready", *_spread([one.ready_s for one in times])),
+        ("ours: first call", *_spread([one.called_s for one in times])),
         ("sorted set: filled", *_spread(theirs_s)),
     ]
-    ready_s, other_s = statistics.median(back.ready_s for back in backs), statistics.median(theirs_s)
+    ready_s, other_s = statistics.median(one.ready_s for one in times), statistics.median(theirs_s)
     claim = Claim(
         f"P7 line of {sizes.places:,} back after FLUSHALL", f"{ready_s:.2f} s", f"sorted set {other_s:.2f} s",
         f"{other_s / ready_s:.1f} × sooner", f"within {AT_LEAST_S} s, aim {AIM_S} s",

@@ -1,4 +1,4 @@
-"""P2: the status of a waiting fan through the real gateway, against the bare server, and what engines hear of it."""
+"""P2: the status of a waiting fan through the real gateway, against a bare server; and its calls of the databases."""
 
 import asyncio
 import base64
@@ -13,9 +13,9 @@ import orjson
 import redis.asyncio
 
 from bench.harness import system
-from bench.harness.load import Heard, request
-from bench.harness.measurement import Measurement, Side, Target, Wrong
-from bench.harness.stage import Turn
+from bench.harness.load import LoadResult, request
+from bench.harness.measurement import CheckFailed, Measurement, Side, Target
+from bench.harness.testbed import Trial
 from bench.line.joins import EVENT
 from onsale.local.engines import with_driver
 from onsale.local.ports import HOST
@@ -55,72 +55,72 @@ def status() -> Measurement:
     )
 
 
-def asks(event_id: str, numbers: range) -> list[bytes]:
+def status_requests(event_id: str, numbers: range) -> list[bytes]:
     """The requests of these fans, signed beforehand."""
     tokens, issued_s = QueueTokens(development_keys("queue-token")), int(time.time())
-    signed = (tokens.sign(QueueToken(event_id, 1, 0, n, f"fan-{n}", issued_s)) for n in numbers)
+    signed = (tokens.sign(QueueToken(event_id, 1, 0, n, f"fan-{n}", issued_at_s=issued_s)) for n in numbers)
     return [request("GET", PATH, authorization=f"Bearer {token}") for token in signed]
 
 
 @dataclass
 class Polls:
-    """Both sides; the bare one repeats what ours was heard to answer."""
+    """Both sides; the bare server repeats an answer of ours."""
 
     answer: str = ""
 
     @asynccontextmanager
-    async def open_ours(self, turn: Turn) -> AsyncIterator[Target]:
-        ports = await system.serve(turn, ("queue", "gateway"))
+    async def open_ours(self, trial: Trial) -> AsyncIterator[Target]:
+        ports = await system.serve(trial, ("queue", "gateway"))
         await system.apply_room(ROOM, ports["queue"])
-        await turn.sql(PLACES.format(event_id=EVENT.event_id, count=FANS))
+        await trial.sql(PLACES.format(event_id=EVENT.event_id, count=FANS))
         await system.open_room(ROOM, ports["queue"])
-        await system.until_line(ports["gateway"], ROOM, tail_seq=FANS)
-        asked = asks(EVENT.event_id, range(1, FANS + 1))
-        self.answer = await _answer(ports["gateway"], asked[-1])
-        idle = await Engines.calls(turn)
+        await system.until_line_is_shown(ports["gateway"], ROOM, tail_seq=FANS)
+        requests = status_requests(EVENT.event_id, range(1, FANS + 1))
+        self.answer = await _answer(ports["gateway"], requests[-1])
+        idle = await DatabaseCalls.calls(trial)
         await asyncio.sleep(IDLE_S)
-        before = await Engines.calls(turn)
+        before = await DatabaseCalls.calls(trial)
         resting = before.since(idle)
 
-        async def check(heard: Heard) -> list[str]:
-            spent = (await Engines.calls(turn)).since(before)
-            polls = heard.statuses[200]
+        async def check(result: LoadResult) -> list[str]:
+            spent = (await DatabaseCalls.calls(trial)).since(before)
+            polls = result.statuses[200]
             each = [max(0.0, now - still * spent.seconds / resting.seconds) / polls
                     for now, still in ((spent.valkey, resting.valkey), (spent.postgres, resting.postgres))]  # fmt: skip
             if max(each) > CALLS_PER_POLL_MAX:
-                raise Wrong(f"a poll made {each[0]:.3f} calls of Valkey and {each[1]:.3f} of PostgreSQL")
+                raise CheckFailed(f"a poll made {each[0]:.3f} calls of Valkey and {each[1]:.3f} of PostgreSQL")
             return [f"engine calls per poll: Valkey {each[0]:.4f}, PostgreSQL {each[1]:.4f}, over {polls:,} polls"]
 
-        yield Target(ports["gateway"], asked, True, check, wanted=200, pid=turn.pids["gateway"])
+        yield Target(ports["gateway"], requests, True, check, expected_status=200, pid=trial.pids["gateway"])
 
     @asynccontextmanager
-    async def open_bare(self, turn: Turn) -> AsyncIterator[Target]:
-        port = await turn.serve_textbook("bare", BENCH_ANSWER=base64.b64encode(self.answer.encode()).decode())
-        asked = asks(EVENT.event_id, range(1, FANS + 1))
+    async def open_bare(self, trial: Trial) -> AsyncIterator[Target]:
+        port = await trial.serve_textbook("bare", BENCH_ANSWER=base64.b64encode(self.answer.encode()).decode())
+        requests = status_requests(EVENT.event_id, range(1, FANS + 1))
 
-        async def check(heard: Heard) -> list[str]:
-            there = orjson.loads(await _answer(port, asked[0]))
+        async def check(result: LoadResult) -> list[str]:
+            there = orjson.loads(await _answer(port, requests[0]))
             if there != orjson.loads(self.answer):
-                raise Wrong("the bare server answered something else")
+                raise CheckFailed("the bare server answered something else")
             return ["the same header fields and body as ours"]
 
-        yield Target(port, asked, True, check, wanted=200, pid=turn.pids["bare"])
+        yield Target(port, requests, True, check, expected_status=200, pid=trial.pids["bare"])
 
 
-async def _answer(port: int, asked: bytes) -> str:
+async def _answer(port: int, request_bytes: bytes) -> str:
     """Header fields and body of one answer, as the bare server takes them; the server itself adds the date."""
-    head, *fields = asked.partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    head, *fields = request_bytes.partition(b"\r\n\r\n")[0].decode().split("\r\n")
     headers = [(name, value) for name, value in (field.split(": ", 1) for field in fields)]
     async with httpx.AsyncClient(trust_env=False) as client:
-        said = await client.get(f"http://{HOST}:{port}{head.split(' ')[1]}", headers=headers)
-    said.raise_for_status()
-    kept = [(name, value) for name, value in said.headers.items() if name not in ("date", "server", "connection")]
+        response = await client.get(f"http://{HOST}:{port}{head.split(' ')[1]}", headers=headers)
+    response.raise_for_status()
+    kept = [(name, value) for name, value in response.headers.items() if name not in ("date", "server", "connection")]
     varying = [(name, "0" * len(value) if name == "x-request-id" else value) for name, value in kept]
-    return orjson.dumps([varying, said.text]).decode()
+    return orjson.dumps([varying, response.text]).decode()
 
 
 @dataclass(frozen=True)
-class Engines:
+class DatabaseCalls:
     """What came in from clients, as Valkey counts reads and PostgreSQL transactions."""
 
     valkey: int
@@ -128,15 +128,17 @@ class Engines:
     seconds: float
 
     @classmethod
-    async def calls(cls, turn: Turn) -> "Engines":
-        async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+    async def calls(cls, trial: Trial) -> "DatabaseCalls":
+        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
             reads = (await client.info("stats"))["total_reads_processed"]
-        connection = await asyncpg.connect(with_driver(turn.postgres_url))
+        connection = await asyncpg.connect(with_driver(trial.postgres_url))
         transactions = await connection.fetchval(
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
         )
         await connection.close()
         return cls(int(reads), int(transactions), time.perf_counter())
 
-    def since(self, before: "Engines") -> "Engines":
-        return Engines(self.valkey - before.valkey, self.postgres - before.postgres, self.seconds - before.seconds)
+    def since(self, before: "DatabaseCalls") -> "DatabaseCalls":
+        return DatabaseCalls(
+            self.valkey - before.valkey, self.postgres - before.postgres, self.seconds - before.seconds
+        )

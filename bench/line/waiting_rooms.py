@@ -1,6 +1,6 @@
-"""Our line without a server around it: the real scripts, rooms and joins in this process, turned by hand.
+"""Our line without a server around it: the real scripts, rooms and joins in this process, ticked by the benchmark.
 
-For what a request would hide: what the engines alone do for one verb. Simulated time goes through the offset that the
+It measures what PostgreSQL and Redis alone take for one operation. Time is simulated by the clock offset that the
 scripts take; nothing here waits.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from bench.harness.stage import Turn
+from bench.harness.testbed import Trial
 from bench.line.joins import EVENT
 from services.queue.app import build
 from services.queue.line.redis_line import RedisLine
@@ -37,57 +37,57 @@ SELECT '{event_id}', 1, 0, n, 'fan-' || n FROM generate_series(1, {count}) n
 class Queue:
     """One queue process without its loops."""
 
-    running: State
+    state: State
     redis: redis_client.Redis
     room: WaitingRoom
 
     @property
     def line(self) -> RedisLine:
-        return self.running.line
+        return self.state.line
 
     def later(self, milliseconds: int) -> None:
-        """Moves the engine's clock on, as the scripts see it."""
+        """Moves Redis' clock on, as the scripts see it."""
         self.line.clock_offset_ms += milliseconds
 
-    async def crowd(self, count: int) -> None:
+    async def join_all(self, count: int) -> None:
         """So many fans in the engine's line, each with a sign of life; the ledger is not asked."""
         for n in range(0, count, PER_BATCH):
             numbers = await self.line.allocate(self.room, 0, f"crowd-{n}", count=min(PER_BATCH, count - n))
             assert not isinstance(numbers, str), numbers
-            given = range(numbers.first, numbers.first + numbers.granted)
-            await self.line.commit_join(self.room, 0, numbers.member, given)
+            join_seqs = range(numbers.first, numbers.first + numbers.granted)
+            await self.line.commit_join(self.room, 0, numbers.member, join_seqs)
 
-    async def all_heard(self, count: int) -> None:
+    async def report_all_alive(self, count: int) -> None:
         """A sign of life of every place in the present window."""
         for n in range(1, count + 1, 4096):
             await self.line.touch(self.room.event_id, self.room.epoch, 0, range(n, min(n + 4096, count + 1)))
 
     async def tick(self) -> int:
         """One tick with its acknowledgement; how many it called."""
-        ticked = await self.line.tick(self.room, deaf=False, stock=Stock())
-        if ticked.changes:
-            await self.line.acknowledge(self.room, fill=ticked.state["fill"], up_to=ticked.changes[-1].number)
-        return len(ticked.changes)
+        reply = await self.line.tick(self.room, heartbeat_gap=False, stock=Stock())
+        if reply.changes:
+            await self.line.acknowledge(self.room, generation=reply.state["generation"], up_to=reply.changes[-1].number)
+        return len(reply.changes)
 
 
 @asynccontextmanager
-async def queue(turn: Turn, event_id: str = EVENT.event_id, **room: float) -> AsyncIterator[Queue]:
+async def queue(trial: Trial, event_id: str = EVENT.event_id, **room: float) -> AsyncIterator[Queue]:
     """An open room, filled into the engine; its bucket is empty and nobody is in the line."""
-    await migrations.upgrade(turn.postgres_url, "queue")
-    db = postgres_engine.connect(PostgresSettings(postgres_url=turn.postgres_url, postgres_pool_max=32), name="bench")
-    client = redis_client.connect(turn.redis_url, timeout_s=60)
+    await migrations.upgrade(trial.postgres_url, "queue")
+    db = postgres_engine.connect(PostgresSettings(postgres_url=trial.postgres_url, postgres_pool_max=32), name="bench")
+    client = redis_client.connect(trial.redis_url, timeout_s=60)
     try:
         async with httpx.AsyncClient(trust_env=False) as pool:
             neighbour = ServiceClient(pool, "http://inventory", development_keys("service"), name="inventory")
-            running = build(Settings(ramp_after_loss=False), db, client, InventoryClient(neighbour))
+            state = build(Settings(ramp_after_loss=False), db, client, InventoryClient(neighbour))
             event = EVENT.model_copy(
                 update={"event_id": event_id, "room": EVENT.room.model_copy(update={"max_active": 1_000_000, **room})}
             )
-            await running.rooms.apply(event, actor="bench")
-            await running.rooms.change(event_id, {"stock_coupling": False}, actor="bench", action="change", reason=None)
-            await running.rooms.transition(event_id, "open", actor="bench", reason=None)
-            await running.recovery.rebuild(event_id)
-            yield Queue(running, client, await running.rooms.get(event_id))
+            await state.rooms.apply(event, actor="bench")
+            await state.rooms.change(event_id, {"stock_coupling": False}, actor="bench", action="change", reason=None)
+            await state.rooms.transition(event_id, "open", actor="bench", reason=None)
+            await state.recovery.rebuild(event_id)
+            yield Queue(state, client, await state.rooms.get(event_id))
     finally:
         await client.aclose()
         await db.dispose()

@@ -1,1 +1,1 @@
-"""Orders and whole purchases."""
+"""Benchmarks of creating orders and of whole purchases."""

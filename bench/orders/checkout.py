@@ -1,4 +1,4 @@
-"""Orders end to end with a provider that takes 50 ms: ours in the background, beside charging within the request."""
+"""Orders end to end with a provider that takes 50 ms: ours in the background, against charging within the request."""
 
 import asyncio
 import statistics
@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bench.harness import load
-from bench.harness.cost import processor_s
-from bench.harness.load import Heard, Load
-from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
-from bench.harness.stage import Stage, Turn
+from bench.harness.cost import cpu_seconds
+from bench.harness.load import Load, LoadResult
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
+from bench.harness.testbed import Testbed, Trial
 from bench.orders.orders import PASS_PUBLIC_KEY
 from bench.orders.purchases import purchases, serve_ours, serve_textbook
 from onsale.local.ports import HOST, free_port
+from shared.postgres.engine import raw_statement
 from shared.runtime.settings import development_keys
 from shared.security.tokens import b64
 
@@ -24,20 +25,15 @@ HEADINGS = (
     "design", "server processes", "orders/s, POST to confirmed", "POST p50 ms", "POST p95 ms", "confirmed after p50 s",
     "p95 s", "processor ms an order",
 )  # fmt: skip
-TOOK = """
-SELECT extract(epoch FROM max(confirmed_at) - min(created_at)) AS all_s,
-    percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM confirmed_at - created_at)) AS p50_s,
-    percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM confirmed_at - created_at)) AS p95_s
-FROM {table}
-"""
+TOOK = raw_statement(__package__, "confirmation_times")
 
 
 @dataclass
 class Design:
-    """One way to take orders; `serve` answers the port, `table` is where its orders are."""
+    """One way to process orders; `serve` returns the port, `table` holds its orders."""
 
     name: str
-    serve: Callable[[Turn, int], Awaitable[int]]
+    serve: Callable[[Trial, int], Awaitable[int]]
     table: str
     processes: int
     rounds: list[tuple[float, ...]] = field(default_factory=list)
@@ -52,7 +48,7 @@ class Design:
 
 
 def checkout() -> Finding:
-    """The finding, not yet made."""
+    """The finding, not yet run."""
     return Finding(
         key="Checkout",
         title="orders end to end with the sandbox at 50 ms",
@@ -73,7 +69,7 @@ def checkout() -> Finding:
     )
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Both designs, taking turns."""
     designs = [
         Design("ours", _serve_ours, 'orders."order"', 2),
@@ -83,13 +79,13 @@ async def find(stage: Stage, effort: Effort) -> Figures:
     count = QUICK_ORDERS if effort.quick else ORDERS
     for _ in range(effort.rounds):
         for design in designs:
-            async with stage.turn() as turn:
-                design.rounds.append(await _round(turn, design, count, effort.connections))
+            async with testbed.trial() as trial:
+                design.rounds.append(await _round(trial, design, count, effort.connections))
     mine, usual, tuned = (design.median() for design in designs)
     paced = Design(f"ours, fans at {PACED_SHARE:.0%} of that", _serve_ours, 'orders."order"', 2)
-    async with stage.turn() as turn:
+    async with testbed.trial() as trial:
         pause_s = effort.connections / (PACED_SHARE * mine[0])
-        paced.rounds.append(await _round(turn, paced, count, effort.connections, pause_s=pause_s))
+        paced.rounds.append(await _round(trial, paced, count, effort.connections, pause_s=pause_s))
     return Figures(HEADINGS, [design.row() for design in (*designs, paced)], [
         Claim("orders end to end, provider at 50 ms, two processes each", f"{mine[0]:,.0f}/s",
               f"in the request, httpx {usual[0]:,.0f}/s", f"{mine[0] / usual[0]:.2f} ×", "at least 2"),
@@ -105,62 +101,64 @@ async def find(stage: Stage, effort: Effort) -> Figures:
 
 
 async def _round(
-    turn: Turn, design: Design, count: int, connections: int, *, pause_s: float = 0.0
+    trial: Trial, design: Design, count: int, connections: int, *, pause_s: float = 0.0
 ) -> tuple[float, ...]:
     """Rate, waits for the answer, waits for the confirmation, processor time an order."""
-    port = await design.serve(turn, count)
-    before = processor_s(turn)
-    sent = Load(HOST, port, purchases(count), connections, PATIENCE_S, warm_up_s=0, wanted=202, pause_s=pause_s)
-    heard = await load.run_apart(sent)
-    await until_confirmed(turn, design.name, design.table, heard, count)
-    spent_s = sum(s - before[name] for name, s in processor_s(turn).items() if name != "sandbox")
-    took = await turn.row(TOOK.format(table=design.table))
-    waits_ms = sorted(heard.latencies_ms)
+    port = await design.serve(trial, count)
+    before = cpu_seconds(trial)
+    sent = Load(
+        HOST, port, purchases(count), connections, PATIENCE_S, warm_up_s=0, expected_status=202, pause_s=pause_s
+    )
+    result = await load.run_in_process(sent)
+    await until_confirmed(trial, design.name, design.table, result, count)
+    spent_s = sum(s - before[name] for name, s in cpu_seconds(trial).items() if name != "sandbox")
+    took = await trial.row(TOOK.format(table=design.table))
+    waits_ms = sorted(result.latencies_ms)
     return (
         count / float(took["all_s"]), waits_ms[count // 2], waits_ms[int(count * 0.95)], float(took["p50_s"]),
         float(took["p95_s"]), spent_s / count * 1000,
     )  # fmt: skip
 
 
-async def until_confirmed(turn: Turn, name: str, table: str, heard: Heard, count: int) -> None:
+async def until_confirmed(trial: Trial, name: str, table: str, result: LoadResult, count: int) -> None:
     """Waits until all that was answered is confirmed, each charged once. Raises `Inconsistency`."""
     deadline_s = time.monotonic() + PATIENCE_S
-    if heard.statuses != {202: count} or heard.broken:
-        raise Wrong(f"{name}: {dict(heard.statuses)}, {heard.broken} broken, e.g. {heard.refused[:1]}")
-    while await turn.count(f"SELECT count(*) FROM {table} WHERE status = 'confirmed'") < count:
+    if result.statuses != {202: count} or result.broken:
+        raise CheckFailed(f"{name}: {dict(result.statuses)}, {result.broken} broken, e.g. {result.refused[:1]}")
+    while await trial.count(f"SELECT count(*) FROM {table} WHERE status = 'confirmed'") < count:
         if time.monotonic() > deadline_s:
-            raise Wrong(f"{name}: not all of {count} orders are confirmed")
+            raise CheckFailed(f"{name}: not all of {count} orders are confirmed")
         await asyncio.sleep(POLL_S)
     schema = table.partition(".")[0]
-    charges = await turn.count(f"SELECT count(DISTINCT provider_ref) FROM {schema}.money_entry")
+    charges = await trial.count(f"SELECT count(DISTINCT provider_ref) FROM {schema}.money_entry")
     if charges != count:
-        raise Wrong(f"{name}: {charges} charges for {count} orders")
+        raise CheckFailed(f"{name}: {charges} charges for {count} orders")
 
 
-async def sandbox(turn: Turn, hook: str | None) -> str:
-    """The payment provider, which tells `hook`; its address."""
+async def sandbox(trial: Trial, webhook_url: str | None) -> str:
+    """The payment provider, which reports to `webhook_url`; its address."""
     port = free_port()
-    told = ["--webhook-url", hook] if hook else []
+    options = ["--webhook-url", webhook_url] if webhook_url else []
     environment = {
         "ONSALE_SANDBOX_LATENCY_S": str(PROVIDER_S),
         "ONSALE_SANDBOX_WEBHOOK_SECRET": b64(next(iter(development_keys("sandbox-webhook").keys.values()))),
     }
-    command = ["onsale.sandbox", "--port", str(port), *told]
-    await turn.serve("sandbox", command, port, environment, ready="/healthz")
+    command = ["onsale.sandbox", "--port", str(port), *options]
+    await trial.serve("sandbox", command, port, environment, ready="/healthz")
     return f"http://{HOST}:{port}"
 
 
-async def _serve_ours(turn: Turn, count: int) -> int:
+async def _serve_ours(trial: Trial, count: int) -> int:
     orders_port = free_port()
-    sandbox_url = await sandbox(turn, f"http://{HOST}:{orders_port}/webhooks/sandbox")
+    sandbox_url = await sandbox(trial, f"http://{HOST}:{orders_port}/webhooks/sandbox")
     settings = {"ONSALE_SANDBOX_URL": sandbox_url}
-    ports = await serve_ours(turn, held=count, settings=settings, fixed={"orders": orders_port})
+    ports = await serve_ours(trial, held=count, settings=settings, fixed={"orders": orders_port})
     return ports["orders"]
 
 
-async def _serve_textbook(turn: Turn, count: int, *, client: str) -> int:
+async def _serve_textbook(trial: Trial, count: int, *, client: str) -> int:
     more = {
-        "BENCH_SANDBOX_URL": await sandbox(turn, None), "BENCH_PASS_PUBLIC_KEY": PASS_PUBLIC_KEY,
+        "BENCH_SANDBOX_URL": await sandbox(trial, None), "BENCH_PASS_PUBLIC_KEY": PASS_PUBLIC_KEY,
         "BENCH_PROVIDER_CLIENT": client,
     }  # fmt: skip
-    return await serve_textbook(turn, held=count, processes=2, **more)
+    return await serve_textbook(trial, held=count, processes=2, **more)

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import orjson
 
-from bench.harness.load import Heard
-from bench.harness.measurement import Measurement, Side, Target, Wrong
-from bench.harness.stage import Turn
+from bench.harness.load import LoadResult
+from bench.harness.measurement import CheckFailed, Measurement, Side, Target
+from bench.harness.testbed import Trial
 from bench.orders.purchases import HELD_MAX, purchases, serve_ours, serve_textbook
 from bench.stock.reservations import PASS_KEYS
 from onsale.local.ports import HOST, free_port
@@ -30,7 +30,7 @@ def orders() -> Measurement:
 
 
 def orders_rush() -> Measurement:
-    """The same when many more ask at once, as they do when a sale opens."""
+    """The same with many more concurrent requests, as when a sale opens."""
     return _orders(f"idempotent orders accepted, durable, {RUSH} asking at once", connections=RUSH)
 
 
@@ -59,35 +59,35 @@ def _orders(title: str, *, connections: int | None = None) -> Measurement:
 
 
 @asynccontextmanager
-async def open_ours(turn: Turn) -> AsyncIterator[Target]:
+async def open_ours(trial: Trial) -> AsyncIterator[Target]:
     away = f"http://{HOST}:{free_port()}"
-    ports = await serve_ours(turn, held=HELD_MAX, settings={"ONSALE_SANDBOX_URL": away, "ORDERS_WORKERS": "1"})
+    ports = await serve_ours(trial, held=HELD_MAX, settings={"ONSALE_SANDBOX_URL": away, "ORDERS_WORKERS": "1"})
 
-    async def check(heard: Heard) -> list[str]:
+    async def check(result: LoadResult) -> list[str]:
         return await compare(
-            turn, heard, schema="orders", order='"order"', attempt="payment_attempt", stock="inventory"
+            trial, result, schema="orders", order='"order"', attempt="payment_attempt", stock="inventory"
         )
 
-    yield Target(ports["orders"], purchases(HELD_MAX), False, check, wanted=202)
+    yield Target(ports["orders"], purchases(HELD_MAX), False, check, expected_status=202)
 
 
 @asynccontextmanager
-async def open_textbook(turn: Turn) -> AsyncIterator[Target]:
-    port = await serve_textbook(turn, held=HELD_MAX, BENCH_PASS_PUBLIC_KEY=PASS_PUBLIC_KEY)
+async def open_textbook(trial: Trial) -> AsyncIterator[Target]:
+    port = await serve_textbook(trial, held=HELD_MAX, BENCH_PASS_PUBLIC_KEY=PASS_PUBLIC_KEY)
 
-    async def check(heard: Heard) -> list[str]:
-        return await compare(turn, heard, schema="textbook", order="orders", attempt="attempt", stock="textbook")
+    async def check(result: LoadResult) -> list[str]:
+        return await compare(trial, result, schema="textbook", order="orders", attempt="attempt", stock="textbook")
 
-    yield Target(port, purchases(HELD_MAX), False, check, wanted=202)
+    yield Target(port, purchases(HELD_MAX), False, check, expected_status=202)
 
 
-async def compare(turn: Turn, heard: Heard, **names: str) -> list[str]:
+async def compare(trial: Trial, result: LoadResult, **names: str) -> list[str]:
     """Every order that was answered is on disk with all that belongs to it, and no other. Raises `Inconsistency`."""
-    answered = [orjson.loads(body)["reference"] for body in heard.created]
-    rows = {what: await turn.count(query.format(**names)) for what, query in ROWS.items()}
-    known = await turn.count(
+    answered = [orjson.loads(body)["reference"] for body in result.created]
+    rows = {what: await trial.count(query.format(**names)) for what, query in ROWS.items()}
+    known = await trial.count(
         "SELECT count(DISTINCT reference) FROM {schema}.{order} WHERE reference = ANY($1)".format(**names), answered
     )
     if {len(answered), known, *rows.values()} != {len(answered)}:
-        raise Wrong(f"{len(answered)} orders answered, {known} of them on disk; rows: {rows}")
+        raise CheckFailed(f"{len(answered)} orders answered, {known} of them on disk; rows: {rows}")
     return [f"{len(answered):,} answers = orders, keys, lines, attempts and begun payments on disk", "no order twice"]

@@ -1,4 +1,4 @@
-"""Fans who have held tickets and now order: their reservations in either side's ledger, and their requests."""
+"""Fans with held tickets who order: their reservations in the database of either side, and their requests."""
 
 import asyncio
 import functools
@@ -11,7 +11,7 @@ import orjson
 
 from bench.harness import system
 from bench.harness.load import request
-from bench.harness.stage import Turn
+from bench.harness.testbed import Trial
 from bench.stock.reservations import PASS_KEYS, SEAL_KEYS
 from onsale.local.ports import HOST
 from shared.contracts.event_file import EventFile
@@ -21,7 +21,7 @@ from shared.web.routes import Service
 PRICE_MINOR, TICKETS, SECTIONS = 5000, 2, 4
 TOTAL_MINOR = PRICE_MINOR * TICKETS
 HELD_MAX, FILL_S, POLL_S = 16_000, 30.0, 0.1
-COMPARED_AFTER_S = 7.0  # five after its gate has opened inventory compares it with the ledger, then once a minute
+COMPARED_AFTER_S = 7.0  # inventory compares Redis with its database five seconds after the rebuild, then once a minute
 EVENT = EventFile.model_validate({
     "event_id": "bench", "name": "Measured", "venue": "Here", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
     "sections": [
@@ -58,14 +58,17 @@ FROM generate_series(1, {{count}}) n
 
 @functools.cache
 def purchases(count: int) -> list[bytes]:
-    """One order of each fan, signed beforehand and once for all rounds."""
+    """One order request of each fan, signed beforehand and once for all rounds."""
     return [purchase(number) for number in range(1, count + 1)]
 
 
 def purchase(number: int) -> bytes:
-    """The request of one fan with a pass and a key of their own."""
+    """The request of one fan, with their own pass and idempotency key."""
     now_s, holder = int(time.time()), f"fan-{number}"
-    admission = Pass(EVENT.event_id, holder, f"1-0-{number}-1", 1, 0, number, 6, now_s, now_s + 3600)
+    admission = Pass(
+        EVENT.event_id, holder, jti=f"1-0-{number}-1", epoch=1, lane=0, join_seq=number, qty_max=6, issued_at_s=now_s,
+        expires_at_s=now_s + 3600,
+    )  # fmt: skip
     body = {
         "reservation_id": _reservation_id(number), "expected_total_minor": TOTAL_MINOR, "currency": "EUR",
         "customer": {"name": f"Fan {number}", "email": f"{holder}@example.org"},
@@ -76,49 +79,49 @@ def purchase(number: int) -> bytes:
 
 
 def _reservation_id(number: int) -> str:
-    """As the statements above name it."""
+    """As in the statements above."""
     return hashlib.md5(f"bench{number}".encode(), usedforsecurity=False).hexdigest()
 
 
 async def serve_ours(
-    turn: Turn, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
+    trial: Trial, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
 ) -> dict[Service, int]:
     """Inventory and orders, a process each, with so many reservations waiting to be paid."""
-    await hold_beforehand(turn, held)
-    return await serve_held(turn, held=held, settings=settings, fixed=fixed)
+    await hold_beforehand(trial, held)
+    return await serve_held(trial, held=held, settings=settings, fixed=fixed)
 
 
-async def hold_beforehand(turn: Turn, held: int) -> None:
+async def hold_beforehand(trial: Trial, held: int) -> None:
     """So many reservations in the ledger, and no process left that made them."""
-    async with turn.some() as before:
+    async with trial.servers_within() as before:
         ports = await system.serve(before, ("inventory",))
         await system.apply_to_inventory(EVENT, ports["inventory"])
-    await turn.sql(HOLD.format(count=held), "ANALYZE")
-    await turn.forget_engine()
+    await trial.sql(HOLD.format(count=held), "ANALYZE")
+    await trial.flush_redis()
 
 
 async def serve_held(
-    turn: Turn, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
+    trial: Trial, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
 ) -> dict[Service, int]:
     """Inventory and orders, once the gate is filled with what is held."""
-    ports = await system.serve(turn, ("inventory", "orders"), settings, fixed)
-    await _until_held(ports["inventory"], held * TICKETS)
+    ports = await system.serve(trial, ("inventory", "orders"), settings, fixed)
+    await _until_holds_known(ports["inventory"], held * TICKETS)
     await asyncio.sleep(COMPARED_AFTER_S)
     return ports
 
 
-async def _until_held(port: int, tickets: int) -> None:
+async def _until_holds_known(port: int, tickets: int) -> None:
     """Waits until the gate is filled from the ledger. Raises `TimeoutError`."""
     async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(FILL_S):
         while True:
-            said = await client.get(f"http://{HOST}:{port}/events/{EVENT.event_id}/sections")
-            if said.is_success and sum(section["held_seats"] for section in said.json()["sections"]) == tickets:
+            answer = await client.get(f"http://{HOST}:{port}/events/{EVENT.event_id}/sections")
+            if answer.is_success and sum(section["held_seats"] for section in answer.json()["sections"]) == tickets:
                 return
             await asyncio.sleep(POLL_S)
 
 
-async def serve_textbook(turn: Turn, *, held: int, processes: int = 1, **environment: str) -> int:
+async def serve_textbook(trial: Trial, *, held: int, processes: int = 1, **environment: str) -> int:
     """The textbook's shop, with the same reservations."""
-    port = await turn.serve_textbook("textbook_orders", processes=processes, **environment)
-    await turn.sql(HOLD_IN_THE_TEXTBOOK.format(count=held), "ANALYZE")
+    port = await trial.serve_textbook("textbook_orders", processes=processes, **environment)
+    await trial.sql(HOLD_IN_THE_TEXTBOOK.format(count=held), "ANALYZE")
     return port

@@ -1,4 +1,4 @@
-"""What a cluster costs: joins and reservations with a standalone engine, and with a cluster of three primaries."""
+"""The cost of a Redis cluster: joins and reservations with a standalone Redis and with three primaries."""
 
 import os
 import statistics
@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from bench.harness import load
 from bench.harness.load import Load
-from bench.harness.measurement import Claim, Effort, Figures, Finding, Round, Target, summed_up
-from bench.harness.stage import Stage, Turn
+from bench.harness.measurement import Claim, Effort, Figures, Finding, Round, Target, summarize
+from bench.harness.testbed import Testbed, Trial
 from bench.line import joins
 from bench.stock import reservations
 from onsale.local.binaries import find_redis
@@ -19,7 +19,7 @@ from tests.support.engines.engine_groups import Cluster
 PRIMARIES, ROUNDS_MAX = 3, 3
 STANDALONE, CLUSTER = "standalone", f"cluster of {PRIMARIES}"
 HEADINGS = ("what", "engine", "per second", "p50 ms", "p99 ms")
-WORK: dict[str, Callable[[Turn], AbstractAsyncContextManager[Target]]] = {
+WORK: dict[str, Callable[[Trial], AbstractAsyncContextManager[Target]]] = {
     "durable joins": joins.open_ours, "durable reservations": reservations.open_ours,
 }  # fmt: skip
 
@@ -41,27 +41,27 @@ def clustered() -> Finding:
     )
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Sides take turns within each kind of work."""
     found: dict[tuple[str, str], list[Round]] = {(what, side): [] for what in WORK for side in (STANDALONE, CLUSTER)}
-    group = Cluster(find_redis(os.environ), stage.data_dir / "cluster", replicas=False)
+    group = Cluster(find_redis(os.environ), testbed.data_dir / "cluster", replicas=False)
     try:
-        urls = {STANDALONE: stage.engines.redis_url, CLUSTER: group.url}
+        urls = {STANDALONE: testbed.engines.redis_url, CLUSTER: group.url}
         for _ in range(min(effort.rounds, ROUNDS_MAX)):
             for (what, side), rounds in found.items():
-                rounds.append(await _round(stage, effort, what, urls[side]))
+                rounds.append(await _round(testbed, effort, what, urls[side]))
                 group.forget()
     finally:
         group.end()
     return Figures(HEADINGS, [_row(*at, rounds) for at, rounds in found.items()], _claims(found))
 
 
-async def _round(stage: Stage, effort: Effort, what: str, redis_url: str) -> Round:
-    async with stage.turn() as turn, WORK[what](replace(turn, redis_url=redis_url)) as target:
-        asked = Load(HOST, target.port, target.requests, effort.connections, effort.seconds, repeat=target.repeat,
+async def _round(testbed: Testbed, effort: Effort, what: str, redis_url: str) -> Round:
+    async with testbed.trial() as trial, WORK[what](replace(trial, redis_url=redis_url)) as target:
+        load_plan = Load(HOST, target.port, target.requests, effort.connections, effort.seconds, repeat=target.repeat,
                      warm_up_s=min(1.0, effort.seconds))  # fmt: skip
-        heard = await load.run_apart(asked)
-        return summed_up(heard, await target.check(heard))
+        result = await load.run_in_process(load_plan)
+        return summarize(result, await target.check(result))
 
 
 def _row(what: str, side: str, rounds: list[Round]) -> tuple[str, ...]:
@@ -76,8 +76,8 @@ def _rate(rounds: list[Round]) -> float:
 def _claims(found: dict[tuple[str, str], list[Round]]) -> list[Claim]:
     claims = []
     for what in WORK:
-        mine, beside = _rate(found[what, CLUSTER]), _rate(found[what, STANDALONE])
+        mine, alone = _rate(found[what, CLUSTER]), _rate(found[what, STANDALONE])
         claims.append(Claim(
-            f"{what} on a {CLUSTER}", f"{mine:,.0f}/s", f"{STANDALONE} {beside:,.0f}/s", f"{mine / beside:.2f} ×"
+            f"{what} on a {CLUSTER}", f"{mine:,.0f}/s", f"{STANDALONE} {alone:,.0f}/s", f"{mine / alone:.2f} ×"
         ))  # fmt: skip
     return claims

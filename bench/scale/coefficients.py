@@ -1,7 +1,6 @@
-"""`python -m bench.scale.coefficients`: gives `onsale plan` the figures that were kept, and docs/capacity.md its
-answers.
+"""`python -m bench.scale.coefficients`: updates the coefficients of `onsale plan` and the examples in docs/capacity.md.
 
-Every measurement that is written down does it too, so the plan never counts with other figures than `RESULTS.md` shows.
+Every saved measurement does this too, so the plan always uses the figures of `RESULTS.md`.
 """
 
 import dataclasses
@@ -14,12 +13,12 @@ import yaml
 from rich.console import Console
 
 from bench.harness.results import Result, read
-from onsale.capacity.coefficients import PATH, Coefficient, Coefficients, Measured, parsed
-from onsale.capacity.command import answer
+from onsale.capacity.coefficients import PATH, Coefficient, Coefficients, MeasurementSource, parse
+from onsale.capacity.command import answer_for
 
 HERE = Path(__file__).parents[1]
 GUIDE = HERE.parent / "docs" / "capacity.md"
-ASKED = re.compile(r"```\n\$ onsale plan ([^\n]*)\n.*?```", re.DOTALL)
+PLAN_EXAMPLE = re.compile(r"```\n\$ onsale plan ([^\n]*)\n.*?```", re.DOTALL)
 
 
 def figure(section: str, row: str, column: str) -> float:
@@ -35,25 +34,25 @@ def figure(section: str, row: str, column: str) -> float:
     return float(found[at].replace(",", "") or 0) if at < len(found) else 0.0
 
 
-def renewed(known: Coefficients, results: Mapping[str, Result]) -> Coefficients:
-    """The same with the figures of these results. Raises `LookupError` when one is not there."""
+def with_results(known: Coefficients, results: Mapping[str, Result]) -> Coefficients:
+    """The coefficients with the figures of these results. Raises `LookupError` when one is missing."""
 
-    def taken(one: Coefficient) -> Coefficient:
+    def updated(one: Coefficient) -> Coefficient:
         if isinstance(one.source, str) or one.source[0] not in results:
             return one
         measurement, row, column = one.source
         return dataclasses.replace(one, value=figure(results[measurement].section, row, column))
 
     measured = {
-        name: Measured(date=result.date, machine=result.machine["Processor"])
+        name: MeasurementSource(date=result.date, machine=result.machine["Processor"])
         for name, result in results.items()
         if name in known.measurements
     }
-    return Coefficients({one.name: taken(one) for one in known}, known.measurements | measured)
+    return Coefficients({one.name: updated(one) for one in known}, known.measurements | measured)
 
 
-def written(text: str, known: Coefficients) -> str:
-    """The file with these figures; its comments stay."""
+def as_yaml(text: str, known: Coefficients) -> str:
+    """The text of the file with these figures; its comments stay."""
     comments = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
     measured = [_line(name, dataclasses.asdict(one)) for name, one in known.measurements.items()]
     each = [_line(one.name, _fields(one)) for one in known]
@@ -67,32 +66,32 @@ def _fields(one: Coefficient) -> dict[str, object]:
 
 
 def _line(name: str, fields: Mapping[str, object]) -> str:
-    said = yaml.safe_dump(dict(fields), default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True)
-    return f"  {name}: {said.strip()}"
+    text = yaml.safe_dump(dict(fields), default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True)
+    return f"  {name}: {text.strip()}"
 
 
-def guide(text: str, known: Coefficients) -> str:
-    """The page with the answers these figures give."""
+def updated_guide(text: str, known: Coefficients) -> str:
+    """The page with the plans that these figures give."""
 
-    def said(asked: re.Match[str]) -> str:
+    def example(match: re.Match[str]) -> str:
         screen = Console(file=io.StringIO(), width=200, highlight=False)
-        answer(screen, asked[1].split(), known)
+        answer_for(screen, match[1].split(), known)
         assert isinstance(screen.file, io.StringIO)
         lines = (line.rstrip() for line in screen.file.getvalue().strip().splitlines())
-        return f"```\n$ onsale plan {asked[1]}\n" + "\n".join(lines) + "\n```"
+        return f"```\n$ onsale plan {match[1]}\n" + "\n".join(lines) + "\n```"
 
-    return ASKED.sub(said, text)
+    return PLAN_EXAMPLE.sub(example, text)
 
 
-def renew(results: Path = HERE / "results") -> None:
-    """Writes both anew."""
+def update_files(results: Path = HERE / "results") -> None:
+    """Writes the coefficients and the page."""
     text = PATH.read_text()
-    known = parsed(text)
+    known = parse(text)
     kept = {name: read(results / f"{name}.json") for name in known.measurements if (results / f"{name}.json").exists()}
-    known = renewed(known, kept)
-    PATH.write_text(written(text, known))
-    GUIDE.write_text(guide(GUIDE.read_text(), known))
+    known = with_results(known, kept)
+    PATH.write_text(as_yaml(text, known))
+    GUIDE.write_text(updated_guide(GUIDE.read_text(), known))
 
 
 if __name__ == "__main__":
-    renew()
+    update_files()

@@ -1,12 +1,12 @@
-"""P9: what one operation costs when the line, the sections or the listeners are ten times as many."""
+"""P9: the cost of one operation when the line, the sections or the listeners are ten times as many."""
 
 import statistics
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.stage import Stage
-from bench.scale import growth_room, growth_stock
+from bench.harness.testbed import Testbed
+from bench.scale import growth_line, growth_stock
 
 FLAT_AT_MOST, SECONDS_MAX = 1.3, 4.0
 HEADINGS = ("operation", "ten times the", "from", "to", "µs before", "µs at ten times", "ratio")
@@ -17,17 +17,17 @@ Cost = dict[str, float]
 class Tenfold:
     """Something that grows tenfold; `cost` answers µs of each operation at a size."""
 
-    what: str
+    operation: str
     sizes: tuple[int, int]
     quick: tuple[int, int]
-    cost: Callable[[Stage, Effort, int], Awaitable[Cost]]
+    cost: Callable[[Testbed, Effort, int], Awaitable[Cost]]
 
 
 TENFOLDS = (
-    Tenfold("line, through gateway and queue", (100_000, 1_000_000), (200, 2_000), growth_room.through_the_services),
-    Tenfold("line, the tick's script alone", (100_000, 1_000_000), (2_000, 20_000), growth_room.of_the_tick),
-    Tenfold("sections", (10, 100), (2, 20), growth_stock.of_a_hold),
-    Tenfold("listeners", (1_000, 10_000), (10, 100), growth_stock.with_listeners),
+    Tenfold("line, through gateway and queue", (100_000, 1_000_000), (200, 2_000), growth_line.services_cost),
+    Tenfold("line, the tick's script alone", (100_000, 1_000_000), (2_000, 20_000), growth_line.tick_cost),
+    Tenfold("sections", (10, 100), (2, 20), growth_stock.hold_cost),
+    Tenfold("listeners", (1_000, 10_000), (10, 100), growth_stock.frame_cost_by_listeners),
 )
 
 
@@ -60,7 +60,7 @@ class Grown:
 
     def rows(self) -> list[tuple[str, ...]]:
         return [
-            (operation, self.tenfold.what, f"{self.sizes[0]:,}", f"{self.sizes[1]:,}",
+            (operation, self.tenfold.operation, f"{self.sizes[0]:,}", f"{self.sizes[1]:,}",
              *(f"{_median(pairs, at):,.1f}" for at in (0, 1)), f"{self.ratio(operation):.2f} ×")
             for operation, pairs in self.costs.items()
         ]  # fmt: skip
@@ -71,7 +71,7 @@ class Grown:
 
     def claims(self) -> list[Claim]:
         return [
-            Claim(f"P9 {operation} at ten times the {self.tenfold.what}", f"{_median(pairs, 1):,.0f} µs",
+            Claim(f"P9 {operation} at ten times the {self.tenfold.operation}", f"{_median(pairs, 1):,.0f} µs",
                   f"before {_median(pairs, 0):,.0f} µs", f"{self.ratio(operation):.2f} ×",
                   f"flat: at most {FLAT_AT_MOST}")
             for operation, pairs in self.costs.items()
@@ -82,13 +82,13 @@ def _median(pairs: list[tuple[float, float]], at: int) -> float:
     return statistics.median(pair[at] for pair in pairs)
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Small and large take turns."""
     grown = [Grown(tenfold, tenfold.quick if effort.quick else tenfold.sizes) for tenfold in TENFOLDS]
     shorter = Effort(min(effort.seconds, SECONDS_MAX), min(effort.connections, 64), effort.rounds, effort.quick)
     for _ in range(effort.rounds):
         for one in grown:
-            small, large = [await one.tenfold.cost(stage, shorter, size) for size in one.sizes]
+            small, large = [await one.tenfold.cost(testbed, shorter, size) for size in one.sizes]
             for operation in small:
                 one.costs.setdefault(operation, []).append((small[operation], large[operation]))
     rows = [row for one in grown for row in one.rows()]

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import redis.asyncio
 
 from bench.harness.cpu import cpu_s, descendants
-from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
-from bench.harness.stage import Stage, Turn
-from bench.stock.hold_expiry_designs import EACH, SECTIONS, WAYS, Ours, Way, deadlines_ms
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
+from bench.harness.testbed import Testbed, Trial
+from bench.stock.hold_expiry_designs import EACH, SECTIONS, WAYS, ExpiryDesign, OurExpiry, deadlines_ms
 from bench.stock.shop import TICKETS
 
-ROUNDS_MAX, DEAD_S, PATIENCE_S, LOOK_S = 2, 0.5, 4.0, 0.1
+ROUNDS_MAX, DEAD_S, PATIENCE_S, POLL_S = 2, 0.5, 4.0, 0.1
 HEADINGS = ("way", "p50 ms late", "p99 ms late", "µs a hold", "µs a second at rest", "worker killed: p99 ms late",
             "held for ever", "Valkey lost everything: p99 ms late", "held for ever")  # fmt: skip
 
@@ -58,18 +58,18 @@ def endings() -> Finding:
 
 
 @dataclass
-class Ended:
+class ExpiryResult:
     """What one way's runs came to."""
 
     late_ms: list[float] = field(default_factory=list)
-    spent_us: list[float] = field(default_factory=list)
-    rest_us: list[float] = field(default_factory=list)
-    trouble: list[tuple[str, str]] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+    idle_cpu_us: list[float] = field(default_factory=list)
+    faults: list[tuple[str, str]] = field(default_factory=list)
 
     def row(self, name: str) -> tuple[str, ...]:
-        trouble = [word for pair in self.trouble for word in pair]
-        return (name, f"{quantile(self.late_ms, 0.5):.0f}", f"{self.p99_ms:.0f}", f"{min(self.spent_us):.0f}",
-                f"{min(self.rest_us):,.0f}", *trouble)  # fmt: skip
+        trouble = [word for pair in self.faults for word in pair]
+        return (name, f"{quantile(self.late_ms, 0.5):.0f}", f"{self.p99_ms:.0f}", f"{min(self.cpu_us):.0f}",
+                f"{min(self.idle_cpu_us):,.0f}", *trouble)  # fmt: skip
 
     @property
     def p99_ms(self) -> float:
@@ -80,113 +80,115 @@ def quantile(values: list[float], share: float) -> float:
     return sorted(values)[int(len(values) * share)] if values else 0.0
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """The ways take turns; in the last round something dies."""
     plan, rounds = QUICK if effort.quick else Plan(), min(effort.rounds, ROUNDS_MAX)
-    found = {kind.name: Ended() for kind in WAYS}
+    found = {kind.name: ExpiryResult() for kind in WAYS}
     for number in range(1, rounds + 1):
         for kind in WAYS:
-            await _turn(stage, plan, kind(), found[kind.name], with_trouble=number == rounds)
-    ours = found[Ours.name]
-    if [held for _, held in ours.trouble] != ["0", "0"]:
-        raise Wrong(f"ours holds for ever: {ours.trouble}")
+            await _run_design(testbed, plan, kind(), found[kind.name], with_trouble=number == rounds)
+    ours = found[OurExpiry.name]
+    if [held for _, held in ours.faults] != ["0", "0"]:
+        raise CheckFailed(f"ours holds for ever: {ours.faults}")
     return Figures(HEADINGS, [ended.row(name) for name, ended in found.items()], _claims(found), [
         "with nothing killed, all holds ended and all tickets could be bought again",
     ])  # fmt: skip
 
 
-def _claims(found: dict[str, Ended]) -> list[Claim]:
+def _claims(found: dict[str, ExpiryResult]) -> list[Claim]:
     """Ours beside all others, also where they are as good or cheaper."""
-    ours, others = found[Ours.name], {name: ended for name, ended in found.items() if name != Ours.name}
+    ours, others = found[OurExpiry.name], {name: ended for name, ended in found.items() if name != OurExpiry.name}
 
-    def listed(word: Callable[[Ended], str]) -> str:
+    def listed(word: Callable[[ExpiryResult], str]) -> str:
         return ", ".join(f"{name} {word(ended)}" for name, ended in others.items())
 
-    least_us = min(min(ended.spent_us) for ended in others.values())
+    least_us = min(min(ended.cpu_us) for ended in others.values())
     return [
         Claim("holds ended, p99 late", f"{ours.p99_ms:.0f} ms", listed(lambda ended: f"{ended.p99_ms:.0f} ms"),
               f"{max(ended.p99_ms for ended in others.values()) / ours.p99_ms:.1f} × sooner than the latest"),
-        Claim("processor time for ending a hold", f"{min(ours.spent_us):.0f} µs",
-              listed(lambda ended: f"{min(ended.spent_us):.0f} µs"),
-              f"{min(ours.spent_us) / max(1.0, least_us):.0f} × the least"),
-        Claim("holds that never end after the worker was killed", ours.trouble[0][1],
-              listed(lambda ended: ended.trouble[0][1]), "–", "0"),
+        Claim("processor time for ending a hold", f"{min(ours.cpu_us):.0f} µs",
+              listed(lambda ended: f"{min(ended.cpu_us):.0f} µs"),
+              f"{min(ours.cpu_us) / max(1.0, least_us):.0f} × the least"),
+        Claim("holds that never end after the worker was killed", ours.faults[0][1],
+              listed(lambda ended: ended.faults[0][1]), "–", "0"),
     ]  # fmt: skip
 
 
-async def _turn(stage: Stage, plan: Plan, way: Way, ended: Ended, *, with_trouble: bool) -> None:
+async def _run_design(
+    testbed: Testbed, plan: Plan, way: ExpiryDesign, ended: ExpiryResult, *, with_trouble: bool
+) -> None:
     """Rest, then holds that end in peace; and, if asked, with the worker killed and with Valkey empty."""
-    async with stage.turn() as turn:
-        await way.start(turn)
+    async with testbed.trial() as trial:
+        await way.start(trial)
         await asyncio.sleep(plan.rest_s)
-        before_s = _spent_s(turn)
+        before_s = _cpu_s(trial)
         await asyncio.sleep(plan.rest_s)
-        rest = (_spent_s(turn) - before_s) / plan.rest_s
+        rest = (_cpu_s(trial) - before_s) / plan.rest_s
         deadlines = deadlines_ms(plan.holds, first_in_s=plan.first_in_s, spread_s=plan.spread_s)
-        await way.put(turn, "peace", deadlines)
+        await way.put(trial, "peace", deadlines)
         await _sleep_until(deadlines[0] / 1000)
-        began_s, before_s = time.perf_counter(), _spent_s(turn)
-        late_ms = await _until_ended(turn, way, "peace", deadlines)
-        spent_s = _spent_s(turn) - before_s - rest * (time.perf_counter() - began_s)
-        if len(late_ms) < plan.holds or await way.left(turn) != SECTIONS * EACH:
-            raise Wrong(f"{way.name}: {len(late_ms)} of {plan.holds} ended, {await way.left(turn)} left")
+        began_s, before_s = time.perf_counter(), _cpu_s(trial)
+        late_ms = await _until_ended(trial, way, "peace", deadlines)
+        spent_s = _cpu_s(trial) - before_s - rest * (time.perf_counter() - began_s)
+        if len(late_ms) < plan.holds or await way.left(trial) != SECTIONS * EACH:
+            raise CheckFailed(f"{way.name}: {len(late_ms)} of {plan.holds} ended, {await way.left(trial)} left")
         ended.late_ms += late_ms
-        ended.spent_us.append(max(0.0, spent_s) * 1_000_000 / plan.holds)
-        ended.rest_us.append(rest * 1_000_000)
+        ended.cpu_us.append(max(0.0, spent_s) * 1_000_000 / plan.holds)
+        ended.idle_cpu_us.append(rest * 1_000_000)
         if with_trouble:
-            ended.trouble.append(await _troubled(turn, plan, way, "killed", _kill_the_worker))
-            ended.trouble.append(
-                await _troubled(turn, plan, way, "emptied", _empty_valkey) if way.in_valkey else ("–", "–")
+            ended.faults.append(await _run_with_fault(trial, plan, way, "killed", _kill_worker))
+            ended.faults.append(
+                await _run_with_fault(trial, plan, way, "emptied", _flush_redis) if way.in_valkey else ("–", "–")
             )
-        await _no_news(turn)
+        await _reset_keyspace_events(trial)
 
 
-async def _troubled(
-    turn: Turn, plan: Plan, way: Way, run: str, trouble: Callable[[Turn, Way], Awaitable[None]]
+async def _run_with_fault(
+    trial: Trial, plan: Plan, way: ExpiryDesign, run: str, trouble: Callable[[Trial, ExpiryDesign], Awaitable[None]]
 ) -> tuple[str, str]:
     """How late those were that ended, and how many never did."""
     deadlines = deadlines_ms(plan.holds, first_in_s=plan.first_in_s, spread_s=plan.spread_s)
-    await way.put(turn, run, deadlines)
+    await way.put(trial, run, deadlines)
     await _sleep_until(deadlines[len(deadlines) // 2] / 1000)
-    before = await way.delays_ms(turn, run)
-    await trouble(turn, way)
-    late_ms = await _until_ended(turn, way, run, deadlines, known=before if trouble is _empty_valkey else [])
+    before = await way.delays_ms(trial, run)
+    await trouble(trial, way)
+    late_ms = await _until_ended(trial, way, run, deadlines, known=before if trouble is _flush_redis else [])
     return f"{quantile(late_ms, 0.99):,.0f}", f"{plan.holds - len(late_ms):,}"
 
 
 async def _until_ended(
-    turn: Turn, way: Way, run: str, deadlines: list[int], known: list[float] | None = None
+    trial: Trial, way: ExpiryDesign, run: str, deadlines: list[int], known: list[float] | None = None
 ) -> list[float]:
     """The delays, once all have ended or patience has. `known` were told before Valkey forgot them."""
-    forgotten = known if known and not isinstance(way, Ours) else []
+    forgotten = known if known and not isinstance(way, OurExpiry) else []
     await _sleep_until(deadlines[-1] / 1000)
     while True:
-        late_ms = forgotten + await way.delays_ms(turn, run)
+        late_ms = forgotten + await way.delays_ms(trial, run)
         if len(late_ms) >= len(deadlines) or time.time() > deadlines[-1] / 1000 + PATIENCE_S:
             return late_ms
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
-async def _kill_the_worker(turn: Turn, way: Way) -> None:
+async def _kill_worker(trial: Trial, way: ExpiryDesign) -> None:
     """The worker, not its keeper; then it is started again."""
-    for pid in descendants(set(turn.pids.values())) - set(turn.pids.values()):
+    for pid in descendants(set(trial.pids.values())) - set(trial.pids.values()):
         os.kill(pid, signal.SIGKILL)
     await asyncio.sleep(DEAD_S)
-    await way.start(turn)
+    await way.start(trial)
 
 
-async def _empty_valkey(turn: Turn, _: Way) -> None:
-    await turn.forget_engine()
+async def _flush_redis(trial: Trial, _: ExpiryDesign) -> None:
+    await trial.flush_redis()
 
 
-async def _no_news(turn: Turn) -> None:
+async def _reset_keyspace_events(trial: Trial) -> None:
     """The engine as it was before the TTL key's worker."""
-    async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
         await client.config_set("notify-keyspace-events", "")
 
 
-def _spent_s(turn: Turn) -> float:
-    return cpu_s(*turn.pids.values(), *turn.stage.pids.values())
+def _cpu_s(trial: Trial) -> float:
+    return cpu_s(*trial.pids.values(), *trial.testbed.pids.values())
 
 
 async def _sleep_until(at_s: float) -> None:

@@ -1,6 +1,6 @@
 """Ways to end a hold, each a process of its own beside the engines: put holds there, hear when each one ended.
 
-All holds are put there at once, with deadlines evenly spread; a deadline is compared with the engines' clock, which is
+All holds are put there at once, with deadlines evenly spread; a deadline is compared with the servers' clock, which is
 one clock here.
 """
 
@@ -11,7 +11,7 @@ import asyncpg
 import redis.asyncio
 
 from bench.harness import system
-from bench.harness.stage import Turn
+from bench.harness.testbed import Trial
 from bench.stock.reservations import EVENT
 from bench.stock.shop import TICKETS
 from onsale.local.engines import with_driver
@@ -19,30 +19,30 @@ from services.inventory.redis_keys import Keys
 from shared.contracts.event_file import GaSection
 
 SECTIONS, EACH = 10, 10_000
-FILL_AT_ONCE = 1000
+HOLDS_PER_STATEMENT = 1000
 
 
-class Way(Protocol):
+class ExpiryDesign(Protocol):
     """One way. `delays_ms` are those of the holds of one run that have ended; `left` is what can be bought."""
 
     name: str
     in_valkey: bool
 
-    async def start(self, turn: Turn) -> None: ...
-    async def put(self, turn: Turn, run: str, deadlines_ms: list[int]) -> None: ...
-    async def delays_ms(self, turn: Turn, run: str) -> list[float]: ...
-    async def left(self, turn: Turn) -> int: ...
+    async def start(self, trial: Trial) -> None: ...
+    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None: ...
+    async def delays_ms(self, trial: Trial, run: str) -> list[float]: ...
+    async def left(self, trial: Trial) -> int: ...
 
 
-async def rows(turn: Turn, query: str, *arguments: object) -> list[asyncpg.Record]:
+async def rows(trial: Trial, query: str, *arguments: object) -> list[asyncpg.Record]:
     """From this turn's ledger."""
-    connection = await asyncpg.connect(with_driver(turn.postgres_url))
+    connection = await asyncpg.connect(with_driver(trial.postgres_url))
     found: list[asyncpg.Record] = await connection.fetch(query, *arguments)
     await connection.close()
     return found
 
 
-class Ours:
+class OurExpiry:
     """The inventory process: deadlines in the gate, the ledger decides, and a scan behind it."""
 
     name, in_valkey = "ours, deadlines + scan", True
@@ -64,17 +64,17 @@ class Ours:
         "JOIN inventory.reservation r USING (event_id, reservation_id) WHERE r.fingerprint = $1"
     )
 
-    async def start(self, turn: Turn) -> None:
-        ports = await system.serve(turn, ("inventory",))
+    async def start(self, trial: Trial) -> None:
+        ports = await system.serve(trial, ("inventory",))
         sections = [GaSection(section_id=f"GA{n}", name="Floor", kind="ga", capacity=EACH, price_minor=5000)
                     for n in range(SECTIONS)]  # fmt: skip
         sales = EVENT.sales.model_copy(update={"grace_s": 0})
         event = EVENT.model_copy(update={"sections": sections, "sales": sales})
         await system.apply_to_inventory(event, ports["inventory"])
 
-    async def put(self, turn: Turn, run: str, deadlines_ms: list[int]) -> None:
+    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
         """Into the ledger; the gate, told to count anew, is filled with them within a moment."""
-        connection = await asyncpg.connect(with_driver(turn.postgres_url))
+        connection = await asyncpg.connect(with_driver(trial.postgres_url))
         async with connection.transaction():
             await connection.execute(self.PUT[0], EVENT.event_id, run, deadlines_ms)
             await connection.execute(self.PUT[1], EVENT.event_id, run, deadlines_ms, SECTIONS, TICKETS)
@@ -82,17 +82,17 @@ class Ours:
                 await connection.execute(statement)
         await connection.close()
 
-    async def delays_ms(self, turn: Turn, run: str) -> list[float]:
-        return [float(row["ms"]) for row in await rows(turn, self.DELAYS, run)]
+    async def delays_ms(self, trial: Trial, run: str) -> list[float]:
+        return [float(row["ms"]) for row in await rows(trial, self.DELAYS, run)]
 
-    async def left(self, turn: Turn) -> int:
+    async def left(self, trial: Trial) -> int:
         """By the gate, which sells."""
-        async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
             found = await client.hmget(Keys.of(EVENT.event_id).counts, [f"GA{n}:available" for n in range(SECTIONS)])
             return sum(int(left or 0) for left in found)
 
 
-class Textbook:
+class TextbookExpiry:
     """What the two textbook ways on PostgreSQL share."""
 
     name, way, in_valkey = "", "", False
@@ -109,72 +109,72 @@ class Textbook:
         "WHERE hold_id LIKE $1 || '%' AND ended_at IS NOT NULL"
     )
 
-    async def start(self, turn: Turn) -> None:
-        await turn.serve_textbook("ending_workers", BENCH_WAY=self.way)
-        await rows(turn, "INSERT INTO textbook.section SELECT 'GA' || n, $1 FROM generate_series(0, $2::int - 1) n "
+    async def start(self, trial: Trial) -> None:
+        await trial.serve_textbook("ending_workers", BENCH_WAY=self.way)
+        await rows(trial, "INSERT INTO textbook.section SELECT 'GA' || n, $1 FROM generate_series(0, $2::int - 1) n "
                          "ON CONFLICT DO NOTHING", EACH, SECTIONS)  # fmt: skip
 
-    async def put(self, turn: Turn, run: str, deadlines_ms: list[int]) -> None:
-        await rows(turn, self.PUT, run, deadlines_ms, SECTIONS, TICKETS)
-        await rows(turn, self.TAKE, EACH)
+    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
+        await rows(trial, self.PUT, run, deadlines_ms, SECTIONS, TICKETS)
+        await rows(trial, self.TAKE, EACH)
 
-    async def delays_ms(self, turn: Turn, run: str) -> list[float]:
-        return [float(row["ms"]) for row in await rows(turn, self.DELAYS, run)]
+    async def delays_ms(self, trial: Trial, run: str) -> list[float]:
+        return [float(row["ms"]) for row in await rows(trial, self.DELAYS, run)]
 
-    async def left(self, turn: Turn) -> int:
-        return await turn.count("SELECT sum(seats_remaining) FROM textbook.section")
+    async def left(self, trial: Trial) -> int:
+        return await trial.count("SELECT sum(seats_remaining) FROM textbook.section")
 
 
-class Scan(Textbook):
+class ScanExpiry(TextbookExpiry):
     """A worker that looks four times a second and ends all that is due in one statement."""
 
     name, way = "ledger scan", "scan"
 
 
-class Job(Textbook):
+class JobExpiry(TextbookExpiry):
     """A row in a table of jobs for each hold; eight workers take what is due, one transaction a job."""
 
     name, way = "delayed job", "job"
 
-    async def put(self, turn: Turn, run: str, deadlines_ms: list[int]) -> None:
-        await super().put(turn, run, deadlines_ms)
-        await rows(turn, "INSERT INTO textbook.job (hold_id, run_at) SELECT hold_id, held_until FROM textbook.hold "
+    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
+        await super().put(trial, run, deadlines_ms)
+        await rows(trial, "INSERT INTO textbook.job (hold_id, run_at) SELECT hold_id, held_until FROM textbook.hold "
                          "WHERE hold_id LIKE $1 || '%'", run)  # fmt: skip
 
 
-class TtlKey(Textbook):
+class TtlKeyExpiry(TextbookExpiry):
     """A key that expires; a worker that listens to the engine's news of it gives the tickets back."""
 
     name, way, in_valkey = "TTL key + its news", "ttl", True
 
-    async def start(self, turn: Turn) -> None:
-        await turn.serve_textbook("ending_workers", BENCH_WAY=self.way)
-        async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+    async def start(self, trial: Trial) -> None:
+        await trial.serve_textbook("ending_workers", BENCH_WAY=self.way)
+        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
             for n in range(SECTIONS):
                 await client.set(f"ttl:left:GA{n}", EACH, nx=True)
 
-    async def put(self, turn: Turn, run: str, deadlines_ms: list[int]) -> None:
-        async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
-            for first in range(0, len(deadlines_ms), FILL_AT_ONCE):
+    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
+        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+            for first in range(0, len(deadlines_ms), HOLDS_PER_STATEMENT):
                 async with client.pipeline(transaction=False) as many:
-                    for n, at_ms in enumerate(deadlines_ms[first : first + FILL_AT_ONCE], first):
+                    for n, at_ms in enumerate(deadlines_ms[first : first + HOLDS_PER_STATEMENT], first):
                         section = f"GA{n % SECTIONS}"
                         many.decrby(f"ttl:left:{section}", TICKETS)
                         many.set(f"ttl:hold:{run}-{n}-{at_ms}:{section}:{TICKETS}", 1, pxat=at_ms)
                     await many.execute()
 
-    async def delays_ms(self, turn: Turn, run: str) -> list[float]:
-        async with redis.asyncio.Redis.from_url(turn.redis_url, decode_responses=True) as client:
+    async def delays_ms(self, trial: Trial, run: str) -> list[float]:
+        async with redis.asyncio.Redis.from_url(trial.redis_url, decode_responses=True) as client:
             ended = [line.split() for line in await client.lrange("ttl:ended", 0, -1)]
             return [int(at) - int(hold.rpartition("-")[2]) for hold, at in ended if hold.startswith(f"{run}-")]
 
-    async def left(self, turn: Turn) -> int:
-        async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+    async def left(self, trial: Trial) -> int:
+        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
             found = await client.mget([f"ttl:left:GA{n}" for n in range(SECTIONS)])
             return sum(int(left or 0) for left in found)
 
 
-WAYS: tuple[type[Way], ...] = (Ours, TtlKey, Scan, Job)
+WAYS: tuple[type[ExpiryDesign], ...] = (OurExpiry, TtlKeyExpiry, ScanExpiry, JobExpiry)
 
 
 def deadlines_ms(count: int, *, first_in_s: float, spread_s: float) -> list[int]:

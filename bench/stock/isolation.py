@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 import asyncpg
 
 from bench.harness import load, system
-from bench.harness.load import Heard, Load
-from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
-from bench.harness.stage import Stage, Turn
-from bench.stock.reservations import EVENT, PASS_KEYS, PRICE_MINOR, TICKETS, wish
+from bench.harness.load import Load, LoadResult
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
+from bench.harness.testbed import Testbed, Trial
+from bench.stock.reservations import EVENT, PASS_KEYS, PRICE_MINOR, TICKETS, reservation_request
 from onsale.local.engines import with_driver
 from onsale.local.ports import HOST
 from shared.contracts.event_file import GaSection
 
 EVENTS, QUICK_EVENTS, CAPACITY = 50, 3, 100_000
 FANS, PAUSE_S, HOT_FANS, SECONDS_MAX, WARM_UP_S, ROUNDS_MAX = 49, 0.25, 128, 5.0, 1.0, 2
-HOT_WISHES, QUICK_WISHES, AT_MOST = (0, 4_000, 24_000), 2_000, 1.5
+HOT_REQUESTS, QUICK_REQUESTS, AT_MOST = (0, 4_000, 24_000), 2_000, 1.5
 HEADINGS = ("side", "the hot event", "hot: reservations/s", "others: p50 ms", "others: p99 ms", "p99 to idle")
 IDLE, PACED, FLAT_OUT = "idle", "paced", "flat out"
 
@@ -46,7 +46,7 @@ def isolation() -> Finding:
 
 
 @dataclass
-class Heeded:
+class Latencies:
     """What the others heard under one condition, and how many reservations the hot event made a second."""
 
     late_ms: list[float] = field(default_factory=list)
@@ -56,25 +56,25 @@ class Heeded:
         return sorted(self.late_ms)[int(len(self.late_ms) * share)]
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Sides take turns; within a turn, the conditions."""
-    found = {(side, condition): Heeded() for side in SIDES for condition in (IDLE, PACED, FLAT_OUT)}
+    found = {(side, condition): Latencies() for side in SIDES for condition in (IDLE, PACED, FLAT_OUT)}
     for _ in range(min(effort.rounds, ROUNDS_MAX)):
         for side, opened in SIDES.items():
-            async with stage.turn() as turn, opened(turn, QUICK_EVENTS if effort.quick else EVENTS) as port:
+            async with testbed.trial() as trial, opened(trial, QUICK_EVENTS if effort.quick else EVENTS) as port:
                 for number, condition in enumerate((IDLE, PACED, FLAT_OUT)):
                     await _listen(port, effort, number, found[side, condition])
     return Figures(HEADINGS, [_row(found, *at) for at in found], _claims(found))
 
 
-def _row(found: dict[tuple[str, str], Heeded], side: str, condition: str) -> tuple[str, ...]:
+def _row(found: dict[tuple[str, str], Latencies], side: str, condition: str) -> tuple[str, ...]:
     heeded, idle = found[side, condition], found[side, IDLE]
     hot = sum(heeded.hot_per_s) / len(heeded.hot_per_s)
     return (side, condition, f"{hot:,.0f}", f"{heeded.quantile_ms(0.5):.1f}", f"{heeded.quantile_ms(0.99):.1f}",
             f"{heeded.quantile_ms(0.99) / idle.quantile_ms(0.99):.2f} ×")  # fmt: skip
 
 
-def _claims(found: dict[tuple[str, str], Heeded]) -> list[Claim]:
+def _claims(found: dict[tuple[str, str], Latencies]) -> list[Claim]:
     def words(side: str, condition: str) -> str:
         late, idle = (found[side, c].quantile_ms(0.99) for c in (condition, IDLE))
         return f"{late / idle:.2f} × its idle {idle:.1f} ms"
@@ -91,26 +91,30 @@ def _claims(found: dict[tuple[str, str], Heeded]) -> list[Claim]:
     return claims
 
 
-async def _listen(port: int, effort: Effort, number: int, heeded: Heeded) -> None:
+async def _listen(port: int, effort: Effort, number: int, heeded: Latencies) -> None:
     """One condition: the others alone, or with the hot event beside them."""
-    seconds, most = min(effort.seconds, SECONDS_MAX), QUICK_WISHES if effort.quick else HOT_WISHES[number]
+    seconds, most = min(effort.seconds, SECONDS_MAX), QUICK_REQUESTS if effort.quick else HOT_REQUESTS[number]
     events = QUICK_EVENTS if effort.quick else EVENTS
-    fans = Load(HOST, port, others(events, number), min(FANS, effort.connections), seconds, WARM_UP_S, pause_s=PAUSE_S)
+    fans = Load(
+        HOST, port, other_requests(events, number), min(FANS, effort.connections), seconds, warm_up_s=WARM_UP_S,
+        pause_s=PAUSE_S,
+    )  # fmt: skip
     loads = [fans]
     if number:
         pause_s = PAUSE_S if number == 1 else 0.0
         connections = min(HOT_FANS, effort.connections)
-        loads.append(Load(HOST, port, hot(number, most), connections, seconds, WARM_UP_S, pause_s=pause_s))
-    heard = await asyncio.gather(*map(load.run_apart, loads))
-    for one in heard:
-        _require_all(one)
-    heeded.late_ms += heard[0].latencies_ms
-    heeded.hot_per_s.append(heard[1].per_second if number else 0.0)
+        hot = hot_requests(number, most)
+        loads.append(Load(HOST, port, hot, connections, seconds, warm_up_s=WARM_UP_S, pause_s=pause_s))
+    result = await asyncio.gather(*map(load.run_in_process, loads))
+    for one in result:
+        _require_all_answered(one)
+    heeded.late_ms += result[0].latencies_ms
+    heeded.hot_per_s.append(result[1].per_second if number else 0.0)
 
 
-def _require_all(heard: Heard) -> None:
-    if heard.broken or heard.ran_out or set(heard.statuses) != {201}:
-        raise Wrong(f"answers {dict(heard.statuses)}, {heard.broken} broken, ran out: {heard.ran_out}")
+def _require_all_answered(result: LoadResult) -> None:
+    if result.broken or result.ran_out or set(result.statuses) != {201}:
+        raise CheckFailed(f"answers {dict(result.statuses)}, {result.broken} broken, ran out: {result.ran_out}")
 
 
 def name(number: int) -> str:
@@ -122,21 +126,21 @@ BODY = {"ga": [{"section_id": "GA0", "quantity": TICKETS}]}
 
 
 @functools.cache
-def others(events: int, number: int, count: int = 1500) -> list[bytes]:
+def other_requests(events: int, number: int, count: int = 1500) -> list[bytes]:
     """Reservations in all but the hot event, one after another, of fans nobody has seen before."""
     turns = itertools.cycle(range(1, events))
-    return [wish(number * count + n, BODY, name(next(turns))) for n in range(count)]
+    return [reservation_request(number * count + n, BODY, name(next(turns))) for n in range(count)]
 
 
 @functools.cache
-def hot(number: int, count: int) -> list[bytes]:
+def hot_requests(number: int, count: int) -> list[bytes]:
     """Reservations in the hot event."""
-    return [wish(number * count + n, BODY, name(0)) for n in range(count)]
+    return [reservation_request(number * count + n, BODY, name(0)) for n in range(count)]
 
 
 @asynccontextmanager
-async def open_ours(turn: Turn, events: int) -> AsyncIterator[int]:
-    ports = await system.serve(turn, ("inventory",))
+async def open_ours(trial: Trial, events: int) -> AsyncIterator[int]:
+    ports = await system.serve(trial, ("inventory",))
     section = GaSection(section_id="GA0", name="Floor", kind="ga", capacity=CAPACITY, price_minor=PRICE_MINOR)
     for number in range(events):
         event = EVENT.model_copy(update={"event_id": name(number), "sections": [section]})
@@ -145,16 +149,16 @@ async def open_ours(turn: Turn, events: int) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def open_textbook(turn: Turn, events: int) -> AsyncIterator[int]:
+async def open_textbook(trial: Trial, events: int) -> AsyncIterator[int]:
     public = next(iter(PASS_KEYS.public().keys.values()))
-    port = await turn.serve_textbook("textbook_reservations", BENCH_PASS_PUBLIC_KEY=base64.b64encode(public).decode())
-    connection = await asyncpg.connect(with_driver(turn.postgres_url))
+    port = await trial.serve_textbook("textbook_reservations", BENCH_PASS_PUBLIC_KEY=base64.b64encode(public).decode())
+    connection = await asyncpg.connect(with_driver(trial.postgres_url))
     sections = [(name(number), "GA0", PRICE_MINOR, CAPACITY) for number in range(events)]
     await connection.copy_records_to_table("section", schema_name="textbook", records=sections)
     await connection.close()
     yield port
 
 
-SIDES: dict[str, Callable[[Turn, int], AbstractAsyncContextManager[int]]] = {
+SIDES: dict[str, Callable[[Trial, int], AbstractAsyncContextManager[int]]] = {
     "ours": open_ours, "textbook": open_textbook,
 }  # fmt: skip

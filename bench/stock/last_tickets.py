@@ -4,11 +4,11 @@ import itertools
 from dataclasses import dataclass
 
 from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, ReadThenWrite, TtlKey, UnitRows
-from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
-from bench.harness.stage import Stage
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
+from bench.harness.testbed import Testbed
 from bench.stock.our_stock import OurStock
-from bench.stock.shop import TICKETS, Design, Show
-from bench.stock.stock_designs import AS_IT_IS, ledger_at, opened
+from bench.stock.shop import TICKETS, Design, Venue
+from bench.stock.stock_designs import AS_IT_IS, database_url, opened
 from shared.postgres import migrations
 
 DESIGNS = (OurStock, ForUpdate, HotCounter, UnitRows, AdvisorySum, TtlKey, ReadThenWrite)
@@ -48,19 +48,19 @@ class Rush:
         return name, f"{self.milliseconds / self.rounds:.0f}", *(f"{n:,}" for n in counted)
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """All designs take turns; ours must neither oversell nor leave or lose anything."""
     fans = QUICK_FANS if effort.quick else FANS
     rushes = {kind.name: Rush() for kind in DESIGNS}
-    async with stage.turn() as turn:
-        await migrations.upgrade(turn.postgres_url, "inventory")
-        async with ledger_at(turn, AS_IT_IS) as url, opened(url, turn.redis_url, DESIGNS) as designs:
+    async with testbed.trial() as trial:
+        await migrations.upgrade(trial.postgres_url, "inventory")
+        async with database_url(trial, AS_IT_IS) as url, opened(url, trial.redis_url, DESIGNS) as designs:
             for number in range(effort.rounds):
                 for design in designs:
-                    await _rush(design, Show(f"last{number}", 1, LEFT), fans, rushes[design.name])
+                    await _rush(design, Venue(f"last{number}", 1, LEFT), fans, rushes[design.name])
     ours, unguarded = rushes[OurStock.name], rushes[ReadThenWrite.name]
     if ours.oversold or ours.left_over or ours.lost:
-        raise Wrong(f"ours: {ours}")
+        raise CheckFailed(f"ours: {ours}")
     claim = Claim(
         f"the last {LEFT} tickets, {fans:,} fans at once", f"{ours.oversold} oversold, {ours.lost} lost",
         f"TTL key {rushes[TtlKey.name].lost} lost; no guard {unguarded.oversold} oversold", "–", "0 and 0",
@@ -68,15 +68,15 @@ async def find(stage: Stage, effort: Effort) -> Figures:
     return Figures(HEADINGS, [rush.row(name) for name, rush in rushes.items()], [claim])
 
 
-async def _rush(design: Design, show: Show, fans: int, rush: Rush) -> None:
+async def _rush(design: Design, show: Venue, fans: int, rush: Rush) -> None:
     """One rush, and the end of its holds."""
-    await design.put_up(show)
+    await design.create_stock(show)
     sold = await design.sell(show, itertools.repeat(0, fans), fans)
-    kept = await design.kept(show)
+    kept = await design.holds_stored(show)
     await design.end_all(show)
-    rush.milliseconds += sold.paced.seconds * 1000
+    rush.milliseconds += sold.timing.seconds * 1000
     rush.rounds += 1
     rush.sold += kept
     rush.oversold += max(0, kept - show.capacity)
     rush.left_over += max(0, show.capacity - kept)
-    rush.lost += max(0, show.capacity - await design.left(show))
+    rush.lost += max(0, show.capacity - await design.tickets_left(show))

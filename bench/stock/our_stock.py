@@ -8,11 +8,11 @@ import httpx
 
 from bench.harness.pipes import run_calls
 from bench.stock.reservations import EVENT
-from bench.stock.shop import TICKETS, Show, Sold
-from services.inventory.api.reservations import make_ask
-from services.inventory.api.schemas import ReservationAsk
+from bench.stock.shop import TICKETS, SaleResult, Venue
+from services.inventory.api.reservations import build_request
+from services.inventory.api.schemas import ReserveBody
 from services.inventory.catalogue.apply_event_file import apply_event_file
-from services.inventory.catalogue.layout import EventCache
+from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
 from services.inventory.reservations.expiry_worker import ExpiryWorker
@@ -49,7 +49,7 @@ class OurStock:
     @classmethod
     @asynccontextmanager
     async def on(cls, postgres_url: str, redis_url: str) -> AsyncIterator["OurStock"]:
-        """The ledger's tables must be there."""
+        """The database's tables must be there."""
         db = postgres_engine.connect(PostgresSettings(postgres_url=postgres_url, postgres_pool_max=32), name="bench")
         cache = client.connect(redis_url, timeout_s=60)
         try:
@@ -60,7 +60,7 @@ class OurStock:
             await cache.aclose()
             await db.dispose()
 
-    async def put_up(self, show: Show) -> None:
+    async def create_stock(self, show: Venue) -> None:
         sections = [
             GaSection(section_id=f"GA{n}", name=f"Floor {n}", kind="ga", capacity=show.each, price_minor=5000)
             for n in range(show.sections)
@@ -68,8 +68,8 @@ class OurStock:
         await apply_event_file(self._db, EVENT.model_copy(update={"event_id": show.name, "sections": sections}))
         await self._watcher.check()
 
-    async def sell(self, show: Show, wishes: Iterator[int], contenders: int) -> Sold:
-        layout, heard = self._catalogue.layout(show.name), {True: 0, False: 0}
+    async def sell(self, show: Venue, section_numbers: Iterator[int], contenders: int) -> SaleResult:
+        layout, result = self._catalogue.layout(show.name), {True: 0, False: 0}
         reserver = ReservationBatcher(
             self._db, self._redis_stock, show.name, batch_max=self._settings.hold_batch_max,
             waiting_max=self._settings.hold_waiting_max,
@@ -77,32 +77,35 @@ class OurStock:
 
         async def one(section: int) -> None:
             self._fans += 1
-            admission = Pass(show.name, f"fan-{self._fans}", f"jti-{self._fans}", 1, 0, self._fans, 6, 0, PASS_S)
-            body = ReservationAsk(ga_section=f"GA{section}", ga_quantity=TICKETS)
+            admission = Pass(
+                show.name, f"fan-{self._fans}", jti=f"jti-{self._fans}", epoch=1, lane=0, join_seq=self._fans,
+                qty_max=6, issued_at_s=0, expires_at_s=PASS_S,
+            )  # fmt: skip
+            body = ReserveBody(ga_section=f"GA{section}", ga_quantity=TICKETS)
             try:
-                heard[isinstance(await reserver.reserve(make_ask(layout, admission, body, None)), Reserved)] += 1
+                result[isinstance(await reserver.reserve(build_request(layout, admission, body, None)), Reserved)] += 1
             except SoldOut:
-                heard[False] += 1
+                result[False] += 1
 
-        calls = (functools.partial(one, section) for section in wishes)
+        calls = (functools.partial(one, section) for section in section_numbers)
         paced = await run_calls(calls, connections=contenders, fans=0)
         await reserver.close()
-        return Sold(paced, heard[True], heard[False])
+        return SaleResult(paced, result[True], result[False])
 
-    async def kept(self, show: Show) -> int:
+    async def holds_stored(self, show: Venue) -> int:
         return await self._number(
             "SELECT coalesce(sum(quantity), 0) FROM inventory.reservation_ga JOIN inventory.reservation "
             "USING (event_id, reservation_id) WHERE event_id = $1 AND status = 'pending_payment'",
             show.name,
         )
 
-    async def end_all(self, show: Show) -> None:
+    async def end_all(self, show: Venue) -> None:
         """The clock of the scripts is moved past every deadline; then the sweeper has its turn."""
         layout = self._catalogue.layout(show.name)
         self._redis_stock.clock_offset_ms += (layout.hold_ttl_s + layout.grace_s + 1) * 1000
         await self._sweeper.sweep()
 
-    async def left(self, show: Show) -> int:
+    async def tickets_left(self, show: Venue) -> int:
         """What gate and ledger both say; they must agree."""
         ledger = await self._number("SELECT sum(seats_remaining) FROM inventory.section WHERE event_id = $1", show.name)
         keys = [f"GA{n}:available" for n in range(show.sections)]

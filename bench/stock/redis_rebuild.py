@@ -1,8 +1,8 @@
-"""How long nobody can buy after the engine lost everything, for 100,000 seats and for a million.
+"""How long nobody can buy after Redis lost everything, for 100,000 seats and for a million.
 
 One inventory process on engines that force everything to disk; a tenth of the seats sold, a twentieth held, all tables
-counted; then `FLUSHALL`, and a fan asks for a free seat again and again until it is theirs. Reading the ledger is timed
-apart, and so is the audit afterwards.
+counted; then `FLUSHALL`, and a fan asks for a free seat again and again until it is theirs. Reading the database is
+timed apart, and so is the audit afterwards.
 """
 
 import asyncio
@@ -16,19 +16,20 @@ from typing import NamedTuple
 import asyncpg
 import httpx
 
-from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
-from bench.harness.stage import Stage, Turn
-from bench.stock.reservations import wish
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
+from bench.harness.testbed import Testbed, Trial
+from bench.stock.reservations import reservation_request
 from onsale.local.engines import with_driver
 from onsale.local.ports import HOST
 from onsale.server.gc_tuning import short_pauses
 from services.inventory.app import create_app
-from services.inventory.reconcile.invariants import audit
+from services.inventory.reconcile.invariants import check_invariants
 from services.inventory.redis_stock import rebuild
 from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.snapshot import read_stock
 from shared.contracts.event_file import EventFile, SeatedSection
+from shared.postgres.engine import raw_statement
 from shared.postgres.migrations import upgrade
 from shared.security.auth import AdminKeys
 from shared.web.app import public
@@ -39,36 +40,10 @@ LOADING_MAX_S = 300
 ROWS, SEATS_PER_ROW = 40, 50
 ADMIN_SECRET = "only-for-this-measurement"
 SOLD, HELD = 0.10, 0.05
-SELL = """
-WITH taken AS (
-    SELECT section_id, position, row_number() OVER (ORDER BY section_id, position) AS n
-    FROM inventory.seat WHERE event_id = $1::text ORDER BY section_id, position LIMIT $2::int + $3::int
-), made AS (
-    SELECT *, md5('bench' || n) AS reservation_id,
-           CASE WHEN n <= $2 THEN 'confirmed' ELSE 'pending_payment' END AS status
-    FROM taken
-), reservations AS (
-    INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status, order_reference,
-        reserved_until_ms, fingerprint, confirmed_at)
-    SELECT $1, reservation_id, 'holder-' || n, 5000, 'EUR', status,
-           CASE status WHEN 'confirmed' THEN 'order-' || n END, extract(epoch FROM now()) * 1000 + 3600000,
-           'stock.body', CASE status WHEN 'confirmed' THEN now() END
-    FROM made
-), seats AS (
-    INSERT INTO inventory.reservation_seat (event_id, reservation_id, section_id, position, unit_price_minor)
-    SELECT $1, reservation_id, section_id, position, 5000 FROM made
-), sections AS (
-    UPDATE inventory.section s SET seats_remaining = seats_remaining - gone.n
-    FROM (SELECT section_id, count(*) AS n FROM made GROUP BY section_id) AS gone
-    WHERE s.event_id = $1 AND s.section_id = gone.section_id
-)
-UPDATE inventory.seat s
-SET status = CASE made.status WHEN 'confirmed' THEN 'sold' ELSE 'held' END, reservation_id = made.reservation_id
-FROM made WHERE s.event_id = $1 AND s.section_id = made.section_id AND s.position = made.position
-"""
+SELL = raw_statement(__package__, "sell")
 
 
-class Reopened(NamedTuple):
+class RebuildTimes(NamedTuple):
     """Seconds: until a fan has a seat again, of these reading the ledger and filling the gate; and how many were told
     503 meanwhile.
     """
@@ -107,11 +82,11 @@ def event(seats: int) -> EventFile:
 
 
 @asynccontextmanager
-async def selling(turn: Turn, file: EventFile) -> AsyncIterator[tuple[State, httpx.AsyncClient]]:
+async def selling(trial: Trial, file: EventFile) -> AsyncIterator[tuple[State, httpx.AsyncClient]]:
     """Inventory with the event on sale, part of it gone."""
-    await upgrade(turn.postgres_url, "inventory")
+    await upgrade(trial.postgres_url, "inventory")
     settings = Settings(
-        postgres_url=turn.postgres_url, redis_url=turn.redis_url, admin_keys=AdminKeys(f"bench:admin:{ADMIN_SECRET}"),
+        postgres_url=trial.postgres_url, redis_url=trial.redis_url, admin_keys=AdminKeys(f"bench:admin:{ADMIN_SECRET}"),
         log_requests=False,
     )  # fmt: skip
     app = create_app(settings)
@@ -125,14 +100,14 @@ async def selling(turn: Turn, file: EventFile) -> AsyncIterator[tuple[State, htt
             await fans.put(path, json=file.model_dump(mode="json"), headers=head, timeout=LOADING_MAX_S)
         ).raise_for_status()
         seats = sum(section.capacity for section in file.sections)
-        connection = await asyncpg.connect(with_driver(turn.postgres_url))
+        connection = await asyncpg.connect(with_driver(trial.postgres_url))
         await connection.execute(SELL, file.event_id, int(seats * SOLD), int(seats * HELD), timeout=LOADING_MAX_S)
         await connection.execute("VACUUM ANALYZE")
         await connection.close()
         yield app.state.deps, fans
 
 
-async def reopened(state: State, fans: httpx.AsyncClient, event_id: str, fan: int) -> Reopened:
+async def measure_rebuild(state: State, fans: httpx.AsyncClient, event_id: str, fan: int) -> RebuildTimes:
     """One loss: everything in the engine goes, and one fan after the other asks until a seat is theirs."""
     stages: dict[str, float] = {}
 
@@ -147,7 +122,7 @@ async def reopened(state: State, fans: httpx.AsyncClient, event_id: str, fan: in
     await state.redis_stock.redis.flushall()
     began_s, refused = time.perf_counter(), 0
     while True:
-        status = await ask(fans, event_id, fan)
+        status = await try_hold(fans, event_id, fan)
         if status == 201:
             break
         assert status == 503, status
@@ -155,23 +130,23 @@ async def reopened(state: State, fans: httpx.AsyncClient, event_id: str, fan: in
         await asyncio.sleep(0.01)
     back_s = time.perf_counter()
     rebuild.read_stock = read_stock  # type: ignore[attr-defined]
-    return Reopened(back_s - began_s, stages["read"], back_s - stages["filled_from"], refused)
+    return RebuildTimes(back_s - began_s, stages["read"], back_s - stages["filled_from"], refused)
 
 
-async def ask(fans: httpx.AsyncClient, event_id: str, fan: int) -> int:
+async def try_hold(fans: httpx.AsyncClient, event_id: str, fan: int) -> int:
     """One fan asks for the best seat there is."""
-    head, _, body = wish(fan, {"best_available": {"quantity": 1}}).partition(b"\r\n\r\n")
+    head, _, body = reservation_request(fan, {"best_available": {"quantity": 1}}).partition(b"\r\n\r\n")
     lines = [line.decode().partition(": ") for line in head.split(b"\r\n")[1:]]
     headers = {name: value for name, _, value in lines if name.lower() in ("authorization", "content-type")}
     answer = await fans.post(f"/events/{event_id}/reservations", content=body, headers=headers)
     return answer.status_code
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Loss after loss on one inventory of each size; the audit is clean after each."""
     rows, claims = list[tuple[str, ...]](), list[Claim]()
     for seats, aim in (QUICK_SEATS if effort.quick else SEATS).items():
-        rounds, audits_s = await lost(stage, effort, event(seats))
+        rounds, audits_s = await lose_redis(testbed, effort, event(seats))
         rows += [
             (f"{seats:,}", str(number), f"{done.back_s:.2f}", f"{done.read_s:.2f}", f"{done.fill_s:.2f}",
              str(done.refused), f"{audit_s:.2f}")
@@ -185,22 +160,22 @@ async def find(stage: Stage, effort: Effort) -> Figures:
     return Figures(HEADINGS, rows, claims, ["the audit is clean after each loss"])
 
 
-async def lost(stage: Stage, effort: Effort, file: EventFile) -> tuple[list[Reopened], list[float]]:
+async def lose_redis(testbed: Testbed, effort: Effort, file: EventFile) -> tuple[list[RebuildTimes], list[float]]:
     """How long each loss took, and the audit after it."""
-    rounds, audits_s = list[Reopened](), list[float]()
-    async with stage.turn() as turn, selling(turn, file) as (state, fans):
+    rounds, audits_s = list[RebuildTimes](), list[float]()
+    async with testbed.trial() as trial, selling(trial, file) as (state, fans):
         for number in range(effort.rounds):
-            await ready(state, file.event_id)
-            rounds.append(await reopened(state, fans, file.event_id, number + 1))
+            await is_ready(state, file.event_id)
+            rounds.append(await measure_rebuild(state, fans, file.event_id, number + 1))
             began_s = time.perf_counter()
-            findings = await audit(state.db, state.redis_stock, state.catalogue.layout(file.event_id))
+            checked = await check_invariants(state.db, state.redis_stock, state.catalogue.layout(file.event_id))
             audits_s.append(time.perf_counter() - began_s)
-            if broken := [finding for finding in findings if not finding["holds"]]:
-                raise Wrong(f"the audit: {broken}")
+            if broken := [one for one in checked.invariants if not one.holds]:
+                raise CheckFailed(f"the audit: {broken}")
     return rounds, audits_s
 
 
-async def ready(state: State, event_id: str) -> None:
+async def is_ready(state: State, event_id: str) -> None:
     """Returns when the gate is open."""
-    while event_id not in state.watcher.ready_since_s:  # noqa: ASYNC110 - nobody tells
+    while event_id not in state.redis_monitor.ready_since_s:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.05)

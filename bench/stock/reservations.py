@@ -13,9 +13,9 @@ import asyncpg
 import orjson
 
 from bench.harness import system
-from bench.harness.load import Heard, request
-from bench.harness.measurement import Measurement, Side, Target, Wrong
-from bench.harness.stage import Turn
+from bench.harness.load import LoadResult, request
+from bench.harness.measurement import CheckFailed, Measurement, Side, Target
+from bench.harness.testbed import Trial
 from onsale.local.engines import with_driver
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
 from shared.runtime.settings import development_keys
@@ -69,7 +69,7 @@ def reservations() -> Measurement:
 
 
 @functools.cache
-def wishes(*, of: int = FANS_MAX) -> list[bytes]:
+def reservation_requests(*, of: int = FANS_MAX) -> list[bytes]:
     """The requests of all fans, signed beforehand and once for all rounds. Seats and GA take turns."""
     pairs = [
         [f"S{n}-{row}-{number}", f"S{n}-{row}-{number + 1}"]
@@ -80,16 +80,19 @@ def wishes(*, of: int = FANS_MAX) -> list[bytes]:
     random.Random(2026).shuffle(pairs)
     bodies = (
         body
-        for turn, seats in enumerate(pairs)
-        for body in ({"seats": seats}, {"ga": [{"section_id": f"GA{turn % GA}", "quantity": TICKETS}]})
+        for trial, seats in enumerate(pairs)
+        for body in ({"seats": seats}, {"ga": [{"section_id": f"GA{trial % GA}", "quantity": TICKETS}]})
     )
-    return [wish(number, body) for number, body in enumerate(itertools.islice(bodies, of), 1)]
+    return [reservation_request(number, body) for number, body in enumerate(itertools.islice(bodies, of), 1)]
 
 
-def wish(number: int, body: object, event_id: str = EVENT.event_id) -> bytes:
+def reservation_request(number: int, body: object, event_id: str = EVENT.event_id) -> bytes:
     """The request of one fan, with a pass of their own."""
     now_s = int(time.time())
-    admission = Pass(event_id, f"fan-{number:08}", f"1-0-{number}-1", 1, 0, number, 6, now_s, now_s + 3600)
+    admission = Pass(
+        event_id, f"fan-{number:08}", jti=f"1-0-{number}-1", epoch=1, lane=0, join_seq=number, qty_max=6,
+        issued_at_s=now_s, expires_at_s=now_s + 3600,
+    )  # fmt: skip
     path = f"/events/{event_id}/reservations"
     return request(
         "POST", path, orjson.dumps(body), authorization=f"Bearer {sign_pass(PASS_KEYS, admission, seal=SEAL_KEYS)}"
@@ -97,37 +100,37 @@ def wish(number: int, body: object, event_id: str = EVENT.event_id) -> bytes:
 
 
 @asynccontextmanager
-async def open_ours(turn: Turn) -> AsyncIterator[Target]:
-    ports = await system.serve(turn, ("inventory",))
+async def open_ours(trial: Trial) -> AsyncIterator[Target]:
+    ports = await system.serve(trial, ("inventory",))
     await system.apply_to_inventory(EVENT, ports["inventory"])
 
-    async def check(heard: Heard) -> list[str]:
-        on_disk = await turn.count("SELECT count(*) FROM inventory.reservation WHERE event_id = $1", EVENT.event_id)
-        seats = await turn.count("SELECT count(*) FROM inventory.seat WHERE status = 'held'")
-        ga = await turn.count("SELECT sum(capacity - seats_remaining) FROM inventory.section WHERE kind = 'ga'")
-        return compare(heard, on_disk=on_disk, seats=seats, ga=ga)
+    async def check(result: LoadResult) -> list[str]:
+        on_disk = await trial.count("SELECT count(*) FROM inventory.reservation WHERE event_id = $1", EVENT.event_id)
+        seats = await trial.count("SELECT count(*) FROM inventory.seat WHERE status = 'held'")
+        ga = await trial.count("SELECT sum(capacity - seats_remaining) FROM inventory.section WHERE kind = 'ga'")
+        return compare(result, on_disk=on_disk, seats=seats, ga=ga)
 
-    yield Target(ports["inventory"], wishes(), False, check)
+    yield Target(ports["inventory"], reservation_requests(), False, check)
 
 
 @asynccontextmanager
-async def open_textbook(turn: Turn) -> AsyncIterator[Target]:
+async def open_textbook(trial: Trial) -> AsyncIterator[Target]:
     public = next(iter(PASS_KEYS.public().keys.values()))
-    port = await turn.serve_textbook("textbook_reservations", BENCH_PASS_PUBLIC_KEY=base64.b64encode(public).decode())
-    await _stock(turn)
+    port = await trial.serve_textbook("textbook_reservations", BENCH_PASS_PUBLIC_KEY=base64.b64encode(public).decode())
+    await _stock(trial)
 
-    async def check(heard: Heard) -> list[str]:
-        on_disk = await turn.count("SELECT count(*) FROM textbook.reservation WHERE event_id = $1", EVENT.event_id)
-        seats = await turn.count("SELECT count(*) FROM textbook.seat WHERE status = 'held'")
-        ga = await turn.count("SELECT sum($1 - seats_remaining) FROM textbook.section", GA_CAPACITY)
-        return compare(heard, on_disk=on_disk, seats=seats, ga=ga)
+    async def check(result: LoadResult) -> list[str]:
+        on_disk = await trial.count("SELECT count(*) FROM textbook.reservation WHERE event_id = $1", EVENT.event_id)
+        seats = await trial.count("SELECT count(*) FROM textbook.seat WHERE status = 'held'")
+        ga = await trial.count("SELECT sum($1 - seats_remaining) FROM textbook.section", GA_CAPACITY)
+        return compare(result, on_disk=on_disk, seats=seats, ga=ga)
 
-    yield Target(port, wishes(), False, check)
+    yield Target(port, reservation_requests(), False, check)
 
 
-async def _stock(turn: Turn) -> None:
+async def _stock(trial: Trial) -> None:
     """The same stock in the textbook's tables."""
-    connection = await asyncpg.connect(with_driver(turn.postgres_url))
+    connection = await asyncpg.connect(with_driver(trial.postgres_url))
     await connection.copy_records_to_table(
         "section",
         schema_name="textbook",
@@ -142,14 +145,14 @@ async def _stock(turn: Turn) -> None:
     await connection.close()
 
 
-def compare(heard: Heard, *, on_disk: int, seats: int, ga: int) -> list[str]:
+def compare(result: LoadResult, *, on_disk: int, seats: int, ga: int) -> list[str]:
     """Every reservation that was answered is on disk, with its tickets, and no ticket has two owners. Or `Wrong`."""
-    answers = [orjson.loads(body) for body in heard.created]
+    answers = [orjson.loads(body) for body in result.created]
     ids = {answer["reservation_id"] for answer in answers}
     named = [seat for answer in answers for seat in answer["seats"]]
     promised = sum(answer["ga_quantity"] for answer in answers)
     if not len(ids) == len(answers) == on_disk or not len(set(named)) == len(named) == seats or promised != ga:
-        raise Wrong(
+        raise CheckFailed(
             f"{len(answers)} reservations answered, {on_disk} on disk; {len(named)} seats answered "
             f"({len(set(named))} different), {seats} held; {promised} tickets without a seat answered, {ga} taken"
         )

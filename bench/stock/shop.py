@@ -1,4 +1,4 @@
-"""What every way of selling stock is asked to do: put up a show, sell until the wishes end, let all holds end, count.
+"""The interface of every way of selling stock: create stock, sell from sections, end all holds, count.
 
 One show at a time: putting one up takes the one before it down.
 """
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bench.harness.pipes import Paced
+from bench.harness.pipes import Timing
 
 TICKETS = 2
 
 
 @dataclass(frozen=True)
-class Show:
+class Venue:
     """General admission in so many sections of one size."""
 
     name: str
@@ -27,45 +27,45 @@ class Show:
 
 
 @dataclass
-class Sold:
-    """What a run of wishes came to: holds answered yes, all others, and the engines' processor time."""
+class SaleResult:
+    """The result of a run: holds granted, requests refused, and the processor time of the databases."""
 
-    paced: Paced = field(default_factory=Paced)
+    timing: Timing = field(default_factory=Timing)
     held: int = 0
     refused: int = 0
-    engines_s: float = 0.0
+    database_cpu_s: float = 0.0
 
-    def more(self, other: "Sold") -> None:
-        self.paced.more(other.paced)
+    def add(self, other: "SaleResult") -> None:
+        self.timing.add(other.timing)
         self.held += other.held
         self.refused += other.refused
-        self.engines_s += other.engines_s
+        self.database_cpu_s += other.database_cpu_s
 
     @property
     def per_second(self) -> float:
-        return self.held / self.paced.seconds
+        return self.held / self.timing.seconds
 
     @property
-    def engines_us(self) -> float:
-        return self.engines_s * 1_000_000 / max(1, self.held)
+    def database_cpu_us(self) -> float:
+        return self.database_cpu_s * 1_000_000 / max(1, self.held)
 
 
 class Design(Protocol):
-    """One way to sell stock. A wish is the number of a section, and always for two tickets."""
+    """One way to sell stock. Each request names a section by its number and is for two tickets."""
 
     name: str
 
-    async def put_up(self, show: Show) -> None: ...
-    async def sell(self, show: Show, wishes: Iterator[int], contenders: int) -> Sold: ...
-    async def kept(self, show: Show) -> int: ...
-    async def end_all(self, show: Show) -> None: ...
-    async def left(self, show: Show) -> int: ...
+    async def create_stock(self, show: Venue) -> None: ...
+    async def sell(self, show: Venue, section_numbers: Iterator[int], contenders: int) -> SaleResult: ...
+    async def holds_stored(self, show: Venue) -> int: ...
+    async def end_all(self, show: Venue) -> None: ...
+    async def tickets_left(self, show: Venue) -> int: ...
 
 
-def until(wishes: Iterator[int], seconds: float) -> Iterator[int]:
-    """Wishes until the time is over."""
+def until(section_numbers: Iterator[int], seconds: float) -> Iterator[int]:
+    """Section numbers until the time is over."""
     ends_at_s = time.perf_counter() + seconds
-    for section in wishes:
+    for section in section_numbers:
         if time.perf_counter() >= ends_at_s:
             return
         yield section

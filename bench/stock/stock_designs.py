@@ -14,11 +14,11 @@ import asyncpg
 from bench.baselines.pool import CONNECTIONS
 from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, TtlKey, UnitRows
 from bench.harness.cpu import cpu_s
-from bench.harness.measurement import Claim, Effort, Figures, Finding, Wrong
-from bench.harness.slow_network import further_away
-from bench.harness.stage import Stage, Turn
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
+from bench.harness.slow_network import with_delay
+from bench.harness.testbed import Testbed, Trial
 from bench.stock.our_stock import OurStock
-from bench.stock.shop import TICKETS, Design, Show, Sold, until
+from bench.stock.shop import TICKETS, Design, SaleResult, Venue, until
 from onsale.local.engines import with_driver
 from shared.postgres import migrations
 
@@ -80,43 +80,43 @@ def stock() -> Finding:
 
 
 @dataclass
-class Standing:
+class DesignResult:
     """One design and what its turns came to, case by case."""
 
     design: Design
-    sold: dict[Case, Sold] = field(default_factory=dict)
+    sold: dict[Case, SaleResult] = field(default_factory=dict)
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Case by case, all designs."""
-    results: dict[Case, dict[str, Sold]] = {}
+    results: dict[Case, dict[str, SaleResult]] = {}
     checked = ["tickets answered = tickets kept, never more than there are"]
-    async with stage.turn() as turn:
-        await migrations.upgrade(turn.postgres_url, "inventory")
+    async with testbed.trial() as trial:
+        await migrations.upgrade(trial.postgres_url, "inventory")
         for database in DATABASES:
-            async with ledger_at(turn, database) as url, opened(url, turn.redis_url, DESIGNS) as designs:
+            async with database_url(trial, database) as url, opened(url, trial.redis_url, DESIGNS) as designs:
                 checked.append(f"{database}: a question to PostgreSQL {await _ping_ms(url, 'SELECT 1'):.2f} ms, "
                                f"a commit {await _ping_ms(url, COMMIT):.2f} ms (median)")  # fmt: skip
                 for case in CASES:
                     if case.database == database:
-                        results[case] = await _measured(stage, designs, case, effort)
+                        results[case] = await _measured(testbed, designs, case, effort)
     rows = [row for case, by_name in results.items() for row in _rows(case, by_name)]
     return Figures(HEADINGS, rows, _claims(results), checked)
 
 
 @asynccontextmanager
-async def ledger_at(turn: Turn, database: str) -> AsyncIterator[str]:
+async def database_url(trial: Trial, database: str) -> AsyncIterator[str]:
     """The ledger's plain address, with the database slowed as asked."""
-    url, name = with_driver(turn.postgres_url), turn.postgres_url.rsplit("/", 1)[1]
+    url, name = with_driver(trial.postgres_url), trial.postgres_url.rsplit("/", 1)[1]
     if database == NETWORK:
-        async with further_away(url, SLOWER_MS) as slower:
+        async with with_delay(url, SLOWER_MS) as slower:
             yield slower
         return
     if database == DISK:
-        await turn.sql(f"ALTER DATABASE {name} SET commit_delay = {SLOWER_MS * 1000}",
+        await trial.sql(f"ALTER DATABASE {name} SET commit_delay = {SLOWER_MS * 1000}",
                        f"ALTER DATABASE {name} SET commit_siblings = 0")  # fmt: skip
     yield url
-    await turn.sql(f"ALTER DATABASE {name} RESET commit_delay", f"ALTER DATABASE {name} RESET commit_siblings")
+    await trial.sql(f"ALTER DATABASE {name} RESET commit_delay", f"ALTER DATABASE {name} RESET commit_siblings")
 
 
 @asynccontextmanager
@@ -127,7 +127,7 @@ async def opened(postgres_url: str, redis_url: str, kinds: tuple[Any, ...]) -> A
 
 
 COMMIT = "SELECT pg_logical_emit_message(true, 'bench', '')"
-_shows = itertools.count(1)
+_venue_ids = itertools.count(1)
 
 
 async def _ping_ms(url: str, statement: str) -> float:
@@ -141,49 +141,49 @@ async def _ping_ms(url: str, statement: str) -> float:
     return sorted(took)[PINGS // 2]
 
 
-async def _measured(stage: Stage, designs: list[Design], case: Case, effort: Effort) -> dict[str, Sold]:
+async def _measured(testbed: Testbed, designs: list[Design], case: Case, effort: Effort) -> dict[str, SaleResult]:
     """Turn by turn; the first of each only warms connections up."""
-    sold = {design.name: Sold() for design in designs}
+    sold = {design.name: SaleResult() for design in designs}
     for design in designs:
-        await one_turn(stage, design, replace(case, contenders=CONNECTIONS), WARM_UP_S)
+        await sell_once(testbed, design, replace(case, contenders=CONNECTIONS), WARM_UP_S)
     for _ in range(effort.rounds):
         for design in designs:
-            sold[design.name].more(await one_turn(stage, design, case, min(effort.seconds, SECONDS_MAX)))
+            sold[design.name].add(await sell_once(testbed, design, case, min(effort.seconds, SECONDS_MAX)))
     return sold
 
 
-async def one_turn(stage: Stage, design: Design, case: Case, seconds: float) -> Sold:
+async def sell_once(testbed: Testbed, design: Design, case: Case, seconds: float) -> SaleResult:
     """A new show, sold for so long. Raises `Inconsistency` if what it keeps is not what it answered, or it ran out."""
-    show = Show(f"show{next(_shows)}", case.sections, CAPACITY // case.sections)
-    await design.put_up(show)
+    show = Venue(f"show{next(_venue_ids)}", case.sections, CAPACITY // case.sections)
+    await design.create_stock(show)
     gc.collect()
-    before_s = cpu_s(*stage.pids.values())
-    sold = await design.sell(show, until(_anywhere(show), seconds), case.contenders)
-    sold.engines_s = cpu_s(*stage.pids.values()) - before_s
-    kept = await design.kept(show)
+    before_s = cpu_s(*testbed.pids.values())
+    sold = await design.sell(show, until(_reservation_requests(show), seconds), case.contenders)
+    sold.database_cpu_s = cpu_s(*testbed.pids.values()) - before_s
+    kept = await design.holds_stored(show)
     if sold.refused or kept != sold.held * TICKETS:
-        raise Wrong(f"{design.name}: {sold.held} holds answered, {sold.refused} refused, {kept} tickets kept")
+        raise CheckFailed(f"{design.name}: {sold.held} holds answered, {sold.refused} refused, {kept} tickets kept")
     return sold
 
 
-def _anywhere(show: Show) -> Iterator[int]:
+def _reservation_requests(show: Venue) -> Iterator[int]:
     dice = random.Random(show.name)
     while True:
         yield dice.randrange(show.sections)
 
 
-def _rows(case: Case, by_name: dict[str, Sold]) -> list[tuple[str, ...]]:
+def _rows(case: Case, by_name: dict[str, SaleResult]) -> list[tuple[str, ...]]:
     ours = by_name[OurStock.name].per_second
     return [
         (case.database, str(case.sections), f"{case.contenders:,}", name, f"{sold.per_second:,.0f}",
-         f"{sold.paced.quantile_ms(0.5):.1f}", f"{sold.paced.quantile_ms(0.99):.1f}",
-         f"{sold.engines_us:.0f}",
+         f"{sold.timing.quantile_ms(0.5):.1f}", f"{sold.timing.quantile_ms(0.99):.1f}",
+         f"{sold.database_cpu_us:.0f}",
          "" if name == OurStock.name else f"{ours / sold.per_second:.1f} ×")
         for name, sold in by_name.items()
     ]  # fmt: skip
 
 
-def _claims(results: dict[Case, dict[str, Sold]]) -> list[Claim]:
+def _claims(results: dict[Case, dict[str, SaleResult]]) -> list[Claim]:
     """Ours beside the best that writes a ledger, where many want the same."""
     claims = []
     for case in CLAIMED:
@@ -199,10 +199,10 @@ def _claims(results: dict[Case, dict[str, Sold]]) -> list[Claim]:
     return [*claims, _load_claim(results[CASES[1]])]
 
 
-def _load_claim(by_name: dict[str, Sold]) -> Claim:
+def _load_claim(by_name: dict[str, SaleResult]) -> Claim:
     """What a hold costs the engines, whoever else uses the machine."""
-    others = {name: sold.engines_us for name, sold in by_name.items() if name not in (OurStock.name, TtlKey.name)}
-    least, ours_us = min(others, key=lambda name: others[name]), by_name[OurStock.name].engines_us
+    others = {name: sold.database_cpu_us for name, sold in by_name.items() if name not in (OurStock.name, TtlKey.name)}
+    least, ours_us = min(others, key=lambda name: others[name]), by_name[OurStock.name].database_cpu_us
     return Claim(
         f"engines' processor time a hold, {CASES[1].contenders} contenders for one section", f"{ours_us:.0f} µs",
         f"least of four, {least}, {others[least]:.0f} µs", f"{others[least] / ours_us:.1f} × less",

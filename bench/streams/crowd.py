@@ -1,6 +1,4 @@
-"""A crowd of listeners as the measurement sees it: processes of `bench.streams.listeners`, and what they say they
-heard.
-"""
+"""A crowd of listeners: processes of `bench.streams.listeners`, and their reports."""
 
 import asyncio
 import json
@@ -12,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.streams.listeners import Order
+from bench.streams.listeners import ListenerGroup
 
 LINE_S, GOODBYE_S = 150.0, 30.0
 
 
-class NotAllCame(Exception):
+class ConnectionsMissing(Exception):
     """Not everyone was let in within the time there is."""
 
 
@@ -29,8 +27,8 @@ class Crowd:
     connect_s: float
     lost: int
 
-    async def heard(self) -> list[dict[str, Any]]:
-        """What each process heard since the last call."""
+    async def collect(self) -> list[dict[str, Any]]:
+        """The report of each process since the last call."""
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(b"?\n")
@@ -38,16 +36,16 @@ class Crowd:
 
 
 @asynccontextmanager
-async def crowd(orders: Sequence[Order]) -> AsyncIterator[Crowd]:
+async def crowd(orders: Sequence[ListenerGroup]) -> AsyncIterator[Crowd]:
     """A process an order, all connected inside this context."""
     async with AsyncExitStack() as stack:
         processes = [await stack.enter_async_context(_process(order)) for order in orders]
-        said = await asyncio.gather(*map(_line, processes))
-        yield Crowd(processes, max(one["seconds"] for one in said), sum(one["lost"] for one in said))
+        reports = await asyncio.gather(*map(_line, processes))
+        yield Crowd(processes, max(one["seconds"] for one in reports), sum(one["lost"] for one in reports))
 
 
 @asynccontextmanager
-async def _process(order: Order) -> AsyncIterator[Process]:
+async def _process(order: ListenerGroup) -> AsyncIterator[Process]:
     command = [sys.executable, "-P", "-m", "bench.streams.listeners"]
     environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env=environment)
@@ -71,6 +69,6 @@ async def _line(process: Process) -> dict[str, Any]:
     async with asyncio.timeout(LINE_S):
         line = await process.stdout.readline()
     if not line:
-        raise NotAllCame
-    said: dict[str, Any] = json.loads(line)
-    return said
+        raise ConnectionsMissing
+    report: dict[str, Any] = json.loads(line)
+    return report

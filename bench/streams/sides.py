@@ -13,10 +13,10 @@ import orjson
 import redis.asyncio
 
 from bench.baselines.quiet_neighbours import EVENT, line_frame
-from bench.harness.stage import Turn
-from bench.streams.listeners import Order
+from bench.harness.testbed import Trial
+from bench.streams.listeners import ListenerGroup
 from onsale.local.ports import HOST, free_port
-from services.notifier.broadcast.frames import line_fact
+from services.notifier.broadcast.frames import line_body
 from shared.contracts.frames import line_channel
 
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
@@ -40,12 +40,12 @@ http {{
 
 
 @dataclass(frozen=True)
-class Carrier:
-    """A server, up: its processes, who listens there and how, and how everyone is told a message."""
+class StreamServer:
+    """A running server: its processes, its groups of listeners, and how to publish a message to all."""
 
     pids: list[int]
-    orders: Callable[[int], list[Order]]
-    tell: Callable[[str], Awaitable[object]]
+    groups: Callable[[int], list[ListenerGroup]]
+    publish: Callable[[str], Awaitable[object]]
 
 
 def nchan_module() -> Path | None:
@@ -54,11 +54,11 @@ def nchan_module() -> Path | None:
 
 
 @asynccontextmanager
-async def ours_held(turn: Turn, transport: str, *, processes: int = 1) -> AsyncIterator[Carrier]:
-    """Real notifiers, told by Pub/Sub as in a sale; their neighbours have nothing to add."""
-    neighbours = f"http://{HOST}:{await turn.serve_textbook('quiet_neighbours')}"
+async def our_notifier(trial: Trial, transport: str, *, processes: int = 1) -> AsyncIterator[StreamServer]:
+    """Real notifiers that receive messages by Pub/Sub as in a sale; the other services are stubs."""
+    neighbours = f"http://{HOST}:{await trial.serve_textbook('quiet_neighbours')}"
     settings = {
-        "ONSALE_REDIS_URL": turn.redis_url, "ONSALE_QUEUE_URL": neighbours, "ONSALE_INVENTORY_URL": neighbours,
+        "ONSALE_REDIS_URL": trial.redis_url, "ONSALE_QUEUE_URL": neighbours, "ONSALE_INVENTORY_URL": neighbours,
         "NOTIFIER_TRANSPORT": transport, "NOTIFIER_STREAMS_NEW_PER_S": "1000000",
         "NOTIFIER_CHANNEL_STALE_AFTER_S": "3600", "ONSALE_LOG_REQUESTS": "false",
     }  # fmt: skip
@@ -66,47 +66,49 @@ async def ours_held(turn: Turn, transport: str, *, processes: int = 1) -> AsyncI
     for n in range(processes):
         ports.append(free_port())
         name = f"notifier-{n}"
-        await turn.serve(name, ["onsale", "serve", "notifier"], ports[n], {**settings, "NOTIFIER_PORT": str(ports[n])})
-    pids = [turn.pids[f"notifier-{n}"] for n in range(processes)]
+        await trial.serve(name, ["onsale", "serve", "notifier"], ports[n], {**settings, "NOTIFIER_PORT": str(ports[n])})
+    pids = [trial.pids[f"notifier-{n}"] for n in range(processes)]
     version = iter(range(2, 1_000_000))
-    async with redis.asyncio.Redis.from_url(turn.redis_url) as client:
+    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
 
         async def tell(message: str) -> None:
             await client.publish(line_channel(EVENT), line_frame(next(version), message).model_dump_json())
 
-        def orders(count: int) -> list[Order]:
+        def orders(count: int) -> list[ListenerGroup]:
             share, path = count // processes, f"/events/{EVENT}/sections/updates"
-            return [Order("ours", port, path, share, n * share) for n, port in enumerate(ports)]
+            return [ListenerGroup("ours", port, path, share, n * share) for n, port in enumerate(ports)]
 
-        yield Carrier(pids, orders, tell)
+        yield StreamServer(pids, orders, tell)
 
 
 @asynccontextmanager
-async def plain(turn: Turn, kind: str) -> AsyncIterator[Carrier]:
+async def plain(trial: Trial, kind: str) -> AsyncIterator[StreamServer]:
     """sse-starlette (`sse`) or WebSockets (`websocket`) on uvicorn, one process."""
-    port = await turn.serve_textbook("plain_streams", UVICORN_WS_PING_INTERVAL="600")
-    async with _told_by_post(port) as tell:
-        yield Carrier([turn.pids["plain_streams"]], lambda count: [Order(kind, port, f"/{kind}", count)], tell)
+    port = await trial.serve_textbook("plain_streams", UVICORN_WS_PING_INTERVAL="600")
+    async with _publish_by_post(port) as tell:
+        yield StreamServer(
+            [trial.pids["plain_streams"]], lambda count: [ListenerGroup(kind, port, f"/{kind}", count)], tell
+        )
 
 
 @asynccontextmanager
-async def nchan(turn: Turn) -> AsyncIterator[Carrier]:
+async def nchan(trial: Trial) -> AsyncIterator[StreamServer]:
     """nginx with nchan, one worker."""
-    port, folder = free_port(), turn.stage.data_dir / f"nchan-{os.urandom(4).hex()}"
+    port, folder = free_port(), trial.testbed.data_dir / f"nchan-{os.urandom(4).hex()}"
     folder.mkdir()
     conf = folder / "nginx.conf"
     conf.write_text(NCHAN.format(module=nchan_module(), folder=folder, host=HOST, port=port))
     process = await asyncio.create_subprocess_exec(NGINX, "-e", f"{folder}/error.log", "-c", str(conf))
     try:
-        async with _told_by_post(port) as tell:
-            yield Carrier([process.pid], lambda count: [Order("sse", port, "/sub", count)], tell)
+        async with _publish_by_post(port) as tell:
+            yield StreamServer([process.pid], lambda count: [ListenerGroup("sse", port, "/sub", count)], tell)
     finally:
         process.terminate()
         await process.wait()
 
 
 @asynccontextmanager
-async def _told_by_post(port: int) -> AsyncIterator[Callable[[str], Awaitable[object]]]:
+async def _publish_by_post(port: int) -> AsyncIterator[Callable[[str], Awaitable[object]]]:
     """The same bytes of data as ours, published over HTTP."""
     versions = iter(range(2, 1_000_000))
     async with httpx.AsyncClient(base_url=f"http://{HOST}:{port}", trust_env=False, timeout=30) as client:
@@ -118,16 +120,16 @@ async def _told_by_post(port: int) -> AsyncIterator[Callable[[str], Awaitable[ob
                 await asyncio.sleep(0.05)
 
         async def tell(message: str) -> None:
-            fact = line_fact(line_frame(next(versions), message), degraded=False)
+            fact = line_body(line_frame(next(versions), message), degraded=False)
             (await client.post("/publish", content=orjson.dumps(fact))).raise_for_status()
 
         yield tell
 
 
-SIDES: dict[str, Callable[[Turn], AbstractAsyncContextManager[Carrier]]] = {
-    "ours, detached": lambda turn: ours_held(turn, "detached"),
-    "ours, asgi": lambda turn: ours_held(turn, "asgi"),
+SIDES: dict[str, Callable[[Trial], AbstractAsyncContextManager[StreamServer]]] = {
+    "ours, detached": lambda trial: our_notifier(trial, "detached"),
+    "ours, asgi": lambda trial: our_notifier(trial, "asgi"),
     "nchan": nchan,
-    "sse-starlette": lambda turn: plain(turn, "sse"),
-    "WebSockets": lambda turn: plain(turn, "websocket"),
+    "sse-starlette": lambda trial: plain(trial, "sse"),
+    "WebSockets": lambda trial: plain(trial, "websocket"),
 }

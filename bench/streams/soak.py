@@ -1,14 +1,14 @@
-"""Ten minutes of listeners coming and going while frames go round: the server's memory stays where it was."""
+"""Ten minutes of listeners that connect and leave while frames are sent: the server's memory must not grow."""
 
 import asyncio
 import random
 import time
 
 from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.stage import Stage
+from bench.harness.testbed import Testbed
 from bench.streams.crowd import crowd
-from bench.streams.listeners import Order
-from bench.streams.sides import Carrier, ours_held
+from bench.streams.listeners import ListenerGroup
+from bench.streams.sides import StreamServer, our_notifier
 from bench.streams.streams import pss_bytes
 
 SECONDS, QUICK_SECONDS = 600.0, 4.0
@@ -32,41 +32,45 @@ def soak() -> Finding:
     )
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Looks at the memory ten times; the claim compares the first look after warming up with the last."""
     seconds = QUICK_SECONDS if effort.quick else SECONDS
     stay, churn = (QUICK_STAY, QUICK_CHURN) if effort.quick else (STAY, CHURN)
     looks: list[float] = []
     rows: list[tuple[str, ...]] = []
-    async with stage.turn() as turn, ours_held(turn, "detached") as carrier, crowd(carrier.orders(stay)) as listeners:
-        telling = asyncio.create_task(_tell(carrier))
+    async with (
+        testbed.trial() as trial,
+        our_notifier(trial, "detached") as carrier,
+        crowd(carrier.groups(stay)) as listeners,
+    ):
+        telling = asyncio.create_task(_publish_frames(carrier))
         began_s, gone = time.monotonic(), 0
         for n in range(1, 11):
             while time.monotonic() - began_s < seconds * n / 10:
-                gone += await _come_and_go(carrier, stay, churn)
+                gone += await _churn(carrier, stay, churn)
             looks.append(pss_bytes(carrier.pids) / 2**20)
-            heard = sum(one["heard"] for one in await listeners.heard())
-            rows.append((f"{time.monotonic() - began_s:.0f} s", f"{gone:,}", f"{looks[-1]:.1f}", f"{heard:,}"))
+            result = sum(one["heard"] for one in await listeners.collect())
+            rows.append((f"{time.monotonic() - began_s:.0f} s", f"{gone:,}", f"{looks[-1]:.1f}", f"{result:,}"))
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
-        lost = sum(one["lost"] for one in await listeners.heard())
+        lost = sum(one["lost"] for one in await listeners.collect())
     grown = (looks[-1] - looks[1]) / looks[1]
     what, early = f"memory after {gone:,} streams that came and went", f"at a fifth of the time {looks[1]:.1f} MiB"
     claim = Claim(what, f"{looks[-1]:.1f} MiB", early, f"{grown:+.1%}", "flat: within 5 %")
     return Figures(HEADINGS, rows, [claim], [f"{lost} of those who stayed lost their stream"])
 
 
-async def _come_and_go(carrier: Carrier, stay: int, churn: int) -> int:
+async def _churn(carrier: StreamServer, stay: int, churn: int) -> int:
     """Another crowd, for a moment."""
-    (order,) = carrier.orders(churn)
-    another = Order(order.kind, order.port, order.path, churn, first=stay)
+    (order,) = carrier.groups(churn)
+    another = ListenerGroup(order.kind, order.port, order.path, churn, first=stay)
     async with crowd([another]):
         await asyncio.sleep(random.uniform(0.2, 1.0))
     await asyncio.sleep(0.3)
     return churn
 
 
-async def _tell(carrier: Carrier) -> None:
+async def _publish_frames(carrier: StreamServer) -> None:
     while True:
-        await carrier.tell(f"@{time.time_ns()}@")
+        await carrier.publish(f"@{time.time_ns()}@")
         await asyncio.sleep(FRAME_S)

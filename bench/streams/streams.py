@@ -1,6 +1,6 @@
-"""P3: what a listener costs, in memory and in processor time, and how old the news is when the last one hears it.
+"""P3: memory and processor time of a listener, and the age of a frame when the last listener receives it.
 
-Ours held in two ways beside nchan, sse-starlette and WebSockets, one process each; then 50,000 of ours that only wait.
+Our two transports, nchan, sse-starlette and WebSockets, one process each; then 50,000 idle listeners of ours.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ import psutil
 
 from bench.harness.cpu import cpu_s, descendants
 from bench.harness.measurement import Claim, Effort, Figures, Finding
-from bench.harness.stage import Stage, Turn
 from bench.harness.svg_plot import Line, line_plot
-from bench.streams.crowd import Crowd, NotAllCame, crowd
+from bench.harness.testbed import Testbed, Trial
+from bench.streams.crowd import ConnectionsMissing, Crowd, crowd
 from bench.streams.listeners import CONNECT_S
-from bench.streams.sides import SIDES, Carrier, nchan_module, ours_held
+from bench.streams.sides import SIDES, StreamServer, nchan_module, our_notifier
 
 SIZES, QUICK_SIZES = (1_000, 5_000, 15_000), (50, 100)
 FRAMES, QUICK_FRAMES = 6, 2
@@ -30,7 +30,7 @@ OURS, PLOT = "ours, detached", Path(__file__).parents[2] / "docs" / "streams.svg
 
 
 @dataclass(frozen=True)
-class Listened:
+class StreamFigures:
     """One side's figures at one size."""
 
     size: int
@@ -74,26 +74,26 @@ def streams() -> Finding:
     )
 
 
-async def find(stage: Stage, effort: Effort) -> Figures:
+async def find(testbed: Testbed, effort: Effort) -> Figures:
     """The sides take turns, round by round; a plot goes into docs/ unless it was only a try."""
     sizes = QUICK_SIZES if effort.quick else SIZES
     sides = {name: start for name, start in SIDES.items() if name != "nchan" or nchan_module()}
     frames = QUICK_FRAMES if effort.quick else FRAMES
-    rounds: dict[tuple[str, int], list[Listened]] = {}
+    rounds: dict[tuple[str, int], list[StreamFigures]] = {}
     checked: list[str] = []
     for side, start in [each for _ in range(effort.rounds) for each in sides.items()]:
-        async with stage.turn() as turn, start(turn) as carrier:
+        async with testbed.trial() as trial, start(trial) as carrier:
             fresh = await warmed_up(carrier)
             for size in sizes:
                 try:
                     one = await listened(side, carrier, size, frames, fresh=fresh)
-                except NotAllCame:
+                except ConnectionsMissing:
                     checked.append(f"{side}: {size:,} listeners did not get in within {CONNECT_S:.0f} s")
                     break
                 rounds.setdefault((side, size), []).append(one)
-    found = [middle(heard) for heard in rounds.values()]
-    async with stage.turn() as turn:
-        idle_rows, idle_claim = await waiting(turn, QUICK_IDLE if effort.quick else IDLE)
+    found = [median_of(result) for result in rounds.values()]
+    async with testbed.trial() as trial:
+        idle_rows, idle_claim = await waiting(trial, QUICK_IDLE if effort.quick else IDLE)
     if not effort.quick:
         PLOT.write_text(plot(found))
     checked.append(f"{sum(one.missed for one in found):,} frames were missed by a listener, or conflated for one")
@@ -102,66 +102,68 @@ async def find(stage: Stage, effort: Effort) -> Figures:
     return Figures(HEADINGS, [*(one.row() for one in found), *idle_rows], [*claims(found), idle_claim], checked)
 
 
-def middle(rounds: list[Listened]) -> Listened:
+def median_of(rounds: list[StreamFigures]) -> StreamFigures:
     """The median of each figure; what was missed in any round was missed."""
     names = ("kib", "frame_us", "p50_ms", "p99_ms", "p999_ms", "connects_per_s")
     figures = {name: statistics.median(getattr(one, name) for one in rounds) for name in names}
     return replace(rounds[0], **figures, missed=sum(one.missed for one in rounds))
 
 
-async def warmed_up(carrier: Carrier) -> int:
+async def warmed_up(carrier: StreamServer) -> int:
     """Bytes of memory once what is made for the first listener is there: that is not counted."""
-    async with crowd(carrier.orders(1)) as first:
-        await carrier.tell("first")
-        await first.heard()
+    async with crowd(carrier.groups(1)) as first:
+        await carrier.publish("first")
+        await first.collect()
     return pss_bytes(carrier.pids)
 
 
-async def listened(side: str, carrier: Carrier, size: int, frames: int, *, fresh: int) -> Listened:
+async def listened(side: str, carrier: StreamServer, size: int, frames: int, *, fresh: int) -> StreamFigures:
     """Connects them all, tells them all, and asks what they heard. Memory is what it is more than `fresh`, so that what
     a smaller crowd left behind does not make a larger one look cheap.
     """
-    async with crowd(carrier.orders(size)) as listeners:
+    async with crowd(carrier.groups(size)) as listeners:
         await asyncio.sleep(SETTLE_S)
         kib = (pss_bytes(carrier.pids) - fresh) / size / 1024
-        await listeners.heard()
+        await listeners.collect()
         began_s = cpu_s(*carrier.pids)
-        heard = await tell_all(carrier, listeners, size, frames)
+        result = await publish_frames(carrier, listeners, size, frames)
         spent_s = cpu_s(*carrier.pids) - began_s
-    delivered = sum(one["heard"] for one in heard)
-    ages = heard[0]["ages_ms"]
-    return Listened(size, side, kib, spent_s / max(1, delivered) * 1e6, ages["0.5"], ages["0.99"], ages["0.999"],
-                    size / listeners.connect_s, size * frames - delivered)  # fmt: skip
+    delivered = sum(one["heard"] for one in result)
+    ages = result[0]["ages_ms"]
+    return StreamFigures(
+        size, side, kib, frame_us=spent_s / max(1, delivered) * 1e6, p50_ms=ages["0.5"], p99_ms=ages["0.99"],
+        p999_ms=ages["0.999"], connects_per_s=size / listeners.connect_s, missed=size * frames - delivered,
+    )  # fmt: skip
 
 
-async def tell_all(carrier: Carrier, listeners: Crowd, size: int, frames: int) -> list[dict[str, Any]]:
+async def publish_frames(carrier: StreamServer, listeners: Crowd, size: int, frames: int) -> list[dict[str, Any]]:
     """So many frames, further apart the more listen. What is conflated because a side was late counts as missed."""
     for _ in range(frames):
         began_s = time.perf_counter()
-        await carrier.tell(f"@{time.time_ns()}@")
+        await carrier.publish(f"@{time.time_ns()}@")
         await asyncio.sleep(max(0.3, size * 80e-6 - (time.perf_counter() - began_s)))
     await asyncio.sleep(SETTLE_S)
-    return await listeners.heard()
+    return await listeners.collect()
 
 
-async def waiting(turn: Turn, size: int) -> tuple[list[tuple[str, ...]], Claim]:
+async def waiting(trial: Trial, size: int) -> tuple[list[tuple[str, ...]], Claim]:
     """So many who only wait, over several processes, and what they cost while nothing happens."""
-    async with ours_held(turn, "detached", processes=IDLE_PROCESSES) as carrier:
+    async with our_notifier(trial, "detached", processes=IDLE_PROCESSES) as carrier:
         before = pss_bytes(carrier.pids)
-        async with crowd(carrier.orders(size)) as listeners:
+        async with crowd(carrier.groups(size)) as listeners:
             await asyncio.sleep(SETTLE_S)
             kib = (pss_bytes(carrier.pids) - before) / size / 1024
             began_s, busy_s = time.perf_counter(), cpu_s(*carrier.pids)
             await asyncio.sleep(IDLE_CPU_S)
             share = (cpu_s(*carrier.pids) - busy_s) / (time.perf_counter() - began_s)
-            said = f"{share:.0%} of a core"
+            idle_text = f"{share:.0%} of a core"
             speed = f"{size / listeners.connect_s:,.0f}"
-            row = (f"{size:,}", f"{OURS}, {IDLE_PROCESSES} processes, idle", f"{kib:.1f}", said, "", "", "", speed)
-            what, ours = f"P3 {size:,} idle listeners on this machine", f"{kib:.1f} KiB each, {said} in all"
+            row = (f"{size:,}", f"{OURS}, {IDLE_PROCESSES} processes, idle", f"{kib:.1f}", idle_text, "", "", "", speed)
+            what, ours = f"P3 {size:,} idle listeners on this machine", f"{kib:.1f} KiB each, {idle_text} in all"
             return [row], Claim(what, ours, f"{listeners.lost} lost", "-", "at least: they fit")
 
 
-def claims(found: list[Listened]) -> list[Claim]:
+def claims(found: list[StreamFigures]) -> list[Claim]:
     """What the largest size says."""
     most = max(one.size for one in found if one.side == OURS)
     largest = {one.side: one for one in found if one.size == most}
@@ -177,9 +179,9 @@ def claims(found: list[Listened]) -> list[Claim]:
             f"{other.side} {other.frame_us:.1f}",
         )
         made.append(Claim(*processor, f"{times:.2f} ×", "at most 1.0, aim 0.7"))
-    beside = statistics.median(one.p99_ms for one in largest.values())
-    age = f"P3 age of the news p99, {with_all}", f"{mine.p99_ms:.0f} ms", f"median of the others {beside:.0f} ms"
-    return [*made, Claim(*age, f"{mine.p99_ms / beside:.2f} ×", "at most 1,000 ms, aim 500")]
+    reference_ms = statistics.median(one.p99_ms for one in largest.values())
+    age = f"P3 age of the news p99, {with_all}", f"{mine.p99_ms:.0f} ms", f"median of the others {reference_ms:.0f} ms"
+    return [*made, Claim(*age, f"{mine.p99_ms / reference_ms:.2f} ×", "at most 1,000 ms, aim 500")]
 
 
 def pss_bytes(pids: list[int]) -> int:
@@ -187,7 +189,7 @@ def pss_bytes(pids: list[int]) -> int:
     return sum(psutil.Process(pid).memory_full_info().pss for pid in descendants(set(pids)))
 
 
-def plot(found: list[Listened]) -> str:
+def plot(found: list[StreamFigures]) -> str:
     """Memory and processor time by listeners, a line a side."""
     sides = list(dict.fromkeys(one.side for one in found))
 

@@ -1,4 +1,4 @@
-"""Backups of what cannot be had again: each service's ledger, the keys, the event files.
+"""Backups of what cannot be computed again: each service's tables, the keys, the event files.
 
-The engine (Redis) is not among them, as it is filled from the ledger; nor are the books of payment providers.
+Redis is not backed up, as it is rebuilt from PostgreSQL; neither are the records of payment providers.
 """

@@ -1,4 +1,4 @@
-"""`onsale backup`, `onsale restore`, `onsale snapshot`: what an operator, cron or a cluster's CronJob calls."""
+"""`onsale backup`, `onsale restore` and `onsale snapshot`, for an operator, cron or a cluster's CronJob."""
 
 import asyncio
 import os
@@ -12,93 +12,97 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from onsale.backup.copying import PLAIN_WORDS
+from onsale import event_files
+from onsale.backup.create import take_backup, take_snapshot
+from onsale.backup.databases import all_databases_named, running_databases
 from onsale.backup.folder import BadBackup, keep_days, keep_newest
-from onsale.backup.ledgers import all_named, running_ledgers
 from onsale.backup.manifest import Manifest
-from onsale.backup.restoring import bring_back, readable, require_room
-from onsale.backup.taking import take_backup, take_snapshot
-from onsale.commands import events as commands_events
-from onsale.commands.context import DATA_DIR, DataDir, out
-from onsale.local.engines import start_engines
+from onsale.backup.restore import load_databases, read_manifest, require_empty_databases
+from onsale.backup.table_copy import DATABASE_ERRORS
+from onsale.cli.context import DATA_DIR, DataDir, out
+from onsale.local.engines import start_databases
 from onsale.local.key_file import ADMIN_KEY_FILE, KEY_FILE
 from shared.runtime.secrets_dir import FOLDER_VARIABLE, postgres_urls, with_files
 
-Place = Annotated[Path, typer.Argument(metavar="TO", help="The folder that collects them; each is a folder in it.")]
-Events = Annotated[list[Path] | None, typer.Option("--event", help="An event file to keep with it; may be repeated.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say only where it is.")]
+Place = Annotated[Path, typer.Argument(metavar="TO", help="The folder of all backups; each is a folder in it.")]
+Events = Annotated[list[Path] | None, typer.Option("--event", help="An event file to include; may repeat.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only where the result is.")]
 
 
 def backup(
     place: Place,
     data_dir: DataDir = DATA_DIR,
     event: Events = None,
-    keep: Annotated[int | None, typer.Option(min=1, help="Remove all but the newest so many.")] = None,
+    keep: Annotated[int | None, typer.Option(min=1, help="Then remove all but this many of the newest.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Keep everything that cannot be had again, while the suite sells: each service's ledger, the keys, event files.
+    """Back up the tables of all services, the keys and event files, while the suite sells.
 
-    Ledgers are those in ONSALE_POSTGRES_URL (or QUEUE_…, INVENTORY_…, ORDERS_POSTGRES_URL), else that of the data
-    directory. Redis is not kept: it is filled from the ledger. The backup holds secrets and fans' addresses: it is
-    readable by you alone, and should stay so wherever you take it.
+    The databases are those in ONSALE_POSTGRES_URL (or QUEUE_…, INVENTORY_…, ORDERS_POSTGRES_URL), else that of the data
+    directory. Redis is not included: it is rebuilt from PostgreSQL. The backup holds secrets and fans' addresses: it is
+    readable by you alone, and should stay so wherever you copy it.
+
+    Example: onsale backup /var/backups/onsale --keep 7
     """
     files = _files(data_dir, event or [], os.environ)
 
     async def work() -> Path:
-        async with running_ledgers(data_dir, os.environ) as urls:
-            return await take_backup(urls, files, place, say=_progress(quiet))
+        async with running_databases(data_dir, os.environ) as urls:
+            return await take_backup(urls, files, place, report=_reporter(quiet))
 
-    kept = _run(work())
+    folder = _run(work())
     gone = keep_newest(place, keep) if keep else []
-    out.print(f"Kept in {kept}" + (f"; {len(gone)} older removed" if gone else ""), soft_wrap=True)
+    out.print(f"Written to {folder}" + (f"; {len(gone)} older removed" if gone else ""), soft_wrap=True)
 
 
 def snapshot(
     place: Place,
     data_dir: DataDir = DATA_DIR,
     days: Annotated[
-        int | None, typer.Option("--keep-days", min=1, help="Remove those older than so many days.")
+        int | None, typer.Option("--keep-days", min=1, help="Then remove those older than this many days.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write seat maps and configuration as CSV, to read and to compare: rooms, sections, seats, prices, their changes.
+    """Export seat maps and configuration as CSV: waiting rooms, sections, seats, prices and their changes.
 
-    Small enough for every day. Holds promo codes and operators' names, but no key and no fan; nothing is restored from
-    it.
+    Small enough for every day. It holds promo codes and operators' names, but no keys and no fans' data. It cannot be
+    restored.
     """
 
     async def work() -> Path:
-        async with running_ledgers(data_dir, os.environ) as urls:
-            return await take_snapshot(urls, place, say=_progress(quiet))
+        async with running_databases(data_dir, os.environ) as urls:
+            return await take_snapshot(urls, place, report=_reporter(quiet))
 
-    kept = _run(work())
+    folder = _run(work())
     gone = keep_days(place, days, datetime.now(UTC)) if days else []
-    out.print(f"Kept in {kept}" + (f"; {len(gone)} older removed" if gone else ""), soft_wrap=True)
+    out.print(f"Written to {folder}" + (f"; {len(gone)} older removed" if gone else ""), soft_wrap=True)
 
 
 def restore(
-    folder: Annotated[Path, typer.Argument(metavar="FROM", help="One backup: a folder that `onsale backup` made.")],
+    folder: Annotated[Path, typer.Argument(metavar="FROM", help="One backup: a folder that `onsale backup` wrote.")],
     data_dir: Annotated[
         Path, typer.Option("--data-dir", help="A new data directory for `onsale up`; must be empty.")
     ] = DATA_DIR,
     quiet: Quiet = False,
 ) -> None:
-    """Bring a backup back: into an empty data directory, or into empty databases named in ONSALE_POSTGRES_URL (or one a
-    service). Every file is checked first; if anything fails, the data directory is as it was.
+    """Restore a backup into an empty data directory, or into the empty databases named in ONSALE_POSTGRES_URL.
 
-    What happened after the backup was taken is not in it: see docs/backup.md before you open the doors.
+    Every file is checked first; if anything fails, the data directory is unchanged. What happened after the backup was
+    taken is not in it: read docs/backup.md before you open the sale.
+
+    Example: onsale restore /var/backups/onsale/20270305T120000Z --data-dir .onsale
     """
-    manifest = readable(folder)
+    manifest = read_manifest(folder)
     with _new_data_dir(data_dir) as part:
         _run(_restore(manifest, folder, part, quiet=quiet))
     rows = sum(table.rows for schema in manifest.schemas for table in schema.tables)
     as_of = max(schema.as_of for schema in manifest.schemas)
     files = f"{len(manifest.files)} files of keys, secrets and events"
-    out.print(f"{rows:,} rows as of {as_of:%Y-%m-%d %H:%M:%S}Z are back; {files} are in {data_dir}", soft_wrap=True)
+    out.print(f"{rows:,} rows as of {as_of:%Y-%m-%d %H:%M:%S}Z are restored; {files} are in {data_dir}", soft_wrap=True)
 
 
 async def _restore(manifest: Manifest, folder: Path, part: Path, *, quiet: bool) -> None:
-    say = _progress(quiet)
+    report = _reporter(quiet)
     for kept in manifest.files:
         kind, name = kept.file.split("/")
         place = part / name if kind == "keys" else part / kind / name
@@ -106,11 +110,11 @@ async def _restore(manifest: Manifest, folder: Path, part: Path, *, quiet: bool)
         shutil.copyfile(folder / kept.file, place)
         place.chmod(0o600)
     redis_url = with_files(os.environ).get("ONSALE_REDIS_URL")
-    engines = None if all_named(os.environ) else await start_engines(part)
+    engines = None if all_databases_named(os.environ) else await start_databases(part)
     try:
-        urls = postgres_urls(os.environ, engines.engines.postgres_url if engines else None)
-        await require_room(urls, redis_url)
-        await bring_back(manifest, folder, urls, say=say)
+        urls = postgres_urls(os.environ, engines.addresses.postgres_url if engines else None)
+        await require_empty_databases(urls, redis_url)
+        await load_databases(manifest, folder, urls, report=report)
     finally:
         if engines:
             await engines.stop()
@@ -118,7 +122,7 @@ async def _restore(manifest: Manifest, folder: Path, part: Path, *, quiet: bool)
 
 @contextmanager
 def _new_data_dir(data_dir: Path) -> Iterator[Path]:
-    """A folder that becomes the data directory when all is well, and goes when it is not."""
+    """A temporary folder that becomes the data directory on success and is removed on failure."""
     if data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
         raise BadBackup(f"{data_dir} is not empty: name a new one with --data-dir.")
     whole = data_dir.absolute()
@@ -133,23 +137,23 @@ def _new_data_dir(data_dir: Path) -> Iterator[Path]:
 
 
 def _files(data_dir: Path, events: list[Path], environ: Mapping[str, str]) -> dict[str, Path]:
-    """What is kept beside the ledgers, by the name it has in the backup."""
+    """The files to include besides the tables, by their name in the backup."""
     files = {f"keys/{name}": data_dir / name for name in (KEY_FILE, ADMIN_KEY_FILE) if (data_dir / name).exists()}
     if named := environ.get("ONSALE_KEYS_FILE"):
         files[f"keys/{KEY_FILE}"] = Path(named)
     if secrets := environ.get(FOLDER_VARIABLE):
-        with_files(environ)  # it can be read, and is no heap
+        with_files(environ)  # raises when the folder cannot be used
         found = sorted(path for path in Path(secrets).iterdir() if not path.name.startswith(".") and path.is_file())
         files |= {f"secrets/{path.name}": path for path in found}
     for path in events:
-        commands_events.read(path)
+        event_files.read(path)
         if f"events/{path.name}" in files:
             raise BadBackup(f"Two event files are called {path.name}.")
         files[f"events/{path.name}"] = path
     return files
 
 
-def _progress(quiet: bool) -> Any:
+def _reporter(quiet: bool) -> Any:
     return (lambda line: None) if quiet else (lambda line: out.print(f"[dim]{line}[/]"))
 
 
@@ -157,5 +161,5 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
-    except PLAIN_WORDS as trouble:
+    except DATABASE_ERRORS as trouble:
         raise BadBackup(f"{type(trouble).__name__}: {trouble}") from trouble

@@ -1,4 +1,4 @@
-"""Folders that appear whole under their name or not at all, readable by their owner alone; old ones can be dropped."""
+"""Backup folders: they appear complete or not at all, readable by their owner alone; old ones can be removed."""
 
 import os
 import re
@@ -9,19 +9,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
-from onsale.local.process import EngineTrouble
+from onsale.errors import OperatorError
 
 NAME = "%Y%m%dT%H%M%SZ"
 _NAMED = re.compile(r"\d{8}T\d{6}Z")
 
 
-class BadBackup(EngineTrouble):
-    """The backup cannot be used, or cannot be written; the message is one sentence for a person."""
+class BadBackup(OperatorError):
+    """The backup cannot be used, or cannot be written; the message says why."""
 
 
 @contextmanager
 def new_folder(place: Path, at: datetime) -> Iterator[Path]:
-    """A folder below `place`, named by its time once it is whole and on disk; nothing is left of a failed one."""
+    """A new folder below `place`; it gets its name, the time, when complete and on disk. Nothing is left on failure."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     whole = place / at.strftime(NAME)
     if whole.exists():
@@ -31,9 +31,9 @@ def new_folder(place: Path, at: datetime) -> Iterator[Path]:
     try:
         yield part
         for folder in (part, *(path for path in part.rglob("*") if path.is_dir())):
-            _force(folder)
+            _fsync_folder(folder)
         part.rename(whole)
-        _force(place)
+        _fsync_folder(place)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -41,7 +41,7 @@ def new_folder(place: Path, at: datetime) -> Iterator[Path]:
 
 @contextmanager
 def private_file(path: Path) -> Iterator[BinaryIO]:
-    """A new file for its owner alone, on disk when this ends."""
+    """A new file that only its owner may read; it is on disk when this ends."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         yield file
@@ -49,20 +49,20 @@ def private_file(path: Path) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
-def whole_ones(place: Path) -> list[Path]:
-    """The finished folders below `place`, oldest first."""
+def complete_backups(place: Path) -> list[Path]:
+    """The complete folders below `place`, oldest first."""
     return sorted(path for path in place.iterdir() if path.is_dir() and _NAMED.fullmatch(path.name))
 
 
 def keep_newest(place: Path, count: int) -> list[Path]:
-    """Removes all but the newest `count`; which went."""
-    return _remove(whole_ones(place)[:-count])
+    """Removes all but the newest `count`; the removed ones."""
+    return _remove(complete_backups(place)[:-count])
 
 
 def keep_days(place: Path, days: int, now: datetime) -> list[Path]:
-    """Removes what is older than so many days, the newest never; which went."""
+    """Removes folders older than `days`, but never the newest; the removed ones."""
     oldest = now - timedelta(days=days)
-    return _remove([path for path in whole_ones(place)[:-1] if _time(path) < oldest])
+    return _remove([path for path in complete_backups(place)[:-1] if _time(path) < oldest])
 
 
 def _time(path: Path) -> datetime:
@@ -75,8 +75,8 @@ def _remove(folders: list[Path]) -> list[Path]:
     return folders
 
 
-def _force(folder: Path) -> None:
-    """What was renamed or made in a folder is on disk when the folder is."""
+def _fsync_folder(folder: Path) -> None:
+    """Forces a folder to disk, and so the names of the files created or renamed in it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What a backup says of itself: versions, times, revisions, and a hash of every file. Checked before it is used."""
+"""The manifest of a backup: versions, times, revisions and a hash of every file. It is checked before a restore."""
 
 import hashlib
 from datetime import datetime
@@ -21,7 +21,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Kept(_Part):
+class FileEntry(_Part):
     """One file of the backup."""
 
     file: FileName
@@ -29,42 +29,42 @@ class Kept(_Part):
     sha256: Sha256
 
 
-class KeptTable(Kept):
-    """One table's rows; tables stand in an order in which each follows those it refers to."""
+class TableEntry(FileEntry):
+    """The rows of one table. Each table comes after those it refers to."""
 
     table: Name
     columns: list[Name] = Field(min_length=1, max_length=1600)
     rows: int = Field(ge=0)
 
 
-class KeptSequence(_Part):
-    """Where a sequence stood."""
+class SequenceEntry(_Part):
+    """The state of a sequence."""
 
     name: Name
     last_value: int
     is_called: bool
 
 
-class KeptSchema(_Part):
-    """One service's ledger, as of one moment."""
+class SchemaEntry(_Part):
+    """One service's tables, as of one moment."""
 
     service: Literal["queue", "inventory", "orders"]
     revision: str
     postgres: str
     as_of: datetime
-    tables: list[KeptTable] = Field(max_length=500)
-    sequences: list[KeptSequence] = Field(max_length=500)
+    tables: list[TableEntry] = Field(max_length=500)
+    sequences: list[SequenceEntry] = Field(max_length=500)
 
 
 class Manifest(_Part):
-    """The whole of a backup."""
+    """A whole backup."""
 
     format: Literal[1] = 1
     onsale: str
     began_at: datetime
     ended_at: datetime
-    schemas: list[KeptSchema] = Field(min_length=1, max_length=10)
-    files: list[Kept] = Field([], max_length=1000)
+    schemas: list[SchemaEntry] = Field(min_length=1, max_length=10)
+    files: list[FileEntry] = Field([], max_length=1000)
 
     def write(self, folder: Path) -> None:
         with private_file(folder / MANIFEST) as file:
@@ -72,7 +72,7 @@ class Manifest(_Part):
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """Raises `BadBackup` for a folder that is no whole backup."""
+        """Reads the manifest. Raises `BadBackup` when the folder is not a complete backup."""
         path = folder / MANIFEST
         try:
             if path.stat().st_size > MANIFEST_MAX_BYTES:
@@ -84,19 +84,19 @@ class Manifest(_Part):
             first = broken.errors(include_input=False, include_url=False)[0]
             raise BadBackup(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
 
-    def require_whole(self, folder: Path) -> None:
-        """Every file is there and is what was written. Raises `BadBackup`."""
-        for kept in (*self.files, *(table for schema in self.schemas for table in schema.tables)):
+    def require_complete(self, folder: Path) -> None:
+        """Raises `BadBackup` unless every file is there with the hash of the manifest."""
+        for entry in (*self.files, *(table for schema in self.schemas for table in schema.tables)):
             try:
-                found = sha256_of(folder / kept.file)
+                found = sha256_of(folder / entry.file)
             except OSError as missing:
-                raise BadBackup(f"{folder / kept.file}: {missing.strerror}.") from missing
-            if found != kept.sha256:
-                raise BadBackup(f"{folder / kept.file} is not what was written: its SHA-256 differs.")
+                raise BadBackup(f"{folder / entry.file}: {missing.strerror}.") from missing
+            if found != entry.sha256:
+                raise BadBackup(f"{folder / entry.file} was changed: its SHA-256 differs from the manifest.")
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file of any size."""
+    """The SHA-256 of a file of any size."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(CHUNK_BYTES):

@@ -1,1 +1,1 @@
-"""`onsale plan`: how much of everything a sale needs, from what was measured; arithmetic, nothing is asked."""
+"""`onsale plan`: calculates the capacity that a sale needs from measured costs."""

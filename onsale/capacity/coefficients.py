@@ -1,6 +1,6 @@
-"""What the arithmetic counts with: figures of `bench/`, defaults of settings, and assumptions, each with its source.
+"""The coefficients of `onsale plan`: figures of `bench/`, defaults of settings, and assumptions, each with its source.
 
-All of them stand in `coefficients.yaml`; `python -m bench.scale.coefficients` takes those that were measured anew.
+They are kept in `coefficients.yaml`; `python -m bench.scale.coefficients` updates the measured ones.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ Kind = Literal["measured", "setting", "derived", "assumed"]
 
 @dataclass(frozen=True)
 class Coefficient:
-    """One figure. `source` says where it is from: of a measured one (measurement, row, column) in its table of results,
-    of a setting its name, of others the reason.
+    """One figure. `source` is (measurement, row, column) in `bench/results` for a measured one, the name for a setting,
+    the reason for others.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Coefficient:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasurementSource:
     """When and where a measurement was made."""
 
     date: str
@@ -38,10 +38,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """All of them by name; `measurements` by theirs."""
+    """All coefficients by name, and the measurements by theirs."""
 
     each: dict[str, Coefficient]
-    measurements: dict[str, Measured]
+    measurements: dict[str, MeasurementSource]
 
     def __getitem__(self, name: str) -> float:
         return self.each[name].value
@@ -49,17 +49,17 @@ class Coefficients:
     def __iter__(self) -> Iterator[Coefficient]:
         return iter(self.each.values())
 
-    def of(self, service: str, unit: str = "µs") -> dict[str, float]:
-        """What each operation costs a service: `join.gateway` is the gateway's part of a join."""
+    def costs_of(self, service: str, unit: str = "µs") -> dict[str, float]:
+        """The cost of each operation for a service: `join.gateway` is the gateway's part of a join."""
         named = ((one.name.partition("."), one) for one in self if one.unit == unit)
         return {operation: one.value for (operation, _, of), one in named if of == service}
 
 
-def parsed(text: str) -> Coefficients:
-    """The file's text. Raises `KeyError` or `TypeError` for what is not of its form."""
-    told: dict[str, Any] = yaml.safe_load(text)
-    each = {name: Coefficient(name, **_fields(fields)) for name, fields in told["coefficients"].items()}
-    return Coefficients(each, {name: Measured(**fields) for name, fields in told["measurements"].items()})
+def parse(text: str) -> Coefficients:
+    """Reads the text of `coefficients.yaml`. Raises `KeyError` or `TypeError` when it is malformed."""
+    document: dict[str, Any] = yaml.safe_load(text)
+    each = {name: Coefficient(name, **_fields(fields)) for name, fields in document["coefficients"].items()}
+    return Coefficients(each, {name: MeasurementSource(**fields) for name, fields in document["measurements"].items()})
 
 
 def _fields(fields: dict[str, Any]) -> dict[str, Any]:
@@ -69,5 +69,5 @@ def _fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def coefficients() -> Coefficients:
-    """Those that came with this version."""
-    return parsed(PATH.read_text())
+    """The coefficients of this version."""
+    return parse(PATH.read_text())

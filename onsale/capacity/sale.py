@@ -1,20 +1,18 @@
-"""The sale to plan for, and what it asks of the services in its two hardest moments."""
+"""The sale to plan for, and the load on the services in its two hardest moments."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onsale.capacity.coefficients import Coefficients
-from onsale.commands.client import Refused
+from onsale.errors import OperatorError
 
 MINUTE_S = 60
 
 
 @dataclass(frozen=True)
 class Sale:
-    """Fans who come, tickets there are, and the minutes in which these are to be sold; then what people are like and
-    what the operator sets.
-    """
+    """Fans, tickets and the minutes in which these are to be sold; then how fans behave and what the operator sets."""
 
     fans: int
     tickets: int
@@ -31,7 +29,7 @@ class Sale:
 
     def __post_init__(self) -> None:
         if self.minutes <= self.checkout_minutes:
-            raise Refused(
+            raise OperatorError(
                 f"In {self.minutes:g} minutes nobody who takes {self.checkout_minutes:g} has paid: --minutes must be "
                 "more than --checkout-minutes."
             )
@@ -63,7 +61,7 @@ class Sale:
 
 @dataclass(frozen=True)
 class Moment:
-    """How much of everything there is at once: places waiting, open streams, and what is asked in a second."""
+    """The load at one moment: places waiting, open streams, and operations per second."""
 
     name: str
     waiting: float
@@ -72,7 +70,7 @@ class Moment:
 
 
 def moments(sale: Sale, known: Coefficients) -> tuple[Moment, Moment]:
-    """The end of the first minute, when fans pour in; and later, when all of them wait."""
+    """The end of the first minute, when most fans join; and later, when all of them wait."""
     first, later_s = sale.fans * sale.first_minute, max(1.0, sale.minutes - 1) * MINUTE_S
     return (
         _moment("rush", sale, known, joins_per_s=first / MINUTE_S, waiting=first),
@@ -81,15 +79,15 @@ def moments(sale: Sale, known: Coefficients) -> tuple[Moment, Moment]:
 
 
 def _moment(name: str, sale: Sale, known: Coefficients, *, joins_per_s: float, waiting: float) -> Moment:
-    """A page in line polls and holds a stream; each is a sign of life, told once a quarter of a window."""
+    """A page in line polls and holds a stream. Either shows that the fan is there, a few times a window."""
     polls = waiting / known["poll_every_s"]
-    told = waiting * known["reports_per_window"] / sale.liveness_s
+    reports = waiting * known["reports_per_window"] / sale.liveness_s
     streams = waiting * sale.streams_per_fan
     holds = sale.rate_per_s * known["holds_per_admission"]
     return Moment(name, waiting, streams, {
         "join": joins_per_s,
         "status": polls,
-        "sign": told * min(1.0, sale.streams_per_fan) + min(polls, told),
+        "sign": reports * min(1.0, sale.streams_per_fan) + min(polls, reports),
         "seats": sale.max_active / known["look_every_s"],
         "hold": holds,
         "order": sale.rate_per_s * sale.buying,
@@ -98,8 +96,6 @@ def _moment(name: str, sale: Sale, known: Coefficients, *, joins_per_s: float, w
 
 
 def frame_bytes(sale: Sale, known: Coefficients) -> float:
-    """What one frame says: the line, and the sections in which something changed since the last one."""
-    changes = (
-        sale.rate_per_s * known["holds_per_admission"] * 2 * sale.window_ms / 1000
-    )  # taken, then sold or given back
+    """The size of a frame: the line, and the sections that changed since the last one."""
+    changes = sale.rate_per_s * known["holds_per_admission"] * 2 * sale.window_ms / 1000  # held, then sold or released
     return known["frame.bytes"] + known["section.bytes"] * min(sale.sections, changes)

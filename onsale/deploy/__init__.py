@@ -1,1 +1,1 @@
-"""Configuration of load balancers from the table of routes."""
+"""Generates the configuration of nginx and HAProxy from the table of routes."""

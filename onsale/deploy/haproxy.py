@@ -1,20 +1,20 @@
-"""`deploy/haproxy.cfg`, from the same table and plan as nginx's.
+"""Generates `deploy/haproxy.cfg` from the same table and plan as nginx's.
 
-HAProxy asks every process for its health twice a second, and keeps what comes while a service has no healthy process:
-each process stands in its backend a second time as an unasked spare, which is tried again and again for ten seconds.
+HAProxy checks the health of every process twice a second, and keeps requests while a service has no healthy process:
+each process is in its backend a second time as a spare without checks, which is retried for ten seconds.
 """
 
 from collections.abc import Iterator, Sequence
 
 from onsale.deploy.balancers import (
     ANSWER_WITHIN_S,
-    ASKED_INSIDE,
     BODY_MAX_KIB,
     GENERATED,
     HSTS,
     OWN_ERRORS,
+    REJECTED,
+    SERVICES_WITH_INTERNAL_API,
     STREAM_SILENT_MAX_S,
-    TURNED_AWAY,
     Limits,
     Plan,
     Process,
@@ -24,7 +24,7 @@ from shared.web import problem_page
 from shared.web.problems import MEDIA_TYPE, Problem
 from shared.web.routes import ROUTES, SERVICES, Route, Service
 
-DENIED = frozenset({400, 404, 408, 413, 429, 500, 502, 503, 504})  # what HAProxy says by itself
+DENIED = frozenset({400, 404, 408, 413, 429, 500, 502, 503, 504})  # errors that HAProxy answers by itself
 PROXIES_MAX = 3
 COUNTED_OVER_S = 10
 REQUESTS_MAX, STREAMS_MAX = 1_000, 20_000
@@ -76,7 +76,7 @@ backend nowhere_pages
 
 
 def haproxy_cfg(plan: Plan | None = None) -> str:
-    """A whole configuration."""
+    """The whole configuration."""
     plan = plan or Plan()
     head = HEAD.format(
         generated=GENERATED, answer_s=ANSWER_WITHIN_S, over_s=COUNTED_OVER_S, requests_max=REQUESTS_MAX,
@@ -87,10 +87,10 @@ def haproxy_cfg(plan: Plan | None = None) -> str:
     for name in SERVICES:
         parts += [f"\nbackend {name}\n", *map(_line, _backend(name, plan.processes[name]))]
     parts += ["\nbackend gateway_pages\n", _all_pages(), *map(_line, _pages(plan.processes["gateway"]))]
-    for name in ASKED_INSIDE:
-        parts += [f"\nfrontend {name}_front\n", *map(_line, (f"bind {plan.inside[name]}", *LOST_ANSWERS))]
+    for name in SERVICES_WITH_INTERNAL_API:
+        parts += [f"\nfrontend {name}_front\n", *map(_line, (f"bind {plan.internal[name]}", *RETRY_RULES))]
         parts += [_line(f"default_backend {name}_inside"), f"\nbackend {name}_inside\n"]
-        parts += map(_line, _inside(name, plan.processes[name]))
+        parts += map(_line, _internal(name, plan.processes[name]))
     return head + "".join(parts)
 
 
@@ -109,7 +109,7 @@ def _all_pages() -> str:
     return "".join(_page(code, problem) for code, problem in OWN_ERRORS.items() if code in DENIED)
 
 
-LOST_ANSWERS = (  # of ours alone: a service's own 502 has no Retry-After
+RETRY_RULES = (  # of ours alone: a service's own 502 has no Retry-After
     "http-after-response set-status 503 if { status 502 504 } { res.fhdr(retry-after) -m found }",
 )
 
@@ -117,16 +117,16 @@ LOST_ANSWERS = (  # of ours alone: a service's own 502 has no Retry-After
 def _public(plan: Plan) -> Iterator[str]:
     yield f"bind {_bind(plan.listen)}"
     yield from _tls(plan)
-    yield from _who(plan)
+    yield from _client_identity(plan)
     yield "http-request set-var(txn.person) bool(true) if METH_GET { req.hdr(accept) -m sub text/html }"
     yield "acl person var(txn.person) -m bool"
-    yield from _counted(plan.limits)
+    yield from _rate_counters(plan.limits)
     yield f"http-request deny deny_status 413 if {{ req.body_size gt {BODY_MAX_KIB * 1024} }}"
     yield "acl repeatable method GET HEAD OPTIONS PUT DELETE"
     yield "acl repeatable req.hdr(idempotency-key) -m found"
     yield from (f"acl repeatable path_reg {_pattern(row)}" for row in ROUTES if row.repeatable)
     yield "http-request disable-l7-retry if !repeatable"
-    yield from LOST_ANSWERS
+    yield from RETRY_RULES
     yield f"use_backend gateway_pages if person {{ path_reg {PAGE_PATHS} }}"
     yield from (f"use_backend {row.service} if {_matches(row)}" for row in ROUTES)
     yield "use_backend nowhere_pages if person"
@@ -141,8 +141,8 @@ def _tls(plan: Plan) -> Iterator[str]:
         yield f'http-after-response set-header Strict-Transport-Security "{HSTS}" if {{ ssl_fc }}'
 
 
-def _who(plan: Plan) -> Iterator[str]:
-    """The client's address and scheme, and the fan: by the signature of the token they carry."""
+def _client_identity(plan: Plan) -> Iterator[str]:
+    """The client's address and scheme, and the fan, identified by the signature of their token."""
     yield "http-request set-header X-Request-Id %[unique-id]"
     trusted = f"src {' '.join(plan.trusted)}" if plan.trusted else "always_false"
     yield f"acl trusted {trusted}"
@@ -162,7 +162,7 @@ def _who(plan: Plan) -> Iterator[str]:
             yield f"http-request deny deny_status 404 if {_matches(row)} !operator"
 
 
-def _counted(limits: Limits) -> Iterator[str]:
+def _rate_counters(limits: Limits) -> Iterator[str]:
     yield from (f"acl stream path_reg {_pattern(row)}" for row in ROUTES if row.stream)
     yield "acl known var(txn.holder) -m found"
     yield "http-request track-sc0 src,ipmask(32,64) table addresses if !stream"
@@ -182,7 +182,7 @@ def _counted(limits: Limits) -> Iterator[str]:
     for n, streams in enumerate((limits.address_streams, limits.holder_streams)):
         yield (
             "http-request return status 200 content-type text/event-stream hdr Cache-Control no-store "
-            f'string "{TURNED_AWAY}" if stream {{ sc{n}_conn_cur gt {streams} }}'
+            f'string "{REJECTED}" if stream {{ sc{n}_conn_cur gt {streams} }}'
         )
 
 
@@ -200,15 +200,15 @@ def _backend(name: Service, processes: Sequence[Process]) -> Iterator[str]:
 
 
 def _pages(processes: Sequence[Process]) -> Iterator[str]:
-    """The gateway once more, for documents."""
+    """A second backend of the gateway, for pages."""
     for n, process in enumerate(processes, 1):
         yield f"server {n} {process.public} no-check track gateway/{n}"
     for n, process in enumerate(processes, 1):
         yield f"server spare{n} {process.public} no-check backup"
 
 
-def _inside(name: Service, processes: Sequence[Process]) -> Iterator[str]:
-    """As healthy as its public face says; every ask may be repeated."""
+def _internal(name: Service, processes: Sequence[Process]) -> Iterator[str]:
+    """The internal API, healthy when the public one is; every call may be retried."""
     for n, process in enumerate(processes, 1):
         yield f"server {n} {process.internal} no-check track {name}/{n}"
     for n, process in enumerate(processes, 1):

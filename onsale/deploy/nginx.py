@@ -1,21 +1,22 @@
-"""`deploy/nginx.conf`, from the one table of routes: several processes of each service, limits, streams, TLS, and a
-private front through which neighbours ask each other.
+"""Generates `deploy/nginx.conf` from the table of routes: several processes of each service, limits, streams, TLS, and
+private addresses on which services call each other.
 
-nginx does not ask for health: it finds out by asking. What was not sent, or may be sent twice, goes to another process.
+nginx has no active health checks: it learns from failed requests. A request that was not sent, or may be sent twice, is
+retried at another process.
 """
 
 from collections.abc import Iterator, Mapping
 
 from onsale.deploy.balancers import (
     ANSWER_WITHIN_S,
-    ASKED_INSIDE,
     BODY_MAX_KIB,
     GENERATED,
     HSTS,
     INSIDE_BODY_MAX_KIB,
     OWN_ERRORS,
+    REJECTED,
+    SERVICES_WITH_INTERNAL_API,
     STREAM_SILENT_MAX_S,
-    TURNED_AWAY,
     Plan,
     document,
 )
@@ -80,17 +81,17 @@ REPEAT = "proxy_next_upstream error timeout non_idempotent;"
 
 
 def nginx_conf(plan: Plan | None = None) -> str:
-    """A whole configuration."""
+    """The whole configuration."""
     plan = plan or Plan()
     head = HEAD.format(
         generated=GENERATED, body_kib=BODY_MAX_KIB, real_ip=_real_ip(plan), limits=plan.limits,
         answer_s=ANSWER_WITHIN_S, error_pages=_error_pages(),
     )  # fmt: skip
-    return head + "".join((*_upstreams(plan), *_public(plan), *_inside(plan))) + "}\n"
+    return head + "".join((*_upstreams(plan), *_public(plan), *_internal(plan))) + "}\n"
 
 
 def _real_ip(plan: Plan) -> str:
-    """Whose word about the client's address and scheme counts."""
+    """The proxies whose X-Forwarded-For and scheme are trusted."""
     if not plan.trusted:
         return "    map $scheme $forwarded_proto { default $scheme; }\n"
     networks = "".join(f"    set_real_ip_from {network};\n" for network in plan.trusted)
@@ -106,7 +107,7 @@ def _real_ip(plan: Plan) -> str:
 def _upstreams(plan: Plan) -> Iterator[str]:
     for name in SERVICES:
         yield _upstream(name, [process.public for process in plan.processes[name]])
-    for name in ASKED_INSIDE:
+    for name in SERVICES_WITH_INTERNAL_API:
         yield _upstream(f"{name}_inside", [process.internal for process in plan.processes[name]])
 
 
@@ -131,7 +132,7 @@ def _public(plan: Plan) -> Iterator[str]:
     yield f"\n        location @again {{\n{again}        }}"
     yield (
         f"\n        location @turned_away {{ default_type text/event-stream; {hsts} "
-        f'add_header Cache-Control no-store always; return 200 "{TURNED_AWAY}"; }}'
+        f'add_header Cache-Control no-store always; return 200 "{REJECTED}"; }}'
     )
     yield f"\n        location / {{ return 404; }}\n{_problems(hsts)}    }}\n"
 
@@ -162,12 +163,12 @@ def _request_limits(plan: Plan) -> list[str]:
     ]
 
 
-def _inside(plan: Plan) -> Iterator[str]:
-    """Every ask may be repeated, and is signed; these addresses are for neighbours only."""
-    for name in ASKED_INSIDE:
+def _internal(plan: Plan) -> Iterator[str]:
+    """The internal APIs. Every call is signed and may be retried; the addresses are for services only."""
+    for name in SERVICES_WITH_INTERNAL_API:
         rules = [f"proxy_pass http://{name}_inside;", REPEAT]
         yield (
-            f"\n    server {{\n        listen {plan.inside[name]};\n"
+            f"\n    server {{\n        listen {plan.internal[name]};\n"
             f"        client_max_body_size {INSIDE_BODY_MAX_KIB}k;\n"
             f"        client_body_buffer_size {INSIDE_BODY_MAX_KIB}k;\n"
             f"        location /internal/ {{\n{_lines(rules)}        }}\n        location / {{ return 404; }}\n"
@@ -184,7 +185,7 @@ def _error_pages() -> str:
 
 
 def _problems(hsts: str) -> str:
-    """What nginx says by itself, in our words."""
+    """Problem documents for the errors that nginx answers by itself."""
     named = {_name(problem): problem for problem in OWN_ERRORS.values()}
     return "".join(_problem(name, problem, hsts) for name, problem in named.items())
 

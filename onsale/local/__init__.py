@@ -1,1 +1,1 @@
-"""The whole suite on one machine: engines, processes, and one port in front."""
+"""The whole suite on one machine: PostgreSQL and Valkey, processes, and one port in front."""

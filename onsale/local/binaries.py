@@ -1,6 +1,6 @@
-"""Finds the engines' programs: those named in the environment, then those on PATH, then those in our wheels.
+"""Finds the programs of PostgreSQL and Valkey: named in the environment, then on PATH, then in installed wheels.
 
-A candidate is believed only after it has been run and has told its version.
+A candidate counts only after it was run and printed its version.
 """
 
 import os
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from onsale.local.process import EngineTrouble
+from onsale.errors import OperatorError
 
 OLDEST_POSTGRES = 15
 OLDEST_REDIS = (6, 2)
@@ -34,7 +34,7 @@ class PostgresBinaries:
 
 
 def find_postgres(environ: Mapping[str, str], *, major: int | None) -> PostgresBinaries:
-    """The first PostgreSQL that runs; with `major`, the first of that version: a data directory opens with no other."""
+    """The first PostgreSQL that runs; with `major`, the first of that version, as its data directory needs it."""
     named = environ.get("ONSALE_POSTGRES_BIN")
     directories = [Path(named)] if named else _postgres_directories(environ)
     found: set[int] = set()
@@ -44,11 +44,11 @@ def find_postgres(environ: Mapping[str, str], *, major: int | None) -> PostgresB
                 return binaries
             found.add(binaries.major)
     if named and not found:
-        raise EngineTrouble(f"ONSALE_POSTGRES_BIN={named}: no working postgres and initdb >= {OLDEST_POSTGRES} there")
+        raise OperatorError(f"ONSALE_POSTGRES_BIN={named}: no working postgres and initdb >= {OLDEST_POSTGRES} there")
     if found:
         versions = ", ".join(map(str, sorted(found)))
-        raise EngineTrouble(f"The data was written by PostgreSQL {major}, but only version {versions} was found")
-    raise EngineTrouble(
+        raise OperatorError(f"The data was written by PostgreSQL {major}, but only version {versions} was found")
+    raise OperatorError(
         f"No PostgreSQL >= {OLDEST_POSTGRES} found: install one, or set ONSALE_POSTGRES_URL or ONSALE_POSTGRES_BIN"
     )
 
@@ -58,11 +58,11 @@ def find_redis(environ: Mapping[str, str]) -> Path:
     if named := environ.get("ONSALE_REDIS_BIN"):
         if _redis_runs(Path(named)):
             return Path(named)
-        raise EngineTrouble(f"ONSALE_REDIS_BIN={named}: no working Valkey or Redis server >= 6.2")
+        raise OperatorError(f"ONSALE_REDIS_BIN={named}: no working Valkey or Redis server >= 6.2")
     for program in _redis_programs(environ):
         if _redis_runs(program):
             return program
-    raise EngineTrouble("No Valkey or Redis >= 6.2 found: install one, or set ONSALE_REDIS_URL or ONSALE_REDIS_BIN")
+    raise OperatorError("No Valkey or Redis >= 6.2 found: install one, or set ONSALE_REDIS_URL or ONSALE_REDIS_BIN")
 
 
 def _postgres_directories(environ: Mapping[str, str]) -> list[Path]:
@@ -112,9 +112,9 @@ def _redis_runs(program: Path) -> bool:
 
 
 def _version(program: Path, pattern: str) -> tuple[int, ...] | None:
-    """What `program --version` says of itself; None when it does not run or is something else."""
+    """The version that `program --version` prints; None when it does not run or is another program."""
     try:
-        answer = subprocess.run(  # noqa: S603 - the programs we look for
+        answer = subprocess.run(  # noqa: S603 - the programs to find
             [program, "--version"],
             capture_output=True,
             text=True,

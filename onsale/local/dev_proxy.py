@@ -1,9 +1,8 @@
-"""The one port of a laptop: sends each request where a load balancer would, by the same table.
+"""Reverse proxy of `onsale up`: one port that routes each request as a load balancer would, by the same table.
 
-Each service's probes, metrics and docs stand under `/{service}/…`; plain `/readyz` is the conjunction of all. Metrics
-and readiness are for operators, as they cost and tell something: for who asks from this machine, or with an admin key.
-
-Passes a request on to a service in another process, and its answer back as it comes: streams stay streams.
+Each service's probes, metrics and docs are under `/{service}/…`; plain `/readyz` is true when all services are ready.
+Metrics and readiness cost something and reveal something: they are only for requests from this machine or with an admin
+key. Requests to a service in another process are streamed, and so are its answers.
 """
 
 import asyncio
@@ -28,8 +27,8 @@ HOP_BY_HOP = frozenset(
 SAFE = frozenset({"GET", "HEAD"})
 
 
-class Proxy:
-    """An ASGI app that is another one, elsewhere."""
+class RemoteService:
+    """An ASGI app that forwards to a service in another process."""
 
     def __init__(self, client: httpx.AsyncClient, base_url: str) -> None:
         self._client, self._base_url = client, base_url
@@ -42,18 +41,18 @@ class Proxy:
         if peer := scope.get("client"):
             headers.append((b"x-forwarded-for", peer[0].encode()))
         request = self._client.build_request(scope["method"], url, headers=headers, content=_body(receive))
-        response = await self._sent(request)
-        if response is None and scope["method"] in SAFE:  # one of several behind this port may just have ended
-            response = await self._sent(self._client.build_request(scope["method"], url, headers=headers))
+        response = await self._try_send(request)
+        if response is None and scope["method"] in SAFE:  # one of several processes on this port may just have ended
+            response = await self._try_send(self._client.build_request(scope["method"], url, headers=headers))
         if response is None:
-            await self._away(send)
+            await self._unavailable(send)
             return
         try:
             await self._pass_back(response, receive, send)
         finally:
             await response.aclose()
 
-    async def _sent(self, request: httpx.Request) -> httpx.Response | None:
+    async def _try_send(self, request: httpx.Request) -> httpx.Response | None:
         try:
             return await self._client.send(request, stream=True)
         except httpx.TransportError:
@@ -61,7 +60,7 @@ class Proxy:
 
     @staticmethod
     async def _pass_back(response: httpx.Response, receive: Receive, send: Send) -> None:
-        """Copies the answer until it ends or the browser leaves."""
+        """Copies the response until it ends or the client disconnects."""
         headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in HOP_BY_HOP]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
 
@@ -70,11 +69,11 @@ class Proxy:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
 
-        async def left() -> None:
+        async def disconnected() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        tasks = {asyncio.create_task(copy()), asyncio.create_task(left())}
+        tasks = {asyncio.create_task(copy()), asyncio.create_task(disconnected())}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -83,7 +82,7 @@ class Proxy:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     @staticmethod
-    async def _away(send: Send) -> None:
+    async def _unavailable(send: Send) -> None:
         problem = problems.Unavailable()
         head = {"content-type": problems.MEDIA_TYPE, **problem.headers()}
         headers = [(name.encode(), value.encode()) for name, value in head.items()]
@@ -107,16 +106,16 @@ FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 READY_KEPT_S = 0.5
 
 
-class Front:
-    """An ASGI app in front of five others and their internal faces. `ready` says which parts are not ready: an empty
-    list when all are.
+class DevProxy:
+    """An ASGI app that routes to the services' public apps, and to their internal ones for metrics. `ready` answers the
+    parts that are not ready.
     """
 
     def __init__(
         self, services: Mapping[Service, ASGIApp], inside: Mapping[Service, ASGIApp],
         ready: Callable[[], Awaitable[list[str]]], admin_keys: AdminKeys,
     ) -> None:  # fmt: skip
-        self._services, self._inside = services, inside
+        self._services, self._internal = services, inside
         self._ready, self._admin_keys = ready, admin_keys
         self._waiting_for: list[str] = []
         self._known_until_s = float("-inf")
@@ -126,25 +125,25 @@ class Front:
             return
         path: str = scope["path"]
         first, _, rest = path[1:].partition("/")
-        asked = f"/{rest}" if first in SERVICES else path
-        if asked in GUARDED and not self._is_operator(scope):
+        path_in_service = f"/{rest}" if first in SERVICES else path
+        if path_in_service in GUARDED and not self._is_operator(scope):
             await _problem(send, problems.NotFound())
-        elif first in SERVICES and asked == "/metrics":
+        elif first in SERVICES and path_in_service == "/metrics":
             await self._metrics(first, scope, receive, send)
-        elif first in SERVICES and asked in OPERATIONS | GUARDED:
+        elif first in SERVICES and path_in_service in OPERATIONS | GUARDED:
             scope = {**scope, "root_path": f"/{first}"}  # the framework strips it from the path
             await self._services[first](scope, receive, send)
         elif (row := route(path)) is not None:
             await self._services[row.service](scope, receive, send)
         elif path == "/readyz":
-            await self._conjunction(send)
+            await self._readiness(send)
         elif path == "/livez":
             await _answer(send, 200, orjson.dumps({"live": True}), "application/json")
         else:
             await _refuse(scope, send, problems.NotFound())
 
     def _is_operator(self, scope: Scope) -> bool:
-        """From this machine and through nobody, or with a key."""
+        """Whether the request comes directly from this machine, or has an admin key."""
         peer, passed_on = scope.get("client"), {name for name, _ in scope["headers"]} & FORWARDED
         if peer and ip_address(peer[0]).is_loopback and not passed_on:
             return True
@@ -154,12 +153,12 @@ class Front:
             return False
 
     async def _metrics(self, part: Service, scope: Scope, receive: Receive, send: Send) -> None:
-        if part in self._inside:
-            await self._inside[part]({**scope, "path": "/metrics", "raw_path": b"/metrics"}, receive, send)
+        if part in self._internal:
+            await self._internal[part]({**scope, "path": "/metrics", "raw_path": b"/metrics"}, receive, send)
         else:
             await _problem(send, problems.NotFound("Several processes: each has metrics of its own."))
 
-    async def _conjunction(self, send: Send) -> None:
+    async def _readiness(self, send: Send) -> None:
         if time.monotonic() > self._known_until_s:
             self._waiting_for, self._known_until_s = await self._ready(), time.monotonic() + READY_KEPT_S
         if waiting_for := self._waiting_for:
@@ -169,7 +168,7 @@ class Front:
 
 
 async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
-    """As a page for who came by a link."""
+    """Answers a browser's navigation with a page, everything else with a problem document."""
     if problem_page.wanted(scope["method"], (v for k, v in scope["headers"] if k == b"accept")):
         page, fields = problem_page.page(problem).encode(), problem_page.headers(problem)
         await _answer(send, problem.code, page, problem_page.MEDIA_TYPE, fields)

@@ -1,6 +1,6 @@
-"""The secrets of one data directory: generated once, readable by their owner only, handed to services as settings.
+"""The secrets of a data directory: created once, readable by their owner only, passed to services as settings.
 
-Purposes that rotate are kept with their stages; services read those from the file itself and watch it.
+Keys that rotate are kept with their stages; services read those from the file itself and watch it.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from onsale.local.process import EngineTrouble
+from onsale.errors import OperatorError
 from onsale.local.secret_file import write_secret
 from shared.security.key_rotation import OVERLAPS, BadKeys, Key, RotatingKeys
 from shared.security.tokens import Keyring, b64
@@ -24,7 +24,7 @@ ROTATING = "rotating"
 
 
 def service_secrets(data_dir: Path) -> dict[str, str]:
-    """`ONSALE_…_KEYS` for every purpose that stays, and `ONSALE_KEYS_FILE` for those that rotate."""
+    """`ONSALE_…_KEYS` for every purpose whose keys do not rotate, and `ONSALE_KEYS_FILE` for the others."""
     path = data_dir / KEY_FILE
     known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     missing = [purpose for purpose in PURPOSES if purpose not in known]
@@ -48,17 +48,17 @@ def _first_ring(before: str | None) -> list[dict[str, Any]]:
 
 
 def rotating_keys(data_dir: Path) -> RotatingKeys:
-    """The keys that rotate. Raises `EngineTrouble` when there are none, or none that could be used."""
+    """The keys that rotate. Raises `OperatorError` when the file is missing or unusable."""
     path = data_dir / KEY_FILE
     try:
         return RotatingKeys.read(path)
     except BadKeys as bad:
-        raise EngineTrouble(f"{path}: {bad}.") from bad
+        raise OperatorError(f"{path}: {bad}.") from bad
 
 
 @contextmanager
-def changing(data_dir: Path) -> Iterator[RotatingKeys]:
-    """The keys, to be changed by one command at a time; written whole at the end, without those that are gone."""
+def keys_to_change(data_dir: Path) -> Iterator[RotatingKeys]:
+    """The keys, locked for one command to change; written whole at the end, without those that have expired."""
     rotating_keys(data_dir)
     descriptor = os.open(data_dir / LOCK_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
@@ -74,7 +74,7 @@ def changing(data_dir: Path) -> Iterator[RotatingKeys]:
 
 
 def admin_key(data_dir: Path, environ: Mapping[str, str] = os.environ) -> str:
-    """The operator's key: from `ONSALE_ADMIN_KEY`, else from the data directory, made on first use."""
+    """The operator's key: `ONSALE_ADMIN_KEY`, else that of the data directory, created on first use."""
     if key := environ.get("ONSALE_ADMIN_KEY"):
         return key
     path = data_dir / ADMIN_KEY_FILE

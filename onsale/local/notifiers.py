@@ -1,7 +1,7 @@
-"""Several notifier processes on one port: each has a listening socket of its own, and the kernel deals connections out.
+"""Runs several notifier processes on one port: each has its own listening socket; the kernel distributes connections.
 
-One that ends is started again after a pause that grows while it keeps ending; its listeners come back to the others
-meanwhile. Limits on streams hold per process.
+A process that ends is restarted after a pause that grows while it keeps ending; its streams reconnect to the others
+meanwhile. Limits on streams are per process.
 """
 
 import asyncio
@@ -12,42 +12,43 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from onsale.local.process import Child, EngineTrouble
+from onsale.errors import OperatorError
+from onsale.local.process import Child
 
-LOOK_S = 0.1
+POLL_S = 0.1
 AGAIN_FIRST_S, AGAIN_MAX_S = 0.2, 10.0
 SETTLED_S = 10.0
 
 
 @dataclass
-class _Post:
-    """A process that is to run, and how it has fared."""
+class _Slot:
+    """One of the processes, and when to restart it."""
 
     number: int
     child: Child
     started_s: float
-    again_s: float = AGAIN_FIRST_S
+    backoff_s: float = AGAIN_FIRST_S
     due_s: float | None = None
 
 
 class Notifiers:
-    """`count` processes while `running()`; `environment` is what the others of the suite are given."""
+    """`count` processes inside `running()`; `environment` is that of the suite's services."""
 
     def __init__(
-        self, data_dir: Path, environment: Mapping[str, str], *, count: int, say: Callable[[str], None]
+        self, data_dir: Path, environment: Mapping[str, str], *, count: int, report: Callable[[str], None]
     ) -> None:
-        self._data_dir, self._say = data_dir, say
+        self._data_dir, self._report = data_dir, report
         self._environment = {**environment, "NOTIFIER_SHARE_PORT": "1", "NOTIFIER_INTERNAL_PORT": "0"}
-        self._posts = [_Post(n, self._start(n), time.monotonic()) for n in range(1, count + 1)]
+        self._slots = [_Slot(n, self._start(n), time.monotonic()) for n in range(1, count + 1)]
 
     @property
     def children(self) -> list[Child]:
-        return [post.child for post in self._posts]
+        return [slot.child for slot in self._slots]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Inside, whoever ends is started again; afterwards none is left."""
-        keeping = asyncio.create_task(self._keep())
+        """Inside, a process that ends is restarted; afterwards none is left."""
+        keeping = asyncio.create_task(self._restart_ended())
         try:
             yield
         finally:
@@ -57,29 +58,29 @@ class Notifiers:
             await self.stop()
 
     async def stop(self) -> None:
-        """All at once: each sends its listeners away in its own time."""
+        """Stops all at once; each closes its streams within its own time."""
         await asyncio.gather(*(child.stop() for child in self.children))
 
-    async def _keep(self) -> None:
+    async def _restart_ended(self) -> None:
         while True:
-            for post in self._posts:
-                if post.child.returncode is not None:
-                    self._see_to(post)
-            await asyncio.sleep(LOOK_S)
+            for slot in self._slots:
+                if slot.child.returncode is not None:
+                    self._restart_if_due(slot)
+            await asyncio.sleep(POLL_S)
 
-    def _see_to(self, post: _Post) -> None:
-        """Starts it again when its pause is over."""
+    def _restart_if_due(self, slot: _Slot) -> None:
+        """Restarts it when its pause is over."""
         now_s = time.monotonic()
-        if post.due_s is None:
-            if now_s - post.started_s > SETTLED_S:
-                post.again_s = AGAIN_FIRST_S
-            post.due_s, post.again_s = now_s + post.again_s, min(AGAIN_MAX_S, post.again_s * 2)
-            self._say(f"{post.child.name} has ended ({post.child.returncode}) and is started again.")
-        if now_s < post.due_s:
+        if slot.due_s is None:
+            if now_s - slot.started_s > SETTLED_S:
+                slot.backoff_s = AGAIN_FIRST_S
+            slot.due_s, slot.backoff_s = now_s + slot.backoff_s, min(AGAIN_MAX_S, slot.backoff_s * 2)
+            self._report(f"{slot.child.name} has ended ({slot.child.returncode}) and will be restarted.")
+        if now_s < slot.due_s:
             return
-        post.started_s, post.due_s = now_s, None
-        with suppress(EngineTrouble):  # the old one has still ended: tried again later
-            post.child = self._start(post.number)
+        slot.started_s, slot.due_s = now_s, None
+        with suppress(OperatorError):  # tried again later
+            slot.child = self._start(slot.number)
 
     def _start(self, number: int) -> Child:
         return Child.start(

@@ -1,7 +1,7 @@
-"""The embedded PostgreSQL: its data directory, its password, its process. Loopback TCP only, no Unix socket.
+"""PostgreSQL of a data directory: its files, its password, its process. Loopback TCP only, no Unix socket.
 
-PostgreSQL refuses to run as root. A root who starts it gets a user namespace, or, where those are forbidden, the user
-`nobody`.
+PostgreSQL refuses to run as root. Started by root it runs in a user namespace or, where those are forbidden, as the
+user `nobody`.
 """
 
 import os
@@ -16,9 +16,10 @@ from pathlib import Path
 
 import asyncpg
 
+from onsale.errors import OperatorError
 from onsale.local.binaries import PostgresBinaries, find_postgres
 from onsale.local.ports import HOST, start_on_free_port
-from onsale.local.process import Child, EngineTrouble
+from onsale.local.process import Child
 from onsale.local.secret_file import write_secret
 
 DATABASE = USER = "onsale"
@@ -27,7 +28,7 @@ CONNECT_TIMEOUT_S = 5
 NAMESPACE = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 SETTINGS = {
     "listen_addresses": HOST,
-    "unix_socket_directories": "",  # a socket's path may have only 107 bytes, and nobody needs one
+    "unix_socket_directories": "",  # a socket's path may have only 107 bytes, and none is needed
     "max_connections": "200",
     "shared_buffers": "128MB",
     "timezone": "UTC",
@@ -38,7 +39,7 @@ UNSAFE_BUT_FAST = {"fsync": "off", "full_page_writes": "off"}
 
 @dataclass(frozen=True)
 class RunAs:
-    """What stands before the command, or which user (user id, group id) runs it."""
+    """A prefix of the command, or the user (user id, group id) that runs it."""
 
     prefix: tuple[str, ...] = ()
     user: tuple[int, int] | None = None
@@ -56,9 +57,9 @@ class EmbeddedPostgres:
         self.env, self.environ, self.wait_s = env, environ, wait_s
 
     async def start(self, *, fsync: bool, again_on: int | None = None) -> tuple[Child, str]:
-        """Make the cluster if there is none, start it, see it answer; the child and its plain URL.
+        """Creates the cluster if there is none, starts it and waits until it answers; the child and its plain URL.
 
-        `again_on` is the port it had.
+        `again_on` is the port it had before.
         """
         binaries = find_postgres(self.environ, major=self._written_by())
         run_as = choose_run_as(self.cluster)
@@ -88,7 +89,7 @@ class EmbeddedPostgres:
         try:
             return int((self.cluster / "PG_VERSION").read_text(encoding="ascii"))
         except (OSError, ValueError) as problem:
-            raise EngineTrouble(
+            raise OperatorError(
                 f"{self.cluster} is not a PostgreSQL data directory (PG_VERSION: {problem})"
             ) from problem
 
@@ -97,16 +98,16 @@ class EmbeddedPostgres:
         if run_as.user is not None:
             os.chown(self.home, *run_as.user)
             for parent in (self.home.parent, self.home.parent.parent):
-                parent.chmod(0o711)  # that user must be able to pass through; what lies there has modes of its own
+                parent.chmod(0o711)  # that user must be able to pass through; the files there have modes of their own
 
     def _password(self) -> str:
         try:
             return self.password_path.read_text(encoding="ascii")
         except OSError as problem:
-            raise EngineTrouble(f"The password of the embedded PostgreSQL cannot be read: {problem}") from problem
+            raise OperatorError(f"The password of PostgreSQL cannot be read: {problem}") from problem
 
     async def _initdb(self, binaries: PostgresBinaries, run_as: RunAs, *, fsync: bool) -> None:
-        """Make the cluster beside its place and move it there when it is whole: a half-made one is never opened."""
+        """Creates the cluster in a temporary folder and moves it when complete: a partial one is never opened."""
         new = Path(tempfile.mkdtemp(prefix="new-", dir=self.home))
         write_secret(self.password_path, secrets.token_urlsafe(24))
         if run_as.user is not None:
@@ -116,14 +117,16 @@ class EmbeddedPostgres:
         child = self._child(cmd, name="initdb", run_as=run_as)
         try:
             if await child.wait() != 0:
-                raise EngineTrouble(f"{self.cluster} could not be made: {child.last_words()} (more in {self.log_path})")
+                raise OperatorError(
+                    f"{self.cluster} could not be created: {child.log_tail()} (more in {self.log_path})"
+                )
         finally:
             await child.stop()
         self._put_in_place(new)
 
     def _put_in_place(self, new: Path) -> None:
         new.rename(self.cluster)
-        for left_over in self.home.glob("new-*"):  # of one who was killed while making it
+        for left_over in self.home.glob("new-*"):  # of a process that was killed in between
             shutil.rmtree(left_over)
 
     def _child(self, cmd: Sequence[str | Path], *, name: str, run_as: RunAs) -> Child:
@@ -140,7 +143,7 @@ class EmbeddedPostgres:
 
 
 def initdb_command(binaries: PostgresBinaries, cluster: Path, password_path: Path, *, fsync: bool) -> list[str]:
-    """Sorted by code point whatever the machine's locale is, so that every installation orders names alike."""
+    """The command of initdb: text sorts by code point whatever the machine's locale is, alike in every installation."""
     builtin = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if binaries.major >= 17 else []
     return [
         *(str(binaries.directory / "initdb"), "-D", str(cluster), "-U", USER, f"--pwfile={password_path}"),
@@ -150,7 +153,7 @@ def initdb_command(binaries: PostgresBinaries, cluster: Path, password_path: Pat
 
 
 def choose_run_as(cluster: Path) -> RunAs:
-    """As ourselves, unless we are root. A cluster that belongs to somebody is run by that user."""
+    """The present user, unless that is root. A cluster that belongs to another user is run by that user."""
     if os.geteuid() != 0:
         return RunAs()
     if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
@@ -162,7 +165,7 @@ def choose_run_as(cluster: Path) -> RunAs:
 
 
 def namespaces_work() -> bool:
-    """Whether this machine lets us make a user namespace."""
+    """Whether this machine allows a user namespace."""
     if shutil.which(NAMESPACE[0]) is None:
         return False
     probe = subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False)  # noqa: S603 - a constant
@@ -178,18 +181,18 @@ def with_driver(postgres_url: str, driver: str = "") -> str:
     """The same address for SQLAlchemy's `driver`; without one the plain form that psql and asyncpg read."""
     _, found, rest = postgres_url.partition("://")
     if not found:
-        raise ValueError("this is no address of a PostgreSQL")
+        raise ValueError("this is not the URL of a PostgreSQL server")
     return f"postgresql+{driver}://{rest}" if driver else f"postgresql://{rest}"
 
 
 async def postgres_answers(server_url: str, *, make: str | None = None) -> bool:
-    """Whether the server answers; once it does, the database `make` is there."""
+    """Whether the server answers. If it does, the database `make` exists afterwards."""
     try:
         connection = await asyncpg.connect(with_driver(server_url), timeout=CONNECT_TIMEOUT_S)
     except (ConnectionError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError):
         return False
     except (asyncpg.PostgresError, ValueError) as problem:
-        raise EngineTrouble(f"PostgreSQL refuses us: {problem}") from problem
+        raise OperatorError(f"PostgreSQL refuses the connection: {problem}") from problem
     try:
         if make and not await connection.fetchval("select 1 from pg_database where datname = $1", make):
             await connection.execute(f'create database "{make}"')

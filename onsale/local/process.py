@@ -1,6 +1,6 @@
-"""One process started beside this one: an engine, the sandbox, a service. A keeper sees that it never outlives us.
+"""A child process under a supervisor: PostgreSQL, Valkey, the sandbox or a service. It never outlives this process.
 
-Plain `subprocess`, no event loop's child watcher: a child may be started in one loop and stopped in another.
+Plain `subprocess` without an event loop's child watcher: a child may be started in one loop and stopped in another.
 """
 
 import asyncio
@@ -12,26 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from onsale.errors import OperatorError
 from onsale.local import supervisor
 
 POLL_S = 0.01
 LOG_BYTES_KEPT = 10_000_000
-LAST_WORDS_BYTES = 4096
-LAST_WORDS_LINES = 3
-LAST_WORDS_CHARACTERS = 500
-
-
-class EngineTrouble(Exception):
-    """Something a person can put right stands in the way. The message is one clear line."""
+LOG_TAIL_BYTES = 4096
+LOG_TAIL_LINES = 3
+LOG_TAIL_CHARACTERS = 500
 
 
 @dataclass
 class Child:
-    """A running child, its log, and the pipe whose closing ends it."""
+    """A running child, its log, and the pipe whose closing stops it."""
 
     name: str
     log_path: Path
-    _keeper: subprocess.Popen[bytes]
+    _supervisor: subprocess.Popen[bytes]
     _pipe_fd: int | None
     _log_start: int
 
@@ -48,9 +45,9 @@ class Child:
         wait_s: float = 15,
         user: tuple[int, int] | None = None,
     ) -> "Child":
-        """Start `cmd` once the lock is free (at most `wait_s`), as `user` (user id, group id) if given.
+        """Starts `cmd` once the lock is free (waits at most `wait_s`), as `user` (user id, group id) if given.
 
-        Returns at once: whether the command came up is for the caller to see. Its output goes to `log_path`.
+        Returns at once, without waiting for the command to be ready. Its output goes to `log_path`.
         """
         read_fd, write_fd = os.pipe()
         options = ["--parent-fd", str(read_fd), "--lock", str(lock_path), "--wait-s", str(wait_s)]
@@ -58,7 +55,7 @@ class Child:
         if user is not None:
             options += ["--user-id", str(user[0]), "--group-id", str(user[1])]
         try:
-            log_start = make_room(log_path)
+            log_start = rotate_log(log_path)
             with log_path.open("ab") as log:
                 process = subprocess.Popen(  # noqa: S603 - the caller's own command
                     [sys.executable, "-I", "-S", supervisor.__file__, *options, "--", *map(str, cmd)],
@@ -67,46 +64,46 @@ class Child:
                     stderr=log,
                     env=None if env is None else dict(env),
                     pass_fds=[read_fd],
-                    start_new_session=True,  # Ctrl-C in the terminal reaches us only; we then stop things in order
+                    start_new_session=True,  # Ctrl-C reaches this process only, which stops its children in order
                 )
         except OSError as problem:
             os.close(write_fd)
-            raise EngineTrouble(f"{name} could not be started: {problem}") from problem
+            raise OperatorError(f"{name} could not be started: {problem}") from problem
         finally:
             os.close(read_fd)
-        return cls(name=name, log_path=log_path, _keeper=process, _pipe_fd=write_fd, _log_start=log_start)
+        return cls(name=name, log_path=log_path, _supervisor=process, _pipe_fd=write_fd, _log_start=log_start)
 
     @property
     def returncode(self) -> int | None:
         """The child's exit code, 128 + signal when a signal ended it; None while it runs."""
-        return self._keeper.poll()
+        return self._supervisor.poll()
 
     async def wait(self) -> int:
-        """Wait for the child to end by itself."""
-        while (code := self._keeper.poll()) is None:  # noqa: ASYNC110 - only a poll works in any loop
+        """Waits until the child has ended; its exit code."""
+        while (code := self._supervisor.poll()) is None:  # noqa: ASYNC110 - only a poll works in any loop
             await asyncio.sleep(POLL_S)
         return code
 
     async def stop(self) -> None:
-        """Ask the child to end and wait until it has. Harmless when repeated."""
+        """Stops the child and waits until it has ended. May be repeated."""
         if self._pipe_fd is not None:
             os.close(self._pipe_fd)
             self._pipe_fd = None
         await self.wait()
 
-    def last_words(self) -> str:
-        """The last lines it has logged since this start, as one."""
+    def log_tail(self) -> str:
+        """The last lines of its log since this start, joined to one."""
         with self.log_path.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
-            log.seek(max(self._log_start, size - LAST_WORDS_BYTES))
+            log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
             text = log.read().decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        said = " | ".join(lines[-LAST_WORDS_LINES:])
-        return said[-LAST_WORDS_CHARACTERS:] or "it said nothing"
+        tail = " | ".join(lines[-LOG_TAIL_LINES:])
+        return tail[-LOG_TAIL_CHARACTERS:] or "its log is empty"
 
 
-def make_room(log_path: Path) -> int:
-    """Put an overgrown log aside (one old one is kept); the size of the log as it is now."""
+def rotate_log(log_path: Path) -> int:
+    """Renames a log that has grown too large (one old log is kept); the size of the log now."""
     size = log_path.stat().st_size if log_path.exists() else 0
     if size <= LOG_BYTES_KEPT:
         return size

@@ -1,13 +1,13 @@
-"""Writes what only its owner may read: passwords, keys, addresses with passwords in them."""
+"""Writes files that only their owner may read: passwords, keys, addresses with passwords in them."""
 
 import os
 from pathlib import Path
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file whole or not at all, readable by its owner only; it is on the disk when this returns, its name too.
+    """Writes a file whole or not at all, readable by its owner only. File and name are on disk when this returns.
 
-    Without that, a power failure after a rotation leaves an empty file, and every token the key signed is lost.
+    Otherwise a power failure after a key rotation could leave an empty file, and every token the key signed is lost.
     """
     new = path.with_name(f"{path.name}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

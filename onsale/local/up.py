@@ -1,6 +1,6 @@
-"""The whole suite on one machine: engines, migrations, payment sandbox, five services, one port, open rooms.
+"""`onsale up`: runs the whole suite on one machine and one port: databases, payment sandbox, five services.
 
-Everything started here ends with it, in order; a keeper sees to that even when this process is killed.
+Everything started here ends with it, in order; supervisors guarantee that even when this process is killed.
 """
 
 import asyncio
@@ -16,14 +16,15 @@ from pathlib import Path
 import httpx
 from starlette.types import ASGIApp
 
-from onsale.commands.client import Admin
+from onsale.admin_client import AdminClient
+from onsale.errors import OperatorError
 from onsale.local import key_file
-from onsale.local.dev_proxy import Front, Proxy
-from onsale.local.engines import Engines, RunningEngines, start_engines, write_engines_file
+from onsale.local.dev_proxy import DevProxy, RemoteService
+from onsale.local.engines import Engines, RunningDatabases, start_databases, write_engines_file
 from onsale.local.notifiers import Notifiers
 from onsale.local.ports import HOST as LOOPBACK
-from onsale.local.ports import Patience, free_port, start_on_free_port
-from onsale.local.process import Child, EngineTrouble
+from onsale.local.ports import StartupDeadline, free_port, start_on_free_port
+from onsale.local.process import Child
 from onsale.server import serve
 from onsale.server.serve import Listener
 from shared.contracts.event_file import EventFile
@@ -33,15 +34,15 @@ from shared.security.auth import AdminKeys
 from shared.web.app import internal, public
 from shared.web.routes import SERVICES, Service
 
-WATCH_S = 0.25
-ASK_WITHIN_S = 5.0
-Say = Callable[[str], None]
-Faces = dict[Service, ASGIApp]
+POLL_S = 0.25
+REQUEST_TIMEOUT_S = 5.0
+Report = Callable[[str], None]
+Apps = dict[Service, ASGIApp]
 
 
 @dataclass
 class Suite:
-    """What to run, and where it came to run."""
+    """What to run, and what is running."""
 
     data_dir: Path
     events: Sequence[EventFile]
@@ -49,7 +50,7 @@ class Suite:
     port: int = 8000
     processes: bool = False
     notifiers: int = 0
-    say: Say = print
+    report: Report = print
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     children: list[Child] = field(default_factory=list)
     applied: bool = False
@@ -60,11 +61,11 @@ class Suite:
 
 
 async def run(suite: Suite, *, started: Callable[[], None]) -> None:
-    """Runs until a signal; an engine of our own that ends is started again.
+    """Runs until SIGINT or SIGTERM; PostgreSQL or Valkey is restarted when it ends.
 
-    Raises `EngineTrouble` when a person must put something right.
+    Raises `OperatorError` when a person must fix something.
     """
-    Listener(_nothing, suite.host, suite.port).bind().close()  # better said before the engines have started
+    Listener(_nothing, suite.host, suite.port).bind().close()  # reports a used port before the databases are started
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -79,48 +80,48 @@ async def run(suite: Suite, *, started: Callable[[], None]) -> None:
             return
         engines = ready.result()
         started()
-        keeping = asyncio.create_task(engines.keep(suite.say))
+        keeping = asyncio.create_task(engines.restart_when_ended(suite.report))
         try:
             while not stop.is_set():
                 if ended := _ended(suite.children):
-                    raise EngineTrouble(ended)
+                    raise OperatorError(ended)
                 if keeping.done():
                     keeping.result()
-                await asyncio.wait({stopped, keeping}, timeout=WATCH_S, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({stopped, keeping}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
-        suite.say("Stopping …")
+        suite.report("Stopping …")
 
 
 @asynccontextmanager
-async def up(suite: Suite) -> AsyncIterator[RunningEngines]:
-    """The suite answers inside this context: ready, event files applied, rooms open."""
+async def up(suite: Suite) -> AsyncIterator[RunningDatabases]:
+    """The suite is ready inside this context: event files applied, waiting rooms open."""
     async with AsyncExitStack() as stack:
-        suite.say("Starting PostgreSQL and Valkey …")
-        engines = await start_engines(suite.data_dir, environ=suite.environ)
+        suite.report("Starting PostgreSQL and Valkey …")
+        engines = await start_databases(suite.data_dir, environ=suite.environ)
         stack.push_async_callback(engines.stop)
-        suite.say("Migrating …")
-        for service, ledger in postgres_urls(suite.environ, engines.engines.postgres_url).items():
+        suite.report("Migrating …")
+        for service, ledger in postgres_urls(suite.environ, engines.addresses.postgres_url).items():
             await migrations.upgrade(ledger, service)
         secrets = key_file.service_secrets(suite.data_dir)
         sandbox_url = await _sandbox(suite, stack, secrets)
-        write_engines_file(suite.data_dir, engines.engines, sandbox_url, url=suite.url)
-        environment = _environment(suite, engines.engines, secrets, sandbox_url)
-        suite.say("Starting the services …")
+        write_engines_file(suite.data_dir, engines.addresses, sandbox_url, url=suite.url)
+        environment = _environment(suite, engines.addresses, secrets, sandbox_url)
+        suite.report("Starting the services …")
         services, inside = await _services(suite, stack, environment)
         keys = AdminKeys(environment["ONSALE_ADMIN_KEYS"])
-        front = Front(services, inside, lambda: _not_ready(suite, services), keys)
+        front = DevProxy(services, inside, lambda: _not_ready(suite, services), keys)
         listener = Listener(front, suite.host, suite.port)
         await stack.enter_async_context(serve.running({}, [listener], {}))
-        suite.say("Applying event files …")
+        suite.report("Applying event files …")
         await _apply(suite)
         suite.applied = True
         yield engines
 
 
 async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, str]) -> str:
-    """The payment provider, a server of its own, as other people's would be."""
+    """Starts the payment sandbox as a server of its own, as any provider would be; its address."""
     engine_dir, log_dir = suite.data_dir / "engines", suite.data_dir / "log"
 
     def launch(port: int) -> Child:
@@ -140,7 +141,7 @@ async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, st
         )
 
     async with httpx.AsyncClient(trust_env=False) as client:
-        child, port = await start_on_free_port(launch, lambda port: _healthy(client, port), say=suite.say)
+        child, port = await start_on_free_port(launch, lambda port: _healthy(client, port), report=suite.report)
     suite.children.append(child)
     stack.push_async_callback(child.stop)
     return f"http://{LOOPBACK}:{port}"
@@ -148,14 +149,14 @@ async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, st
 
 async def _healthy(client: httpx.AsyncClient, port: int) -> bool:
     try:
-        return (await client.get(f"http://{LOOPBACK}:{port}/healthz", timeout=ASK_WITHIN_S)).is_success
+        return (await client.get(f"http://{LOOPBACK}:{port}/healthz", timeout=REQUEST_TIMEOUT_S)).is_success
     except httpx.HTTPError:
         return False
 
 
 def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], sandbox_url: str) -> dict[str, str]:
-    """Settings of all five services; what the person set in the environment wins, but for addresses that the suite has
-    just chosen for its parts.
+    """Settings of all five services. The environment wins, except for addresses that the suite has just chosen for its
+    parts.
     """
     settings = {
         **secrets,
@@ -174,16 +175,16 @@ def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], san
     return settings | mine
 
 
-async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> tuple[Faces, Faces]:
-    """Their public faces and their internal ones."""
+async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> tuple[Apps, Apps]:
+    """Starts the services; their public apps and their internal ones."""
     here = [name for name in serve.START_ORDER if name != "notifier" or not suite.notifiers]
     services, inside = await (_processes if suite.processes else _one_process)(suite, stack, environment, here)
     if suite.notifiers:
         several = Notifiers(
-            suite.data_dir, {**suite.environ, **environment}, count=suite.notifiers, say=suite.say
+            suite.data_dir, {**suite.environ, **environment}, count=suite.notifiers, report=suite.report
         )  # fmt: skip
         stack.push_async_callback(several.stop)
-        services["notifier"] = Proxy(_client(stack), f"http://{LOOPBACK}:{environment['NOTIFIER_PORT']}")
+        services["notifier"] = RemoteService(_client(stack), f"http://{LOOPBACK}:{environment['NOTIFIER_PORT']}")
         await _wait_for_processes(suite, [*suite.children, *several.children], services)
         await stack.enter_async_context(several.running())
     return services, inside
@@ -191,7 +192,7 @@ async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[st
 
 async def _one_process(
     suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
-) -> tuple[Faces, Faces]:
+) -> tuple[Apps, Apps]:
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
@@ -204,13 +205,13 @@ async def _one_process(
 
 
 def _client(stack: AsyncExitStack) -> httpx.AsyncClient:
-    """Asks services in other processes, for as long as the suite runs."""
+    """An HTTP client for services in other processes, open as long as the suite runs."""
     limits, jar = httpx.Limits(max_connections=None), CookieJar(DefaultCookiePolicy(allowed_domains=[]))
     client = httpx.AsyncClient(
         trust_env=False,
         timeout=None,  # noqa: S113 - streams
         limits=limits,
-        cookies=jar,  # takes none: one fan's cookie must never travel with another's request
+        cookies=jar,  # keeps none: one fan's cookie must never be sent with another's request
     )
     stack.push_async_callback(client.aclose)
     return client
@@ -218,10 +219,10 @@ def _client(stack: AsyncExitStack) -> httpx.AsyncClient:
 
 async def _processes(
     suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
-) -> tuple[Faces, Faces]:
+) -> tuple[Apps, Apps]:
     client = _client(stack)
-    proxies: Faces = {}
-    inside: Faces = {}
+    proxies: Apps = {}
+    inside: Apps = {}
     for service in names:
         child = Child.start(
             [sys.executable, "-P", "-m", "onsale", "serve", service],
@@ -233,20 +234,20 @@ async def _processes(
         )
         suite.children.append(child)
         stack.push_async_callback(child.stop)
-        proxies[service] = Proxy(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
-        inside[service] = Proxy(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_INTERNAL_PORT']}")
+        proxies[service] = RemoteService(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
+        inside[service] = RemoteService(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_INTERNAL_PORT']}")
     await _wait_for_processes(suite, suite.children, proxies)
     return proxies, inside
 
 
 async def _wait_for_processes(suite: Suite, children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:
-    """As long as all of them live."""
-    patience = Patience(suite.say)
+    """Waits until all are ready. Raises `OperatorError` when one ends."""
+    deadline = StartupDeadline(suite.report)
     while waiting_for := await _failing(proxies):
         for child in children:
             if child.returncode is not None:
-                raise EngineTrouble(f"{child.name} has ended: {child.last_words()} (more in {child.log_path})")
-        patience.keep(f"The readiness of {', '.join(waiting_for)}", told=f"more in {suite.data_dir / 'log'}")
+                raise OperatorError(f"{child.name} has ended: {child.log_tail()} (more in {child.log_path})")
+        deadline.check(f"The readiness of {', '.join(waiting_for)}", details=f"more in {suite.data_dir / 'log'}")
         await asyncio.sleep(0.1)
 
 
@@ -255,39 +256,43 @@ async def _not_ready(suite: Suite, services: Mapping[Service, ASGIApp]) -> list[
 
 
 async def _failing(services: Mapping[Service, ASGIApp]) -> list[str]:
-    """The services whose `/readyz` is not 200, asked as a balancer would."""
+    """The services whose `/readyz` does not answer 200, as a load balancer would see it."""
 
-    async def ask(name: Service) -> bool:
+    async def is_ready(name: Service) -> bool:
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app=services[name]), base_url="http://front"
         ) as client:
             try:
-                async with asyncio.timeout(ASK_WITHIN_S):  # a process that is still loading takes connections already
+                async with asyncio.timeout(
+                    REQUEST_TIMEOUT_S
+                ):  # a process that is still loading already accepts connections
                     return (await client.get("/readyz")).status_code == 200
             except TimeoutError:
                 return False
 
-    answers = await asyncio.gather(*map(ask, services))
+    answers = await asyncio.gather(*map(is_ready, services))
     return [name for name, ready in zip(services, answers, strict=True) if not ready]
 
 
 async def _apply(suite: Suite) -> None:
-    """Event files are idempotent; a room that was ever opened keeps the state its operator left it in."""
+    """Applies the event files, which is idempotent. Only a room that is still a draft is opened."""
     async with httpx.AsyncClient(trust_env=False) as client:
-        admin = Admin(client, f"http://{LOOPBACK}:{suite.port}", key_file.admin_key(suite.data_dir, suite.environ))
+        admin = AdminClient(
+            client, f"http://{LOOPBACK}:{suite.port}", key_file.admin_key(suite.data_dir, suite.environ)
+        )
         for event in suite.events:
             await admin.apply(event)
-            if (await admin.room(event.event_id))["state"] == "draft":
+            if (await admin.room(event.event_id)).state == "draft":
                 await admin.act(event.event_id, "open", reason="onsale up")
 
 
 def _ended(children: Sequence[Child]) -> str | None:
-    """One line about a process that has ended by itself, if one has."""
+    """One line about a process that has ended by itself, or None."""
     for child in children:
         if child.returncode is not None:
-            return f"{child.name} has ended: {child.last_words()} (more in {child.log_path})"
+            return f"{child.name} has ended: {child.log_tail()} (more in {child.log_path})"
     return None
 
 
 async def _nothing(scope: object, receive: object, send: object) -> None:
-    """Stands in for an app where only the port is in question."""
+    """An app that is never called: only the port is tried."""

@@ -1,4 +1,4 @@
-"""The embedded Valkey (or Redis): its append-only file, its password, its process. Loopback only."""
+"""Valkey (or Redis) of a data directory: its append-only file, its password, its process. Loopback only."""
 
 import secrets
 from collections.abc import Mapping
@@ -6,9 +6,10 @@ from pathlib import Path
 
 from redis.exceptions import AuthenticationError, RedisError
 
+from onsale.errors import OperatorError
 from onsale.local.binaries import find_redis
 from onsale.local.ports import HOST, start_on_free_port
-from onsale.local.process import Child, EngineTrouble
+from onsale.local.process import Child
 from onsale.local.secret_file import write_secret
 from shared.redis.client import connect
 
@@ -41,7 +42,7 @@ class EmbeddedValkey:
         self.env, self.environ, self.wait_s = env, environ, wait_s
 
     async def start(self, *, fsync: bool, again_on: int | None = None) -> tuple[Child, str]:
-        """Start it and see it answer; the child and its URL. `again_on` is the port it had."""
+        """Starts it and waits until it answers; the child and its URL. `again_on` is the port it had before."""
         program = find_redis(self.environ)
         for directory in (self.home, self.data):
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -73,7 +74,7 @@ class EmbeddedValkey:
         return self.password_path.read_text(encoding="ascii")
 
     def _configure(self, *, port: int, password: str, fsync: bool) -> None:
-        """In a file, not on the command line: everybody on the machine can read a command line."""
+        """Writes the configuration file. It holds the password: a command line could be read by every user."""
         configuration = CONFIGURATION.format(
             host=HOST, port=port, password=password, data=quoted(self.data), appendfsync="everysec" if fsync else "no"
         )
@@ -81,7 +82,7 @@ class EmbeddedValkey:
 
 
 def quoted(path: Path) -> str:
-    """A path as the configuration file wants it."""
+    """A path quoted for the configuration file."""
     escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -92,15 +93,15 @@ def url(port: int, password: str) -> str:
 
 
 async def redis_answers(redis_url: str) -> bool:
-    """Whether it answers PING; it does not while it still loads its file."""
+    """Whether it answers PING, which it does not while it loads its file."""
     try:
         client = connect(redis_url, timeout_s=CONNECT_TIMEOUT_S)
     except ValueError as problem:
-        raise EngineTrouble(f"This is no address of a Redis: {problem}") from problem
+        raise OperatorError(f"This is not the URL of a Redis server: {problem}") from problem
     try:
         return bool(await client.ping())
     except AuthenticationError as problem:
-        raise EngineTrouble(f"Valkey refuses us: {problem}") from problem
+        raise OperatorError(f"Valkey refuses the password: {problem}") from problem
     except (RedisError, OSError):
         return False
     finally:

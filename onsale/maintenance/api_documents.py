@@ -1,6 +1,6 @@
-"""Two OpenAPI documents out of five services' own: one for fans and shops, one for operators.
+"""Joins the OpenAPI documents of the five services into two: one for fans and shops, one for operators.
 
-`make api-documents` writes them to where the gateway serves them; a test fails when they are not what the code says.
+`make api-documents` writes them to where the gateway serves them; a test fails when they differ from the code.
 """
 
 import importlib
@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from shared import VERSION
 from shared.web.api_document import PROBLEM, SECURITY_SCHEMES
-from shared.web.app import VERSION
 from shared.web.routes import SERVICES
 
 Readers = Literal["fans", "operators"]
@@ -24,7 +24,7 @@ TITLES: dict[Readers, str] = {
 
 
 def documents() -> dict[Readers, dict[str, Any]]:
-    """By the name of their readers."""
+    """The two documents, by the name of their readers."""
     made = {readers: _empty(title) for readers, title in TITLES.items()}
     for service in SERVICES:
         document = importlib.import_module(f"services.{service}.app").create_app().openapi()
@@ -43,7 +43,7 @@ def _empty(title: str) -> dict[str, Any]:
 
 
 def _add(into: dict[str, Any], service: str, schemas: dict[str, Any], path: str, item: dict[str, Any]) -> None:
-    """A path with all the schemas it leads to; two services' schemas of one name that differ bear the service's too."""
+    """Adds a path and all schemas it refers to. Different schemas of one name get the service as prefix."""
     kept: dict[str, Any] = into["components"]["schemas"]
     names = {name: name if kept.get(name, titled := {**schema, "title": name}) == titled else f"{service.title()}{name}"
              for name, schema in schemas.items()}  # fmt: skip
@@ -75,5 +75,8 @@ def _renamed(part: Any, names: dict[str, str]) -> Any:
 def openapi(
     readers: Annotated[Readers, typer.Argument(help="fans or operators")],
 ) -> None:
-    """Print the OpenAPI document for fans and shops, or for operators; generators make clients from it."""
+    """Print the OpenAPI document for fans and shops, or for operators.
+
+    Example: onsale openapi fans > fans.json
+    """
     sys.stdout.write(json.dumps(documents()[readers], ensure_ascii=False, separators=(",", ":")) + "\n")

@@ -1,7 +1,6 @@
-"""`onsale problems`: every problem the API answers with, as a table, or as the file from which the gateway shows a page
-each.
+"""`onsale problems`: every problem the API answers with, as a table or as the file behind the gateway's problem pages.
 
-`make api-documents` writes that file; a test fails when it is not what the code says.
+`make api-documents` writes that file; a test fails when it differs from the code.
 """
 
 import importlib
@@ -13,15 +12,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from onsale.commands.context import out
+from onsale.cli.context import out
 from shared.web.problems import Problem, known
 from shared.web.routes import SERVICES
 
 
 def catalogue() -> list[dict[str, Any]]:
-    """Each problem by name: slug, title, status, what its class says beyond the title, and which service has it (none
-    for those of all).
-    """
+    """Each problem by slug: title, status, the rest of its docstring, and its service (none for those of all)."""
     for service in SERVICES:
         importlib.import_module(f"services.{service}.app")
     ours = [problem for problem in known() if problem.__module__.startswith(("services.", "shared."))]
@@ -38,14 +35,14 @@ def _entry(problem: type[Problem]) -> dict[str, Any]:
 
 
 def problems(
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write them there instead.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write them to this file instead.")] = None,
 ) -> None:
-    """List every problem that the API may answer with: its name, its status, what it says."""
+    """List every problem that the API may answer with: its slug, status, title and service."""
     found = catalogue()
     if json_file:
         json_file.write_text(json.dumps(found, ensure_ascii=False) + "\n", encoding="utf-8")
         return
-    table = Table("problem", "status", "says", "of")
+    table = Table("problem", "status", "title", "service")
     for entry in found:
         table.add_row(entry["slug"], str(entry["status"]), entry["title"], entry["service"] or "all")
     out.print(table)

@@ -1,6 +1,6 @@
 """A payment provider for rehearsals: a separate HTTP server that takes charges and misbehaves on request.
 
-It knows nothing of the suite and shares no code with it, like other people's servers. JSON in and out; money in
+It knows nothing of the suite and shares no code with it, as any other provider. JSON in and out; money in
 integer minor units; times RFC 3339 UTC. Bodies end at 64 KiB, unknown fields are refused.
 
 **Calls**
@@ -9,7 +9,7 @@ integer minor units; times RFC 3339 UTC. Bodies end at 64 KiB, unknown fields ar
 `{reference, amount_minor, currency, method, token?, return_url?, capture?: true, metadata?: {}}`
     → `201` and the charge: `{id, reference, idempotency_key, status, amount_minor, currency, captured_minor,
     refunded_minor, method, created_at, occurred_at, failure_reason, checkout_url}`.
-    The same key and body again → `200`, the first answer word for word (read the charge to learn what became of it),
+    The same key and body again → `200`, the first answer unchanged (read the charge to learn its present status),
     header `Idempotency-Replayed: true`. The same key and another body → 409 `idempotency_key_reused`.
     `method: redirect`, or any method with a `return_url` → `requires_action` with a `checkout_url`, a page with
     Pay, Decline and Cancel that sends the browser on to `return_url`; Pay then does what the method does.
@@ -25,10 +25,10 @@ integer minor units; times RFC 3339 UTC. Bodies end at 64 KiB, unknown fields ar
     amount_minor, currency, status: "succeeded", created_at}`; replayed like a charge. 409 `refund_exceeds_charge`,
     `not_succeeded`.
 `GET /charges/{id}/refunds` → `{refunds: [...]}`.
-`GET /healthz` → `{status: "ok", charges, webhooks_waiting, webhooks_lost}`, also during a played outage.
-`POST /control` `{down_for_s?, rate_limit_per_s?, deliver_late_s?, latency_s?, forge_webhook?, reset?}` → what now
-    holds. An outage answers 503 to everything else, a rate limit 429, both with `Retry-After`; 0 ends either.
-    `forge_webhook: {…}` sends that event with a wrong signature. `reset: true` empties the books first.
+`GET /healthz` → `{status: "ok", charges, webhooks_waiting, webhooks_lost}`, also during a simulated outage.
+`POST /control` `{down_for_s?, rate_limit_per_s?, deliver_late_s?, latency_s?, forge_webhook?, reset?}` → the faults
+    in force. An outage answers 503 to everything else, a rate limit 429, both with `Retry-After`; 0 ends either.
+    `forge_webhook: {…}` sends that event with a wrong signature. `reset: true` deletes all charges first.
 Errors are `{error: {code, message}}`.
 
 `status`: `requires_action`, `processing`, `succeeded`, `failed`, `cancelled`. `occurred_at` is when the charge reached
@@ -36,13 +36,13 @@ the status it has; a refund leaves both as they are and raises `refunded_minor`.
 
 **Methods** (`method` of the charge; delays are settings)
 
-`ok` succeeds. `decline` fails with `card_declined`. `slow` is booked at once and answered after `slow_s` (2).
-`timeout_after_success` is booked at once, the answer hangs for `hang_s` (60) or until the client leaves; a repeat
-answers at once. `error_then_ok` answers 503 twice per key, books nothing, then succeeds. `duplicate_webhooks` sends
-each event three times. `reordered_webhooks` tells of the success first, and `reorder_gap_s` (0.5) later of the
+`ok` succeeds. `decline` fails with `card_declined`. `slow` is charged at once and answered after `slow_s` (2).
+`timeout_after_success` is charged at once, the answer hangs for `hang_s` (60) or until the client leaves; a repeat
+answers at once. `error_then_ok` answers 503 twice per key, charges nothing, then succeeds. `duplicate_webhooks` sends
+each event three times. `reordered_webhooks` sends the success first and `reorder_gap_s` (0.5) later the
 processing. `late_success` answers `processing` and succeeds after `metadata.late_after_s` (3) unless cancelled.
 `success_after_cancel` answers `processing` and stays so; a cancel is answered `cancelled`, and as much later it
-succeeds all the same. `double_success` books a second charge of the same reference under its own id and the key
+succeeds nevertheless. `double_success` makes a second charge of the same reference under its own id and the key
 `{key}#double`. `refund_fails_once` answers the first refund of the charge with 502, `capture_fails_once` its first
 capture, `capture_fails` every one. `redirect` is the hosted page.
 
@@ -50,10 +50,10 @@ capture, `capture_fails` every one. `redirect` is the hosted page.
 was then; `type` is `charge.` and `processing`, `succeeded`, `failed`, `cancelled` or `refunded`. Header
 `Sandbox-Signature: t=<unix>,v1=<hex>`, HMAC-SHA256 of `t.body`, signed anew for each try. Anything but 2xx is tried
 again, eight times in all. Order is not promised. Webhooks that wait when the process dies are lost, charges are not:
-the books are written before anything is answered.
+they are written to the file before anything is answered.
 """
 
-from onsale.sandbox.app import create_sandbox
+from onsale.sandbox.endpoints import create_sandbox
 from onsale.sandbox.settings import SandboxSettings
 
 __all__ = ["SandboxSettings", "create_sandbox"]

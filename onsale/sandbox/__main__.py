@@ -1,6 +1,6 @@
 """`python -m onsale.sandbox --port N --webhook-url URL --secret S --books FILE`: the provider on 127.0.0.1.
 
-Ends within a second of SIGTERM even with answers outstanding. Bad settings, damaged books or a port in use: one line,
+Ends within a second of SIGTERM even with answers outstanding. Bad settings, a damaged file or a port in use: one line,
 exit code 2.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import uvicorn
 from pydantic import ValidationError
 
-from onsale.sandbox.app import create_sandbox
-from onsale.sandbox.problems import BooksDamaged
+from onsale.sandbox.endpoints import create_sandbox
+from onsale.sandbox.problems import StoreDamaged
 from onsale.sandbox.settings import SandboxSettings
 
 HOST = "127.0.0.1"
@@ -33,20 +33,20 @@ class Server(uvicorn.Server):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
-    if not 0 <= asked.port < 65_536:
-        return _stop("port: a number up to 65535")
-    named = {"webhook_url": asked.webhook_url, "webhook_secret": asked.secret, "books_path": asked.books}
-    named |= {"public_url": asked.public_url}
+    options = _parser().parse_args(arguments)
+    if not 0 <= options.port < 65_536:
+        return _fail("port: a number up to 65535")
+    named = {"webhook_url": options.webhook_url, "webhook_secret": options.secret, "books_path": options.books}
+    named |= {"public_url": options.public_url}
     try:
         settings = SandboxSettings(**{name: value for name, value in named.items() if value is not None})
         app = create_sandbox(settings)
-        listener = socket.create_server((HOST, asked.port), backlog=2048)
+        listener = socket.create_server((HOST, options.port), backlog=2048)
     except ValidationError as problem:
         first = problem.errors()[0]
-        return _stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-    except (BooksDamaged, OSError) as problem:
-        return _stop(str(problem))
+        return _fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+    except (StoreDamaged, OSError) as problem:
+        return _fail(str(problem))
     sys.stdout.write(f"sandbox payment provider on http://{HOST}:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     config = uvicorn.Config(
@@ -57,17 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m onsale.sandbox", description="A payment provider for rehearsals.")
+    parser = argparse.ArgumentParser(
+        prog="python -m onsale.sandbox", description="A payment provider for tests and rehearsals."
+    )
     parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
     parser.add_argument("--webhook-url", help="where events go")
     parser.add_argument("--secret", help="signs webhooks; better in ONSALE_SANDBOX_WEBHOOK_SECRET")
-    parser.add_argument("--books", help="file of charges; kept in memory only without")
+    parser.add_argument("--books", help="file of charges; without it they are kept in memory only")
     parser.add_argument("--public-url", help="where browsers reach the hosted page, if not where the suite calls")
     return parser
 
 
-def _stop(why: str) -> int:
-    sys.stderr.write(f"sandbox: {why}\n")
+def _fail(message: str) -> int:
+    sys.stderr.write(f"sandbox: {message}\n")
     return 2
 
 

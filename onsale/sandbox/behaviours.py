@@ -1,4 +1,4 @@
-"""How each payment method misbehaves, as data: what becomes of the charge, how it is answered, how it is told."""
+"""How each payment method misbehaves, as data: the outcome of the charge, its answer and its webhooks."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -39,7 +39,7 @@ class Behaviour:
     refund_errors: int = 0
     capture_errors: int = 0
     copies_per_event: int = 1
-    tells_backwards: bool = False
+    webhooks_reordered: bool = False
 
 
 BEHAVIOURS: dict[Method, Behaviour] = {
@@ -49,7 +49,7 @@ BEHAVIOURS: dict[Method, Behaviour] = {
     Method.TIMEOUT_AFTER_SUCCESS: Behaviour(answer="hang"),
     Method.ERROR_THEN_OK: Behaviour(errors_before_success=2),
     Method.DUPLICATE_WEBHOOKS: Behaviour(copies_per_event=3),
-    Method.REORDERED_WEBHOOKS: Behaviour(tells_backwards=True),
+    Method.REORDERED_WEBHOOKS: Behaviour(webhooks_reordered=True),
     Method.LATE_SUCCESS: Behaviour(outcome="processing", succeeds_later=True),
     Method.SUCCESS_AFTER_CANCEL: Behaviour(outcome="processing", succeeds_after_cancel=True),
     Method.DOUBLE_SUCCESS: Behaviour(charges_twice=True),

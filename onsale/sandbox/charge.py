@@ -1,4 +1,4 @@
-"""What the books hold: charges and refunds, each an immutable row; a change is a new row under the same id."""
+"""Charges and refunds: immutable rows; a change is a new row with the same id."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ class Charge:
     succeeds_at_s: float | None = None
     """Unix time of a success that is still to come; it outlives a restart."""
     first_answer: dict[str, Any] | None = None
-    """What the caller was told first, kept once the charge has changed since."""
+    """The first response about this charge, kept once the charge has changed since."""
 
     @property
     def behaviour(self) -> Behaviour:
@@ -58,7 +58,7 @@ class Charge:
         return self.first_answer or self.answer()
 
     def after(self, **changes: Any) -> "Charge":
-        """This charge changed, still knowing what its caller was told first."""
+        """This charge with changes; it keeps the first response."""
         return replace(self, first_answer=self.answer_at_first(), **changes)
 
 

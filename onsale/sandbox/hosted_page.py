@@ -1,4 +1,4 @@
-"""The page a fan is sent to: what is to be paid, and three buttons. Plain HTML, no script."""
+"""The hosted payment page: the amount and three buttons. Plain HTML, no script."""
 
 from html import escape
 from string import Template

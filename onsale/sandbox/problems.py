@@ -1,10 +1,10 @@
-"""How the sandbox says no: a code for programs, a sentence for people, never an echo of what was sent."""
+"""Errors of the sandbox: a code for programs and a sentence for people; they never repeat what was sent."""
 
 from collections.abc import Mapping
 
 
-class Refused(Exception):
-    """A call that is not carried out; nothing changed in the books."""
+class RequestRefused(Exception):
+    """A call that was not carried out; nothing was stored."""
 
     def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -17,5 +17,5 @@ class Refused(Exception):
         return {"error": {"code": self.code, "message": self.message}}
 
 
-class BooksDamaged(Exception):
-    """The books file cannot be read back; somebody has to look at it before charges are taken on top of it."""
+class StoreDamaged(Exception):
+    """The file of charges cannot be read: a person must repair or move it before new charges are written to it."""

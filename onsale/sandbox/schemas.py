@@ -1,4 +1,4 @@
-"""What a caller may send: closed shapes, every string and number within a limit, card numbers turned away."""
+"""Request bodies of the sandbox: no unknown fields, every string and number limited, card numbers refused."""
 
 import hashlib
 import re
@@ -8,14 +8,14 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from onsale.sandbox.behaviours import Method
-from onsale.sandbox.problems import Refused
+from onsale.sandbox.problems import RequestRefused
 
 VISIBLE_ASCII = r"^[\x21-\x7e]+$"
 LATE_AFTER_MAX_S = 3600.0
 
 WholeNumber = Annotated[int, Field(ge=-(2**53), le=2**53)]
 MetadataValue = Annotated[str, Field(max_length=500)] | WholeNumber | float | bool | None
-Asked = TypeVar("Asked", bound=BaseModel)
+Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class Closed(BaseModel):
@@ -24,7 +24,7 @@ class Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class ChargeAsked(Closed):
+class ChargeRequest(Closed):
     reference: str = Field(pattern=VISIBLE_ASCII, max_length=200)
     amount_minor: int = Field(gt=0, le=10**12)
     currency: str = Field(pattern=r"^[A-Z]{3}$")
@@ -43,22 +43,22 @@ class ChargeAsked(Closed):
         return metadata
 
     def late_after_s(self, default_s: float) -> float:
-        asked = self.metadata.get("late_after_s")
-        return default_s if asked is None else float(asked)
+        parsed = self.metadata.get("late_after_s")
+        return default_s if parsed is None else float(parsed)
 
     def fingerprint(self) -> str:
-        """Equal for equal requests, whatever the order or spacing of their JSON."""
+        """Equal for equal requests, whatever the order and spacing of their JSON."""
         return _digest(orjson.dumps(self.model_dump(), option=orjson.OPT_SORT_KEYS))
 
 
-class RefundAsked(Closed):
+class RefundRequest(Closed):
     amount_minor: int = Field(gt=0, le=10**12)
 
     def fingerprint(self, charge_id: str) -> str:
         return _digest(f"{charge_id} {self.amount_minor}".encode())
 
 
-class ControlAsked(Closed):
+class ControlRequest(Closed):
     down_for_s: float | None = Field(None, ge=0, le=3600)
     rate_limit_per_s: float | None = Field(None, ge=0, le=1_000_000)
     deliver_late_s: float | None = Field(None, ge=0, le=3600)
@@ -67,20 +67,20 @@ class ControlAsked(Closed):
     reset: Literal[True] | None = None
 
 
-def read(shape: type[Asked], body: bytes) -> Asked:
-    """The body in this shape, or 422 that names the fields without repeating their values."""
+def read(shape: type[Shape], body: bytes) -> Shape:
+    """The body as this model. Raises `RequestRefused` (422) that names the fields without repeating their values."""
     try:
-        asked = shape.model_validate_json(body)
+        parsed = shape.model_validate_json(body)
     except ValidationError as problem:
         faults = [f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}" for fault in problem.errors()[:5]]
-        raise Refused(422, "invalid_request", "; ".join(faults)) from None
-    if isinstance(asked, ChargeAsked) and asked.token is not None and looks_like_card_number(asked.token):
-        raise Refused(422, "card_number", "Card numbers are not taken here; send a token.")
-    return asked
+        raise RequestRefused(422, "invalid_request", "; ".join(faults)) from None
+    if isinstance(parsed, ChargeRequest) and parsed.token is not None and looks_like_card_number(parsed.token):
+        raise RequestRefused(422, "card_number", "Card numbers are not accepted here: send a token.")
+    return parsed
 
 
 def looks_like_card_number(token: str) -> bool:
-    """Nothing but 12 to 19 digits, or 13 to 19 digits inside other text whose check digit is right."""
+    """Nothing but 12 to 19 digits, or 13 to 19 digits inside other text with a valid check digit."""
     if re.fullmatch(r"\d{12,19}", re.sub(r"[-._/ ]", "", token)):
         return True
     runs = re.findall(r"(?<!\d)\d(?:[-._/ ]?\d){12,18}(?!\d)", token)

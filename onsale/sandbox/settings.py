@@ -1,4 +1,4 @@
-"""What can be set about the sandbox; every delay is here, so that tests can make them short."""
+"""Settings of the sandbox; every delay is one, so that tests can make them short."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class SandboxSettings(BaseSettings):
-    """Defaults are those of a provider on a bad day; the environment overrides with `ONSALE_SANDBOX_…`."""
+    """Defaults are those of a slow provider; the environment overrides them with `ONSALE_SANDBOX_…`."""
 
     model_config = SettingsConfigDict(env_prefix="ONSALE_SANDBOX_", frozen=True, extra="forbid")
 
@@ -24,7 +24,7 @@ class SandboxSettings(BaseSettings):
     late_after_s: float = Field(
         3.0, ge=0, le=3600, description="until a late success, unless the charge says so itself"
     )
-    reorder_gap_s: float = Field(0.5, ge=0, le=60, description="between two events told in the wrong order")
+    reorder_gap_s: float = Field(0.5, ge=0, le=60, description="between two events sent in the wrong order")
 
     webhook_retry_delays_s: tuple[PositiveFloat, ...] = Field(
         (0.2, 1.0, 3.0, 9.0, 27.0, 60.0, 60.0), max_length=20, description="waits between the tries of one webhook"
@@ -32,4 +32,4 @@ class SandboxSettings(BaseSettings):
     webhook_timeout_s: float = Field(10.0, gt=0, le=60, description="for one try")
     webhook_senders: PositiveInt = Field(16, le=256, description="webhooks on their way at once")
     webhooks_waiting_max: PositiveInt = Field(100_000, le=1_000_000, description="more are lost, and counted")
-    charges_max: PositiveInt = Field(1_000_000, le=1_000_000, description="charges the books hold")
+    charges_max: PositiveInt = Field(1_000_000, le=1_000_000, description="charges that can be stored")

@@ -1,6 +1,6 @@
-"""Events on their way to the suite: signed, sent by a bounded pool, tried again, sometimes late or more than once.
+"""Sends webhooks to the suite: signed, by a bounded pool, with retries, sometimes late or more than once.
 
-What waits is bounded and counted; what cannot wait any more is lost, and that is counted too.
+The number of waiting webhooks is bounded; those that find no room or were tried too often are lost and counted.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import httpx
 from onsale.sandbox.charge import new_id
 from onsale.sandbox.settings import SandboxSettings
 
-Happened = Literal["processing", "succeeded", "failed", "cancelled", "refunded"]
+EventKind = Literal["processing", "succeeded", "failed", "cancelled", "refunded"]
 SIGNATURE_HEADER = "Sandbox-Signature"
 
 
@@ -27,8 +27,8 @@ class Delivery:
     forged: bool = False
 
 
-class Sender:
-    """`offer` never waits; the pool runs between `start` and `close`."""
+class WebhookSender:
+    """`send` never waits; the pool runs between `start` and `close`."""
 
     def __init__(self, settings: SandboxSettings, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._settings = settings
@@ -50,26 +50,26 @@ class Sender:
             self._pool = [asyncio.create_task(self._send_for_ever()) for _ in range(self._settings.webhook_senders)]
 
     async def close(self) -> None:
-        self.drop()
+        self.discard_waiting()
         for task in self._pool:
             task.cancel()
         await asyncio.gather(*self._pool, return_exceptions=True)
 
-    def drop(self) -> None:
-        """Forget everything that waits."""
+    def discard_waiting(self) -> None:
+        """Drops all webhooks that wait."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         while not self._queue.empty():
             self._queue.get_nowait()
 
-    def offer(self, body: bytes, *, after_s: float = 0.0, copies: int = 1, forged: bool = False) -> None:
+    def send(self, body: bytes, *, after_s: float = 0.0, copies: int = 1, forged: bool = False) -> None:
         if self._settings.webhook_url is None:
             return
         for _ in range(copies):
-            self._wait(Delivery(body=body, forged=forged), after_s=after_s + self.deliver_late_s)
+            self._enqueue(Delivery(body=body, forged=forged), after_s=after_s + self.deliver_late_s)
 
-    def _wait(self, delivery: Delivery, *, after_s: float) -> None:
+    def _enqueue(self, delivery: Delivery, *, after_s: float) -> None:
         if self.waiting >= self._settings.webhooks_waiting_max:
             self.lost += 1
         elif after_s <= 0:
@@ -83,7 +83,7 @@ class Sender:
         self._queue.put_nowait(delivery)
 
     async def _send_for_ever(self) -> None:
-        """One place of the pool, with a connection of its own that stays open."""
+        """One worker of the pool, with a connection of its own that stays open."""
         settings = self._settings
         async with httpx.AsyncClient(
             transport=self._transport, timeout=settings.webhook_timeout_s, trust_env=False
@@ -91,19 +91,19 @@ class Sender:
             while True:
                 delivery = await self._queue.get()
                 self._sending += 1
-                arrived = await self._arrives(client, delivery)
+                delivered = await self._deliver(client, delivery)
                 self._sending -= 1
-                if not arrived:
-                    self._try_again(delivery)
+                if not delivered:
+                    self._retry(delivery)
 
-    def _try_again(self, delivery: Delivery) -> None:
+    def _retry(self, delivery: Delivery) -> None:
         delays_s = self._settings.webhook_retry_delays_s
         if delivery.tries < len(delays_s):
-            self._wait(replace(delivery, tries=delivery.tries + 1), after_s=delays_s[delivery.tries])
+            self._enqueue(replace(delivery, tries=delivery.tries + 1), after_s=delays_s[delivery.tries])
         else:
             self.lost += 1
 
-    async def _arrives(self, client: httpx.AsyncClient, delivery: Delivery) -> bool:
+    async def _deliver(self, client: httpx.AsyncClient, delivery: Delivery) -> bool:
         secret = self._settings.webhook_secret
         signature = sign(delivery.body, secret="not " + secret if delivery.forged else secret, at_s=int(time.time()))
         headers = {SIGNATURE_HEADER: signature, "Content-Type": "application/json"}
@@ -114,8 +114,8 @@ class Sender:
         return answer.is_success
 
 
-def event(happened: Happened, charge: dict[str, Any], *, at: str) -> dict[str, Any]:
-    return {"id": new_id("evt"), "type": f"charge.{happened}", "created_at": at, "data": {"charge": charge}}
+def event(kind: EventKind, charge: dict[str, Any], *, at: str) -> dict[str, Any]:
+    return {"id": new_id("evt"), "type": f"charge.{kind}", "created_at": at, "data": {"charge": charge}}
 
 
 def sign(body: bytes, *, secret: str, at_s: int) -> str:

@@ -1,1 +1,1 @@
-"""How a service is served: uvicorn, its protocol, garbage collection, limits."""
+"""Serves a service over HTTP: uvicorn, its protocol, request limits, garbage collection."""

@@ -1,9 +1,9 @@
-"""Keeps the collector of cyclic garbage from holding up whoever is being served.
+"""Keeps pauses of Python's cyclic garbage collector short while requests are served.
 
-It looks at new objects in small portions, and what outlives two looks is left alone, because a sale's caches and
-connections go by counting references: a look at everything in a full notifier is a pause of 200 ms for every fan. Such
-a look is had when the process has started and then in quiet moments, if there is a quarter more than after the last.
-Until one comes, a crowd's worth of new objects is looked at once and then counts as old.
+The collector checks new objects in small portions, and objects that survive two checks are not checked again, because
+a sale's caches and connections are freed by reference counts: a full collection in a full notifier pauses every fan's
+stream by 200 ms. Full collections run at start and then in quiet periods, once there are a quarter more objects than
+after the last one. Before that, `CROWD_SIZE` new objects are collected once and then frozen.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-YOUNG_MAX, LOOKS, NEVER = 3_000, 3, 2**31 - 1
-TURN_S, QUIET_SHARE = 10.0, 0.02
-CROWD = 300_000  # objects: of 20,000 streams, and as much again
+YOUNG_MAX, COLLECTIONS, NEVER = 3_000, 3, 2**31 - 1
+PERIOD_S, QUIET_SHARE = 10.0, 0.02
+CROWD_SIZE = 300_000  # objects: of 20,000 streams, and as much again
 
 
 @asynccontextmanager
 async def short_pauses(
-    *, turn_s: float = TURN_S, quiet_share: float = QUIET_SHARE, crowd: int = CROWD
+    *, period_s: float = PERIOD_S, quiet_share: float = QUIET_SHARE, crowd: int = CROWD_SIZE
 ) -> AsyncIterator[None]:
-    """Within it the collector of this process works in small portions. A turn of less than this share of a processor
-    is quiet.
+    """The collector works in small portions inside this context. A period of `period_s` in which the process uses less
+    than `quiet_share` of a processor is quiet.
     """
     thresholds = gc.get_threshold()
-    gc.set_threshold(YOUNG_MAX, LOOKS, NEVER)
-    watching = asyncio.create_task(_look_in_time(turn_s, quiet_share, crowd, old=_look_at_all()))
+    gc.set_threshold(YOUNG_MAX, COLLECTIONS, NEVER)
+    watching = asyncio.create_task(_collect_when_quiet(period_s, quiet_share, crowd, old=_full_collection()))
     try:
         yield
     finally:
@@ -37,21 +37,23 @@ async def short_pauses(
         gc.unfreeze()
 
 
-async def _look_in_time(turn_s: float, quiet_share: float, crowd: int, *, old: int) -> None:
+async def _collect_when_quiet(period_s: float, quiet_share: float, crowd: int, *, old: int) -> None:
     while True:
         before_s = time.process_time()
-        await asyncio.sleep(turn_s)
-        is_quiet = time.process_time() - before_s < quiet_share * turn_s
-        new = gc.get_count()[2] * YOUNG_MAX * (LOOKS + 1)  # at most: what outlived two looks since the last of all
+        await asyncio.sleep(period_s)
+        is_quiet = time.process_time() - before_s < quiet_share * period_s
+        new = (
+            gc.get_count()[2] * YOUNG_MAX * (COLLECTIONS + 1)
+        )  # at most: objects that survived two checks since the last full collection
         if is_quiet and gc.get_freeze_count() + new > old + old // 4:
-            old = _look_at_all()
+            old = _full_collection()
         elif new > crowd:
             gc.collect()
             gc.freeze()
 
 
-def _look_at_all() -> int:
-    """How many objects there are afterwards; none of them is looked at again until the next time."""
+def _full_collection() -> int:
+    """Collects all objects and freezes the rest until the next full collection; their number."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

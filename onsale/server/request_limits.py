@@ -1,7 +1,7 @@
-"""What a request must be before an app sees it: its head bounded in bytes and lines, one `Host`, and whole in time.
+"""Limits on a request before an app sees it: size and lines of its head, exactly one `Host`, complete in time.
 
-A connection that has not sent a whole request costs a stranger nothing and this process a file descriptor. It has a
-deadline, and it is the first to go when descriptors run out. Who then finds no room is refused at once.
+A connection without a complete request costs its sender nothing and this process a file descriptor. It has a deadline,
+and it is closed first when descriptors run out. A connection for which none is left is refused at once.
 """
 
 import asyncio
@@ -21,32 +21,32 @@ HEAD_MAX_BYTES = 64 * 1024
 HEAD_LINES_MAX = 100
 HEAD_WITHIN_S = 10.0
 REQUEST_WITHIN_S = 30.0
-LOOK_EVERY_S = 1.0
+CHECK_INTERVAL_S = 1.0
 LINGER_S = 1.0
-SAY_AGAIN_S = 10.0
+LOG_AGAIN_S = 10.0
 FULL_FOR_S = 5.0
 
 
-class Incomplete:
-    """The connections of some listeners whose request is not whole yet, the longest waiting first."""
+class IncompleteRequests:
+    """Connections whose request is not complete yet, the longest waiting first."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._since_s: dict[BoundedRequests, float] = {}
-        self._looking: asyncio.TimerHandle | None = None
-        self._said_s = self._full_until_s = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
+        self._logged_s = self._full_until_s = float("-inf")
 
     def add(self, connection: "BoundedRequests") -> None:
         self._since_s.setdefault(connection, self._loop.time())
-        if self._looking is None:
-            self._looking = self._loop.call_later(LOOK_EVERY_S, self._look)
+        if self._timer is None:
+            self._timer = self._loop.call_later(CHECK_INTERVAL_S, self._drop_late)
 
     def remove(self, connection: "BoundedRequests") -> None:
         self._since_s.pop(connection, None)
 
     def has_room(self, newcomer: "BoundedRequests", descriptor: int) -> bool:
-        """Whether a newcomer may stay. Its descriptor was the lowest free one. When that is near the limit another
-        connection ends for it, and for a while for everybody who comes: the next find those that became free beneath.
+        """Whether a new connection may stay. Its descriptor was the lowest free one. When that is near the limit,
+        another connection is closed for it, and for a while one for each newcomer: they then get lower descriptors.
         """
         now_s = self._loop.time()
         is_last = descriptor >= descriptors_max() - descriptors_spare()
@@ -54,47 +54,47 @@ class Incomplete:
             self._full_until_s = now_s + FULL_FOR_S
         if now_s >= self._full_until_s:
             return True
-        if now_s - self._said_s > SAY_AGAIN_S:
-            self._said_s = now_s
+        if now_s - self._logged_s > LOG_AGAIN_S:
+            self._logged_s = now_s
             log.warning("descriptors.exhausted", extra=data(what_binds=BINDS.format(descriptors_max())))
-        return self._make_room(newcomer) or not is_last
+        return self._drop_slowest(newcomer) or not is_last
 
-    def _make_room(self, newcomer: "BoundedRequests") -> bool:
-        """Ends the connection that has waited longest for the rest of its request, or else one that asks nothing now.
-        Whether there was one.
+    def _drop_slowest(self, newcomer: "BoundedRequests") -> bool:
+        """Closes the connection that has waited longest for the rest of its request, or else an idle one. Whether there
+        was one.
         """
         others = (connection for connection in self._since_s if connection is not newcomer)
         idle = (connection for connection in newcomer.connections if getattr(connection, "is_idle", False))
-        going: Any = next(others, None) or next(idle, None)
-        if going is None:
+        victim: Any = next(others, None) or next(idle, None)
+        if victim is None:
             return False
-        self.remove(going)
-        going.transport.abort()
+        self.remove(victim)
+        victim.transport.abort()
         return True
 
-    def _look(self) -> None:
+    def _drop_late(self) -> None:
         now_s = self._loop.time()
         for connection, since_s in list(self._since_s.items()):
             if now_s - since_s > (HEAD_WITHIN_S if connection.in_head else REQUEST_WITHIN_S):
                 connection.refuse(problems.RequestTimeout())
-        self._looking = self._loop.call_later(LOOK_EVERY_S, self._look) if self._since_s else None
+        self._timer = self._loop.call_later(CHECK_INTERVAL_S, self._drop_late) if self._since_s else None
 
 
 class BoundedRequests(HttpToolsProtocol):
-    """uvicorn's protocol with these limits. A refusal is a problem document and the connection's last answer."""
+    """uvicorn's protocol with these limits. A refusal is a problem document and closes the connection."""
 
-    def __init__(self, *args: Any, incomplete: Incomplete, **named: Any) -> None:
+    def __init__(self, *args: Any, incomplete: IncompleteRequests, **named: Any) -> None:
         super().__init__(*args, **named)
         self._incomplete = incomplete
-        self._is_whole = self.in_head = True  # whole: nothing of a request is missing
+        self._is_whole = self.in_head = True  # whole: no part of a request is missing
         self._ended = False
         self._head_bytes = self._hosts = 0
         self._refused = False
-        self._wrong: Problem = problems.MalformedRequest()
+        self._parse_error: Problem = problems.MalformedRequest()
 
     @property
     def is_idle(self) -> bool:
-        """Whether it was answered and asks nothing now."""
+        """Whether its last request was answered and no new one has begun."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and cycle.response_complete and self._is_whole
 
@@ -103,7 +103,7 @@ class BoundedRequests(HttpToolsProtocol):
         self._incomplete.add(self)
         if not self._incomplete.has_room(self, transport.get_extra_info("socket").fileno()):
             self._refused = True
-            self._answer(problems.Overloaded("This process has no room for another connection; try again shortly."))
+            self._answer(problems.Overloaded("This process can take no more connections. Try again shortly."))
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -121,13 +121,13 @@ class BoundedRequests(HttpToolsProtocol):
                 for at in range(0, len(data), HEAD_MAX_BYTES):
                     self._feed(data[at : at + HEAD_MAX_BYTES])
         except httptools.HttpParserUpgrade:
-            pass  # its answer is the connection's last
+            pass  # the response closes the connection
         except httptools.HttpParserError:
-            self.refuse(self._wrong)
+            self.refuse(self._parse_error)
 
     def _feed(self, data: bytes) -> None:
-        """Counts what belongs to no body. Where one chunk holds the end of one request and the beginning of the next,
-        the next is counted from the next chunk on.
+        """Parses the data and counts the bytes of heads. When a chunk holds the end of a request and the beginning
+        of the next, the next one is counted from the following chunk on.
         """
         self._ended = False
         self.parser.feed_data(data)
@@ -144,7 +144,7 @@ class BoundedRequests(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.in_head:
-            return  # a trailer, which nobody here has a use for
+            return  # a trailer: not used
         if len(self.headers) >= HEAD_LINES_MAX:
             self._refuse_to_parse(problems.HeadTooLarge())
         name = name.lower()
@@ -156,14 +156,14 @@ class BoundedRequests(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() != "1.0"):
-            self._refuse_to_parse(problems.MalformedRequest("A request names its host, and names it once."))
+            self._refuse_to_parse(problems.MalformedRequest("Send exactly one Host header."))
         upgrades = self.parser.should_upgrade()
         if upgrades and self._get_upgrade() == b"websocket":
-            self._refuse_to_parse(problems.NotFound("No WebSocket is spoken here."))
+            self._refuse_to_parse(problems.NotFound("WebSocket is not supported."))
         super().on_headers_complete()
         self.in_head = False
         if upgrades:
-            self.cycle.keep_alive = False  # what follows may already be in the other protocol
+            self.cycle.keep_alive = False  # the following bytes may already be of the other protocol
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = -len(body)
@@ -176,18 +176,18 @@ class BoundedRequests(HttpToolsProtocol):
         super().on_message_complete()
 
     def _refuse_to_parse(self, problem: Problem) -> NoReturn:
-        self._wrong = problem
+        self._parse_error = problem
         raise httptools.HttpParserError
 
     def refuse(self, problem: Problem) -> None:
-        """Answers with the problem, unless an answer is on its way, and ends the connection."""
+        """Answers with the problem, unless a response has begun, and closes the connection."""
         self._refused = True
         self._incomplete.remove(self)
         transport = self.transport
         cycle: RequestResponseCycle | None = self.cycle
-        if self.in_head:  # no app has heard of this request
+        if self.in_head:  # no app has this request yet
             if cycle and not cycle.response_complete:
-                cycle.keep_alive = False  # the one before it is answered first, and is the last
+                cycle.keep_alive = False  # the request before it is answered first, then the connection closes
                 return
         elif cycle is None or self.pipeline or cycle.response_started:
             transport.close()
@@ -197,13 +197,13 @@ class BoundedRequests(HttpToolsProtocol):
             cycle.message_event.set()
         self._answer(problem)
         if transport.can_write_eof():
-            transport.write_eof()  # who is still talking would lose the answer if all of the connection ended now
+            transport.write_eof()  # a client that still sends would lose the answer if the connection was closed now
         self.loop.call_later(LINGER_S, transport.abort)
 
     def _answer(self, problem: Problem) -> None:
         body = problem.body()
-        told = {"content-type": problems.MEDIA_TYPE, "content-length": str(len(body)), **problem.headers()}
-        lines = [name.encode() + b": " + value.encode() + b"\r\n" for name, value in told.items()]
+        fields = {"content-type": problems.MEDIA_TYPE, "content-length": str(len(body)), **problem.headers()}
+        lines = [name.encode() + b": " + value.encode() + b"\r\n" for name, value in fields.items()]
         lines += [b"%b: %b\r\n" % each for each in self.server_state.default_headers if each[0] != b"connection"]
         self.transport.write(b"".join([STATUS_LINE[problem.code], *lines, b"connection: close\r\n\r\n"]))
         self.transport.write(body)

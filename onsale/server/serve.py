@@ -1,8 +1,8 @@
-"""Runs services in this process: any of the five, each with its public and its internal face, in one event loop.
+"""Runs services in this process: any of the five, each with its public and its internal API, in one event loop.
 
-Starting goes from the ledger's side outwards, stopping the other way: readiness turns false, balancers get the time to
-see it while everything still answers, streams are sent away, listeners close, and each service can be asked by its
-neighbours until it ends itself.
+Services start in the order of their dependencies and stop in reverse: readiness turns false, load balancers get time to
+see it while everything still answers, streams are closed, listeners close, and each service answers the others until it
+ends itself.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.types import ASGIApp
 
-from onsale.local.process import EngineTrouble
+from onsale.errors import OperatorError
 from onsale.server.gc_tuning import short_pauses
-from onsale.server.request_limits import Incomplete
-from onsale.server.uvicorn_protocol import WholeAnswers
+from onsale.server.request_limits import IncompleteRequests
+from onsale.server.uvicorn_protocol import SingleWriteProtocol
 from shared.web.app import drain, internal, public
 from shared.web.routes import Service
 
@@ -33,11 +33,11 @@ log = logging.getLogger("onsale.server.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier")
 STOP_S = 3
 BACKLOG = 4096
-LAST_ANSWER = (b"connection", b"close")
+LAST_RESPONSE = (b"connection", b"close")
 
 
 class GuestServer(uvicorn.Server):
-    """A server that leaves the signals to its host, so that several may share a process."""
+    """A uvicorn server that handles no signals, so that several can share a process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -46,7 +46,7 @@ class GuestServer(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An app on an address; if `shared`, other processes have sockets of their own there, and the kernel chooses."""
+    """An app on an address. If `shared`, other processes listen there too, and the kernel distributes connections."""
 
     app: ASGIApp
     host: str
@@ -55,8 +55,8 @@ class Listener:
     grace_s: float = STOP_S
 
     def bind(self) -> socket.socket:
-        """A socket on the address, which refuses connections until it is listened on: a balancer must not think that
-        somebody is there before somebody is. Raises `EngineTrouble` when somebody else has the port.
+        """A socket on the address. It refuses connections until `listen`, so that no load balancer counts it too early.
+        Raises `OperatorError` when the port is used.
         """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
@@ -67,27 +67,29 @@ class Listener:
             bound.bind((self.host, self.port))
         except OSError as taken:
             bound.close()
-            raise EngineTrouble(f"Port {self.port} on {self.host} cannot be used: {taken.strerror}.") from taken
+            raise OperatorError(f"Port {self.port} on {self.host} cannot be used: {taken.strerror}.") from taken
         bound.setblocking(False)
         return bound
 
 
 def create(names: Sequence[Service]) -> dict[Service, FastAPI]:
-    """The services' apps, built from the environment, in the order in which they start. Raises `EngineTrouble`."""
+    """The services' apps in their start order, configured by the environment. Raises `OperatorError`."""
     return {name: _create(name) for name in START_ORDER if name in names}
 
 
 def _create(name: Service) -> FastAPI:
     try:
         app: FastAPI = importlib.import_module(f"services.{name}.app").create_app()
-    except ValidationError as wrong:
-        found = [(".".join(map(str, e["loc"])), e["msg"]) for e in wrong.errors(include_input=False, include_url=False)]
-        raise EngineTrouble(f"{name}: {'; '.join(f'{at}: {why}' if at else why for at, why in found)}.") from None
+    except ValidationError as invalid:
+        found = [
+            (".".join(map(str, e["loc"])), e["msg"]) for e in invalid.errors(include_input=False, include_url=False)
+        ]
+        raise OperatorError(f"{name}: {'; '.join(f'{at}: {why}' if at else why for at, why in found)}.") from None
     return app
 
 
 def internal_listeners(apps: Mapping[Service, FastAPI]) -> dict[Service, Listener]:
-    """What neighbours ask, and who collects metrics."""
+    """The internal API and metrics of each service."""
     return {
         name: Listener(internal(app), settings.host, settings.internal_port, grace_s=settings.shutdown_grace_s)
         for name, app, settings in ((name, app, app.state.settings) for name, app in apps.items())
@@ -95,7 +97,7 @@ def internal_listeners(apps: Mapping[Service, FastAPI]) -> dict[Service, Listene
 
 
 def public_listeners(apps: Mapping[Service, FastAPI]) -> list[Listener]:
-    """What a load balancer asks."""
+    """The public API of each service."""
     return [
         Listener(public(app), settings.host, settings.port, settings.share_port, settings.shutdown_grace_s)
         for app, settings in ((app, app.state.settings) for app in apps.values())
@@ -106,13 +108,13 @@ def public_listeners(apps: Mapping[Service, FastAPI]) -> list[Listener]:
 async def running(
     apps: Mapping[Service, FastAPI], outside: Sequence[Listener], inside: Mapping[Service, Listener]
 ) -> AsyncIterator[None]:
-    """All of it serves inside this context, and nothing is left of it afterwards."""
+    """Serves inside this context and stops everything at its end. `outside` are public listeners, `inside` internal."""
     async with AsyncExitStack() as stack:
         within = {name: (listener, _bound(stack, listener)) for name, listener in inside.items()}
         without = [(listener, _bound(stack, listener)) for listener in outside]
         if len(apps) > 1:
             for _, bound in within.values():
-                bound.listen(BACKLOG)  # neighbours in one process wait for each other
+                bound.listen(BACKLOG)  # services in one process may call each other before they are ready
         servers = []
         for name, app in apps.items():
             await stack.enter_async_context(app.router.lifespan_context(app))
@@ -130,13 +132,13 @@ def _bound(stack: AsyncExitStack, listener: Listener) -> socket.socket:
     return stack.enter_context(contextlib.closing(listener.bind()))
 
 
-async def _drain(apps: Mapping[Service, FastAPI], servers: "Sequence[_Servers]") -> None:
+async def _drain(apps: Mapping[Service, FastAPI], servers: "Sequence[_RunningServers]") -> None:
     for each in servers:
-        each.let_go()
+        each.close_listeners()
     await asyncio.gather(*(drain(app) for app in apps.values()))
 
 
-class _Servers:
+class _RunningServers:
     """Some uvicorn servers, started and stopped together."""
 
     def __init__(self) -> None:
@@ -144,14 +146,14 @@ class _Servers:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, listeners: Sequence[tuple[Listener, socket.socket]]) -> None:
-        bounded = partial(WholeAnswers, incomplete=Incomplete())
+        bounded = partial(SingleWriteProtocol, incomplete=IncompleteRequests())
         for listener, bound in listeners:
             bound.listen(BACKLOG)
             config = uvicorn.Config(
                 listener.app,
                 http=bounded,  # type: ignore[arg-type]  # called as the class would be
                 ws="none",
-                proxy_headers=False,  # who asks for the fan's address reads it past trusted proxies itself
+                proxy_headers=False,  # the services read the client address past trusted proxies themselves
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -166,11 +168,11 @@ class _Servers:
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers nothing to wait for
             await asyncio.sleep(0.005)
 
-    def let_go(self) -> None:
-        """From now on every answer is its connection's last, so that few are left when the listeners close."""
+    def close_listeners(self) -> None:
+        """From now on every response closes its connection, so that few are open when the listeners close."""
         for server in self._servers:
-            server.config.encoded_headers.append(LAST_ANSWER)
-            server.server_state.default_headers.append(LAST_ANSWER)
+            server.config.encoded_headers.append(LAST_RESPONSE)
+            server.server_state.default_headers.append(LAST_RESPONSE)
 
     async def stop(self) -> None:
         for server in self._servers:
@@ -179,15 +181,15 @@ class _Servers:
 
 
 @asynccontextmanager
-async def _servers() -> AsyncIterator[_Servers]:
-    servers = _Servers()
+async def _servers() -> AsyncIterator[_RunningServers]:
+    servers = _RunningServers()
     try:
         yield servers
     finally:
         await servers.stop()
 
 
-async def until_told(
+async def until_stopped(
     apps: Mapping[Service, FastAPI], outside: Sequence[Listener], inside: Mapping[Service, Listener]
 ) -> None:
     """Serves until SIGINT or SIGTERM."""

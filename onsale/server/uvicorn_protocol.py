@@ -1,5 +1,7 @@
-"""An answer leaves in one write: the server writes head and body apart, which costs two system calls, two segments and
-two wake-ups of the reader for what is mostly a few hundred bytes.
+"""Sends head and body of a response in one write.
+
+uvicorn writes them separately, which costs two system calls, two TCP segments and two wake-ups of the reader for mostly
+a few hundred bytes.
 """
 
 import asyncio
@@ -7,11 +9,11 @@ from typing import Any
 
 from onsale.server.request_limits import BoundedRequests
 
-HEAD_BEGINS = b"HTTP/1."
+STATUS_LINE_START = b"HTTP/1."
 
 
-class HeadWaits:
-    """A transport that keeps an answer's head until its body comes, or the loop's next turn. All else passes."""
+class DelayedHead:
+    """A transport that delays a response's head until its body comes, or the event loop's next iteration."""
 
     __slots__ = ("_head", "_later", "_transport")
 
@@ -24,14 +26,14 @@ class HeadWaits:
         if self._head:
             head, self._head = self._head, b""
             self._transport.write(head + data)
-        elif data.startswith(HEAD_BEGINS):
+        elif data.startswith(STATUS_LINE_START):
             self._head = data
             self._later(self.flush)
         else:
             self._transport.write(data)
 
     def flush(self) -> None:
-        """Writes a head whose body is not there yet: a long stream's."""
+        """Writes a head whose body has not come yet, as of a stream."""
         if self._head:
             self.write(b"")
 
@@ -40,7 +42,7 @@ class HeadWaits:
         self._transport.close()
 
     def release(self) -> Any:
-        """The transport itself, from which nothing is kept back: for what outlives its answer."""
+        """The wrapped transport, with nothing delayed: for streams that write to it directly."""
         self.flush()
         return self._transport
 
@@ -48,8 +50,8 @@ class HeadWaits:
         return getattr(self._transport, name)
 
 
-class WholeAnswers(BoundedRequests):
-    """uvicorn's own protocol, within its limits, on such a transport."""
+class SingleWriteProtocol(BoundedRequests):
+    """uvicorn's protocol with request limits, on such a transport."""
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(HeadWaits(transport))
+        super().connection_made(DelayedHead(transport))

@@ -1,1 +1,1 @@
-"""A crowd that lives through an on-sale over real HTTP and SSE, and checks what it was promised."""
+"""Simulates the fans of an on-sale over real HTTP and SSE, and checks the suite's guarantees."""

@@ -1,4 +1,4 @@
-"""`onsale simulate`: a crowd, a bar per stage, and at the end what was promised against what was seen."""
+"""`onsale simulate`: sends simulated fans through an on-sale and checks what they observed against the guarantees."""
 
 import asyncio
 import json
@@ -17,14 +17,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from onsale.commands.client import Admin, Refused
+from onsale.admin_client import AdminClient
+from onsale.cli.context import DATA_DIR, DataDir, Url
+from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.local.engines import read_engines_file, suite_url
+from onsale.simulate.browser import Browser, CallTimes
 from onsale.simulate.fan import Fan
-from onsale.simulate.http import Browser, Calls
-from onsale.simulate.observations import Seen
-from onsale.simulate.profiles import CALM, WILD, Temper
-from onsale.simulate.reconciliation import Books, compare
+from onsale.simulate.observations import Observations
+from onsale.simulate.profiles import CALM, WILD, Profile
+from onsale.simulate.reconciliation import Reconciliation, compare
 from shared.rpc.http1 import HttpClient
 
 CONNECTIONS_MAX = 256
@@ -34,115 +36,123 @@ STAGES = ("joined", "called", "held", "bought")
 
 
 def simulate(
-    event_id: Annotated[str, typer.Option(help="The event to live through.")],
+    event_id: Annotated[str, typer.Option(help="The event's id.")],
     fans: Annotated[int, typer.Option(min=1, max=200_000, help="How many fans come.")] = 1000,
     arrive_over: Annotated[float, typer.Option(min=0, help="Seconds over which they arrive.")] = 5.0,
-    url: Annotated[str | None, typer.Option(help="Where the suite answers; as its data directory says.")] = None,
-    data_dir: Annotated[Path, typer.Option(help="The suite's data directory.")] = Path(".onsale"),
-    seed: Annotated[int, typer.Option(help="The same seed gives the same crowd.")] = 1,
+    url: Url = None,
+    data_dir: DataDir = DATA_DIR,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same fans.")] = 1,
     streams: Annotated[
-        int, typer.Option(min=0, max=STREAMS_MAX, help="Fans who hold a live stream; the others poll.")
+        int, typer.Option(min=0, max=STREAMS_MAX, help="Fans with a live stream; the others poll.")
     ] = 100,
     chaos: Annotated[
-        bool, typer.Option("--chaos", help="Payments go wrong in every way, and both books are compared in the end.")
+        bool,
+        typer.Option(
+            "--chaos", help="Let payments fail in every way, and compare all charges with the provider's at the end."
+        ),
     ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result there as JSON.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as JSON.")] = None,
 ) -> None:
-    """Send a crowd through an on-sale over real HTTP and SSE.
+    """Simulate an on-sale: send fans through it over real HTTP and SSE.
 
-    Exit code 1 if an invariant broke, if fans were refused or failed where they should not have been, or if nobody
-    could join at all: what did not happen was not shown to work.
+    Exit code 1 if an invariant does not hold, if a request failed that should not have, or if nobody could join.
+
+    Example: onsale simulate --event-id arena-2026 --fans 2000 --chaos
     """
     out, url = Console(highlight=False), url or suite_url(data_dir)
     crowd = Crowd(
-        url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams, temper=WILD if chaos else CALM
+        url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams, profile=WILD if chaos else CALM
     )
     since, books = datetime.now(UTC), None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(crowd.run(out))
         if chaos:
-            books = runner.run(_books(url, data_dir, event_id, since))
+            books = runner.run(_reconciled(url, data_dir, event_id, since))
     out.print(crowd.table(), crowd.times(), *([books.table()] if books else []))
     if json_file:
         result = crowd.result() | ({"books": books.result()} if books else {})
         json_file.write_text(json.dumps(result, indent=2) + "\n")
-    failures = [*crowd.seen.failures, *(["the books differ"] if books and not books.agree else [])]
+    failures = [*crowd.observations.failures, *(["the books differ"] if books and not books.agree else [])]
     for failure in failures:
         out.print(f"[red]failed:[/] {failure}")
     if failures:
         raise typer.Exit(1)
 
 
-async def _books(url: str, data_dir: Path, event_id: str, since: datetime) -> Books:
-    """Ours and the provider's, as they are once nothing is on its way any more."""
+async def _reconciled(url: str, data_dir: Path, event_id: str, since: datetime) -> Reconciliation:
+    """Our charges and the provider's, once no payment is on its way any more."""
     sandbox_url = read_engines_file(data_dir).sandbox_url
     if sandbox_url is None:
-        raise Refused("There is no payment sandbox to compare books with.")
+        raise OperatorError("There is no payment sandbox to compare charges with.")
     async with httpx.AsyncClient(trust_env=False) as client:
-        return await compare(Admin(client, url, key_file.admin_key(data_dir)), client, sandbox_url, event_id, since)
+        return await compare(
+            AdminClient(client, url, key_file.admin_key(data_dir)), client, sandbox_url, event_id, since
+        )
 
 
 class Crowd:
-    """All fans of one simulation, and what they saw."""
+    """All fans of one simulation, and what they observed."""
 
     def __init__(
         self, url: str, event_id: str, *, fans: int, arrive_over_s: float, seed: int, streams: int,
-        temper: Temper = CALM,
+        profile: Profile = CALM,
     ) -> None:  # fmt: skip
-        self._url, self._event_id, self._fans, self._temper = url.rstrip("/"), event_id, fans, temper
+        self._url, self._event_id, self._fans, self._profile = url.rstrip("/"), event_id, fans, profile
         self._arrive_over_s, self._seed, self._streams = arrive_over_s, seed, streams
-        self.calls, self.seen = Calls(), Seen()
+        self.calls, self.observations = CallTimes(), Observations()
         self._took_s = 0.0
 
     async def run(self, out: Console) -> None:
-        dice = random.Random(self._seed)  # noqa: S311 - a rehearsal, not a secret
+        rng = random.Random(self._seed)  # noqa: S311 - a simulation, not a secret
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        async with HttpClient(connections_max=CONNECTIONS_MAX) as wire, httpx.AsyncClient(limits=limits) as streams:
-            browser = Browser(wire, streams, self._url, self.calls, dice)
-            event = await self._event(wire)
-            self.seen.capacity = sum(section["capacity"] for section in event["sections"])
+        async with HttpClient(connections_max=CONNECTIONS_MAX) as http, httpx.AsyncClient(limits=limits) as streams:
+            browser = Browser(http, streams, self._url, self.calls, rng)
+            event = await self._event(http)
+            self.observations.capacity = sum(section["capacity"] for section in event["sections"])
             started = time.monotonic()
-            crowd = asyncio.gather(*self._lives(event, browser, dice))
-            await self._show(crowd, out)
+            crowd = asyncio.gather(*self._fans_lives(event, browser, rng))
+            await self._draw_progress(crowd, out)
             self._took_s = time.monotonic() - started
 
-    async def _event(self, wire: HttpClient) -> dict[str, Any]:
+    async def _event(self, http: HttpClient) -> dict[str, Any]:
         try:
-            answer = await wire.request("GET", f"{self._url}/events/{self._event_id}", headers={}, timeout=20)
+            answer = await http.request("GET", f"{self._url}/events/{self._event_id}", headers={}, timeout=20)
         except (ConnectionError, TimeoutError) as unreachable:
-            raise Refused(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
+            raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
         if answer.status_code != 200:
-            raise Refused(f"{self._url} has no event {self._event_id}.")
+            raise OperatorError(f"{self._url} has no event {self._event_id}.")
         return dict(orjson.loads(answer.content))
 
-    def _lives(self, event: dict[str, Any], browser: Browser, dice: random.Random) -> list[Coroutine[Any, Any, None]]:
+    def _fans_lives(
+        self, event: dict[str, Any], browser: Browser, rng: random.Random
+    ) -> list[Coroutine[Any, Any, None]]:
         lives = []
         for number in range(self._fans):
             watches = number * self._streams % self._fans < self._streams  # spread evenly over the crowd
-            seed = dice.getrandbits(64)
-            fan = Fan(event, browser, self.seen, seed=seed, watches=watches, temper=self._temper)
-            lives.append(fan.live(arrive_after_s=dice.uniform(0, self._arrive_over_s)))
+            seed = rng.getrandbits(64)
+            fan = Fan(event, browser, self.observations, seed=seed, watches=watches, profile=self._profile)
+            lives.append(fan.live(arrive_after_s=rng.uniform(0, self._arrive_over_s)))
         return lives
 
-    async def _show(self, crowd: "asyncio.Future[Any]", out: Console) -> None:
+    async def _draw_progress(self, crowd: "asyncio.Future[Any]", out: Console) -> None:
         columns = (TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=out) as progress:
             bars = {stage: progress.add_task(stage, total=self._fans) for stage in STAGES}
             while not crowd.done():
                 await asyncio.wait({crowd}, timeout=REDRAW_S)
                 for stage, bar in bars.items():
-                    progress.update(bar, completed=getattr(self.seen, stage))
+                    progress.update(bar, completed=getattr(self.observations, stage))
         crowd.result()
 
     def result(self) -> dict[str, Any]:
-        seen = self.seen
+        counts = self.observations
         return {
             "event_id": self._event_id, "fans": self._fans, "seconds": round(self._took_s, 2),
-            "joined": seen.joined, "called": seen.called, "held": seen.held, "bought": seen.bought,
-            "gave_up": seen.gave_up, "empty_handed": seen.empty_handed,
-            "tickets_sold": seen.tickets_sold, "capacity": seen.capacity,
-            "oversold": seen.oversold, "inversions": seen.inversions, "duplicate_numbers": seen.duplicate_numbers,
-            "went_home": dict(seen.refused), "failed": dict(seen.failed), "failures": seen.failures,
+            "joined": counts.joined, "called": counts.called, "held": counts.held, "bought": counts.bought,
+            "gave_up": counts.gave_up, "empty_handed": counts.empty_handed,
+            "tickets_sold": counts.tickets_sold, "capacity": counts.capacity,
+            "oversold": counts.oversold, "inversions": counts.inversions, "duplicate_numbers": counts.duplicate_numbers,
+            "went_home": dict(counts.refused), "failed": dict(counts.failed), "failures": counts.failures,
             "calls_ms": {name: self.calls.summary(name) for name in sorted(self.calls.times_ms)},
             "server_errors": sum(n for (_, status), n in self.calls.endings.items() if status >= 500 or status == 0),
         }  # fmt: skip
@@ -155,7 +165,7 @@ class Crowd:
         for name in ("oversold", "inversions", "duplicate_numbers"):
             colour = "red" if result[name] else "green"
             table.add_row(name.replace("_", " "), f"[{colour}]{result[name]}[/] (must be 0)")
-        for why, count in sorted(self.seen.failed.items()):
+        for why, count in sorted(self.observations.failed.items()):
             table.add_row(f"[yellow]{why}[/]", str(count))
         return table
 

@@ -1,4 +1,4 @@
-"""One fan: joins, waits, claims, chooses, holds, pays. Sometimes gives up, sometimes asks twice."""
+"""A simulated fan: joins, waits, claims, chooses, holds and pays; may give up, and may send a request twice."""
 
 import asyncio
 import random
@@ -10,30 +10,37 @@ from typing import Any
 
 import httpx
 
-from onsale.simulate.http import Browser
-from onsale.simulate.observations import Seen
-from onsale.simulate.profiles import CALM, Temper
+from onsale.simulate.browser import Browser
+from onsale.simulate.observations import Observations
+from onsale.simulate.profiles import CALM, Profile
 
 SHARE_SEATED, SHARE_BOTH = 0.6, 0.1
 PICKS_MAX = 8
 ORDER_PATIENCE_S = 120.0
-DOOR_CLOSED = {409, 410}  # sold out, or not open: what fans are told who come too late or too early
+ROOM_CLOSED = {409, 410}  # sold out, or not open: the fan came too late or too early
 FINAL = {"confirmed", "cancelled", "expired", "review", "refunded", "partially_refunded"}
 
 
 class GaveUp(Exception):
-    """This fan goes home without tickets; the message says why."""
+    """This fan ends without tickets; the message says why."""
 
 
 class Fan:
-    """State of one fan. `watches` fans hold a stream while they wait, the others poll."""
+    """One fan. With `watches` it holds a live stream while it waits, otherwise it polls."""
 
     def __init__(
-        self, event: dict[str, Any], browser: Browser, seen: Seen, *, seed: int, watches: bool, temper: Temper = CALM
+        self,
+        event: dict[str, Any],
+        browser: Browser,
+        observations: Observations,
+        *,
+        seed: int,
+        watches: bool,
+        profile: Profile = CALM,
     ) -> None:
-        self._dice = random.Random(seed)  # noqa: S311 - a rehearsal, not a secret
-        self._browser, self._seen, self._event, self._watches = browser, seen, event, watches
-        self._path, self._temper = f"/events/{event['event_id']}", temper
+        self._rng = random.Random(seed)  # noqa: S311 - a simulation, not a secret
+        self._browser, self._observations, self._event, self._watches = browser, observations, event, watches
+        self._path, self._profile = f"/events/{event['event_id']}", profile
         self._token = self._pass = self._checkout_key = ""
         self._join_seq = 0
 
@@ -46,60 +53,60 @@ class Fan:
             reservation = await self._hold()
             await self._buy(reservation)
         except GaveUp as why:
-            self._seen.refused[str(why)] += 1
+            self._observations.refused[str(why)] += 1
 
-    def _chance(self, share: float) -> bool:
-        return self._dice.random() < share
+    def _happens(self, share: float) -> bool:
+        return self._rng.random() < share
 
-    async def _ask(self, name: str, method: str, path: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        status, answer = await self._browser.ask(name, method, path, **more)
+    async def _request(self, name: str, method: str, path: str, **more: Any) -> tuple[int, dict[str, Any]]:
+        status, answer = await self._browser.request(name, method, path, **more)
         if status == 0 or status == 429 or status >= 500:
-            self._seen.failed[f"{name} {status}"] += 1
+            self._observations.failed[f"{name} {status}"] += 1
             raise GaveUp(f"{name} failed")
         return status, answer
 
     async def _read(self, name: str, path: str, **more: Any) -> dict[str, Any]:
-        """What anybody may read at any time: without it no fan can go on."""
-        status, answer = await self._ask(name, "GET", path, **more)
+        """A public read; a fan cannot continue when it is refused."""
+        status, answer = await self._request(name, "GET", path, **more)
         if status != 200:
-            self._seen.failed[f"{name} {status}"] += 1
+            self._observations.failed[f"{name} {status}"] += 1
             raise GaveUp(f"{name} refused ({status})")
         return answer
 
     async def _join(self) -> None:
-        key = str(uuid.uuid4())  # not of the seed: the same crowd may come again
-        asks = [
-            self._ask("join", "POST", f"{self._path}/queue", key=key)
-            for _ in range(1 + self._chance(self._temper.asks_twice))
+        key = str(uuid.uuid4())  # not from the seed: the same fans may come again
+        requests = [
+            self._request("join", "POST", f"{self._path}/queue", key=key)
+            for _ in range(1 + self._happens(self._profile.repeats_hold))
         ]
-        answers = await asyncio.gather(*asks)
+        answers = await asyncio.gather(*requests)
         status, place = answers[0]
         if status not in {200, 201}:
-            if status not in DOOR_CLOSED:
-                self._seen.failed[f"join {status}"] += 1
+            if status not in ROOM_CLOSED:
+                self._observations.failed[f"join {status}"] += 1
             raise GaveUp(f"not let in ({status})")
         if len({answer["join_seq"] for _, answer in answers}) > 1:
-            self._seen.failed["two numbers for one fan"] += 1
+            self._observations.failed["two numbers for one fan"] += 1
         self._token, self._join_seq = place["queue_token"], place["join_seq"]
-        self._seen.number(self._join_seq)
+        self._observations.joined_at_place(self._join_seq)
 
     async def _wait(self) -> None:
-        leaves_at = time.monotonic() + self._dice.uniform(1, 30) if self._chance(self._temper.leaves_line) else None
+        leaves_at = time.monotonic() + self._rng.uniform(1, 30) if self._happens(self._profile.leaves_line) else None
         while True:
             asked_at = time.monotonic()
-            status, place = await self._ask("status", "GET", f"{self._path}/queue/status", token=self._token)
+            status, place = await self._request("status", "GET", f"{self._path}/queue/status", token=self._token)
             if status != 200 or place["status"] in {"expired", "left", "completed"}:
                 raise GaveUp("lost the place" if status != 200 else place["status"])
             if place["status"] in {"ready", "admitted"}:
-                self._seen.call(self._join_seq, time.monotonic())
+                self._observations.record_call(self._join_seq, time.monotonic())
                 return
-            self._seen.still_waiting(self._join_seq, asked_at)
+            self._observations.check_not_overtaken(self._join_seq, asked_at)
             if leaves_at and asked_at > leaves_at:
-                await self._ask("leave", "DELETE", f"{self._path}/queue", token=self._token)
-                self._seen.gave_up += 1
+                await self._request("leave", "DELETE", f"{self._path}/queue", token=self._token)
+                self._observations.gave_up += 1
                 raise GaveUp("left the line")
             if await self._sold_out():
-                self._seen.empty_handed += 1
+                self._observations.empty_handed += 1
                 raise GaveUp("sold out while waiting")
             await self._pause(place["poll_after_ms"] / 1000)
 
@@ -108,7 +115,7 @@ class Fan:
         return line["state"] in {"sold_out", "closed"}
 
     async def _pause(self, seconds: float) -> None:
-        """Until the next poll; a fan with a stream comes earlier when the line reaches the place."""
+        """Waits until the next poll; a fan with a stream polls as soon as the line reaches the place."""
         if not self._watches:
             await asyncio.sleep(seconds)
             return
@@ -126,65 +133,65 @@ class Fan:
         await asyncio.sleep(1)
 
     async def _claim(self) -> None:
-        status, answer = await self._ask("pass", "POST", f"{self._path}/queue/pass", token=self._token)
+        status, answer = await self._request("pass", "POST", f"{self._path}/queue/pass", token=self._token)
         if status != 200:
             raise GaveUp(f"not admitted ({status})")
         self._pass, self._checkout_key = answer["pass"], answer["checkout_key"]
 
     async def _hold(self) -> dict[str, Any]:
         for _ in range(PICKS_MAX):
-            wish = await self._choose()
-            if wish is None:
+            selection = await self._choose()
+            if selection is None:
                 break
-            key = str(uuid.uuid4())  # not of the seed: the same crowd may come again
-            status, answer = await self._ask(
-                "hold", "POST", f"{self._path}/reservations", token=self._pass, key=key, body=wish
+            key = str(uuid.uuid4())  # not from the seed: the same fans may come again
+            status, answer = await self._request(
+                "hold", "POST", f"{self._path}/reservations", token=self._pass, key=key, body=selection
             )
             if status == 201 or status == 200:
-                self._seen.held += 1
+                self._observations.held += 1
                 return answer
             if status != 409:
                 raise GaveUp(f"hold refused ({status})")
-        self._seen.empty_handed += 1
+        self._observations.empty_handed += 1
         raise GaveUp("nothing left to choose")
 
     async def _choose(self) -> dict[str, Any] | None:
-        """Some seats of one row, some GA tickets, or both; nothing when nothing is left."""
+        """Selects some seats of one section, some GA tickets, or both; None when nothing is left."""
         answer = await self._read("sections", f"{self._path}/sections")
         most = self._event["limits"]["tickets_per_order"]
         open_now = [section for section in answer["sections"] if section["available_seats"] > 0]
         seated = [section for section in open_now if section["kind"] == "seated"]
         ga = [section for section in open_now if section["kind"] == "ga"]
-        wish: dict[str, Any] = {}
-        wants_a_seat = seated and (not ga or self._chance(SHARE_SEATED))
-        if wants_a_seat and (seats := await self._pick(self._dice.choice(seated), self._dice.randint(1, most))):
-            wish["seats"] = seats
-        taken = len(wish.get("seats", ()))
-        if ga and taken < most and (not wish or self._chance(SHARE_BOTH)):
-            section = self._dice.choice(ga)
-            quantity = min(self._dice.randint(1, most - taken), section["available_seats"])
-            wish["ga"] = [{"section_id": section["section_id"], "quantity": quantity}]
-        return wish or None
+        selection: dict[str, Any] = {}
+        wants_a_seat = seated and (not ga or self._happens(SHARE_SEATED))
+        if wants_a_seat and (seats := await self._pick(self._rng.choice(seated), self._rng.randint(1, most))):
+            selection["seats"] = seats
+        taken = len(selection.get("seats", ()))
+        if ga and taken < most and (not selection or self._happens(SHARE_BOTH)):
+            section = self._rng.choice(ga)
+            quantity = min(self._rng.randint(1, most - taken), section["available_seats"])
+            selection["ga"] = [{"section_id": section["section_id"], "quantity": quantity}]
+        return selection or None
 
     async def _pick(self, section: dict[str, Any], wanted: int) -> list[str]:
         size = 100
-        page = self._dice.randint(1, -(-section["total_seats"] // size))
+        page = self._rng.randint(1, -(-section["total_seats"] // size))
         path = f"{self._path}/sections/{section['section_id']}/seats?page={page}&page_size={size}"
-        status, answer = await self._ask("seats", "GET", path, token=self._pass)
+        status, answer = await self._request("seats", "GET", path, token=self._pass)
         if status != 200:
             raise GaveUp(f"seats refused ({status})")
         free = [seat["seat_id"] for seat in answer["seats"] if seat["status"] == "available"]
-        start = self._dice.randrange(max(1, len(free) - wanted + 1))
+        start = self._rng.randrange(max(1, len(free) - wanted + 1))
         return free[start : start + wanted]
 
     async def _buy(self, reservation: dict[str, Any]) -> None:
-        if self._chance(self._temper.leaves_hold):
+        if self._happens(self._profile.leaves_hold):
             path = f"{self._path}/reservations/{reservation['reservation_id']}"
-            await self._ask("give back", "DELETE", path, token=self._pass)
-            self._seen.gave_up += 1
+            await self._request("give back", "DELETE", path, token=self._pass)
+            self._observations.gave_up += 1
             raise GaveUp("gave the hold back")
         named = {"reservation_id": reservation["reservation_id"]}
-        status, quote = await self._ask("quote", "POST", "/orders/quote", token=self._pass, body=named)
+        status, quote = await self._request("quote", "POST", "/orders/quote", token=self._pass, body=named)
         if status != 200:
             raise GaveUp(f"quote refused ({status})")
         body = {
@@ -198,26 +205,26 @@ class Fan:
             "payment": self._payment(),
         }
         key = f"{self._checkout_key}.{reservation['reservation_id']}"
-        asks = [
-            self._ask("order", "POST", "/orders", token=self._pass, key=key, body=body)
-            for _ in range(1 + self._chance(self._temper.asks_twice))
+        requests = [
+            self._request("order", "POST", "/orders", token=self._pass, key=key, body=body)
+            for _ in range(1 + self._happens(self._profile.repeats_hold))
         ]
-        answers = await asyncio.gather(*asks)
+        answers = await asyncio.gather(*requests)
         status, order = answers[0]
         if status not in {200, 202}:
             raise GaveUp(f"order refused ({status})")
         if len({answer["reference"] for _, answer in answers}) > 1:
-            self._seen.failed["two orders for one purchase"] += 1
-        await self._see_it_through(reservation, order)
+            self._observations.failed["two orders for one purchase"] += 1
+        await self._follow_order(reservation, order)
 
     def _payment(self) -> dict[str, str]:
-        return {"provider": "sandbox", "method": self._one_of(self._temper.methods)}
+        return {"provider": "sandbox", "method": self._weighted_choice(self._profile.methods)}
 
-    def _one_of(self, weights: Mapping[str, int]) -> str:
-        return self._dice.choices(list(weights), list(weights.values()))[0]
+    def _weighted_choice(self, weights: Mapping[str, int]) -> str:
+        return self._rng.choices(list(weights), list(weights.values()))[0]
 
-    async def _see_it_through(self, reservation: dict[str, Any], order: dict[str, Any]) -> None:
-        """Until the order has ended: pays again after a decline, presses on the provider's page, may lose patience."""
+    async def _follow_order(self, reservation: dict[str, Any], order: dict[str, Any]) -> None:
+        """Follows the order to its end: pays again after a decline, answers on the provider's page, may cancel."""
         path, token = f"/orders/{order['reference']}", order["order_token"]
         begun_s, pause_s, payments, pages = time.monotonic(), 0.3, 1, set[str]()
         cancels_s = self._cancels_after_s()
@@ -225,29 +232,31 @@ class Fan:
         while now["status"] not in FINAL:
             open_for_s = time.monotonic() - begun_s
             if open_for_s > ORDER_PATIENCE_S:
-                self._seen.failed["order still open"] += 1
+                self._observations.failed["order still open"] += 1
                 raise GaveUp("order still open")
-            await asyncio.sleep(pause_s * self._dice.uniform(0.7, 1.3))
+            await asyncio.sleep(pause_s * self._rng.uniform(0.7, 1.3))
             pause_s = min(3.0, pause_s * 1.4)
-            _, now = await self._ask("order status", "GET", path, token=token)
+            _, now = await self._request("order status", "GET", path, token=token)
             attempt = now.get("attempt") or {}
             if now["status"] == "pending" and open_for_s > cancels_s:
                 cancels_s = ORDER_PATIENCE_S
-                await self._ask("cancel", "POST", f"{path}/cancel", token=token)
+                await self._request("cancel", "POST", f"{path}/cancel", token=token)
             elif (page := attempt.get("checkout_url")) and page not in pages:
                 pages.add(page)
-                await self._browser.press(page, self._one_of(self._temper.page))
-            elif attempt.get("status") == "failed" and payments < self._temper.payments_max:
+                await self._browser.press_button(page, self._weighted_choice(self._profile.page))
+            elif attempt.get("status") == "failed" and payments < self._profile.payments_max:
                 payments += 1
-                last = payments == self._temper.payments_max
+                last = payments == self._profile.payments_max
                 body = {"payment": {"provider": "sandbox", "method": "ok"} if last else self._payment()}
-                await self._ask("pay again", "POST", f"{path}/payments", token=token, key=str(uuid.uuid4()), body=body)
+                await self._request(
+                    "pay again", "POST", f"{path}/payments", token=token, key=str(uuid.uuid4()), body=body
+                )
         if now["status"] != "confirmed":
             raise GaveUp(f"order {now['status']}")
         tickets = len(reservation["seats"]) + sum(part["quantity"] for part in reservation["ga"])
-        self._seen.purchase(list(reservation["seats"]), tickets)
+        self._observations.record_purchase(list(reservation["seats"]), tickets)
 
     def _cancels_after_s(self) -> float:
-        if self._chance(self._temper.cancels):
-            return self._dice.uniform(0.0, 2.0)
-        return self._temper.patience_s or ORDER_PATIENCE_S
+        if self._happens(self._profile.cancels):
+            return self._rng.uniform(0.0, 2.0)
+        return self._profile.patience_s or ORDER_PATIENCE_S

@@ -1,4 +1,4 @@
-"""What the crowd saw, and the promises it can check from that: no number twice, nobody overtaken, nothing oversold."""
+"""What the fans observed, and the guarantees it proves: no number twice, nobody overtaken, nothing oversold."""
 
 import bisect
 from collections import Counter
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Seen:
-    """Facts noted by fans as they happen. Times are the simulation's own monotonic seconds."""
+class Observations:
+    """Facts recorded by fans as they happen. Times are monotonic seconds of this process."""
 
     capacity: int = 0
     joined: int = 0
@@ -24,23 +24,23 @@ class Seen:
     _called_at: list[tuple[float, int]] = field(default_factory=list)
     inversions: int = 0
 
-    def number(self, join_seq: int) -> None:
+    def joined_at_place(self, join_seq: int) -> None:
         self.joined += 1
         self._numbers[join_seq] += 1
 
-    def call(self, join_seq: int, at_s: float) -> None:
-        """A fan was told `ready`. Kept as a rising record: the largest number known to be called by then."""
+    def record_call(self, join_seq: int, at_s: float) -> None:
+        """A fan was called. Keeps the largest number known to be called at each time."""
         self.called += 1
         if not self._called_at or join_seq > self._called_at[-1][1]:
             self._called_at.append((at_s, join_seq))
 
-    def still_waiting(self, join_seq: int, asked_at_s: float) -> None:
-        """A fan asked at `asked_at_s` and was told to wait: nobody behind may have been told `ready` before that."""
-        known = bisect.bisect_left(self._called_at, (asked_at_s, 0)) - 1
+    def check_not_overtaken(self, join_seq: int, polled_at_s: float) -> None:
+        """A fan polled at `polled_at_s` and must still wait: no fan behind may have been called before that."""
+        known = bisect.bisect_left(self._called_at, (polled_at_s, 0)) - 1
         if known >= 0 and self._called_at[known][1] > join_seq:
             self.inversions += 1
 
-    def purchase(self, seats: list[str], tickets: int) -> None:
+    def record_purchase(self, seats: list[str], tickets: int) -> None:
         self.bought += 1
         self.tickets_sold += tickets
         self._seats.update(seats)
@@ -56,7 +56,7 @@ class Seen:
 
     @property
     def failures(self) -> list[str]:
-        """Why this crowd shows nothing, or shows that something is broken; empty when all went as it should."""
+        """What went wrong, or why the simulation proves nothing; empty when all is well."""
         broken = {"oversold": self.oversold, "inversions": self.inversions, "duplicate numbers": self.duplicate_numbers}
         found = [f"{count} {name}" for name, count in broken.items() if count]
         found += [f"{count} times {what}" for what, count in sorted(self.failed.items())]

@@ -1,4 +1,4 @@
-"""After a chaos run: the provider's books beside ours, charge by charge and to the cent."""
+"""Reconciliation after a chaos run: compares our charges with the provider's, one by one and to the cent."""
 
 import asyncio
 import time
@@ -9,17 +9,19 @@ from typing import Any
 import httpx
 from rich.table import Table
 
-from onsale.commands.client import Admin, Refused
+from onsale.admin_client import AdminClient
+from onsale.errors import OperatorError
+from shared.contracts.admin import order_reports, orders
 
 PAGE = 1000
-SETTLE_S, QUIET_S, LOOK_S = 150.0, 4.0, 1.0
+SETTLE_S, QUIET_S, READ_INTERVAL_S = 150.0, 4.0, 1.0
 Sums = dict[str, tuple[int, int]]
-"""What was charged and what went back, in minor units, by the provider's id of the charge."""
+"""Charged and refunded amounts in minor units, by the provider's id of the charge."""
 
 
 @dataclass
-class Books:
-    """Both lists of one event's charges; `broken` are promises that the audit found broken."""
+class Reconciliation:
+    """Both lists of an event's charges; `broken` are the invariants that the audit found broken."""
 
     ours: Sums = field(default_factory=dict)
     theirs: Sums = field(default_factory=dict)
@@ -42,11 +44,11 @@ class Books:
         }  # fmt: skip
 
     def table(self) -> Table:
-        table = Table("the books", "ours", "the provider's", title=f"{self.orders_confirmed} orders confirmed")
+        table = Table("charges", "ours", "the provider's", title=f"{self.orders_confirmed} orders confirmed")
         ours, theirs = _summed(self.ours), _summed(self.theirs)
         for name in ours:
             table.add_row(name.replace("_", " "), f"{ours[name]:,}", f"{theirs[name]:,}")
-        for what, found in (("charges that differ", self.differing), ("promises broken", self.broken)):
+        for what, found in (("charges that differ", self.differing), ("invariants broken", self.broken)):
             colour = "red" if found else "green"
             table.add_row(what, f"[{colour}]{len(found)}[/] (must be 0)", ", ".join(found[:3]))
         return table
@@ -59,61 +61,65 @@ def _summed(sums: Sums) -> dict[str, int]:
     }  # fmt: skip
 
 
-async def compare(admin: Admin, client: httpx.AsyncClient, sandbox_url: str, event_id: str, since: datetime) -> Books:
-    """Both lists once they have agreed for a while, or as they are when time is up. A charge that no order knows of
-    counts if it was made after `since`.
+async def compare(
+    admin: AdminClient, client: httpx.AsyncClient, sandbox_url: str, event_id: str, since: datetime
+) -> Reconciliation:
+    """Both lists, once they have agreed for `QUIET_S` or after `SETTLE_S`. A charge of no order counts if it was made
+    after `since`.
     """
     deadline_s, agreed_s = time.monotonic() + SETTLE_S, 0.0
     while True:
-        books = await _look(admin, client, sandbox_url, event_id, since)
+        books = await _read_both(admin, client, sandbox_url, event_id, since)
         now_s = time.monotonic()
         agreed_s = (agreed_s or now_s) if books.agree else 0.0
         if now_s > deadline_s or (agreed_s and now_s - agreed_s > QUIET_S):
             return books
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(READ_INTERVAL_S)
 
 
-async def _look(admin: Admin, client: httpx.AsyncClient, sandbox_url: str, event_id: str, since: datetime) -> Books:
+async def _read_both(
+    admin: AdminClient, client: httpx.AsyncClient, sandbox_url: str, event_id: str, since: datetime
+) -> Reconciliation:
     theirs, late = await _theirs(client, sandbox_url, since)
     ours = await _ours(admin, event_id)
     for stray in theirs.keys() - ours.keys():
         if stray not in late or await _of_another_event(admin, late[stray], event_id):
             del theirs[stray]
     audit = await admin.audit(event_id)
-    confirmed = (await admin.call("GET", f"/admin/orders/events/{event_id}/audit"))["confirmed"]
-    return Books(ours, theirs, [row["invariant"] for row in audit if not row["holds"]], confirmed)
+    confirmed = (await admin.call(orders.CHECK_INVARIANTS, event_id=event_id)).confirmed
+    return Reconciliation(ours, theirs, [row.invariant for row in audit if not row.holds], confirmed)
 
 
-async def _ours(admin: Admin, event_id: str) -> Sums:
+async def _ours(admin: AdminClient, event_id: str) -> Sums:
     ours, page = Sums(), 1
     while True:
-        path = f"/admin/orders/events/{event_id}/charges?page={page}&page_size={PAGE}"
-        charges = (await admin.call("GET", path))["charges"]
-        ours |= {charge["charge_ref"]: (charge["charged_minor"], charge["refunded_minor"]) for charge in charges}
+        query = {"page": page, "page_size": PAGE}
+        charges = (await admin.call(order_reports.LIST_CHARGES, query=query, event_id=event_id)).charges
+        ours |= {charge.charge_ref: (charge.charged_minor, charge.refunded_minor) for charge in charges}
         if len(charges) < PAGE:
             return ours
         page += 1
 
 
 async def _theirs(client: httpx.AsyncClient, sandbox_url: str, since: datetime) -> tuple[Sums, dict[str, str]]:
-    """All money that moved; and of what came after `since`, whose order it is about."""
-    theirs, late, asked, more = Sums(), dict[str, str](), "1970-01-01T00:00:00Z", True
+    """All charges with captured money; and the order references of those made after `since`."""
+    theirs, late, since_id, more = Sums(), dict[str, str](), "1970-01-01T00:00:00Z", True
     while more:
         try:
-            answer = await client.get(f"{sandbox_url}/charges", params={"since": asked, "limit": PAGE}, timeout=20)
-        except httpx.HTTPError as away:
-            raise Refused(f"No payment sandbox answers at {sandbox_url}.") from away
+            answer = await client.get(f"{sandbox_url}/charges", params={"since": since_id, "limit": PAGE}, timeout=20)
+        except httpx.HTTPError as unreachable:
+            raise OperatorError(f"No payment sandbox answers at {sandbox_url}.") from unreachable
         page = answer.json()
         for charge in page["charges"]:
-            asked = charge["id"]
+            since_id = charge["id"]
             if charge["captured_minor"]:
-                theirs[asked] = charge["captured_minor"], charge["refunded_minor"]
+                theirs[since_id] = charge["captured_minor"], charge["refunded_minor"]
             if datetime.fromisoformat(charge["created_at"]) >= since:
-                late[asked] = charge["reference"]
+                late[since_id] = charge["reference"]
         more = page["has_more"] and page["charges"]
     return theirs, late
 
 
-async def _of_another_event(admin: Admin, reference: str, event_id: str) -> bool:
-    found = (await admin.call("GET", f"/admin/orders?q={reference}"))["orders"]
-    return any(order["reference"] == reference and order["event_id"] != event_id for order in found)
+async def _of_another_event(admin: AdminClient, reference: str, event_id: str) -> bool:
+    found = (await admin.call(orders.SEARCH_ORDERS, query={"q": reference})).orders
+    return any(order.reference == reference and order.event_id != event_id for order in found)

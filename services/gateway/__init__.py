@@ -1,1 +1,1 @@
-"""The door: fans join the line here, ask how it stands, and fetch their pass when they are called."""
+"""The gateway: fans join the line, poll their status and claim their pass; protected sites check passes here."""

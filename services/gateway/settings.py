@@ -7,7 +7,7 @@ from shared.runtime.settings import Keys, PublicSettings, development_keys
 
 
 class Settings(PublicSettings):
-    """The gateway keeps nothing durable; its limits bound what one process remembers and what may wait in it."""
+    """The gateway stores nothing durable; the limits bound what one process caches and how many requests wait in it."""
 
     model_config = SettingsConfigDict(env_prefix="GATEWAY_")
 
@@ -21,19 +21,22 @@ class Settings(PublicSettings):
         default_factory=lambda: development_keys("ticket").public(), description="Public keys of tickets, newest first."
     )
     queue_cookie_s: int = Field(
-        7 * 86_400, ge=60, le=90 * 86_400, description="How long a browser keeps its place's token."
+        7 * 86_400, ge=60, le=90 * 86_400, description="How long the cookie of a queue token lasts."
     )
     joins_waiting_max: int = Field(16_384, ge=1, description="Joins of one event that may wait for their batch.")
     pending_requests_max: int = Field(
-        8_192, ge=1, description="Places of one event that may wait for an answer, per kind."
+        8_192, ge=1, description="Places of one event that may wait for the queue, per kind of request."
     )
-    events_max: int = Field(10_000, ge=1, description="Events whose line one process keeps in memory.")
-    cold_lookups_max: int = Field(64, ge=1, description="Questions about events never heard of, at the same time.")
+    events_max: int = Field(10_000, ge=1, description="Events whose line one process caches.")
+    cold_lookups_max: int = Field(64, ge=1, description="Concurrent requests for events that are not cached.")
     cache_entries_max: int = Field(
-        65_536, ge=1, description="Verified tokens and statuses that one process remembers, each."
+        65_536, ge=1, description="Verified tokens and statuses that one process caches, each."
     )
     wrong_codes_per_s: float = Field(
-        20, gt=0, le=10_000, description="Wrong codes one process lets be tried per event and second."
+        20,
+        gt=0,
+        le=10_000,
+        description="Wrong access codes per event and second that one process accepts for checking.",
     )
     poll_min_ms: int = Field(2_000, ge=100, le=60_000, description="Shortest time between a fan's polls.")
     poll_max_ms: int = Field(10_000, ge=100, le=60_000, description="Longest time between a fan's polls.")
@@ -41,13 +44,16 @@ class Settings(PublicSettings):
         50,
         gt=0,
         le=1e6,
-        description="Joins and challenges of one client address, at one process; behind the balancer.",
+        description="Joins and challenges of one client address per second, at one process.",
     )
-    address_joins_burst: int = Field(500, ge=1, le=1_000_000, description="As many of them may come at once.")
+    address_joins_burst: int = Field(500, ge=1, le=1_000_000, description="Burst of the same.")
     identity_calls_per_s: float = Field(
-        10, gt=0, le=1e6, description="Calls of one fan, all tabs together, at one process: status, join, pass, leave."
+        10,
+        gt=0,
+        le=1e6,
+        description="Calls of one fan per second, all tabs together, at one process: status, join, pass, leave.",
     )
-    identity_calls_burst: int = Field(100, ge=1, le=1_000_000, description="As many of them may come at once.")
+    identity_calls_burst: int = Field(100, ge=1, le=1_000_000, description="Burst of the same.")
     rate_limit_keys_max: int = Field(
-        65_536, ge=1, description="Fans and addresses whose calls one process counts, each."
+        65_536, ge=1, description="Fans and addresses that one process keeps rate limits for, each."
     )

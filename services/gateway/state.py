@@ -1,51 +1,46 @@
-"""What the gateway's doors are handed: one object per process, opened by the app."""
+"""The container of the gateway: one object per process, opened by the app, handed to every handler."""
 
 from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from services.gateway.forward_auth.fail_open import FailOpenWindow
-from services.gateway.forward_auth.handover_codes import OneTimeCodes
-from services.gateway.forward_auth.revoked_passes import RevokedPasses
+from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.proof_of_work import JoinPolicy
 from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
-from services.gateway.waiting_line.heartbeats import Heartbeats
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
+from shared.rpc.heartbeats import HeartbeatReporter
 from shared.rpc.user_places import UserPlaces
-from shared.security.tokens import PassReader, QueueToken
+from shared.security.tokens import QueueToken
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Everything a request at this door may need."""
+    """Everything a handler of the gateway may need."""
 
     settings: Settings
-    board: LineCache
-    identities: TokenReader
-    joins: JoinBatcher
-    places: PlaceClient
+    line_cache: LineCache
+    token_reader: TokenReader
+    join_batcher: JoinBatcher
+    place_client: PlaceClient
     user_places: UserPlaces
-    life: Heartbeats
-    passes: PassReader
-    handovers: OneTimeCodes
-    outages: FailOpenWindow
-    revocations: RevokedPasses
-    lotteries: LotteryCache
-    door: JoinPolicy
-    limits: RateLimits
+    heartbeats: HeartbeatReporter
+    lottery_cache: LotteryCache
+    join_policy: JoinPolicy
+    rate_limits: RateLimits
+    forward_auth: ForwardAuth
 
-    async def place(self, scope: Scope, event_id: str) -> QueueToken:
-        """The place this request speaks for: its queue token's, or that of the user it shows. Raises `NoCredential`,
+    async def require_place(self, scope: Scope, event_id: str) -> QueueToken:
+        """The place of this request: of its queue token, or of its signed-in user. Raises `NoCredential`,
         `BadCredential`, `WrongEvent`, and for a user `NotInQueue`.
         """
-        token = self.identities.queue_token(scope, event_id)
+        token = self.token_reader.queue_token(scope, event_id)
         if token is not None:
             return token
-        user = await self.identities.user(scope)
-        line = await self.board.line(event_id)
+        user = await self.token_reader.user(scope)
+        line = await self.line_cache.line(event_id)
         return await self.user_places.place(event_id, user.holder, epoch_min=line.epoch)

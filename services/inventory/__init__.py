@@ -1,1 +1,1 @@
-"""Inventory: what is left, who holds what until when, and the ledger that cannot be oversold."""
+"""Inventory: what is available, who holds what until when, and the tables that cannot be oversold."""

@@ -1,4 +1,7 @@
-"""Inventory as a service: opens the connections, starts the loops, answers."""
+"""Inventory's app: routes, connections, and background loops.
+
+The lifespan refuses to start on unfit engines (see `Preconditions`), and closes what it opened.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,20 +17,23 @@ from services.inventory.api import reservations
 from services.inventory.api.address_limits import AddressHolds
 from services.inventory.api.auth import HolderAuthenticator, PassClaimer
 from services.inventory.api.openapi import document_reserve
-from services.inventory.catalogue.layout import EventCache
+from services.inventory.catalogue.apply_event_file import EventFiles
+from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.reconcile.oversell_refunds import OversellRefunds
-from services.inventory.reconcile.reconciler import Reconciler
-from services.inventory.reconcile.reconciler import forget as forget_findings
+from services.inventory.reconcile.reconciler import Reconciler, delete_old_drift
 from services.inventory.redis_stock.availability import AvailabilityPublisher
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
 from services.inventory.reservations.expiry_worker import ExpiryWorker
+from services.inventory.reservations.holds import Holds
 from services.inventory.reservations.payment import Payments
 from services.inventory.reservations.reserve import BatchSizer
 from services.inventory.reservations.returns import ReturnService, TicketReturns
+from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.allotments import AllotmentOpener
+from services.inventory.stock.editor import StockEditor
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.messaging.open_log import open_log
@@ -45,24 +51,24 @@ from shared.runtime.load_meter import LoadMeter
 from shared.runtime.preconditions import Preconditions
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import PassReader, QueueTokens
-from shared.security.user_jwt import Users, signed_in
+from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web import api_document
 from shared.web.app import Checks, create_service
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The app; whoever runs it enters its lifespan."""
+    """The ASGI app; its server must run the lifespan."""
     settings = settings or Settings()
     meter = LoadMeter("inventory")
     reserve = Route(reservations.Reserve.path, reservations.Reserve, methods=["POST"])
     app = create_service(
-        "inventory", settings, title="inventory", lifespan=_lifespan, hot_routes=[reserve],
+        "inventory", settings, title="inventory", lifespan=_lifespan, fast_routes=[reserve],
         routers=[api_catalogue.router, reservations.router, events.router, reconcile.router, stock.router],
-        internal_routers=[internal.router], internal_hot_routes=internal.HOT_ROUTES, checks=_checks, meter=meter,
+        internal_routers=[internal.router], internal_fast_routes=internal.HOT_ROUTES, checks=_checks, meter=meter,
     )  # fmt: skip
     app.state.admin_keys, app.state.meter = settings.admin_keys, meter
     document_reserve(app)
-    api_document.complete(app)
+    api_document.complete_openapi(app)
     return app
 
 
@@ -71,38 +77,41 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     db = postgres_engine.connect(settings, name="inventory")
     cache = redis_client.connect(settings.redis_url)
-    app.state.ground = Preconditions("inventory", settings, db, cache)
+    app.state.preconditions = Preconditions("inventory", settings, db, cache)
     try:
-        await app.state.ground.refuse_unfit()
+        await app.state.preconditions.require()
         async with rpc_client.client() as client:
             orders = OrdersClient(ServiceClient(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(ServiceClient(client, settings.queue_url, settings.service_keys, name="queue"))
-            async with signed_in(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
-                app.state.deps = state = build_state(settings, db, cache, orders, _admissions(settings, queue, users))
+            async with user_jwt_reader(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
+                app.state.deps = state = build_state(
+                    settings, db, cache, orders, _authenticator(settings, queue, users)
+                )
                 app.state.warnings = state.redis_stock.clocks.warnings
                 with suppress(*postgres_engine.DB_AWAY):
-                    await state.catalogue.refresh()  # whoever is asked first knows what is sold
-                again = Republisher(db, event_log, tables.outbox)
-                _start(loops, state, Relay(db, event_log, tables.outbox, tables.outbox_lease), again)
-                show_load = partial(app.state.meter.show, cache, db)
+                    await state.catalogue.refresh()  # so that the first request finds the events
+                republisher = Republisher(db, event_log, tables.outbox)
+                _start(loops, state, Relay(db, event_log, tables.outbox, tables.outbox_lease), republisher)
+                show_load = partial(app.state.meter.publish, cache, db)
                 loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load")
                 yield
-                for reserver in state.reservers.values():
-                    await reserver.close()
-                await state.admissions.turns.close()
-                await state.admissions.user_places.close()
+                for batcher in state.batchers.values():
+                    await batcher.close()
+                await state.authenticator.pass_claimer.close()
+                await state.authenticator.user_places.close()
     finally:
         await cache.aclose()
         await db.dispose()
 
 
-def _admissions(settings: Settings, queue: QueueClient, users: Users) -> HolderAuthenticator:
+def _authenticator(settings: Settings, queue: QueueClient, users: UserJwtReader) -> HolderAuthenticator:
     waiting_max, cache_entries_max = settings.claims_waiting_max, settings.cache_entries_max
     return HolderAuthenticator(
-        PassReader(settings.pass_public_keys, seal=settings.service_keys),
-        QueueTokens(settings.queue_token_keys), users,
-        UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
-        PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max), settings.secure_cookies,
+        passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
+        queue_tokens=QueueTokens(settings.queue_token_keys), users=users,
+        user_places=UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
+        pass_claimer=PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max),
+        secure_cookies=settings.secure_cookies,
     )  # fmt: skip
 
 
@@ -111,51 +120,72 @@ def build_state(
     db: postgres_engine.AsyncEngine,
     cache: redis_client.Redis,
     orders: OrdersClient,
-    admissions: HolderAuthenticator,
+    authenticator: HolderAuthenticator,
 ) -> State:
+    """The container and everything in it, on these connections."""
     redis_stock = RedisStock(cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms)
-    reading = db.execution_options(isolation_level="AUTOCOMMIT")
-    catalogue = EventCache(reading)
+    autocommit_db = db.execution_options(isolation_level="AUTOCOMMIT")
+    catalogue = EventCache(autocommit_db)
     payments = Payments(db, redis_stock, catalogue)
-    watcher = RedisStockMonitor(db, redis_stock, catalogue)
-    reconciler = Reconciler(
-        db, redis_stock, catalogue, ready_since_s=watcher.ready_since_s, interval_s=settings.reconcile_interval_s
-    )
+    redis_monitor = RedisStockMonitor(db, redis_stock, catalogue)
     returns = ReturnService(db, redis_stock)
-    board = AvailabilityPublisher(reading, redis_stock, catalogue, SnapshotPublisher(cache, settings.pubsub))
     return State(
-        settings, db, reading, redis_stock, catalogue, board, payments, watcher,
-        ExpiryWorker(db, redis_stock, catalogue, payments, orders), reconciler, returns,
-        TicketReturns(db, redis_stock, returns), OversellRefunds(db, returns, orders), admissions,
-        BatchSizer(alone_max=settings.hold_batch_max, beside_max=settings.hold_batch_max_contended),
-        AddressHolds(most=settings.address_holds_max, keys_max=settings.cache_entries_max),
-        Buckets(
+        settings=settings,
+        db=db,
+        autocommit_db=autocommit_db,
+        redis_stock=redis_stock,
+        catalogue=catalogue,
+        availability=AvailabilityPublisher(
+            autocommit_db, redis_stock, catalogue, SnapshotPublisher(cache, settings.pubsub)
+        ),
+        event_files=EventFiles(db, redis_stock, redis_monitor),
+        holds=Holds(db, autocommit_db, redis_stock),
+        sessions=SessionStock(db, redis_stock, catalogue),
+        payments=payments,
+        redis_monitor=redis_monitor,
+        expiry_worker=ExpiryWorker(db, redis_stock, catalogue, payments, orders),
+        stock_editor=StockEditor(db, redis_stock, catalogue),
+        reconciler=Reconciler(
+            db, redis_stock, catalogue, ready_since_s=redis_monitor.ready_since_s,
+            interval_s=settings.reconcile_interval_s,
+        ),
+        returns=returns,
+        ticket_returns=TicketReturns(db, redis_stock, returns),
+        oversell_refunds=OversellRefunds(db, returns, orders),
+        authenticator=authenticator,
+        batch_sizer=BatchSizer(
+            batch_max=settings.hold_batch_max, batch_max_contended=settings.hold_batch_max_contended
+        ),
+        address_holds=AddressHolds(most=settings.address_holds_max, keys_max=settings.cache_entries_max),
+        release_limit=Buckets(
             per_s=1 / settings.given_back_pause_s, burst=settings.given_back_at_once,
             keys_max=settings.cache_entries_max,
         ),
     )  # fmt: skip
 
 
-def _start(loops: Loops, state: State, relay: Relay, again: Republisher) -> None:
+def _start(loops: Loops, state: State, relay: Relay, republisher: Republisher) -> None:
     settings = state.settings
-    loops.every(settings.redis_check_interval_ms / 1000, state.watcher.check, name="inventory.watch")
-    loops.every(settings.expiry_interval_ms / 1000, state.sweeper.sweep, name="inventory.sweep")
-    loops.every(settings.expiry_scan_interval_ms / 1000, state.sweeper.scan, name="inventory.scan")
     opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
-    loops.every(settings.allotment_interval_ms / 1000, opener.turn, name="inventory.open")
-    loops.every(settings.publish_interval_ms / 1000, state.board.publish, name="inventory.show")
-    loops.every(
-        1.0, partial(state.redis_stock.clocks.look, state.reading, state.redis_stock.redis), name="inventory.clocks"
-    )
-    loops.every(1.0, state.reconciler.turn, name="inventory.reconcile")
-    loops.every(1.0, state.refunding.turn, name="inventory.refund")
+    read_clocks = partial(state.redis_stock.clocks.refresh, state.autocommit_db, state.redis_stock.redis)
+    for run, interval_ms, name in (
+        (state.redis_monitor.check, settings.redis_check_interval_ms, "redis_monitor"),
+        (state.expiry_worker.sweep, settings.expiry_interval_ms, "expiry"),
+        (state.expiry_worker.scan, settings.expiry_scan_interval_ms, "expiry_scan"),
+        (opener.run_once, settings.allotment_interval_ms, "allotments"),
+        (state.availability.publish, settings.publish_interval_ms, "availability"),
+        (read_clocks, 1000, "clocks"),
+        (state.reconciler.run_once, 1000, "reconcile"),
+        (state.oversell_refunds.run_once, 1000, "oversell_refunds"),
+        (republisher.check, 1000, "republish"),
+        (relay.delete_published, 3_600_000, "outbox_cleanup"),
+        (partial(delete_old_drift, state.db), 3_600_000, "drift_cleanup"),
+    ):
+        loops.every(interval_ms / 1000, run, name=f"inventory.{name}")
     loops.keep(relay.run, name="inventory.relay")
-    loops.every(1.0, again.look, name="inventory.log")
-    loops.every(3600.0, relay.forget, name="inventory.forget")
-    loops.every(3600.0, lambda: forget_findings(state.db), name="inventory.forget_findings")
 
 
 def _checks(app: FastAPI) -> Checks:
     state: State = app.state.deps
-    ground: Preconditions = app.state.ground
-    return {**ground.checks(), "catalogue": state.catalogue.check}
+    preconditions: Preconditions = app.state.preconditions
+    return {**preconditions.checks(), "catalogue": state.catalogue.check}

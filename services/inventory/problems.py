@@ -1,22 +1,22 @@
-"""What only inventory can refuse."""
+"""Problems that only inventory raises; each docstring is the problem's text."""
 
 from shared.web.problems import Problem
 
 
 class SeatsTaken(Problem):
-    """Somebody else has at least one of these seats."""
+    """At least one of these seats was taken. Choose other seats."""
 
     status = 409
 
 
 class NoAdjacentSeats(Problem):
-    """There are enough seats, but not so many next to each other."""
+    """There are enough seats, but not this many next to each other. Allow a split, or choose fewer."""
 
     status = 409
 
 
 class UnknownSection(Problem):
-    """This event has no such section, or it is not of the kind you asked for."""
+    """This event has no such section, or it is of another kind."""
 
     status = 404
 
@@ -28,25 +28,25 @@ class UnknownSeat(Problem):
 
 
 class NotHeld(Problem):
-    """Some of these places are not, or no longer, in this reservation. Nothing was given back."""
+    """Some of these places are not in this reservation (any more). Nothing was released."""
 
     status = 409
 
 
 class AlreadyExtended(Problem):
-    """A reservation can be extended once."""
+    """This reservation was extended before; it can be extended once."""
 
     status = 409
 
 
 class AlreadyBought(Problem):
-    """The reservation was bought; it can only be given back by a refund."""
+    """The reservation was bought. Request a refund to return it."""
 
     status = 409
 
 
 class StockConflict(Problem):
-    """This change would take away places that are held or sold."""
+    """This change would remove places that are held, sold or blocked. Nothing was changed."""
 
     status = 409
 

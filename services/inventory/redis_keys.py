@@ -1,22 +1,21 @@
-"""The keys of the gate. All keys of an event share one hash tag, so that one script may touch them all.
+"""The Redis keys of an event's stock; one hash tag per event, so that one script may use them all.
 
-A part that is lost alone, by eviction or by hand, must never read as "nothing": nothing free, nothing held, nobody
-limited, no pass ended. Therefore every part but `dirty` exists from the moment a filling begins, kept alive by a mark
-of the filling's epoch, and no script makes one anew. Scripts close the gate when a part they need is not there, the
-watcher looks for all of them, and a gate that misses one is filled again as if it had lost everything.
+A single lost key, evicted or deleted, must not read as empty: no seat taken, no limit used, no pass revoked. Therefore
+every key but `dirty` exists from the start of a rebuild on, holding a marker field `epoch`, and no script creates one.
+A script that misses a key marks the stock as not ready, the monitor checks all keys, and the event is rebuilt.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-EPOCH = b"epoch"  # the mark: a field of a hash, a member of a sorted set that is never due
+EPOCH = b"epoch"  # the marker: a field of a hash, a member of a sorted set that is never due
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """`map` is a prefix: a section's map is `map + section_id`. A score in `deadlines` already includes the grace.
+    """`map` is a prefix: a section's map is `map + section_id`. Scores in `deadlines` are ms and include the grace.
 
-    `dirty` comes and goes with every frame; when it is lost, the next frame that is repeated says what it would have.
+    `dirty` is deleted with every frame; if it is lost, the next repeated frame has the same information.
     """
 
     meta: str
@@ -35,9 +34,9 @@ class Keys:
         return cls(*(start + name for name in names))
 
     def only(self, *names: str) -> dict[str, str]:
-        """The keys one script takes, by name."""
+        """The keys of one script, by name."""
         return {name: getattr(self, name) for name in names}
 
     def parts(self, seated: Iterable[str]) -> list[str]:
-        """What must be there beside the hash of the gate itself: `seated` are the sections that have maps."""
+        """The keys that must exist beside `meta`; `seated` are the sections with a map."""
         return [self.counts, self.holds, self.deadlines, self.usage, self.revoked, *(self.map + s for s in seated)]

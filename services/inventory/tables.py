@@ -1,9 +1,7 @@
-"""The ledger: who has what, durable, and refusing to oversell on its own.
+"""Inventory's tables in PostgreSQL, which durably record who has what and refuse to oversell on their own.
 
-No foreign keys on the hot path; what they would guard is checked by reconcile. Deadlines are integer milliseconds of
-the gate's clock, other times are for people.
-
-Tickets that one order gave back, some at a time: the row that makes a repeated call the same return.
+No foreign keys on the hot path; reconciliation checks what they would. Deadlines are integer milliseconds (`_ms`);
+other times are for people. Comments here are the same as in the migration.
 """
 
 from sqlalchemy import (
@@ -49,7 +47,13 @@ event = Table(
     Column("active_reservations_per_customer", Integer, nullable=False),
     Column("open_orders_per_customer", Integer, nullable=False),
     Column("tour_id", Text),
-    Column("tour_tickets_per_customer", Integer, nullable=False, server_default="0", comment="Over the whole tour."),
+    Column(
+        "tour_tickets_per_customer",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="Limit over all events of the tour.",
+    ),
     Column("avoid_single_seats", Boolean, nullable=False, server_default=text("true")),
     Column("hold_ttl_b_s", Integer),
     Column("hold_ttl_b_percent", Float, nullable=False, server_default="0"),
@@ -72,8 +76,20 @@ section = Table(
     Column("seats_per_row", Integer, nullable=False),
     Column("capacity", Integer, nullable=False),
     Column("seats_remaining", Integer, nullable=False),
-    Column("blocked", Integer, nullable=False, server_default="0", comment="Not for sale: by hand, or kept aside."),
-    Column("honoured", Integer, nullable=False, server_default="0", comment="Places that exist only on paper."),
+    Column(
+        "blocked",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="Places not on sale: blocked manually or allotted.",
+    ),
+    Column(
+        "overbooked_accepted",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="Places sold beyond the capacity and accepted by the oversell policy.",
+    ),
     Column("price_minor", Integer, nullable=False),
     Column("fee_minor", Integer, nullable=False),
     Column("price_levels", JSONB, nullable=False, server_default=text("'[]'")),
@@ -94,10 +110,10 @@ seat = Table(
     Column("number", Integer, nullable=False),
     Column("status", Text, nullable=False, server_default="available"),
     Column("reservation_id", Text),
-    Column("allotment_id", Text, comment="Who a blocked seat is kept aside for; null if blocked by hand."),
+    Column("allotment_id", Text, comment="The allotment of a blocked seat; null if it is blocked manually."),
     PrimaryKeyConstraint("event_id", "section_id", "position"),
     CheckConstraint("(status IN ('held', 'sold')) = (reservation_id IS NOT NULL)", name="owned_while_held_or_sold"),
-    CheckConstraint("allotment_id IS NULL OR status = 'blocked'", name="kept_aside_is_blocked"),
+    CheckConstraint("allotment_id IS NULL OR status = 'blocked'", name="allotted_is_blocked"),
 )
 
 allotment = Table(
@@ -107,7 +123,7 @@ allotment = Table(
     Column("allotment_id", Text),
     Column("name", Text, nullable=False),
     Column("kind", Text, nullable=False),
-    Column("places", JSONB, nullable=False, comment="As it was described."),
+    Column("places", JSONB, nullable=False, comment="As given by the operator: seats, rows and GA places."),
     Column("opens_at_ms", BigInteger),
     Column("opened_at", DateTime(timezone=True)),
     PrimaryKeyConstraint("event_id", "allotment_id"),
@@ -120,13 +136,18 @@ allotment_ga = Table(
     Column("event_id", Text),
     Column("allotment_id", Text),
     Column("section_id", Text),
-    Column("kept", Integer, nullable=False, comment="Still kept aside; part of the section's blocked places."),
+    Column(
+        "allotted",
+        Integer,
+        nullable=False,
+        comment="Places still allotted; they are part of the section's blocked places.",
+    ),
     PrimaryKeyConstraint("event_id", "allotment_id", "section_id"),
-    CheckConstraint("kept >= 0", name="never_given_twice"),
+    CheckConstraint("allotted >= 0", name="never_released_twice"),
 )
 
-stock_change = Table(
-    "stock_change",
+stock_audit_log = Table(
+    "stock_audit_log",
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
     Column("event_id", Text, nullable=False),
@@ -137,7 +158,7 @@ stock_change = Table(
     Column("version", BigInteger, nullable=False),
     Column("before", JSONB, nullable=False),
     Column("after", JSONB, nullable=False),
-    Index("ix_stock_change_event_id", "event_id", "id"),
+    Index("ix_stock_audit_log_event_id", "event_id", "id"),
 )
 
 reservation = Table(
@@ -159,19 +180,31 @@ reservation = Table(
     Column("payment_extended", Boolean, nullable=False, server_default=text("false")),
     Column("fingerprint", Text, nullable=False),
     Column("hold_ttl_s", Integer),
-    Column("arm", Text, comment="Of a comparison of two hold_ttl_s, while there was one: a or b."),
-    Column("reminders_asked", Boolean, nullable=False, server_default=text("false"), comment="Until orders knows."),
+    Column("variant", Text, comment="Variant of the experiment with two hold_ttl_s: a or b."),
+    Column(
+        "reminders_requested",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="Consent to reminders that orders has not acknowledged.",
+    ),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
-    Column("given_back", Integer, nullable=False, server_default="0", comment="Tickets, while nobody paid."),
-    Column("payment_begun_at", DateTime(timezone=True), comment="The first time."),
+    Column(
+        "released_tickets",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="Tickets that the fan released before a payment.",
+    ),
+    Column("payment_begun_at", DateTime(timezone=True), comment="When the first payment began."),
     Column("confirmed_at", DateTime(timezone=True)),
-    Column("ended_at", DateTime(timezone=True), comment="Ended without a sale."),
+    Column("ended_at", DateTime(timezone=True), comment="When it ended without a sale."),
     Column("version", BigInteger, nullable=False, server_default="1"),
     PrimaryKeyConstraint("event_id", "reservation_id"),
     UniqueConstraint("reservation_id"),
     Index("ix_reservation_due", "event_id", "reserved_until_ms", postgresql_where=text(LIVE)),
     Index("ix_reservation_live_holder", "event_id", "holder", postgresql_where=text(LIVE)),
-    Index("ix_reservation_reminders", "reservation_id", postgresql_where=text("reminders_asked")),
+    Index("ix_reservation_reminders", "reservation_id", postgresql_where=text("reminders_requested")),
     Index("ix_reservation_customer", "event_id", "customer_key", postgresql_where=text("customer_key IS NOT NULL")),
 )
 
@@ -205,7 +238,7 @@ customer_usage = Table(
     Column("customer_key", Text),
     Column("payments_begun", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("event_id", "customer_key"),
-    comment="Locked while a customer's tickets are counted, so that parallel payments of one customer take turns.",
+    comment="Locked while a customer's tickets are counted, so that one customer's payments are serialised.",
 )
 
 revoked_pass = Table(
@@ -226,7 +259,7 @@ release_log = Table(
     Column("section_id", Text),
     Column("positions", ARRAY(Integer), nullable=False),
     Column("ga_quantity", Integer, nullable=False),
-    Column("how", Text, nullable=False),
+    Column("reason", Text, nullable=False),
     Column("late_ms", BigInteger, nullable=False),
     Column("released_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Index("ix_release_log_event", "event_id", "id"),
@@ -237,12 +270,12 @@ drift = Table(
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
     Column("event_id", Text, nullable=False),
-    Column("what", Text, nullable=False),
-    Column("seen", Text, nullable=False),
-    Column("should_be", Text, nullable=False),
+    Column("item", Text, nullable=False),
+    Column("actual", Text, nullable=False),
+    Column("expected", Text, nullable=False),
     Column("since", DateTime(timezone=True), nullable=False),
-    Column("done", Text, nullable=False),
-    Column("done_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("action", Text, nullable=False),
+    Column("acted_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Index("ix_drift_event", "event_id", "id"),
 )
 
@@ -252,13 +285,18 @@ oversell = Table(
     Column("id", BigInteger, primary_key=True, autoincrement=True),
     Column("event_id", Text, nullable=False),
     Column("section_id", Text, nullable=False),
-    Column("position", Integer, nullable=False, comment="Of a seat sold twice; -1 for a section sold beyond itself."),
+    Column(
+        "position",
+        Integer,
+        nullable=False,
+        comment="Position of a seat that was sold twice; -1 for an oversold section.",
+    ),
     Column("excess", Integer, nullable=False),
     Column("percent", Double, nullable=False),
     Column("policy", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("from_buffer", Integer, nullable=False, server_default="0"),
-    Column("on_paper", Integer, nullable=False, server_default="0"),
+    Column("overbooked", Integer, nullable=False, server_default="0"),
     Column("found_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Column("decided_by", Text),
     Column("reason", Text),
@@ -282,11 +320,11 @@ oversell_return = Table(
     Column("oversell_id", BigInteger, nullable=False),
     Column("order_reference", Text, nullable=False),
     Column("returned_at", DateTime(timezone=True)),
-    Column("refund", Text, comment="What orders answered."),
+    Column("refund", Text, comment="The answer of orders."),
     Column("refunded_at", DateTime(timezone=True)),
     PrimaryKeyConstraint("event_id", "reservation_id"),
     Index("ix_oversell_return_due", "event_id", postgresql_where=text("refunded_at IS NULL")),
-    comment="Sold, and to be given back: rows are the truth, each step may be repeated.",
+    comment="Buyers who lose their tickets; each step of return and refund is recorded here and may be repeated.",
 )
 
 outbox, outbox_lease = outbox_tables(metadata)

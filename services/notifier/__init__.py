@@ -1,1 +1,1 @@
-"""The voice: everybody who waits, buys or has bought hears here what changes, each change framed once for all."""
+"""The notifier: event streams (SSE) of the line, availability and orders; each change is encoded once."""

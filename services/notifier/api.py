@@ -1,4 +1,4 @@
-"""The notifier's two doors: what listens there shows a token, and is then held by the hub."""
+"""The event streams of the notifier's API: one for an event, one for an order. Both require a token or a cookie."""
 
 import re
 
@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from services.notifier.feeds.feed import SectionFilter
 from services.notifier.problems import MalformedFilter
 from services.notifier.state import State
-from services.notifier.streams.open_stream import Listener, Stream
+from services.notifier.streams.open_stream import Listener
 from shared.runtime.clock import now_s
 from shared.security.auth import bearer, order_cookie, pass_cookie, queue_cookie, require_credential
 from shared.security.order_tokens import read_order_token
@@ -26,54 +26,69 @@ _filter = re.compile(rf"{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}")
 
 
 class SectionsUpdates:
-    """`GET /events/{event_id}/sections/updates`: the line and what is left, for whoever has a place or a pass."""
+    """`GET /events/{event_id}/sections/updates`: line and availability, for holders of a place or a pass,
+    and for signed-in users.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, state = _asked(scope)
-        event_id = _matching(_event_id, request.path_params["event_id"])
-        only = _only(request.query_params.get("sections"))
-        listener = await _listener(request, state, event_id)
-        stream = Stream(state, scope, receive, send, transport=state.settings.transport)
-        await stream.serve(listener, state.following.event(event_id), only)
+        request, state = _context(scope)
+        event_id = _require_match(_event_id, request.path_params["event_id"])
+        section_filter = _section_filter(request.query_params.get("sections"))
+        listener = await _authenticate(request, state, event_id)
+        await state.streams.serve(
+            scope,
+            receive,
+            send,
+            listener=listener,
+            feed=state.feeds.event(event_id),
+            transport=state.settings.transport,
+            section_filter=section_filter,
+        )
 
 
 class OrderUpdates:
-    """`GET /orders/{reference}/updates`: one order, for who has its token, or for the user who made it."""
+    """`GET /orders/{reference}/updates`: one order, for holders of its token and for the user who made it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, state = _asked(scope)
-        reference = _matching(_reference, request.path_params["reference"])
+        request, state = _context(scope)
+        reference = _require_match(_reference, request.path_params["reference"])
         token = require_credential(request, order_cookie(reference, secure=state.settings.secure_cookies))
-        user = await _user_unless_opened(token, state, reference)
-        stream = Stream(state, scope, receive, send, transport=state.settings.orders_transport)
-        await stream.serve(Listener(f"order/{reference}"), state.following.order(reference, user=user))
+        user = await _owner_to_check(token, state, reference)
+        await state.streams.serve(
+            scope,
+            receive,
+            send,
+            listener=Listener(f"order/{reference}"),
+            feed=state.feeds.order(reference, user=user),
+            transport=state.settings.orders_transport,
+        )
 
 
-async def _user_unless_opened(token: str, state: State, reference: str) -> str | None:
-    """Nothing if the token opens this order, else the signed-in holder, who must own it. Raises `NotAllowed` for the
-    token of another order, `BadCredential`.
+async def _owner_to_check(token: str, state: State, reference: str) -> str | None:
+    """`None` if this is the order's token; for a user's JWT the holder, who must own the order. Raises `NotAllowed` for
+    the token of another order, `BadCredential`.
     """
     try:
-        opens = read_order_token(state.settings.order_token_keys, token)
+        order_of_token = read_order_token(state.settings.order_token_keys, token)
     except BadCredential:
         return (await state.users.read(token)).holder
-    if opens != reference:
-        raise NotAllowed("This token opens another order.")
+    if order_of_token != reference:
+        raise NotAllowed("This token is for another order. Send the token of this order.")
     return None
 
 
-def _asked(scope: Scope) -> tuple[Request, State]:
+def _context(scope: Scope) -> tuple[Request, State]:
     return Request(scope), scope["app"].state.deps
 
 
-def _matching(pattern: re.Pattern[str], name: str) -> str:
+def _require_match(pattern: re.Pattern[str], name: str) -> str:
     if not pattern.fullmatch(name):
         raise NotFound
     return name
 
 
-def _only(text: str | None) -> SectionFilter:
-    """The sections of `?sections=A,GA1`; `None` for all of them."""
+def _section_filter(text: str | None) -> SectionFilter:
+    """The sections of `?sections=A,GA1`; `None` for all sections. Raises `MalformedFilter`."""
     if text is None:
         return None
     if len(text) > SECTIONS_MAX * 33 or not _filter.fullmatch(text):
@@ -81,29 +96,31 @@ def _only(text: str | None) -> SectionFilter:
     return frozenset(text.split(","))
 
 
-async def _listener(request: Request, state: State, event_id: str) -> Listener:
-    """Who listens, by the Bearer token or else by the first cookie that is good."""
+async def _authenticate(request: Request, state: State, event_id: str) -> Listener:
+    """The listener of the Bearer token, or else of the first valid cookie. Raises `NoCredential`, `BadCredential`,
+    `WrongEvent`, `Unavailable`.
+    """
     token = bearer(request)
     ours = (name(event_id, secure=state.settings.secure_cookies) for name in (queue_cookie, pass_cookie))
     names = (*ours, state.settings.user_jwt_cookie)
     cookies = (request.cookies.get(name) for name in names if name)
     tokens = [token] if token is not None else [cookie for cookie in cookies if cookie]
-    refused: BadCredential | NoCredential = NoCredential()
+    problem: BadCredential | NoCredential = NoCredential()
     for text in tokens:
         try:
-            return await _read(text, state, event_id)
-        except BadCredential as bad:
-            refused = bad
-    raise refused
+            return await _read_token(text, state, event_id)
+        except BadCredential as invalid:
+            problem = invalid
+    raise problem
 
 
-async def _read(text: str, state: State, event_id: str) -> Listener:
-    """A queue token, a pass, or a user's JWT. Raises `BadCredential`, `WrongEvent`, `Unavailable`."""
-    if state.queue_tokens.is_one(text):
+async def _read_token(text: str, state: State, event_id: str) -> Listener:
+    """Reads a queue token, a pass, or a user's JWT."""
+    if state.queue_tokens.recognises(text):
         place = state.queue_tokens.read(text)
         _require_event(place.event_id, event_id)
         return Listener(f"{event_id}/{place.holder}", place)
-    if state.passes.is_one(text):
+    if state.passes.recognises(text):
         admission = state.passes.read(text, now_s=now_s())
         _require_event(admission.event_id, event_id)
         return Listener(f"{event_id}/{admission.holder}")
@@ -112,7 +129,7 @@ async def _read(text: str, state: State, event_id: str) -> Listener:
 
 
 async def _place(state: State, event_id: str, user: User) -> QueueToken | None:
-    """The place that listening is a sign of life of; without one, a user may listen all the same."""
+    """The user's place, for heartbeats; a user may listen without one."""
     try:
         return await state.user_places.place(event_id, user.holder)
     except Problem:

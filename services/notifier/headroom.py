@@ -1,7 +1,7 @@
-"""Whether this process can bear another stream: by how late its loop is and how much memory is left, both measured.
+"""The headroom of this process for more streams: measured lag of the event loop and free memory.
 
-A crowd that comes at once to an idle process is let in as fast as it can be served. Only when those who listen already
-would hear their news late, or the machine would run out, are newcomers turned away.
+A crowd that comes to an idle process is admitted as fast as it can be served. New streams are rejected only when open
+ones would get their frames late or memory would run out.
 """
 
 import asyncio
@@ -11,16 +11,16 @@ from typing import Literal
 from services.notifier.settings import Settings
 
 PROBE_S = 0.25
-MEMORY_EVERY = 4  # probes
+PROBES_PER_MEMORY_READ = 4  # probes
 MIB = 1024 * 1024
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
-Lack = Literal["lag", "memory"]
+Shortage = Literal["lag", "memory"]
 
 
 class Headroom:
-    """Probes for ever. A loop is late when two probes in a row were, or one was and the next is overdue: one long turn
-    may be the crowd itself being served.
+    """Probes for ever. The loop counts as late when two probes in a row were late, or one was and the next is overdue:
+    a single late one may be the crowd being served.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -28,8 +28,8 @@ class Headroom:
         self._lags_s, self._due_s = (0.0, 0.0), float("inf")
         self._free_bytes: int | None = None
 
-    def lacks(self, now_s: float) -> Lack | None:
-        """What there is too little of at this loop time; nothing if there is enough of all."""
+    def shortage(self, now_s: float) -> Shortage | None:
+        """What there is too little of at this loop time; `None` if there is enough."""
         before_s, last_s = self._lags_s
         if min(last_s, max(before_s, now_s - self._due_s)) > self._settings.lag_max_s:
             return "lag"
@@ -38,33 +38,33 @@ class Headroom:
         return None
 
     async def run(self) -> None:
-        clock, turn = asyncio.get_running_loop().time, 0
+        clock, probe = asyncio.get_running_loop().time, 0
         while True:
-            if turn % MEMORY_EVERY == 0:
+            if probe % PROBES_PER_MEMORY_READ == 0:
                 self._free_bytes = free_bytes()
-            turn += 1
+            probe += 1
             self._due_s = clock() + PROBE_S
             await asyncio.sleep(PROBE_S)
             self._lags_s = self._lags_s[1], clock() - self._due_s
 
 
 def free_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int | None:
-    """What may still be taken, by the machine or by the container's limit, whichever is less; `None` where neither is
-    told. A container's page cache does not count as taken: the kernel gives it back.
+    """Free memory of the machine or below the container's limit, whichever is less; `None` where neither is known. The
+    container's page cache counts as free: the kernel reclaims it.
     """
-    told = [_of_machine(meminfo), _of_container(cgroup)]
-    return min((free for free in told if free is not None), default=None)
+    limits = [_machine_free_bytes(meminfo), _container_free_bytes(cgroup)]
+    return min((free for free in limits if free is not None), default=None)
 
 
-def _of_machine(meminfo: Path) -> int | None:
+def _machine_free_bytes(meminfo: Path) -> int | None:
     kib = _field(meminfo, "MemAvailable:")
     return None if kib is None else kib * 1024
 
 
-def _of_container(cgroup: Path) -> int | None:
-    taken = _field(cgroup / "memory.stat", "anon")
+def _container_free_bytes(cgroup: Path) -> int | None:
+    used_bytes = _field(cgroup / "memory.stat", "anon")
     try:
-        return None if taken is None else int((cgroup / "memory.max").read_text()) - taken
+        return None if used_bytes is None else int((cgroup / "memory.max").read_text()) - used_bytes
     except (OSError, ValueError):  # no container, or `max`: no limit
         return None
 

@@ -1,4 +1,4 @@
-"""The documentation of the streams, which FastAPI cannot see: the same document as everything else."""
+"""OpenAPI of the streams, which FastAPI does not know; added to the same document."""
 
 from typing import Any
 
@@ -12,19 +12,19 @@ LAST_EVENT_ID = {
     "in": "header",
     "required": False,
     "schema": {"type": "string"},
-    "description": "The last id heard, `<epoch>.<version>`; browsers send it when they reconnect.",
+    "description": "The last received id, `<epoch>.<version>`; browsers send it when they reconnect.",
 }
 SECTIONS = {
     "name": "sections",
     "in": "query",
     "required": False,
     "schema": {"type": "string"},
-    "description": "Only these sections, separated by commas, at most 50.",
+    "description": "Only these sections: at most 50, separated by commas.",
 }
 
 
 def document_streams(app: FastAPI) -> None:
-    """Makes `/openapi.json` tell of the streams."""
+    """Adds the streams to `/openapi.json`."""
     framework = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -37,19 +37,27 @@ def document_streams(app: FastAPI) -> None:
 
 def _paths() -> dict[str, Any]:
     event = _stream(
-        "Hear the line and the sections of an event",
-        "First a snapshot, then at most one frame a window: `line`, `sections`, `notice`.",
+        "Stream the line and the sections of an event",
+        "A snapshot, then at most one frame per window, with the events `line`, `sections` and `notice`.",
         [_in_path("event_id"), SECTIONS, LAST_EVENT_ID],
         {422: "Malformed sections filter"},
     )
     order = _stream(
-        "Hear of an order", "First its state, then every change: `order`.", [_in_path("reference"), LAST_EVENT_ID], {}
+        "Stream an order",
+        "Its state, then every change, with the event `order`.",
+        [_in_path("reference"), LAST_EVENT_ID],
+        {},
     )
     return {EVENT_PATH: {"get": event}, ORDER_PATH: {"get": order}}
 
 
 def _stream(summary: str, words: str, parameters: list[dict[str, Any]], refusals: dict[int, str]) -> dict[str, Any]:
-    known = {401: "No credential, or not a valid one", 403: "Of something else", 404: "Unknown", **refusals}
+    known = {
+        401: "No credential, or not a valid one",
+        403: "The credential is for another event or order",
+        404: "Unknown event or order",
+        **refusals,
+    }
     responses: dict[str, Any] = {"200": {"description": words, "content": STREAM}}
     responses.update({str(status): {"description": refusal} for status, refusal in known.items()})
     return {"tags": ["streams"], "summary": summary, "parameters": parameters, "responses": responses}

@@ -1,4 +1,4 @@
-"""What may go wrong at the notifier's own doors."""
+"""Problems that only the notifier raises."""
 
 from shared.web.problems import Problem
 

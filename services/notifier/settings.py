@@ -12,7 +12,7 @@ Transport = Literal["detached", "asgi", "sse_starlette"]
 
 
 class Settings(PublicSettings):
-    """The notifier keeps nothing durable; its limits bound how many listen, how often they hear, and how slowly."""
+    """The notifier stores nothing durable; the limits bound the number of streams, their rate and slow readers."""
 
     model_config = SettingsConfigDict(env_prefix="NOTIFIER_")
 
@@ -26,46 +26,51 @@ class Settings(PublicSettings):
         default_factory=lambda: development_keys("order-token"), description="Verify order tokens."
     )
     transport: Transport = Field(
-        "detached", description="How streams of events are held; see docs/streams.md. detached falls back to asgi."
+        "detached", description="Transport of event streams; see docs/streams.md. detached falls back to asgi."
     )
-    orders_transport: Transport = Field("sse_starlette", description="The same for streams of orders.")
+    orders_transport: Transport = Field("sse_starlette", description="Transport of order streams.")
     user_jwt_cookie: str = Field(
-        "", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Cookie a user's JWT may come in; empty: only as Bearer."
+        "", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Cookie that may carry a user's JWT; empty: Bearer only."
     )
     window_ms: int = Field(250, ge=0, le=10_000, description="Shortest time between two frames of one topic.")
-    heartbeat_s: float = Field(15.0, gt=0, le=60, description="How often a silent stream gets a comment.")
-    retry_ms: int = Field(2_000, ge=100, le=60_000, description="Reconnect after this to twice this long.")
-    full_retry_ms: int = Field(10_000, ge=100, le=600_000, description="The same for those turned away.")
-    streams_max: int = Field(20_000, ge=1, description="Open streams of one process.")
+    heartbeat_s: float = Field(15.0, gt=0, le=60, description="How often a silent stream gets a heartbeat.")
+    retry_ms: int = Field(
+        2_000, ge=100, le=60_000, description="Reconnection delay of clients: this to twice this long."
+    )
+    full_retry_ms: int = Field(10_000, ge=100, le=600_000, description="Reconnection delay of rejected clients.")
+    streams_max: int = Field(20_000, ge=1, description="Open streams per process.")
     streams_new_per_s: int = Field(
-        2_000, ge=1, description="Streams that end together are asked to come back no faster than this to one process."
+        2_000, ge=1, description="Streams that end together reconnect to one process no faster than this."
     )
     lag_max_s: float = Field(
-        2.0, ge=0.01, le=60, description="New streams are turned away while the event loop is later than this."
+        2.0, ge=0.01, le=60, description="New streams are rejected while the event loop lags more than this."
     )
     memory_free_min_mib: int = Field(
-        64, ge=0, le=1_048_576, description="The same while machine or container have less memory left than this."
+        64,
+        ge=0,
+        le=1_048_576,
+        description="New streams are rejected while the machine or container has less free memory than this.",
     )
-    streams_per_identity: int = Field(10, ge=1, description="Open streams of one fan or order in one process.")
-    filters_per_event: int = Field(64, ge=0, description="Distinct ?sections filters of one event in one process.")
-    stream_max_age_s: float = Field(
-        1800.0, gt=0, le=86_400, description="A stream is ended after half of this to one and a half times this."
-    )
+    streams_per_identity: int = Field(10, ge=1, description="Open streams per fan or order and process.")
+    filters_per_event: int = Field(64, ge=0, description="Distinct ?sections filters per event and process.")
+    stream_max_age_s: float = Field(1800.0, gt=0, le=86_400, description="A stream ends after 0.5 to 1.5 times this.")
     half_open_max_s: float = Field(
-        30.0, ge=0.05, le=600, description="A reader whose machine acknowledges nothing is given up after this."
+        30.0, ge=0.05, le=600, description="A connection whose peer acknowledges nothing is closed after this."
     )
     slow_reader_max_s: float = Field(
-        10.0, gt=0, le=300, description="A reader that reads nothing is cut off after this."
+        10.0, gt=0, le=300, description="A reader that reads nothing is disconnected after this."
     )
     socket_buffer_bytes: int = Field(
-        64 * 1024, ge=4096, description="What may wait for one reader in the kernel, and as much again in the process."
+        64 * 1024, ge=4096, description="Unsent data per reader in the kernel, and as much again in the process."
     )
     first_snapshot_timeout_s: float = Field(
-        3.0, gt=0, le=30, description="How long a newcomer waits for a topic's first snapshot."
+        3.0, gt=0, le=30, description="How long a new stream waits for its first snapshot."
     )
-    ask_interval_s: float = Field(1.0, gt=0, le=60, description="How often neighbours are asked while frames stay out.")
+    ask_interval_s: float = Field(
+        1.0, gt=0, le=60, description="How often frames are requested while Pub/Sub does not deliver them."
+    )
     channel_stale_after_s: float = Field(
-        FRAME_STALE_S, gt=0, description="An event's channel silent for this long counts as away."
+        FRAME_STALE_S, gt=0, description="An event's channel that is silent for this long counts as away."
     )
-    feed_idle_ttl_s: float = Field(5.0, ge=0, le=300, description="How long a topic outlives its last listener.")
-    drain_s: float = Field(2.0, ge=0, le=300, description="Streams are sent away over at most this long at shutdown.")
+    feed_idle_ttl_s: float = Field(5.0, ge=0, le=300, description="How long a feed or topic outlives its last stream.")
+    drain_s: float = Field(2.0, ge=0, le=300, description="Streams are ended over at most this long at shutdown.")

@@ -1,29 +1,31 @@
-"""What the notifier's doors need, opened by the app and handed to every request."""
+"""The container of the notifier: one object per process, opened by the app, handed to every handler."""
 
 from dataclasses import dataclass
 
 from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
-from services.notifier.heartbeats import Heartbeats
 from services.notifier.settings import Settings
 from services.notifier.streams.limits import StreamLimiter
+from services.notifier.streams.open_stream import StreamOpener
+from shared.rpc.heartbeats import HeartbeatReporter
 from shared.rpc.user_places import UserPlaces
 from shared.security.tokens import PassReader, QueueTokens
-from shared.security.user_jwt import Users
+from shared.security.user_jwt import UserJwtReader
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """One process's worth of listeners."""
+    """Everything a handler of the notifier may need."""
 
     settings: Settings
     hub: Hub
-    following: FeedRegistry
-    turnstile: StreamLimiter
+    feeds: FeedRegistry
+    limiter: StreamLimiter
+    streams: StreamOpener
     headroom: Headroom
-    life: Heartbeats
+    heartbeats: HeartbeatReporter
     queue_tokens: QueueTokens
     passes: PassReader
-    users: Users
+    users: UserJwtReader
     user_places: UserPlaces

@@ -1,22 +1,26 @@
-"""What orders counts."""
+"""The metrics of orders."""
 
 from prometheus_client import Counter, Histogram
 
 ORDERS = Counter("orders_orders_total", "Orders that reached a status.", ["status"])
-REPLAYED = Counter("orders_replayed_total", "Requests answered with an order made before.")
-INLINE = Counter("orders_settled_in_request_total", "Orders whose request settled them: the job engine did not answer.")
+IDEMPOTENT_REPLAYS = Counter("orders_replayed_total", "Order requests answered with the order their key created.")
+PROCESSED_INLINE = Counter(
+    "orders_settled_in_request_total", "Orders processed in their request because the job queue was unavailable."
+)
 CHECKOUT_SECONDS = Histogram(
     "orders_checkout_seconds",
-    "Orders taken, by who settled them: the background, the request (by the share, or as the job engine was away), or "
-    "the background because too many requests settled theirs.",
+    "Time to create an order, by path: background (workers process it), request (processed in its request), "
+    "job_engine_away (the same, as no job could be enqueued), overflow (no inline slot was free, left to workers).",
     ["path"],
 )
-WAKE_UPS = Counter("orders_jobs_received_total", "Jobs that woke the workers.")
-STEPS = Counter("orders_steps_total", "Steps done on orders.", ["step"])
-STEP_FAILURES = Counter("orders_step_failures_total", "Steps that will be tried again.", ["step"])
-LEASES_LOST = Counter("orders_leases_lost_total", "Orders that another worker had taken over in the meantime.")
-WEBHOOKS = Counter("orders_webhooks_total", "Webhooks by what became of them.", ["provider", "outcome"])
-REVIEWS = Counter("orders_reviews_total", "Orders that a person must look at.", ["reason"])
-MAILS = Counter("orders_mails_total", "Mails by what became of them.", ["kind", "outcome"])
-PROVIDER_SECONDS = Histogram("orders_provider_seconds", "Calls to payment providers.", ["provider", "call"])
-HOOKS = Counter("orders_webhook_deliveries_total", "Webhooks sent to organisers, by what came of it.", ["outcome"])
+JOBS_RECEIVED = Counter("orders_jobs_received_total", "Jobs that woke the workers.")
+STEPS = Counter("orders_steps_total", "Steps of orders that were run.", ["step"])
+STEP_FAILURES = Counter("orders_step_failures_total", "Steps that failed and will be retried.", ["step"])
+LEASES_LOST = Counter("orders_leases_lost_total", "Leases of orders that another worker took over.")
+WEBHOOKS = Counter("orders_webhooks_total", "Payment webhooks received, by outcome.", ["provider", "outcome"])
+REVIEWS = Counter("orders_reviews_total", "Orders sent to review by an operator.", ["reason"])
+MAILS = Counter("orders_mails_total", "Mails sent, by outcome.", ["kind", "outcome"])
+PROVIDER_SECONDS = Histogram("orders_provider_seconds", "Duration of calls to payment providers.", ["provider", "call"])
+WEBHOOK_DELIVERIES = Counter(
+    "orders_webhook_deliveries_total", "Webhook deliveries to organisers, by outcome.", ["outcome"]
+)

@@ -1,4 +1,4 @@
-"""What may go wrong with an order, beyond what the whole suite shares."""
+"""The problems of orders, beyond those that all services share."""
 
 from shared.web.problems import Problem
 
@@ -10,13 +10,13 @@ class UnknownOrder(Problem):
 
 
 class UnknownProvider(Problem):
-    """There is no payment provider of this name."""
+    """There is no payment provider with this name."""
 
     status = 404
 
 
 class PriceChanged(Problem):
-    """The price is no longer what was shown. Nothing was charged."""
+    """The price has changed and nothing was charged. Check the new price and order again."""
 
     status = 409
 
@@ -28,79 +28,79 @@ class PromoCodeNotValid(Problem):
 
 
 class UnknownPromoCode(Problem):
-    """There is no promo code of this name at this event."""
+    """This event has no promo code with this name."""
 
     status = 404
 
 
 class CardNumberRefused(Problem):
-    """Card numbers are not taken here; send the provider's token."""
+    """Card numbers are not accepted. Send the payment provider's token for the card."""
 
     status = 422
 
 
 class ReservationTaken(Problem):
-    """Another order took over this reservation; order again with a new Idempotency-Key."""
+    """Another order took over this reservation. Order again with a new Idempotency-Key."""
 
     status = 409
 
 
 class OrderNotPending(Problem):
-    """The order cannot do that any more."""
+    """This order is no longer waiting for payment."""
 
     status = 409
 
 
 class BadSignature(Problem):
-    """The webhook is not signed by the provider, or its signature is too old."""
+    """The webhook has no valid signature of the provider, or it is too old. Check the webhook secret and the clock."""
 
     status = 401
 
 
 class NoTickets(Problem):
-    """This order has no tickets to print: it is not confirmed, or they were given back."""
+    """This order has no tickets: it is not confirmed, or it was refunded."""
 
     status = 409
 
 
 class NoReceipt(Problem):
-    """Nothing was paid yet."""
+    """This order has no receipt: nothing was paid yet."""
 
     status = 409
 
 
 class UnknownTicket(Problem):
-    """This order has no such ticket that is good."""
+    """This order has no valid ticket with this id."""
 
     status = 404
 
 
 class MailDisabled(Problem):
-    """No mail is sent from here."""
+    """No mail server is configured. Set ORDERS_SMTP_URL to send mail."""
 
     status = 409
 
 
 class RefundRefused(Problem):
-    """There is nothing left to refund."""
+    """This order has nothing left to refund."""
 
     status = 409
 
 
 class DecisionNotAllowed(Problem):
-    """This cannot be decided about the order."""
+    """This decision is not allowed for the order."""
 
     status = 409
 
 
 class NoEventRefund(Problem):
-    """Nobody asked for this event to be refunded."""
+    """No refund of this event was requested."""
 
     status = 404
 
 
 class EventRefundFinished(Problem):
-    """The refund of this event is done."""
+    """The refund of this event has finished."""
 
     status = 409
 
@@ -112,7 +112,7 @@ class UnknownCommand(Problem):
 
 
 class NotReplayable(Problem):
-    """Running this command again could do nothing."""
+    """Replaying this command would change nothing."""
 
     status = 409
 
@@ -124,18 +124,18 @@ class UnknownWebhook(Problem):
 
 
 class UnknownDelivery(Problem):
-    """There is no delivery with this id, or its endpoint was removed."""
+    """There is no delivery with this id, or its endpoint was deleted."""
 
     status = 404
 
 
 class WebhookUrlRefused(Problem):
-    """Webhooks are not sent to this address."""
+    """Webhooks are not sent to this URL. Use https and a public address."""
 
     status = 422
 
 
 class TooManyWebhooks(Problem):
-    """There are as many webhook endpoints as there may be."""
+    """The maximum number of webhook endpoints is reached. Delete one first."""
 
     status = 409

@@ -1,4 +1,4 @@
-"""What can be set about orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
+"""The settings of orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from services.orders.mail.smtp import readable_address, server_of
+from services.orders.mail_settings import readable_address, server_of
 from shared.runtime.settings import Keys, PublicSettings, development_keys
 from shared.security.auth import AdminKeys, AdminKeysSetting
 from shared.security.tokens import b64
@@ -39,7 +39,7 @@ class Settings(PublicSettings):
     )
     customer_keys: Keys = Field(
         default_factory=lambda: development_keys("customer"),
-        description="Name customers to inventory without telling who they are; long-lived.",
+        description="Derive the customer keys by which inventory counts limits per customer; long-lived.",
     )
     pass_public_keys: Keys = Field(
         default_factory=lambda: development_keys("pass").public(), description="Verify passes: 32-byte public keys."
@@ -54,118 +54,155 @@ class Settings(PublicSettings):
     admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="name:role:secret[,…]")
 
     postgres_lock_timeout_ms: int = Field(
-        2_000, ge=100, le=60_000, description="A request with the same key waits so long for the first one's row."
+        2_000,
+        ge=100,
+        le=60_000,
+        description="How long a statement waits for a locked row, e.g. of a request with the same key.",
     )
-    payment_providers: ProviderNames = Field(("sandbox",), min_length=1, description="Who may charge: name[,name…]")
-    allow_sandbox: bool = Field(False, description="Production with the sandbox, on purpose: nobody really pays.")
+    payment_providers: ProviderNames = Field(
+        ("sandbox",), min_length=1, description="The payment providers: name[,name…]"
+    )
+    allow_sandbox: bool = Field(
+        False, description="Allow the sandbox provider in production, for rehearsals: nobody really pays."
+    )
     capture: Literal["before_confirm", "after_confirm"] = Field(
-        "before_confirm", description="after_confirm authorises, and charges once the tickets are the fan's."
+        "before_confirm",
+        description="before_confirm captures at once; after_confirm authorises, and captures after confirming.",
     )
     sandbox_url: str = Field("http://127.0.0.1:8200", description="The sandbox payment provider.")
     stripe_url: str = Field("https://api.stripe.com", description="Stripe's API.")
-    stripe_secret_key: SecretStr | None = Field(None, description="sk_… or rk_…: what Stripe knows us by.")
+    stripe_secret_key: SecretStr | None = Field(None, description="Stripe's API key: sk_… or rk_…")
     stripe_webhook_secrets: WebhookSecrets = Field(
-        (), description="whsec_…[,whsec_…]: Stripe signs webhooks with one of them; two while one is replaced."
+        (), description="Stripe's webhook signing secrets: whsec_…[,whsec_…]; two while one is replaced."
     )
     provider_timeout_s: float = Field(
         30.0, gt=0, le=120,
-        description="For a whole call; past it the outcome of a charge is unknown. Connecting may take half of it.",
+        description="Timeout of a call to a payment provider, half of it for connecting. After it the outcome "
+        "of a charge is unknown.",
     )  # fmt: skip
     provider_connections_max: int = Field(
-        256, ge=1, le=4096, description="Connections to one payment provider from this process; calls beyond wait."
+        256, ge=1, le=4096, description="Connections of one process to one payment provider; further calls wait."
     )
     payment_retries: int = Field(
         3, ge=0, le=20,
-        description="After so many errors in answer to its charge, of a provider that answers otherwise, an order is "
-        "given up and its tickets go back. A provider that is away, busy (429) or broken altogether is asked for as "
-        "long as the hold lasts.",
+        description="After so many errors of a charge, while the provider answers other calls, the order is cancelled "
+        "and its tickets are released. A provider that is unreachable, limits calls (429) or fails altogether is "
+        "retried as long as the hold lasts.",
     )  # fmt: skip
-    retry_first_s: float = Field(0.5, gt=0, le=60, description="First pause after a failure; doubles, with jitter.")
-    retry_max_s: float = Field(15.0, gt=0, le=600, description="Longest pause after a failure.")
-    poll_s: float = Field(2.0, gt=0, le=60, description="How often a charge in progress is looked up.")
-    review_after_s: float = Field(900.0, ge=1, le=86_400, description="Unknown for so long past the deadline: review.")
+    retry_first_s: float = Field(
+        0.5, gt=0, le=60, description="First pause after a failed step; it doubles, with jitter."
+    )
+    retry_max_s: float = Field(15.0, gt=0, le=600, description="Longest pause after a failed step.")
+    provider_sync_interval_s: float = Field(
+        2.0, gt=0, le=60, description="How often a charge in progress is read from the provider."
+    )
+    review_after_s: float = Field(
+        900.0,
+        ge=1,
+        le=86_400,
+        description="So long after its deadline an order with an unknown outcome goes to review.",
+    )
     post_end_sync_delays_s: tuple[float, ...] = Field(
-        (60.0, 3600.0), description="After its end an order is looked up again."
+        (60.0, 3600.0), description="So long after its end an order is synced with the provider again."
     )
 
-    workers: int = Field(400, ge=1, le=1024, description="Orders settled at once by this process.")
+    workers: int = Field(400, ge=1, le=1024, description="Orders that one process processes at once.")
     event_workers_max: int = Field(
-        1024, ge=1, le=10_000, description="Orders of one event settled at once, everywhere."
+        1024, ge=1, le=10_000, description="Orders of one event processed at once, by all processes."
     )
-    sweep_s: float = Field(1.0, gt=0, le=10, description="How often due work is looked for without a wake-up call.")
+    sweep_s: float = Field(1.0, gt=0, le=10, description="How often workers look for due orders without being woken.")
     lease_s: float = Field(
-        9.0, ge=1, le=120, description="A worker that died is replaced after this; a live one renews."
+        9.0, ge=1, le=120, description="The lease of an order: so long after a crash another worker takes over."
     )
-    job_accept_s: float = Field(1.0, gt=0, le=10, description="If a job is not accepted by then, the request settles.")
+    job_accept_s: float = Field(
+        1.0, gt=0, le=10, description="Timeout of enqueuing a job; after it the request processes its order itself."
+    )
     inline_slots_max: int = Field(
-        8, ge=0, le=256, description="Requests that may settle their order themselves at once."
+        8, ge=0, le=256, description="Requests of one process that may process their own order at once."
     )
     inline_timeout_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
     webhook_allow_loopback: bool = Field(
-        False, description="Webhooks may go to this machine, also by http: development only."
+        False, description="Allow webhooks to this machine, also by http; for development only."
     )
-    webhook_timeout_s: float = Field(15.0, gt=0, le=60, description="A webhook's receiver must have answered by then.")
-    webhook_poll_interval_s: float = Field(1.0, gt=0, le=60, description="How often owed webhooks are looked for.")
-    webhook_workers: int = Field(32, ge=1, le=256, description="Webhooks on their way at once from this process.")
+    webhook_timeout_s: float = Field(15.0, gt=0, le=60, description="Timeout of a webhook delivery.")
+    webhook_poll_interval_s: float = Field(
+        1.0, gt=0, le=60, description="How often due webhook deliveries are looked for."
+    )
+    webhook_workers: int = Field(32, ge=1, le=256, description="Webhook deliveries of one process at once.")
     webhook_endpoint_concurrency: int = Field(
-        4, ge=1, le=100, description="Webhooks on their way to one endpoint, everywhere."
+        4, ge=1, le=100, description="Webhook deliveries to one endpoint at once, by all processes."
     )
     webhook_backoff_s: tuple[float, ...] = Field(
         (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),
         max_length=30,
-        description="Pauses before a webhook is tried again; after the last it has failed.",
+        description="Pauses before the retries of a delivery; after the last it has failed.",
     )
     webhook_disable_after_s: float = Field(
-        5 * 86_400, gt=0, description="An endpoint that took nothing for so long is disabled."
+        5 * 86_400, gt=0, description="An endpoint is disabled after failing for so long."
     )
     wrong_code_burst: int = Field(10, ge=1, le=1000, description="Wrong promo codes one fan may try at once.")
-    wrong_codes_per_minute: float = Field(10, gt=0, le=10_000, description="And then so many a minute.")
-    lapsed_pass_s: float = Field(
-        3600.0, ge=0, le=86_400, description="So long after its end a pass proves who made a hold. It opens no order."
+    wrong_codes_per_minute: float = Field(
+        10, gt=0, le=10_000, description="Wrong promo codes one fan may try a minute after that."
     )
-    load_interval_ms: int = Field(1000, ge=50, le=10_000, description="How often the gatekeeper is shown our load.")
+    lapsed_pass_s: float = Field(
+        3600.0,
+        ge=0,
+        le=86_400,
+        description="So long after its expiry a pass still proves who made a hold; it opens no order.",
+    )
+    load_interval_ms: int = Field(
+        1000, ge=50, le=10_000, description="How often the load of this process is reported to the gatekeeper."
+    )
 
-    public_url: str = Field("http://localhost:8000", pattern=r"^https?://[^\s/]+$", description="As fans type it.")
-    ticket_window_s: int = Field(0, ge=0, le=3600, description="Codes of tickets move this often; 0: they stand still.")
-    pdf_workers: int = Field(2, ge=1, le=16, description="PDFs that one process draws at once.")
-    prints_waiting_max: int = Field(50, ge=1, le=1000, description="PDFs that may wait for it.")
+    public_url: str = Field(
+        "http://localhost:8000",
+        pattern=r"^https?://[^\s/]+$",
+        description="The public address of the shop, as fans type it.",
+    )
+    ticket_window_s: int = Field(
+        0, ge=0, le=3600, description="Rotation interval of ticket codes; 0: they do not rotate."
+    )
+    pdf_workers: int = Field(2, ge=1, le=16, description="PDFs that one process renders at once.")
+    prints_waiting_max: int = Field(
+        50, ge=1, le=1000, description="PDFs that may wait for rendering; further requests are rejected."
+    )
     prints_kept_bytes: int = Field(
-        16 * 1024 * 1024, ge=0, le=1 << 31, description="PDFs that one process keeps to answer them again."
+        16 * 1024 * 1024, ge=0, le=1 << 31, description="Cache of rendered PDFs in one process."
     )
     prints_per_minute: float = Field(
-        12, gt=0, le=10_000, description="PDFs of one order that a process gives a minute."
+        12, gt=0, le=10_000, description="PDFs of one order that a process renders a minute."
     )
-    prints_burst: int = Field(12, ge=1, le=10_000, description="As many of them may be asked for at once.")
-    print_font: Path | None = Field(None, description="A TrueType font for names beyond Latin-1.")
-    seller: str = Field("", max_length=500, description="Who sells, on receipts: name, address, tax number.")
+    prints_burst: int = Field(12, ge=1, le=10_000, description="PDFs of one order that may be requested at once.")
+    print_font: Path | None = Field(None, description="A TrueType font for names outside Latin-1.")
+    seller: str = Field("", max_length=500, description="The seller on receipts: name, address, tax number.")
 
     smtp_url: Annotated[SecretStr | None, AfterValidator(_server), Maybe] = Field(
-        None, description="smtp://user:password@host:587 or smtps://…; nothing: no mail is written."
+        None, description="The mail server: smtp://user:password@host:587 or smtps://…; without it no mail is sent."
     )
     smtp_starttls: Literal["auto", "always", "never"] = Field(
-        "auto", description="auto: if the server offers it, and always before a password is sent."
+        "auto", description="auto: STARTTLS if the server offers it, and always before a password is sent."
     )
-    smtp_timeout_s: float = Field(20.0, gt=0, le=120, description="For each word with the mail server.")
+    smtp_timeout_s: float = Field(20.0, gt=0, le=120, description="Timeout of each reply of the mail server.")
     mail_from: Annotated[str, AfterValidator(readable_address)] = Field(
-        "Onsale <tickets@localhost>", description="Who mail is from."
+        "Onsale <tickets@localhost>", description="The sender of mails."
     )
-    mails_per_s: int = Field(10, ge=1, le=1000, description="Mails one process sends in a second, at most.")
-    mail_retry_first_s: float = Field(30.0, gt=0, le=3600, description="First pause after a failure; doubles.")
-    mail_tickets: bool = Field(False, description="Tickets are attached to the confirmation as PDF.")
-    reminder_lead_s: int = Field(120, ge=10, le=3600, description="Reminders come so long before a hold ends.")
+    mails_per_s: int = Field(10, ge=1, le=1000, description="Mails one process sends a second, at most.")
+    mail_retry_first_s: float = Field(30.0, gt=0, le=3600, description="First pause after a failed mail; it doubles.")
+    mail_tickets: bool = Field(False, description="Attach the tickets to the confirmation as PDF.")
+    reminder_lead_s: int = Field(120, ge=10, le=3600, description="Reminders are sent so long before a hold ends.")
 
     @model_validator(mode="after")
-    def _send_nothing_home_in_production(self) -> Self:
+    def _no_loopback_in_production(self) -> Self:
         if self.environment == "production" and self.webhook_allow_loopback:
-            raise ValueError("webhook_allow_loopback is for development")
+            raise ValueError("webhook_allow_loopback is for development only: remove it in production")
         return self
 
     @model_validator(mode="after")
     def _no_free_tickets_in_production(self) -> Self:
         if self.environment == "production" and "sandbox" in self.payment_providers and not self.allow_sandbox:
             raise ValueError(
-                "in production the sandbox lets everybody choose to pay nothing: set ORDERS_PAYMENT_PROVIDERS, or to "
-                "rehearse ORDERS_ALLOW_SANDBOX=true"
+                "the sandbox charges nobody: in production set ORDERS_PAYMENT_PROVIDERS, or "
+                "ORDERS_ALLOW_SANDBOX=true for a rehearsal"
             )
         return self
 
@@ -176,10 +213,10 @@ class Settings(PublicSettings):
     @model_validator(mode="after")
     def _stripe_has_its_secrets(self) -> Self:
         if "stripe" in self.payment_providers and not (self.stripe_secret_key and self.stripe_webhook_secrets):
-            raise ValueError("for stripe these secrets must be set: stripe_secret_key, stripe_webhook_secrets")
+            raise ValueError("the provider stripe needs stripe_secret_key and stripe_webhook_secrets")
         return self
 
     @property
     def sandbox_webhook_secrets(self) -> tuple[str, ...]:
-        """What the sandbox may sign with, newest first."""
+        """The secrets that the sandbox may sign with, newest first."""
         return tuple(b64(raw) for raw in self.sandbox_webhook_keys.keys.values())

@@ -1,4 +1,4 @@
-"""What the doors of this service are handed: everything that `app.py` opened."""
+"""The parts of one orders process that the handlers need, as `app.py` opened them."""
 
 from dataclasses import dataclass
 
@@ -25,29 +25,29 @@ from shared.security.token_buckets import Buckets
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One process of orders."""
+    """The parts of one process."""
 
     settings: Settings
     db: AsyncEngine
-    book: OrderRepository
+    repository: OrderRepository
     redis: Redis
-    callers: CustomerAuthenticator
+    authenticator: CustomerAuthenticator
     checkout: Checkout
-    workers: WorkerPool
-    inline: InlineProcessor
-    shares: BackgroundShare
-    jobs: JobQueue
-    inbox: WebhookInbox
+    worker_pool: WorkerPool
+    inline_processor: InlineProcessor
+    background_share: BackgroundShare
+    job_queue: JobQueue
+    webhook_inbox: WebhookInbox
     providers: dict[str, Provider]
-    sender: Sender
-    couriers: WebhookDispatcher
-    stock: InventoryBatcher
-    printer: PdfRenderer
-    prices: PriceRulesCache
-    prints: Buckets
+    webhook_sender: Sender
+    webhook_dispatcher: WebhookDispatcher
+    inventory: InventoryBatcher
+    pdf_renderer: PdfRenderer
+    price_rules: PriceRulesCache
+    pdf_limiter: Buckets
 
 
 def state_of(request: Request) -> State:
-    """Where this request was received."""
+    """The state of the app that received this request."""
     state: State = request.app.state.deps
     return state

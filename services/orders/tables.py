@@ -1,8 +1,8 @@
-"""The schema `orders`: purchases, tries to charge them, every cent that moved, and what is still owed to do.
+"""The tables of the schema `orders`: orders, payment attempts, money entries, refunds, webhooks, commands, outbox.
 
-`order` holds its own due time and lease, so that every due step can be derived from rows. A tombstone is an order of
-that reference which can never be: the primary key makes a late transaction lose. What every order writes has no foreign
-keys; what they would guard, the audit asks.
+A row of `order` holds its own due time and lease, so that the next step always follows from rows. A tombstone is a row
+of a reference that can never be ordered: by the primary key a late transaction loses. Tables that every order writes
+have no foreign keys; the invariants check what these would guard.
 """
 
 from sqlalchemy import (
@@ -28,10 +28,10 @@ from shared.postgres.engine import metadata as service_metadata
 
 metadata = service_metadata("orders")
 _at = DateTime(timezone=True)
-_real = "status = 'tombstone' OR (event_id IS NOT NULL AND reservation_id IS NOT NULL AND principal IS NOT NULL"
-_real += " AND total_minor >= 0 AND currency IS NOT NULL AND expires_at IS NOT NULL)"
-HOLDER = "split_part(principal, ':', 2)"
-OF_USERS = f"left({HOLDER}, 5) = 'user.'"
+_complete = "status = 'tombstone' OR (event_id IS NOT NULL AND reservation_id IS NOT NULL AND owner_id IS NOT NULL"
+_complete += " AND total_minor >= 0 AND currency IS NOT NULL AND expires_at IS NOT NULL)"
+HOLDER_SQL = "split_part(owner_id, ':', 2)"
+SIGNED_IN_SQL = f"left({HOLDER_SQL}, 5) = 'user.'"
 
 order = Table(
     "order",
@@ -40,7 +40,7 @@ order = Table(
     Column("status", Text, nullable=False),
     Column("event_id", Text),
     Column("reservation_id", Text),
-    Column("principal", Text),
+    Column("owner_id", Text),
     Column("lane", Integer, nullable=False, server_default="0"),
     Column("join_seq", BigInteger, nullable=False, server_default="0"),
     Column("total_minor", BigInteger),
@@ -56,10 +56,12 @@ order = Table(
     Column("fulfilled_at", _at),
     Column("ended_at", _at),
     Column("end_reason", Text),
-    Column("cancel_asked_at", _at),
+    Column("cancel_requested_at", _at),
     Column("released_at", _at),
     Column("charge_ref", Text),
-    Column("decided", Text, comment="What an operator decided about a review: confirm, refund or expire."),
+    Column(
+        "review_decision", Text, comment="Decision of an operator about an order in review: confirm, refund or expire."
+    ),
     Column("version", BigInteger, nullable=False, server_default="0"),
     Column("wake_count", BigInteger, nullable=False, server_default="0"),
     Column("sync_requested", Boolean, nullable=False, server_default=text("false")),
@@ -67,12 +69,12 @@ order = Table(
     Column("due_at", _at),
     Column("lease", Text),
     Column("lease_until", _at),
-    CheckConstraint(_real, name="complete"),
+    CheckConstraint(_complete, name="complete"),
     Index("uq_order_reservation_id", "reservation_id", unique=True, postgresql_where=text("status <> 'tombstone'")),
     Index("ix_order_due", "event_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
     Index("ix_order_leased", "event_id", postgresql_where=text("lease IS NOT NULL")),
-    Index("ix_order_principal", "principal", "created_at"),
-    Index("ix_order_user", text(HOLDER), "created_at", postgresql_where=text(OF_USERS)),
+    Index("ix_order_owner_id", "owner_id", "created_at"),
+    Index("ix_order_user", text(HOLDER_SQL), "created_at", postgresql_where=text(SIGNED_IN_SQL)),
     Index("ix_order_created_at", "created_at"),
     Index("ix_order_changed_at", "changed_at", postgresql_using="brin"),
     Index("ix_order_event", "event_id", "created_at", "reference"),
@@ -87,8 +89,8 @@ order_line = Table(
     Column("seat_id", Text),
     Column("quantity", Integer, CheckConstraint("quantity > 0", name="quantity"), nullable=False),
     Column("unit_price_minor", BigInteger, nullable=False),
-    Column("returned", Integer, nullable=False, server_default="0", comment="Given back, or on their way."),
-    Column("paid_minor", BigInteger),  # null: before there were extras, and then it is the price
+    Column("returned", Integer, nullable=False, server_default="0", comment="Refunded, or being refunded."),
+    Column("paid_minor", BigInteger),  # null: the price
     CheckConstraint("returned BETWEEN 0 AND quantity", name="returned"),
 )
 
@@ -161,13 +163,13 @@ refund = Table(
     Column("amount_minor", BigInteger, CheckConstraint("amount_minor >= 0", name="amount"), nullable=False),
     Column("currency", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("asked_by", Text, nullable=False),
+    Column("requested_by", Text, nullable=False),
     Column("idem_key", Text, nullable=False, unique=True),
     Column("status", Text, nullable=False),
     Column("command_id", UUID(as_uuid=False)),
     Column("tickets", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
-    Column("to_sale", Boolean, nullable=False, server_default=text("false")),
-    Column("returned", Text, comment="What inventory answered when it was given the tickets back."),
+    Column("return_to_sale", Boolean, nullable=False, server_default=text("false")),
+    Column("returned", Text, comment="What inventory answered when the tickets were returned to it."),
     Column("created_at", _at, nullable=False, server_default=func.now()),
     Column("done_at", _at),
     Index("ix_refund_reference", "reference"),

@@ -1,1 +1,1 @@
-"""Keeps the line: places, the gatekeeper that calls them, claims, and what is left after losing the engine."""
+"""The queue service: joins, places, the admission loop, claims, lotteries and access codes."""

@@ -1,4 +1,4 @@
-"""The queue as an app: opens the engines, ties the rooms together, keeps the loops going."""
+"""The queue as an application: opens PostgreSQL and Redis, builds the objects, runs the background loops."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -18,11 +18,12 @@ from services.queue.admission.stock import StockCache
 from services.queue.line.claims import Claims
 from services.queue.line.heartbeats import Heartbeats
 from services.queue.line.join import RENEW_S, Joins
-from services.queue.line.pending_landings import PendingCommits
+from services.queue.line.pending_commits import PendingCommits
 from services.queue.line.purchases import Purchases
 from services.queue.line.redis_line import RedisLine
-from services.queue.line.sessions import PassInvalidation, Revocations, Sessions
+from services.queue.line.sessions import PassInvalidation, Revocations, SessionEnder
 from services.queue.lottery.service import LotteryService
+from services.queue.operations import RoomOperations
 from services.queue.reconcile import SlotReconciler
 from services.queue.recovery import Recovery
 from services.queue.rooms.store import Rooms
@@ -44,11 +45,12 @@ from shared.runtime.preconditions import Preconditions
 from shared.web import api_document
 from shared.web.app import create_service
 
-RAISE_S, WATCH_S, LAND_S, FORGET_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 3600.0, 1.0, 2.0
+RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
+DELETE_PUBLISHED_S = 3600.0
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The queue, ready to be served; its lifespan opens what it needs."""
+    """The application; its lifespan opens all connections."""
     settings = settings or Settings()
     app = create_service(
         "queue",
@@ -57,17 +59,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=_lifespan,
         routers=[room_actions.router, admin_rooms.router, access_codes.router],
         internal_routers=[internal.router],
-        internal_hot_routes=internal.HOT_ROUTES,
+        internal_fast_routes=internal.HOT_ROUTES,
         checks=_checks,
     )
     app.state.admin_keys = settings.admin_keys
-    api_document.complete(app)
+    api_document.complete_openapi(app)
     return app
 
 
 def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
-    ground: Preconditions = app.state.ground
-    return ground.checks()
+    preconditions: Preconditions = app.state.preconditions
+    return preconditions.checks()
 
 
 @asynccontextmanager
@@ -75,18 +77,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     db = postgres_engine.connect(settings, name="queue")
     client = redis_client.connect(settings.redis_url)
-    app.state.ground = Preconditions("queue", settings, db, client)
+    app.state.preconditions = Preconditions("queue", settings, db, client)
     try:
-        await app.state.ground.refuse_unfit()
+        await app.state.preconditions.require()
         async with rpc_client.client() as pool:
             neighbour = ServiceClient(pool, settings.inventory_url, settings.service_keys, name="inventory")
-            app.state.queue = queue = build(settings, db, client, InventoryClient(neighbour))
+            app.state.deps = state = build(settings, db, client, InventoryClient(neighbour))
             with suppress(*postgres_engine.DB_AWAY):
-                await queue.rooms.refresh()  # whoever is asked first knows in which order each line is called
+                await state.rooms.refresh()  # the first request must know in which order each line is called
             async with open_log(settings, client) as event_log, Loops() as loops:
-                _start(loops, settings, db, event_log, queue)
+                _start(loops, settings, db, event_log, state)
                 yield
-            await queue.gatekeeper.drain()
+            await state.gatekeeper.drain()
     finally:
         await client.aclose()
         await db.dispose()
@@ -95,64 +97,59 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def build(
     settings: Settings, db: postgres_engine.AsyncEngine, client: redis_client.Redis, inventory: InventoryClient
 ) -> State:
-    """Ties everything to its handles; starts nothing."""
+    """Builds every object from the open connections; starts nothing."""
     rooms = Rooms(db)
-    line = RedisLine(client, rooms.draw, clock_offset_ms=settings.clock_offset_ms)
-    frames, life = FramePublisher(SnapshotPublisher(client, settings.pubsub)), Heartbeats(client, line, rooms)
-    sessions = Sessions(db, line, inventory, Revocations(client))
+    line = RedisLine(client, rooms.ranking, clock_offset_ms=settings.clock_offset_ms)
+    frames, heartbeats = FramePublisher(SnapshotPublisher(client, settings.pubsub)), Heartbeats(client, line, rooms)
+    sessions = SessionEnder(db, line, inventory, Revocations(client))
     recovery = Recovery(db, line, rooms, ramp=settings.ramp_after_loss)
-    board = StockCache(client, inventory)
-    gatekeeper = Gatekeeper(db, line, rooms, frames, board, life, sessions, recovery)
-    floors = PassInvalidation(inventory)
-    guard = OverloadThrottle(
-        line, LoadCache(client), round(settings.guard_step_s * 1000), round(settings.throttle_recovery_s * 1000)
-    )
-    frames.throttles = guard.enforced
+    lottery = LotteryService(db, rooms, line, recovery)
+    gatekeeper = Gatekeeper(
+        db=db, line=line, rooms=rooms, frames=frames, stock_cache=StockCache(client, inventory), heartbeats=heartbeats,
+        sessions=sessions, recovery=recovery,
+    )  # fmt: skip
+    invalidation = PassInvalidation(inventory)
+    step_ms, recovery_ms = round(settings.guard_step_s * 1000), round(settings.throttle_recovery_s * 1000)
+    throttle = OverloadThrottle(line, LoadCache(client), step_ms, recovery_ms)
+    frames.throttles = throttle.enforced
+    control_loop = ControlLoop(rooms, gatekeeper, throttle, Autotune(rooms, settings.autotune_interval_s), invalidation)
     return State(
-        line=line,
-        rooms=rooms,
+        line=line, rooms=rooms, heartbeats=heartbeats, recovery=recovery, sessions=sessions, gatekeeper=gatekeeper,
+        lottery=lottery, pass_invalidation=invalidation, control_loop=control_loop, access_codes=AccessCodeStore(db),
+        slot_reconciler=SlotReconciler(db, line, rooms, sessions, recovery),
         joins=Joins(
-            db,
-            line,
-            rooms,
-            gatekeeper.turn,
-            gatekeeper.frame,
-            PendingCommits(line, rooms),
-            settings.join_batches_in_flight_max,
+            db=db, line=line, rooms=rooms, tick=gatekeeper.tick, frame=gatekeeper.frame,
+            pending_commits=PendingCommits(line, rooms), in_flight_max=settings.join_batches_in_flight_max,
         ),
         claims=Claims(
-            db, line, rooms, sessions, settings.pass_keys, settings.checkout_keys, settings.service_keys, floors
+            db=db, line=line, rooms=rooms, sessions=sessions, pass_keys=settings.pass_keys,
+            checkout_keys=settings.checkout_keys, seal_keys=settings.service_keys, pass_invalidation=invalidation,
         ),
-        life=life,
-        recovery=recovery,
-        reconciling=SlotReconciler(db, line, rooms, sessions, recovery),
-        sessions=sessions,
-        gatekeeper=gatekeeper,
-        lottery=LotteryService(db, rooms, line, recovery),
-        codes=AccessCodeStore(db),
-        floors=floors,
-        steering=ControlLoop(rooms, gatekeeper, guard, Autotune(rooms, settings.autotune_interval_s), floors),
-    )
+        operations=RoomOperations(
+            rooms=rooms, line=line, gatekeeper=gatekeeper, recovery=recovery, lottery=lottery,
+            pass_invalidation=invalidation, control_loop=control_loop,
+        ),
+    )  # fmt: skip
 
 
 def _start(
-    loops: Loops, settings: Settings, db: postgres_engine.AsyncEngine, event_log: EventLog, queue: State
+    loops: Loops, settings: Settings, db: postgres_engine.AsyncEngine, event_log: EventLog, state: State
 ) -> None:
-    gatekeeper = queue.gatekeeper
+    gatekeeper = state.gatekeeper
     relay = Relay(db, event_log, outbox, outbox_lease)
-    purchases = Purchases(db, event_log, queue.sessions)
+    purchases = Purchases(db, event_log, state.sessions)
     loops.every(settings.tick_s, gatekeeper.tick_all, name="queue gatekeeper")
-    loops.every(1.0, partial(queue.line.clocks.look, db, queue.line.redis), name="queue clocks")
-    loops.every(RENEW_S, queue.joins.renew, name="queue renew")
-    loops.every(LAND_S, queue.joins.landings.land_all, name="queue land")
-    loops.every(WATCH_S, queue.recovery.watch, name="queue watch")
-    loops.every(RECONCILE_S, queue.reconciling.turn, name="queue reconcile")
-    loops.every(LOTTERY_S, queue.lottery.advance, name="queue lottery")
-    loops.every(RAISE_S, gatekeeper.raise_counters, name="queue counters")
-    loops.every(settings.guard_interval_s, queue.steering.turn, name="queue steering")
-    loops.keep(gatekeeper.board.listen, name="queue stock")
-    loops.keep(queue.steering.guard.board.listen, name="queue load")
+    loops.every(1.0, partial(state.line.clocks.refresh, db, state.line.redis), name="queue clocks")
+    loops.every(RENEW_S, state.joins.renew, name="queue renew")
+    loops.every(COMMIT_JOINS_S, state.joins.pending_commits.commit_all, name="queue pending commits")
+    loops.every(WATCH_REDIS_S, state.recovery.watch, name="queue redis watch")
+    loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile")
+    loops.every(LOTTERY_S, state.lottery.advance, name="queue lottery")
+    loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters")
+    loops.every(settings.guard_interval_s, state.control_loop.run_once, name="queue control loop")
+    loops.keep(gatekeeper.stock_cache.listen, name="queue stock")
+    loops.keep(state.control_loop.throttle.load_cache.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
     loops.keep(relay.run, name="queue relay")
-    loops.every(1.0, Republisher(db, event_log, outbox).look, name="queue log")
-    loops.every(FORGET_S, relay.forget, name="queue forget")
+    loops.every(1.0, Republisher(db, event_log, outbox).check, name="queue log")
+    loops.every(DELETE_PUBLISHED_S, relay.delete_published, name="queue forget")

@@ -1,4 +1,7 @@
-"""What neighbours ask: joins, status, claims, leaves, signs of life, the frame. Batches in, batches out."""
+"""Internal API for the other services: joins, status, claims, leaves, heartbeats, the line's frame, the lottery.
+
+Requests and answers are batches; a repeated request has the same result.
+"""
 
 from typing import Any
 
@@ -6,82 +9,82 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.routing import Route
 
-from services.queue.line.sessions import revoked
-from services.queue.lottery.entrants import prove
-from services.queue.state import Queue, State
+from services.queue.line.sessions import revoked_passes
+from services.queue.lottery.entrants import prove_entry
+from services.queue.state import State, StateDep
 from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, ProofQuestion, PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
+    HeartbeatAnswer,
+    HeartbeatReport,
     HoldersAnswer,
     HoldersQuestion,
     JoinBatch,
     LeaveAnswer,
-    LifeAnswer,
-    LifeReport,
     PlacesQuestion,
+    PlaceStatuses,
     ReleaseAnswer,
     RoomQuestion,
-    StatusAnswer,
 )
-from shared.web.fast_routes import Asked
+from shared.web.fast_routes import JsonRoute
 
 router = APIRouter()
 
 
-async def _join(state: Any, batch: JoinBatch) -> BaseModel:
-    queue: State = state.queue
-    return await queue.joins.join(batch)
+async def _join(app_state: Any, batch: JoinBatch) -> BaseModel:
+    state: State = app_state.deps
+    return await state.joins.join(batch)
 
 
-HOT_ROUTES = [Route("/joins", Asked(JoinBatch, _join), methods=["POST"])]
+HOT_ROUTES = [Route("/joins", JsonRoute(JoinBatch, _join), methods=["POST"])]
 
 
 @router.post("/places")
-async def find(question: HoldersQuestion, queue: Queue) -> HoldersAnswer:
-    return await queue.claims.find(question)
+async def find(question: HoldersQuestion, state: StateDep) -> HoldersAnswer:
+    return await state.claims.find(question)
 
 
 @router.post("/status")
-async def status(question: PlacesQuestion, queue: Queue) -> StatusAnswer:
-    return StatusAnswer(places=await queue.claims.status(question))
+async def status(question: PlacesQuestion, state: StateDep) -> PlaceStatuses:
+    return PlaceStatuses(places=await state.claims.status(question))
 
 
 @router.post("/claims")
-async def claim(question: PlacesQuestion, queue: Queue) -> ClaimAnswer:
-    return ClaimAnswer(claims=await queue.claims.claim(question))
+async def claim(question: PlacesQuestion, state: StateDep) -> ClaimAnswer:
+    return ClaimAnswer(claims=await state.claims.claim(question))
 
 
 @router.post("/leaves")
-async def leave(question: PlacesQuestion, queue: Queue) -> LeaveAnswer:
-    return LeaveAnswer(places=await queue.claims.leave(question))
+async def leave(question: PlacesQuestion, state: StateDep) -> LeaveAnswer:
+    return LeaveAnswer(places=await state.claims.leave(question))
 
 
 @router.post("/releases")
-async def release(question: PlacesQuestion, queue: Queue) -> ReleaseAnswer:
-    return ReleaseAnswer(places=await queue.claims.release(question))
+async def release(question: PlacesQuestion, state: StateDep) -> ReleaseAnswer:
+    return ReleaseAnswer(places=await state.claims.release(question))
 
 
 @router.post("/rooms/revoked")
-async def dead_passes(question: RoomQuestion, queue: Queue) -> Revoked:
-    return await revoked(queue.rooms, question.event_id)
+async def list_revoked_passes(question: RoomQuestion, state: StateDep) -> Revoked:
+    return await revoked_passes(state.rooms, question.event_id)
 
 
-@router.post("/life")
-async def life(report: LifeReport, queue: Queue) -> LifeAnswer:
-    return LifeAnswer(report_again_s=await queue.life.report(report))
+@router.post("/heartbeats")
+async def heartbeats(report: HeartbeatReport, state: StateDep) -> HeartbeatAnswer:
+    return HeartbeatAnswer(report_again_s=await state.heartbeats.report(report))
 
 
 @router.post("/lottery")
-async def lottery(question: RoomQuestion, queue: Queue) -> PublishedLottery:
-    return await queue.lottery.published(question.event_id)
+async def lottery(question: RoomQuestion, state: StateDep) -> PublishedLottery:
+    return await state.lottery.published(question.event_id)
 
 
 @router.post("/lottery/proof")
-async def lottery_proof(question: ProofQuestion, queue: Queue) -> EntryProof:
-    return await prove(queue.rooms.db, queue.rooms, question)
+async def lottery_proof(question: ProofQuestion, state: StateDep) -> EntryProof:
+    return await prove_entry(state.rooms, question)
 
 
 @router.post("/rooms/frame")
-async def frame(question: RoomQuestion, queue: Queue) -> LineFrame:
-    return await queue.gatekeeper.frame(question.event_id)
+async def frame(question: RoomQuestion, state: StateDep) -> LineFrame:
+    return await state.gatekeeper.frame(question.event_id)

@@ -1,4 +1,4 @@
-"""What only the queue refuses."""
+"""Problems that only the queue answers."""
 
 from shared.web.problems import Problem
 
@@ -10,18 +10,18 @@ class RoomStateConflict(Problem):
 
 
 class LaneInUse(Problem):
-    """A lane that has places cannot be taken away."""
+    """A lane that has places cannot be removed."""
 
     status = 409
 
 
 class LaneTakesNoCodes(Problem):
-    """There is no such lane, or it does not ask for a code."""
+    """There is no such lane, or it does not require a code."""
 
     status = 422
 
 
 class TooManyCodes(Problem):
-    """This event has as many codes as an event may have."""
+    """The event has reached the limit of access codes."""
 
     status = 409

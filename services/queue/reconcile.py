@@ -1,13 +1,13 @@
-"""The slots of each line held against the ledger, every other second: what was lost between the two is made good.
+"""Reconciles the slots of each line between Redis and the database, every two seconds.
 
-A turn looks at a bounded part of the slots that the engine holds and of those that the ledger counts, and the next goes
-on behind them, so its cost depends on neither the line nor the sale.
+A run compares a bounded part of the slots on both sides and the next run continues after it, so its cost does not
+depend on the size of the line.
 
-- A holder who bought and still has a place: its end did not get through (gates or inventory could not be told, or the
-  process died). It is ended now; a live reservation lets it stand, and it is asked for again.
-- A slot of a place that has ended in the ledger is free: a place that has ended never comes back.
-- A slot that only one side knows, with no change on its way to the ledger, in two turns running: one side has lost
-  something, and the line is filled anew.
+- A holder who bought and still has a place: its end was lost because gateways or inventory were unavailable or a
+  process died. It is ended now, unless there is a live reservation.
+- A slot of a place that has ended in the database is freed: a place that has ended never comes back.
+- A slot that only one side has in two runs in succession, with no change being written: one side has lost something,
+  and Redis is rebuilt.
 """
 
 import logging
@@ -17,9 +17,9 @@ from itertools import compress
 
 from services.queue import redis_keys
 from services.queue.line.redis_line import RedisLine
-from services.queue.line.replies import change
+from services.queue.line.replies import parse_tick_event
 from services.queue.line.repository import LineRepository, PlaceId, PlaceRow
-from services.queue.line.sessions import Sessions
+from services.queue.line.sessions import SessionEnder
 from services.queue.metrics import RECONCILED
 from services.queue.recovery import Recovery
 from services.queue.rooms.model import WaitingRoom
@@ -31,98 +31,101 @@ from shared.web.problems import Problem
 
 log = logging.getLogger("onsale.queue")
 SLOTS_MAX, UNWRITTEN_MAX = 5_000, 2_500
-NOWHERE: PlaceId = (-1, -1)
+START_OF_LINE: PlaceId = (-1, -1)
 
 
 @dataclass
-class _Look:
-    """Where the next turn of a room goes on, and which places differed in this one, with the filling they did so in."""
+class _Cursor:
+    """Where the next run of a room continues, and which places differed in this one, at which generation."""
 
-    of_epoch: int
-    ledger_from: PlaceId = NOWHERE
+    epoch: int
+    db_from: PlaceId = START_OF_LINE
     called_from: int = 0
     active_from: int = 0
-    fill: int = 0
+    generation: int = 0
     differing: set[PlaceId] = field(default_factory=set)
 
 
 @dataclass
 class SlotReconciler:
-    """Turns every room; any number of processes may."""
+    """Reconciles every room. Any number of processes may run it."""
 
     db: AsyncEngine
     line: RedisLine
     rooms: Rooms
-    sessions: Sessions
+    sessions: SessionEnder
     recovery: Recovery
-    _looks: dict[str, _Look] = field(default_factory=dict)
+    _cursors: dict[str, _Cursor] = field(default_factory=dict)
 
-    async def turn(self) -> None:
-        """One look at every room; what is away is looked at again in the next."""
+    async def run_once(self) -> None:
+        """Reconciles a part of every room; a room that is unavailable is tried again in the next run."""
         for room in list(self.rooms.known.values()):
             try:
-                await self._look(room)
+                await self._reconcile(room)
             except (*REDIS_AWAY, *DB_AWAY) as away:
-                log.info("reconcile.away", extra=data(event_id=room.event_id, error=type(away).__name__))
-            except Problem as silent:
-                log.info("reconcile.not_ended", extra=data(event_id=room.event_id, error=silent.slug))
+                log.info("reconcile.unavailable", extra=data(event_id=room.event_id, error=type(away).__name__))
+            except Problem as failed:
+                log.info("reconcile.not_ended", extra=data(event_id=room.event_id, error=failed.slug))
 
-    async def _look(self, room: WaitingRoom) -> None:
-        look = self._looks.get(room.event_id)
-        if look is None or look.of_epoch != room.epoch:
-            look = self._looks[room.event_id] = _Look(room.epoch)
+    async def _reconcile(self, room: WaitingRoom) -> None:
+        cursor = self._cursors.get(room.event_id)
+        if cursor is None or cursor.epoch != room.epoch:
+            cursor = self._cursors[room.event_id] = _Cursor(room.epoch)
         async with self.db.connect() as connection:
-            of = LineRepository(connection, room.event_id, room.epoch)
-            counted = await of.open_slots(look.ledger_from, slots_max=SLOTS_MAX)
-            look.ledger_from = counted[-1] if len(counted) == SLOTS_MAX else NOWHERE
-            seats = {*counted, *await self._held(room, look), *look.differing}
-            stands = await of.get_places(seats) if seats else {}
-        if not seats:
+            repository = LineRepository(connection, room.event_id, room.epoch)
+            counted = await repository.open_slots(cursor.db_from, slots_max=SLOTS_MAX)
+            cursor.db_from = counted[-1] if len(counted) == SLOTS_MAX else START_OF_LINE
+            place_ids = {*counted, *await self._next_redis_slots(room, cursor), *cursor.differing}
+            rows = await repository.get_places(place_ids) if place_ids else {}
+        if not place_ids:
             return
-        slots = await self._with_slot(room, seats)
-        ended = [seat for seat in slots if seat in stands and stands[seat].how is not None]
-        await self._differ(room, look, {seat for seat in seats if _is_open(stands.get(seat)) != (seat in slots)})
+        slots = await self._holding_slot(room, place_ids)
+        ended = [place_id for place_id in slots if place_id in rows and rows[place_id].end_reason is not None]
+        differing = {place_id for place_id in place_ids if _is_open(rows.get(place_id)) != (place_id in slots)}
+        await self._rebuild_if_still_different(room, cursor, differing)
         if ended:
-            await self.sessions.free(room.event_id, room.epoch, ended)
+            await self.sessions.free_slots(room.event_id, room.epoch, ended)
             RECONCILED.labels("freed").inc(len(ended))
-        bought = [stand for stand in stands.values() if stand.bought]
+        bought = [row for row in rows.values() if row.bought]
         RECONCILED.labels("bought").inc(len(await self.sessions.end_bought(room.event_id, room.epoch, bought)))
 
-    async def _held(self, room: WaitingRoom, look: _Look) -> list[PlaceId]:
-        """The next part of the slots in the engine."""
+    async def _next_redis_slots(self, room: WaitingRoom, cursor: _Cursor) -> list[PlaceId]:
+        """The places of the next part of the slots in Redis."""
         pipe = self.line.redis.pipeline(transaction=False)
-        for part, start in ((redis_keys.called, look.called_from), (redis_keys.active, look.active_from)):
+        for part, start in ((redis_keys.called, cursor.called_from), (redis_keys.active, cursor.active_from)):
             pipe.zrangebyscore(part(room.event_id, room.epoch), "-inf", "(inf", start=start, num=SLOTS_MAX)
         called, active = await pipe.execute()
-        look.called_from = look.called_from + SLOTS_MAX if len(called) == SLOTS_MAX else 0
-        look.active_from = look.active_from + SLOTS_MAX if len(active) == SLOTS_MAX else 0
+        cursor.called_from = cursor.called_from + SLOTS_MAX if len(called) == SLOTS_MAX else 0
+        cursor.active_from = cursor.active_from + SLOTS_MAX if len(active) == SLOTS_MAX else 0
         ranks = (tuple(map(int, place.split(b":"))) for place in (*called, *active))
-        return [(lane, room.draw.entry(lane, rank)) for lane, rank in ranks]
+        return [(lane, room.ranking.entry(lane, rank)) for lane, rank in ranks]
 
-    async def _with_slot(self, room: WaitingRoom, seats: Collection[PlaceId]) -> set[PlaceId]:
-        """Those of the places that hold a slot in the engine now."""
-        names = [f"{lane}:{room.draw.rank(lane, seq)}" for lane, seq in seats]
+    async def _holding_slot(self, room: WaitingRoom, place_ids: Collection[PlaceId]) -> set[PlaceId]:
+        """Those of the places that have a slot in Redis now."""
+        names = [f"{lane}:{room.ranking.rank(lane, seq)}" for lane, seq in place_ids]
         pipe = self.line.redis.pipeline(transaction=False)
         for part in (redis_keys.called, redis_keys.active):
             pipe.zmscore(part(room.event_id, room.epoch), names)
         called, active = await pipe.execute()
-        return set(compress(seats, (a is not None or b is not None for a, b in zip(called, active, strict=True))))
+        return set(compress(place_ids, (a is not None or b is not None for a, b in zip(called, active, strict=True))))
 
-    async def _differ(self, room: WaitingRoom, look: _Look, differing: Iterable[PlaceId]) -> None:
-        """Fills the line anew for places that differ a second time."""
+    async def _rebuild_if_still_different(
+        self, room: WaitingRoom, cursor: _Cursor, differing: Iterable[PlaceId]
+    ) -> None:
+        """Rebuilds Redis if places differ for the second time."""
         pipe = self.line.redis.pipeline(transaction=False)
-        pipe.hget(redis_keys.room(room.event_id), "fill")
+        pipe.hget(redis_keys.room(room.event_id), "generation")
         pipe.zrangebyscore(redis_keys.unwritten(room.event_id, room.epoch), "-inf", "(inf", start=0, num=UNWRITTEN_MAX)
-        fill, changes = await pipe.execute()
-        on_their_way = {(c.lane, room.draw.entry(c.lane, c.join_seq)) for c in map(change, changes)}
-        differing = set(differing) - on_their_way if len(changes) < UNWRITTEN_MAX else set()
-        again = differing & look.differing if int(fill or 0) == look.fill else set()
-        look.fill, look.differing = int(fill or 0), differing
-        if again and await self.recovery.rebuild(room.event_id, differs_in=look.fill):
-            log.warning("reconcile.filled", extra=data(event_id=room.event_id, places=sorted(again)[:5]))
-            RECONCILED.labels("filled").inc()
+        generation, changes = await pipe.execute()
+        being_written = {(c.lane, room.ranking.entry(c.lane, c.join_seq)) for c in map(parse_tick_event, changes)}
+        differing = set(differing) - being_written if len(changes) < UNWRITTEN_MAX else set()
+        still_different = differing & cursor.differing if int(generation or 0) == cursor.generation else set()
+        cursor.generation, cursor.differing = int(generation or 0), differing
+        if still_different and await self.recovery.rebuild(room.event_id, differs_in=cursor.generation):
+            log.warning("reconcile.rebuilt", extra=data(event_id=room.event_id, places=sorted(still_different)[:5]))
+            RECONCILED.labels("rebuilt").inc()
 
 
-def _is_open(stand: PlaceRow | None) -> bool:
-    """Whether the ledger counts a slot for this place."""
-    return stand is not None and stand.how is None and stand.state in ("called", "claimed")
+def _is_open(row: PlaceRow | None) -> bool:
+    """Whether this place has a slot by the database."""
+    return row is not None and row.end_reason is None and row.state in ("called", "claimed")

@@ -1,7 +1,7 @@
-"""Filling the engine from the ledger: after it lost a room, was restarted, or gave way to another process.
+"""Rebuilds a line's Redis state from PostgreSQL: after Redis lost a room, was restarted or failed over.
 
-The fence comes first: the filling's number rises in the ledger while nobody writes, so whatever was numbered, called or
-claimed by an older filling is refused from then on; only then is the ledger read.
+First the room's generation rises in the database, under the exclusive fence while nobody writes: numbers, calls and
+claims of an older generation are refused from then on. Only then the database is read.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from sqlalchemy import update
 
 from services.queue import redis_keys
 from services.queue.line.redis_line import RedisLine
-from services.queue.line.repository import FENCE_ALONE, LaneTotals, LineRepository
+from services.queue.line.repository import EXCLUSIVE_LOCK, LaneTotals, LineRepository
 from services.queue.lottery.ranking import Ranking
 from services.queue.metrics import REBUILDS
 from services.queue.rooms.model import WaitingRoom, read
@@ -27,20 +27,20 @@ from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.queue")
 Pair = str | int
-BREATHE_EVERY = 4096
+YIELD_EVERY = 4096
 WORD_BYTES = 8
-FILLING_MAX_MS, LOOK_AGAIN_S = 5_000, 0.05
+REBUILD_MAX_MS, RETRY_S = 5_000, 0.05
 OPEN_CALLS, TAKEN_PLACES, ENDED_PLACES = (
     statement(__package__, verb) for verb in ("open_calls", "taken_places", "ended_places")
 )
 
 
 @dataclass
-class RebuildSnapshot:
-    """What the ledger tells of a room's line."""
+class RecoverySnapshot:
+    """The state of a line in the database, as Redis holds it: flat pairs, and a bitmap for each lane."""
 
     lanes: dict[int, tuple[int, int]]
-    tallies: dict[int, LaneTotals] = field(default_factory=dict)
+    lane_totals: dict[int, LaneTotals] = field(default_factory=dict)
     called: list[Pair] = field(default_factory=list)
     active: list[Pair] = field(default_factory=list)
     misses: list[Pair] = field(default_factory=list)
@@ -49,135 +49,139 @@ class RebuildSnapshot:
 
 
 class Recovery:
-    """Watches which engine answers, and fills it."""
+    """Watches which Redis instance answers, and rebuilds its state."""
 
     def __init__(self, db: AsyncEngine, line: RedisLine, rooms: Rooms, *, ramp: bool) -> None:
         self._db, self._line, self._rooms, self._ramp = db, line, rooms, ramp
-        self._filling: dict[str, asyncio.Lock] = {}
+        self._rebuilding: dict[str, asyncio.Lock] = {}
 
     async def watch(self) -> None:
-        """Fills every room that another engine process filled."""
+        """Rebuilds every room whose state was built on another Redis instance."""
         rooms = list(self._rooms.known.values())
         now = await identities(self._line.redis, (redis_keys.room(room.event_id) for room in rooms))
         for room in rooms:
-            with suppress(*REDIS_AWAY):  # lost while it is filled: looked at again in the next turn
+            with suppress(*REDIS_AWAY):  # lost during the rebuild: tried again in the next run
                 if now.get(redis_keys.room(room.event_id), room.redis_instance_id) != room.redis_instance_id:
                     await self.rebuild(room.event_id)
 
-    async def rebuild(self, event_id: str, *, by_hand: bool = False, differs_in: int | None = None) -> bool:
-        """Fills the engine unless it already holds this filling; by hand always, and when it `differs_in` this filling
-        from the ledger. True if this call filled it.
+    async def rebuild(self, event_id: str, *, force: bool = False, differs_in: int | None = None) -> bool:
+        """Rebuilds Redis unless it holds the present generation completely; with `force` always, and if it differs from
+        the database in the generation `differs_in`. True if this call rebuilt it.
 
-        One at a time, in this process and among all: who finds a filling under way would take it for a loss, fill once
-        more, and ramp the rate. A process that dies while it fills is waited for no longer than a filling may last.
+        One at a time over all processes: another one would take the incomplete state for a loss, rebuild once more and
+        ramp the rate. The lock of a process that dies expires after REBUILD_MAX_MS.
         """
-        async with self._filling.setdefault(event_id, asyncio.Lock()), self._alone(event_id):
-            return await self._rebuild(event_id, by_hand=by_hand, differs_in=differs_in)
+        async with self._rebuilding.setdefault(event_id, asyncio.Lock()), self._exclusive(event_id):
+            return await self._rebuild_if_needed(event_id, force=force, differs_in=differs_in)
 
     @asynccontextmanager
-    async def _alone(self, event_id: str) -> AsyncIterator[None]:
-        name = redis_keys.filling(event_id)
-        while not await self._line.redis.set(name, 1, nx=True, px=FILLING_MAX_MS):  # noqa: ASYNC110 - others fill too
-            await asyncio.sleep(LOOK_AGAIN_S)
+    async def _exclusive(self, event_id: str) -> AsyncIterator[None]:
+        name = redis_keys.rebuild_lock(event_id)
+        while not await self._line.redis.set(name, 1, nx=True, px=REBUILD_MAX_MS):  # noqa: ASYNC110 - a lock in Redis
+            await asyncio.sleep(RETRY_S)
         try:
             yield
         finally:
             with suppress(*REDIS_AWAY):
                 await self._line.redis.delete(name)
 
-    async def _rebuild(self, event_id: str, *, by_hand: bool, differs_in: int | None) -> bool:
+    async def _rebuild_if_needed(self, event_id: str, *, force: bool, differs_in: int | None) -> bool:
         redis_instance_id = (await identity(self._line.redis, redis_keys.room(event_id))).text()
         async with self._db.begin() as connection:
-            await connection.execute(FENCE_ALONE, {"event_id": event_id})
+            await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
-            unasked = not by_hand and before.fill != differs_in
-            if unasked and before.redis_instance_id == redis_instance_id and await self._holds(before):
+            automatic = not force and before.generation != differs_in
+            if automatic and before.redis_instance_id == redis_instance_id and await self._is_complete(before):
                 self._rooms.known[event_id] = before
                 return False
             await connection.execute(
                 update(room_table)
                 .where(room_table.c.event_id == event_id)
-                .values(fill=before.fill + 1, redis_instance_id=redis_instance_id)
+                .values(generation=before.generation + 1, redis_instance_id=redis_instance_id)
             )
-        return await self._fill(await self._rooms.read(event_id), ramp=self._ramp and bool(before.redis_instance_id))
+        room = await self._rooms.read(event_id)
+        return await self._write_redis(room, ramp=self._ramp and bool(before.redis_instance_id))
 
-    async def _holds(self, room: WaitingRoom) -> bool:
+    async def _is_complete(self, room: WaitingRoom) -> bool:
         parts = redis_keys.parts(room.event_id, room.epoch, room.lanes)
-        fields = await self._line.redis.hmget(redis_keys.room(room.event_id), "ready", "fill", "epoch")
-        there = fields == [b"1", str(room.fill).encode(), room.draw.generation.encode()]
-        return bool(there and await self._line.redis.exists(*parts) == len(parts))
+        fields = await self._line.redis.hmget(redis_keys.room(room.event_id), "ready", "generation", "epoch")
+        current = fields == [b"1", str(room.generation).encode(), room.ranking.epoch_token.encode()]
+        return bool(current and await self._line.redis.exists(*parts) == len(parts))
 
-    async def _fill(self, room: WaitingRoom, *, ramp: bool) -> bool:
+    async def _write_redis(self, room: WaitingRoom, *, ramp: bool) -> bool:
         async with self._db.connect() as connection:
-            told = await ask(connection, room.event_id, room.draw)
-        room_fields = [*room.fields(), "config_version", str(room.version)]
-        for lane, (head, tail) in told.lanes.items():
+            snapshot = await read_snapshot(connection, room.event_id, room.ranking)
+        room_fields = [*room.redis_fields(), "config_version", str(room.version)]
+        for lane, (head, tail) in snapshot.lanes.items():
             room_fields += [f"head_seq:{lane}", str(head), f"join_seq:{lane}", str(tail)]
-        for lane, tally in told.tallies.items():
-            room_fields += [f"calls:{lane}", str(tally.calls), f"contested:{lane}", str(tally.contested)]
-            room_fields += [f"due:{lane}", str(tally.due), "contests", str(tally.contests)]
-        filled = await self._line.fill(
+        for lane, totals in snapshot.lane_totals.items():
+            room_fields += [f"calls:{lane}", str(totals.calls), f"contended_calls:{lane}", str(totals.contended_calls)]
+            room_fields += [f"fair_share:{lane}", str(totals.fair_share)]
+            room_fields += ["contention_periods", str(totals.contention_periods)]
+        written = await self._line.rebuild(
             room,
             ramp=ramp,
             fields=room_fields,
-            called=told.called,
-            active=told.active,
-            misses=told.misses,
-            bitmaps=[bytes(bits.get(lane, b"")) for lane in room.lanes for bits in (told.taken, told.done)],
+            called=snapshot.called,
+            active=snapshot.active,
+            misses=snapshot.misses,
+            bitmaps=[bytes(bits.get(lane, b"")) for lane in room.lanes for bits in (snapshot.taken, snapshot.done)],
         )
         REBUILDS.inc()
-        level = logging.INFO if room.fill <= 1 else logging.WARNING  # the first filling is no news
-        log.log(level, "engine.filled", extra=data(event_id=room.event_id, fill=room.fill, filled=filled))
-        return filled
+        level = logging.INFO if room.generation <= 1 else logging.WARNING  # the first build of a room is no incident
+        log.log(level, "redis.rebuilt", extra=data(event_id=room.event_id, generation=room.generation, written=written))
+        return written
 
 
-async def ask(connection: AsyncConnection, event_id: str, draw: Ranking) -> RebuildSnapshot:
-    """Everything the engine must know of a line, read from the ledger; in ranks, once they are drawn."""
-    of = LineRepository(connection, event_id, draw.epoch)
-    told = RebuildSnapshot(await of.lanes(), await of.tallies())
-    which = {"event_id": event_id, "epoch": draw.epoch}
-    open_calls = await connection.execute(OPEN_CALLS, which)
-    for what, bitmaps in ((TAKEN_PLACES, told.taken), (ENDED_PLACES, told.done)):
-        for lane, word, bits in await connection.execute(what, which):
-            _set(bitmaps, lane, word, bits)
+async def read_snapshot(connection: AsyncConnection, event_id: str, ranking: Ranking) -> RecoverySnapshot:
+    """Reads a line's state from the database; in ranks, once the lottery is drawn."""
+    repository = LineRepository(connection, event_id, ranking.epoch)
+    snapshot = RecoverySnapshot(await repository.lanes(), await repository.lane_totals())
+    values = {"event_id": event_id, "epoch": ranking.epoch}
+    open_calls = await connection.execute(OPEN_CALLS, values)
+    for query, bitmaps in ((TAKEN_PLACES, snapshot.taken), (ENDED_PLACES, snapshot.done)):
+        for lane, word, bits in await connection.execute(query, values):
+            _set_word(bitmaps, lane, word, bits)
     for row in open_calls:
-        if not _has(told.done, row.lane, row.join_seq):
-            _take_call(told, row, draw.rank(row.lane, row.join_seq))
-    for bitmaps in (told.taken, told.done):
-        for lane in draw.lanes:
+        if not _is_set(snapshot.done, row.lane, row.join_seq):
+            _add_call(snapshot, row, ranking.rank(row.lane, row.join_seq))
+    for bitmaps in (snapshot.taken, snapshot.done):
+        for lane in ranking.lanes:
             if lane in bitmaps:
-                bitmaps[lane] = await _ranked(bitmaps[lane], draw, lane)
-    return told
+                bitmaps[lane] = await _in_ranks(bitmaps[lane], ranking, lane)
+    return snapshot
 
 
-async def _ranked(bitmap: bytearray, draw: Ranking, lane: int) -> bytearray:
-    """The bits of entry numbers as bits of ranks; a long one lets others work in between."""
-    ranked = bytearray(max(len(bitmap), draw.lanes[lane].entrants_n // 8 + 1))
+async def _in_ranks(bitmap: bytearray, ranking: Ranking, lane: int) -> bytearray:
+    """Moves the bits of entry numbers to their ranks; yields to other tasks in between."""
+    ranked = bytearray(max(len(bitmap), ranking.lanes[lane].entrants_n // 8 + 1))
     for at, byte in enumerate(bitmap):
         for entry in (n for n in range(at * 8, at * 8 + 8) if byte & 128 >> n % 8):
-            rank = draw.rank(lane, entry)
+            rank = ranking.rank(lane, entry)
             ranked[rank // 8] |= 128 >> rank % 8
-        if at % BREATHE_EVERY == BREATHE_EVERY - 1:
+        if at % YIELD_EVERY == YIELD_EVERY - 1:
             await asyncio.sleep(0)
     return ranked
 
 
-def _take_call(told: RebuildSnapshot, row: Any, rank: int) -> None:
-    """The last call of a place that has not ended."""
+def _add_call(snapshot: RecoverySnapshot, row: Any, rank: int) -> None:
+    """Adds the last call of a live place."""
     place = f"{row.lane}:{rank}"
-    if row.state == "missed" and _has(told.taken, row.lane, row.join_seq):
-        told.taken[row.lane][row.join_seq // 8] &= ~(128 >> row.join_seq % 8)  # an earlier call of it was written late
+    if row.state == "missed" and _is_set(snapshot.taken, row.lane, row.join_seq):
+        snapshot.taken[row.lane][row.join_seq // 8] &= ~(
+            128 >> row.join_seq % 8
+        )  # an earlier call of it was saved late
     misses = row.call if row.state == "missed" else row.call - 1
     if misses:
-        told.misses += [place, misses]
+        snapshot.misses += [place, misses]
     if row.state == "called":
-        told.called += [place, row.deadline_ms]
+        snapshot.called += [place, row.deadline_ms]
     elif row.state == "claimed":
-        told.active += [place, row.expires_at_ms]
+        snapshot.active += [place, row.expires_at_ms]
 
 
-def _set(bitmaps: dict[int, bytearray], lane: int, word: int, bits: int) -> None:
-    """Puts a word in its place: as the engine counts, bit 0 is the highest of byte 0."""
+def _set_word(bitmaps: dict[int, bytearray], lane: int, word: int, bits: int) -> None:
+    """Writes a 64-bit word to its position. As in Redis, bit 0 is the highest bit of byte 0."""
     bitmap = bitmaps.setdefault(lane, bytearray())
     end = (word + 1) * WORD_BYTES
     if len(bitmap) < end:
@@ -185,6 +189,6 @@ def _set(bitmaps: dict[int, bytearray], lane: int, word: int, bits: int) -> None
     bitmap[end - WORD_BYTES : end] = bits.to_bytes(WORD_BYTES, "big", signed=True)
 
 
-def _has(bitmaps: dict[int, bytearray], lane: int, n: int) -> bool:
+def _is_set(bitmaps: dict[int, bytearray], lane: int, n: int) -> bool:
     bitmap = bitmaps.get(lane, b"")
     return n // 8 < len(bitmap) and bool(bitmap[n // 8] & 128 >> n % 8)

@@ -1,4 +1,4 @@
-"""What a running queue consists of: the handles that `app.py` opened, as its doors use them."""
+"""The state of a running queue process: the objects that `app.py` builds, for the handlers."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,8 +12,9 @@ from services.queue.line.claims import Claims
 from services.queue.line.heartbeats import Heartbeats
 from services.queue.line.join import Joins
 from services.queue.line.redis_line import RedisLine
-from services.queue.line.sessions import PassInvalidation, Sessions
+from services.queue.line.sessions import PassInvalidation, SessionEnder
 from services.queue.lottery.service import LotteryService
+from services.queue.operations import RoomOperations
 from services.queue.reconcile import SlotReconciler
 from services.queue.recovery import Recovery
 from services.queue.rooms.store import Rooms
@@ -21,27 +22,28 @@ from services.queue.rooms.store import Rooms
 
 @dataclass(frozen=True)
 class State:
-    """Kept on the app's state."""
+    """Stands at `app.state.deps`."""
 
     line: RedisLine
     rooms: Rooms
     joins: Joins
     claims: Claims
-    life: Heartbeats
+    heartbeats: Heartbeats
     recovery: Recovery
-    reconciling: SlotReconciler
-    sessions: Sessions
+    slot_reconciler: SlotReconciler
+    sessions: SessionEnder
     gatekeeper: Gatekeeper
     lottery: LotteryService
-    codes: AccessCodeStore
-    floors: PassInvalidation
-    steering: ControlLoop
+    access_codes: AccessCodeStore
+    pass_invalidation: PassInvalidation
+    control_loop: ControlLoop
+    operations: RoomOperations
 
 
-async def running(request: Request) -> State:
-    """A dependency that yields what runs here; `async`, because another would be run in a thread."""
-    found: State = request.app.state.queue
-    return found
+async def get_state(request: Request) -> State:
+    """A dependency; `async`, because FastAPI runs plain functions in a thread."""
+    state: State = request.app.state.deps
+    return state
 
 
-Queue = Annotated[State, Depends(running)]
+StateDep = Annotated[State, Depends(get_state)]

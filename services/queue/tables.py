@@ -1,4 +1,7 @@
-"""The ledger of the line: rooms, places, calls, and who changed what. The engine can be filled from it alone."""
+"""The queue's tables: rooms, lanes, places, calls, lotteries, access codes and the audit log.
+
+Redis can be rebuilt from them alone.
+"""
 
 from sqlalchemy import (
     BigInteger,
@@ -29,7 +32,7 @@ room = Table(
     Column("event_id", Text, primary_key=True),
     Column("epoch", Integer, nullable=False),
     Column("version", BigInteger, nullable=False),
-    Column("fill", BigInteger, nullable=False),
+    Column("generation", BigInteger, nullable=False),
     Column("redis_instance_id", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("message", Text),
@@ -60,9 +63,9 @@ lane = Table(
     Column("lane", SmallInteger, primary_key=True),
     Column("head_seq", BigInteger, nullable=False),
     Column("calls", BigInteger, nullable=False, server_default=text("0")),
-    Column("contested", BigInteger, nullable=False, server_default=text("0")),
-    Column("due", Double, nullable=False, server_default=text("0")),
-    Column("contests", BigInteger, nullable=False, server_default=text("0")),
+    Column("contended_calls", BigInteger, nullable=False, server_default=text("0")),
+    Column("fair_share", Double, nullable=False, server_default=text("0")),
+    Column("contention_periods", BigInteger, nullable=False, server_default=text("0")),
 )
 
 place = Table(
@@ -77,13 +80,13 @@ place = Table(
     Column("joined_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Column("bought_at", DateTime(timezone=True)),
     Column("ended_at", DateTime(timezone=True)),
-    Column("how", Text),
+    Column("end_reason", Text),
     Index(
         "uq_place_live_holder", "event_id", "epoch", "holder", unique=True, postgresql_where=text("ended_at IS NULL")
     ),
     Index("ix_place_user", "event_id", "epoch", "holder", postgresql_where=text("left(holder, 5) = 'user.'")),
-    CheckConstraint("(ended_at IS NULL) = (how IS NULL)", name="ended_how"),
-    CheckConstraint("how IN ('completed', 'expired', 'left')", name="how"),
+    CheckConstraint("(ended_at IS NULL) = (end_reason IS NULL)", name="ended_with_reason"),
+    CheckConstraint("end_reason IN ('completed', 'expired', 'left')", name="end_reason"),
 )
 
 admission = Table(
@@ -130,8 +133,8 @@ lottery = Table(
     CheckConstraint("drawn_at IS NULL OR counted_at IS NOT NULL", name="drawn_when_counted"),
 )
 
-code = Table(
-    "code",
+access_code = Table(
+    "access_code",
     metadata,
     Column("event_id", Text, primary_key=True),
     Column("code_hash", LargeBinary, primary_key=True),
@@ -144,8 +147,8 @@ code = Table(
     CheckConstraint("uses BETWEEN 0 AND uses_max", name="uses"),
 )
 
-code_use = Table(
-    "code_use",
+access_code_use = Table(
+    "access_code_use",
     metadata,
     Column("event_id", Text, primary_key=True),
     Column("epoch", Integer, primary_key=True),
@@ -155,8 +158,8 @@ code_use = Table(
     Column("join_seq", BigInteger, nullable=False),
 )
 
-room_change = Table(
-    "room_change",
+room_audit_log = Table(
+    "room_audit_log",
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
     Column("event_id", Text, nullable=False),
@@ -167,7 +170,7 @@ room_change = Table(
     Column("version", BigInteger, nullable=False),
     Column("before", JSONB),
     Column("after", JSONB, nullable=False),
-    Index("ix_room_change_event_id", "event_id", "id"),
+    Index("ix_room_audit_log_event_id", "event_id", "id"),
 )
 
 log_offset = Table(

@@ -1,1 +1,1 @@
-"""What crosses a boundary between services, typed once for both sides."""
+"""The data that crosses a boundary between services, typed once for both sides."""

@@ -1,6 +1,6 @@
-"""Stock kept aside: which places, for whom, and when they go on sale.
+"""Allotments: blocked stock with its places, its purpose, and the time when it goes on sale.
 
-Places are named by seat, by rows of a section, or by a number in a GA section; all three may stand together.
+Places are named by seat, by rows of a section, or by a number in a general admission (GA) section, or by all three.
 """
 
 from typing import Annotated, Literal, Self
@@ -17,7 +17,7 @@ RowNumber = Annotated[int, Field(ge=1, le=1000)]
 
 
 class RowRange(Body):
-    """All seats of some rows of a section, first and last."""
+    """All seats of the rows of a section from the first to the last given."""
 
     section_id: SectionId
     rows: tuple[RowNumber, RowNumber]
@@ -25,19 +25,19 @@ class RowRange(Body):
     @model_validator(mode="after")
     def _forwards(self) -> Self:
         if self.rows[0] > self.rows[1]:
-            raise ValueError("rows: the first comes before the last")
+            raise ValueError("rows: the first row must not be after the last")
         return self
 
 
 class GaPlaces(Body):
-    """So many places of a GA section."""
+    """A number of places of a GA section."""
 
     section_id: SectionId
     quantity: int = Field(ge=1, le=GA_PLACES_MAX)
 
 
 class Places(Body):
-    """Some places of an event; at least one."""
+    """Places of an event, at least one."""
 
     seats: list[SeatId] = Field(default_factory=list, max_length=SEATS_NAMED_MAX)
     rows: list[RowRange] = Field(default_factory=list, max_length=RANGES_MAX)
@@ -51,9 +51,7 @@ class Places(Body):
 
 
 class AllotmentBody(Places):
-    """Places kept aside until `opens_at` or until an operator opens them. A `buffer` is what an oversold section takes
-    from first.
-    """
+    """Places blocked until `opens_at` or until an operator opens them; a `buffer` serves an oversold section first."""
 
     name: PlainText
     kind: Literal["house", "channel", "presale", "buffer"]
@@ -61,6 +59,6 @@ class AllotmentBody(Places):
 
 
 class Allotment(AllotmentBody):
-    """An allotment as the event file has it."""
+    """An allotment in the event file."""
 
     allotment_id: EventId

@@ -1,6 +1,6 @@
-"""The event file: one YAML document that describes an on-sale, for the queue, inventory and orders alike.
+"""The event file: one YAML document that describes an on-sale for the queue, inventory and orders.
 
-`PUT /admin/{service}/events/{event_id}` takes it whole, as JSON, at each of the three.
+`PUT /admin/{service}/events/{event_id}` takes the whole file, as JSON, at each of the three.
 """
 
 from datetime import datetime
@@ -18,24 +18,26 @@ SEATS_PER_EVENT_MAX = 1_000_000
 PRICE_MINOR_MAX = 100_000_000
 
 
-def _known(name: str) -> str:
+def _valid_timezone(name: str) -> str:
     if name not in available_timezones():
-        raise ValueError("not the name of a time zone, as Europe/Berlin is one")
+        raise ValueError("not the name of a time zone, such as Europe/Berlin")
     return name
 
 
-Timezone = Annotated[str, Field(max_length=64), AfterValidator(_known)]
+Timezone = Annotated[str, Field(max_length=64), AfterValidator(_valid_timezone)]
 
 
 class RoomPart(RoomOptions):
-    """The waiting room. Null times mean now (opening, start) or never (end)."""
+    """The waiting room. A null time means now (opening, start) or never (end)."""
 
     queue_opens_at: AwareDatetime | None = None
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
     ordering: Literal["fifo", "lottery"] = "fifo"
-    rate_per_s: float = Field(50, ge=0, le=100_000, description="0 calls nobody from the next tick on")
-    burst: int = Field(50, ge=1, le=100_000, description="calls saved up in a lull at most; a lower rate cuts them too")
+    rate_per_s: float = Field(50, ge=0, le=100_000, description="Calls per second; 0 stops calling at the next tick.")
+    burst: int = Field(
+        50, ge=1, le=100_000, description="Most calls saved up while nobody waits; a lower rate cuts them."
+    )
     max_active: int = Field(2000, ge=0, le=1_000_000)
     session_s: int = Field(900, ge=10, le=86_400)
     claim_window_s: int = Field(120, ge=5, le=3600)
@@ -55,15 +57,15 @@ class RoomPart(RoomOptions):
     @model_validator(mode="after")
     def _lottery_has_rules(self) -> Self:
         if (self.ordering == "lottery") != (self.lottery is not None):
-            raise ValueError("ordering: lottery and the part `lottery` come together")
+            raise ValueError("ordering: lottery needs the part `lottery`, and the other way round")
         if self.lottery and self.queue_opens_at and self.lottery.entry_closes_at <= self.queue_opens_at:
             raise ValueError("lottery.entry_closes_at must be after queue_opens_at")
         return self
 
 
 class OversellPart(Body):
-    """What happens when more was sold than there is: `honour` keeps every ticket, from the buffer or on paper;
-    `cancel_latest` gives the latest their money back. More than `review_percent` of a section waits for a person.
+    """The oversell policy: `honour` keeps every ticket, from the buffer or by overbooking; `cancel_latest` refunds the
+    latest orders. If more than `review_percent` of a section is oversold, an operator decides.
     """
 
     policy: Literal["honour", "cancel_latest"] = "honour"
@@ -71,8 +73,8 @@ class OversellPart(Body):
 
 
 class TourPart(Body):
-    """How many tickets one customer may have of all events of a tour together. Each event file names the tour and says
-    its own limit, usually the same.
+    """The ticket limit of one customer over all events of a tour. Each event file names the tour and its own limit,
+    which is usually the same.
     """
 
     tour_id: EventId
@@ -80,36 +82,36 @@ class TourPart(Body):
 
 
 class SalesPart(Body):
-    """How long a hold lasts and how much one customer may have; 0 means no limit."""
+    """The durations of holds and the limits per customer; 0 means no limit."""
 
     hold_ttl_s: int = Field(600, ge=5, le=86_400)
     pay_ttl_s: int = Field(300, ge=5, le=86_400)
     grace_s: int = Field(5, ge=0, le=300)
     tickets_per_order: int = Field(6, ge=1, le=100)
     tickets_per_customer: int = Field(6, ge=0, le=1000)
-    avoid_single_seats: bool = Field(True, description="best available leaves no single seat if it can")
+    avoid_single_seats: bool = Field(True, description="Best available avoids leaving a single seat.")
     active_reservations_per_customer: int = Field(1, ge=0, le=100)
     open_orders_per_customer: int = Field(1, ge=0, le=100)
-    tour: TourPart | None = Field(None, description="the tour this event belongs to, with a limit over all its events")
+    tour: TourPart | None = Field(None, description="The tour of this event, with a limit over all its events.")
     oversell: OversellPart = OversellPart()
-    hold_ttl_b_s: int | None = Field(None, ge=5, le=86_400, description="the other arm of a comparison")
-    hold_ttl_b_percent: float = Field(0, ge=0, le=100, description="share of fans who get it")
+    hold_ttl_b_s: int | None = Field(None, ge=5, le=86_400, description="Hold duration of variant B in an experiment.")
+    hold_ttl_b_percent: float = Field(0, ge=0, le=100, description="Share of fans in variant B.")
 
     @model_validator(mode="after")
-    def _an_arm_has_a_length(self) -> Self:
+    def _variant_b_has_a_duration(self) -> Self:
         if self.hold_ttl_b_percent and self.hold_ttl_b_s is None:
             raise ValueError("hold_ttl_b_percent needs hold_ttl_b_s")
         return self
 
 
 class CheckoutPart(Body):
-    """The share of fans whose checkout the background does; the others' is settled in their own request."""
+    """The share of fans whose order is processed in the background; the others' is processed in their request."""
 
     background_percent: float = Field(100, ge=0, le=100)
 
 
 class PriceLevel(Body):
-    """Some rows of a section, first and last, at a price of their own."""
+    """The rows of a section from the first to the last given, at their own price."""
 
     name: PlainText
     rows: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
@@ -123,8 +125,8 @@ class SeatedSection(Body):
     section_id: SectionId
     name: PlainText
     kind: Literal["seated"]
-    rows: int = Field(ge=1, le=1000, description="at most 1,000; a larger block is written as two sections")
-    seats_per_row: int = Field(ge=1, le=1000, description="at most 1,000; a longer row is written as two sections")
+    rows: int = Field(ge=1, le=1000, description="At most 1,000; split a larger block into two sections.")
+    seats_per_row: int = Field(ge=1, le=1000, description="At most 1,000; split a longer row into two sections.")
     price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
     fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
     price_levels: list[PriceLevel] = Field(default_factory=list, max_length=50)
@@ -166,22 +168,22 @@ class EventFile(PriceRules):
     currency: Currency
     starts_at: AwareDatetime
     timezone: Timezone | None = Field(
-        None, description="The venue's, by its IANA name. Left out: the offset that starts_at is written with."
+        None, description="IANA name of the venue's time zone. Default: the UTC offset of starts_at."
     )
     room: RoomPart = RoomPart()
     sales: SalesPart = SalesPart()
-    checkout: CheckoutPart | None = Field(None, description="Left out: as it was set by hand.")
+    checkout: CheckoutPart | None = Field(None, description="Default: unchanged, as an operator set it.")
     sections: list[Section] = Field(min_length=1, max_length=500)
     allotments: list[Allotment] = Field(default_factory=list, max_length=200)
 
     @property
     def zone(self) -> str:
-        """In which the venue's clock is read: an IANA name, `UTC`, or an offset like `+09:00`."""
+        """The venue's time zone: an IANA name, `UTC`, or an offset such as `+09:00`."""
         offset = self.starts_at.strftime("%z")
         return self.timezone or ("UTC" if not self.starts_at.utcoffset() else f"{offset[:3]}:{offset[3:5]}")
 
     @model_validator(mode="after")
-    def _one_venue(self) -> Self:
+    def _sections_fit(self) -> Self:
         ids = [section.section_id for section in self.sections]
         if len(set(ids)) != len(ids):
             raise ValueError("every section_id must be unique")
@@ -190,7 +192,7 @@ class EventFile(PriceRules):
         return self
 
     @model_validator(mode="after")
-    def _allotments_have_names_of_their_own(self) -> Self:
+    def _allotment_ids_are_unique(self) -> Self:
         ids = [allotment.allotment_id for allotment in self.allotments]
         if len(set(ids)) != len(ids):
             raise ValueError("every allotment_id must be unique")

@@ -1,8 +1,8 @@
-"""Frames: the latest state of one thing, shown on Pub/Sub, repeated at least every 5 s, so that losing one is harmless.
+"""Frames: snapshots of the latest state on Pub/Sub, repeated at least every 5 s, so that losing one is harmless.
 
-`version` is `max(last + 1, engine time in ms)`: it rises across a loss of the engine. Nothing irreversible is decided
-from a frame alone; what depends on a frame that is stale or not ready pauses. An event's latest frames are also kept in
-a short log per channel (`shared/redis/snapshots.py`), so that whoever missed one can make it good.
+`version` is `max(last + 1, Redis time in ms)`, so it keeps rising after Redis has lost its data. Nothing irreversible
+is decided from a frame alone; whatever depends on a stale or not ready frame pauses. The latest frames of an event are
+kept in a short log per channel (`shared/redis/snapshots.py`), from which a subscriber fills a gap.
 """
 
 from typing import Any, Literal
@@ -30,12 +30,12 @@ def order_channel(reference: str) -> str:
 
 
 def log_key(channel: str) -> str:
-    """Where the latest frames of a channel are kept; in the channel's own slot of a cluster."""
+    """The key of the log of a channel's latest frames, in the same cluster slot as the channel."""
     return f"{channel}:log"
 
 
 def keeps_log(channel: str) -> bool:
-    """Lines and stocks are kept; an order's exact state can be asked for at any time."""
+    """Whether frames are logged: those of lines and stock are; the state of an order can be read at any time."""
     return not channel.endswith(":order")
 
 
@@ -55,7 +55,7 @@ LOAD_CHANNELS = "show:load:*"
 
 
 class Frame(BaseModel):
-    """What every frame carries. `after` is the version that was shown before it on its channel, as the log saw it."""
+    """The fields of every frame. `after` is the version published before it on its channel, by the log."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -68,14 +68,14 @@ class Frame(BaseModel):
 
 
 class LaneHead(BaseModel):
-    """Where one lane stands."""
+    """The head and the tail of one lane."""
 
     head_seq: int
     tail_seq: int
 
 
 class Throttled(BaseModel):
-    """The rate is below what the operator set: which share of it is left, and why."""
+    """The rate is throttled below the operator's: the share that is left, and the reason."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -85,24 +85,25 @@ class Throttled(BaseModel):
 
 
 class LaneDraw(BaseModel):
-    """What the ranks of one lane are computed with (`shared/rules/lottery_ranking.py`)."""
+    """The inputs from which the ranks of one lane are computed (`shared/rules/lottery_ranking.py`)."""
 
     entrants_n: int
     key: str
 
 
 class LotteryFrame(BaseModel):
-    """How far the lottery is; `lanes` is empty until it is drawn, and from then on public."""
+    """The stage of the lottery; `lanes` is empty until the draw and public after it."""
 
     stage: Literal["open", "closed", "drawn"]
     lanes: dict[int, LaneDraw] = {}
 
 
 class LineFrame(Frame):
-    """The line as everybody sees it; `lanes` holds lane 0 as well. `rate_per_s` is what is in force, `calls_per_s` and
-    `live_ratio` are measured. `full`: every slot is taken, so it is not the rate that holds the line up.
-    `stock_bound`: every free ticket is one that somebody called or admitted is coming for. `called_at_ms`: of the last
-    call.
+    """The public state of the line; `lanes` includes lane 0.
+
+    `rate_per_s` is the rate in force; `calls_per_s` and `live_ratio` are measured. `full`: every slot is taken, so the
+    line waits for slots and not for the rate. `stock_bound`: the free tickets suffice only for fans called or admitted
+    already. `called_at_ms`: time of the last call.
     """
 
     state: RoomState
@@ -124,7 +125,7 @@ class LineFrame(Frame):
 
 
 class Revoked(BaseModel):
-    """Passes that died before their time, each with its end (ms). Shown once; who missed it asks the queue for all."""
+    """Revoked passes, each with its expiry (ms). Published once; a subscriber that missed it asks the queue for all."""
 
     event_id: str
     passes: list[tuple[str, int]] = Field(max_length=REVOKED_MAX)
@@ -160,7 +161,7 @@ class StockFrame(Frame):
 
 
 class OrderFrame(Frame):
-    """The latest state of one order, and whose it is; `body` is what `GET /orders/{reference}` answers."""
+    """The latest state of one order and its holder; `body` is the answer of `GET /orders/{reference}`."""
 
     reference: str
     holder: str | None = None
@@ -169,10 +170,10 @@ class OrderFrame(Frame):
 
 
 class LoadFrame(BaseModel):
-    """How one process of a service bears its load, over the last few seconds: shown every second, missed by nobody.
+    """The load of one process over the last few seconds, published every second and not logged.
 
-    `writes` are public POSTs answered (holds, orders), `p95_ms` how long they took, those on their way included;
-    `refused` are answers 503 to anybody; `pool_full_s` is for how long every connection to the ledger has been in use.
+    `writes` counts public POSTs answered (holds, orders), `p95_ms` is their duration, those in flight included.
+    `refused` counts 503 answers of any request; `pool_full_s` is how long every database connection has been in use.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -1,4 +1,7 @@
-"""What inventory answers its neighbours: the end of sessions, and payment's steps on a hold it owns by name."""
+"""Inventory's internal API and its client: sessions to end, payment steps on a hold, returns, and the stock.
+
+Every call may be repeated: a step that was done before is answered `done` again.
+"""
 
 from typing import Literal
 
@@ -13,7 +16,7 @@ ReservationState = Literal["pending_payment", "paying", "confirmed", "returned",
 
 
 class SessionRef(BaseModel):
-    """A session that is due to end: the pass it was given and when that pass ends."""
+    """A session that is due to end: the pass it was given (`jti`) and when that pass expires."""
 
     jti: str = Field(max_length=128)
     holder: str = Field(max_length=64)
@@ -21,8 +24,8 @@ class SessionRef(BaseModel):
 
 
 class EndSessions(BaseModel):
-    """Revoke these passes, unless their holder has a live reservation. `leaving`: the fan goes, so a hold that is not
-    being paid is released first.
+    """Revoke these passes unless their holder has a live reservation. With `leaving` the fan left the line: holds that
+    are not being paid are released first.
     """
 
     event_id: str
@@ -31,9 +34,11 @@ class EndSessions(BaseModel):
 
 
 class SessionEnd(BaseModel):
-    """`gone`: the pass no longer works. `until`: a live reservation stands until then."""
+    """`gone`: the pass is revoked. `until`: the holder has a live reservation until `until_ms`, so the pass still
+    works.
+    """
 
-    word: Literal["gone", "until"]
+    outcome: Literal["gone", "until"]
     until_ms: int | None = None
 
 
@@ -43,15 +48,17 @@ class SessionsAnswer(BaseModel):
     sessions: list[SessionEnd]
 
 
-class PassFloor(BaseModel):
-    """Passes of epochs below this take nothing any more: the room was reset. It only rises. Raises `UnknownEvent`."""
+class MinPassEpoch(BaseModel):
+    """Passes of earlier epochs are invalid because the waiting room was reset. The epoch only rises. Raises
+    `UnknownEvent`.
+    """
 
     event_id: str
     epoch: int
 
 
-class Line(BaseModel):
-    """One seat, or some tickets of a GA section, at the price shown when it was reserved (fee included)."""
+class ReservedItem(BaseModel):
+    """One seat, or GA tickets of one section, at the price shown when it was reserved (fee included)."""
 
     section_id: str
     seat_id: str | None = None
@@ -60,7 +67,7 @@ class Line(BaseModel):
 
 
 class Reservation(BaseModel):
-    """A reservation as orders sees it. Times in ms since the epoch."""
+    """A reservation as orders sees it. Times are milliseconds since 1970."""
 
     event_id: str
     reservation_id: str
@@ -73,12 +80,12 @@ class Reservation(BaseModel):
     reserved_until_ms: int
     grace_s: int = 5
     order_reference: str | None = None
-    given_back: int = 0  # tickets, before a payment began
-    lines: list[Line]
+    released_tickets: int = 0  # tickets the fan released before a payment began
+    lines: list[ReservedItem]
 
 
 class ReadReservations(BaseModel):
-    """By id alone: ids are unique over all events."""
+    """Reservation ids are unique over all events."""
 
     reservation_ids: list[str] = Field(min_length=1, max_length=BATCH_MAX)
 
@@ -89,73 +96,73 @@ class ReservationsAnswer(BaseModel):
     reservations: list[Reservation | None]
 
 
-class ConsentsHeard(BaseModel):
-    """Whose consent to reminders orders keeps from now on, by reservation."""
+class PollConsents(BaseModel):
+    """Acknowledges consents that the caller has stored, by reservation, and asks for more."""
 
-    reservation_ids: list[str] = Field(default_factory=list, max_length=BATCH_MAX)
+    acknowledged: list[str] = Field(default_factory=list, max_length=BATCH_MAX)
 
 
-class Consent(BaseModel):
-    """Somebody wants mail about their hold."""
+class ReminderConsent(BaseModel):
+    """A fan consented to reminder mail about their hold."""
 
     reservation: Reservation
     email: str
 
 
-class Consents(BaseModel):
-    """Some that orders has not heard of yet."""
+class ReminderConsents(BaseModel):
+    """Consents that orders has not acknowledged yet."""
 
-    consents: list[Consent]
+    consents: list[ReminderConsent]
 
 
 class PaymentStep(BaseModel):
-    """One step of payment on one hold, under the order that owns it. A payment begins for the tickets that orders has
-    seen: with as many given back as then.
+    """One payment step on one hold, by the order that owns it. To begin a payment, `released_tickets` is the number
+    that orders saw: if the fan released more since, the step is answered `changed`.
     """
 
     reservation_id: str
     order_reference: str
     customer_key: str | None = None
-    given_back: int | None = None
+    released_tickets: int | None = None
 
 
 class PaymentSteps(BaseModel):
-    """A batch of one and the same step."""
+    """The same payment step for many holds."""
 
     steps: list[PaymentStep] = Field(min_length=1, max_length=BATCH_MAX)
 
 
-class TakeBack(BaseModel):
-    """What these orders bought is given back. `keep_blocked`: its places do not go on sale again by themselves."""
+class ReturnStock(BaseModel):
+    """Return everything these orders bought. With `keep_blocked` the places are blocked instead of going on sale."""
 
     steps: list[PaymentStep] = Field(min_length=1, max_length=BATCH_MAX)
     reason: str = Field(max_length=200)
     keep_blocked: bool = False
 
 
-class SomeGa(BaseModel):
-    """So many tickets of a GA section."""
+class GaQuantity(BaseModel):
+    """A number of tickets of one GA section."""
 
     section_id: str
     quantity: int = Field(ge=1)
 
 
-class TicketsBack(BaseModel):
-    """These tickets of what an order bought are given back, all of them or none; once, however often it is asked for
-    under this `return_id`. `keep_blocked`: their places do not go on sale again by themselves.
+class ReturnTickets(BaseModel):
+    """Return some tickets of an order: all that are named, or none. `return_id` makes it idempotent. With
+    `keep_blocked` the places are blocked instead of going on sale.
     """
 
     return_id: str = Field(max_length=100)
     reservation_id: str
     order_reference: str
     seats: list[str] = Field(default_factory=list, max_length=BATCH_MAX)
-    ga: list[SomeGa] = Field(default_factory=list, max_length=BATCH_MAX)
+    ga: list[GaQuantity] = Field(default_factory=list, max_length=BATCH_MAX)
     reason: str = Field(max_length=200)
     keep_blocked: bool = False
 
 
 class CustomerLimit(BaseModel):
-    """A limit of one customer that an order would pass: how many it allows, and how many are used already."""
+    """A limit per customer that this order would exceed: how many it allows, and how many are used."""
 
     limit: Literal["tickets_per_customer", "open_orders_per_customer", "tour_tickets_per_customer"]
     allowed: int
@@ -163,14 +170,17 @@ class CustomerLimit(BaseModel):
 
 
 class StepDone(BaseModel):
-    """`done`, also when it was done before. `payment-in-progress`: another order owns it (its reference is told).
-    `ended`: the hold is over, or some of these tickets are not its own any more. `taken`: its stock went to somebody
-    else (retake only). `limit-exceeded`: too many for one customer, by `over`. `changed`: part of it was given back
-    meanwhile (begin only). `not-owner`: this order does not own the hold. `status` and `reserved_until_ms` are the
-    hold's as it is now.
+    """The result of one step; `status` and `reserved_until_ms` are the hold's after it.
+
+    `done`: also when it was done before. `payment-in-progress`: another order, `order_reference`, is paying for it.
+    `ended`: the hold is over, or some of these tickets were returned already. `taken`: another fan has the places
+    (reacquire only). `limit-exceeded`: the customer's limit `over` (begin only). `changed`: the fan released a part of
+    it meanwhile (begin only). `not-owner`: another order owns the hold.
     """
 
-    word: Literal["done", "payment-in-progress", "ended", "taken", "limit-exceeded", "changed", "not-owner", "unknown"]
+    outcome: Literal[
+        "done", "payment-in-progress", "ended", "taken", "limit-exceeded", "changed", "not-owner", "unknown"
+    ]
     order_reference: str | None = None
     status: ReservationState | None = None
     reserved_until_ms: int | None = None
@@ -183,32 +193,32 @@ class StepsAnswer(BaseModel):
     steps: list[StepDone]
 
 
-class StockQuestion(BaseModel):
-    """One event's stock, from the ledger itself. Raises `UnknownEvent`."""
+class ReadStock(BaseModel):
+    """One event's stock, read from the database. Raises `UnknownEvent`."""
 
     event_id: str
 
 
 class InventoryClient:
-    """Inventory, asked over the wire."""
+    """Typed calls to inventory's internal API."""
 
     def __init__(self, neighbour: ServiceClient) -> None:
-        self._ask = neighbour.ask
+        self._ask = neighbour.call
 
     async def end_sessions(self, question: EndSessions) -> SessionsAnswer:
         return await self._ask("/sessions/end", question, SessionsAnswer, deadline_s=5.0)
 
-    async def raise_pass_floor(self, floor: PassFloor) -> PassFloor:
-        return await self._ask("/passes/floor", floor, PassFloor)
+    async def set_min_pass_epoch(self, minimum: MinPassEpoch) -> MinPassEpoch:
+        return await self._ask("/passes/min-epoch", minimum, MinPassEpoch)
 
     async def read(self, reservation_ids: list[str]) -> ReservationsAnswer:
         return await self._ask(
             "/reservations/read", ReadReservations(reservation_ids=reservation_ids), ReservationsAnswer
         )
 
-    async def consents(self, heard: list[str]) -> Consents:
-        """Those that have not been `heard`; asked again, the same ones."""
-        return await self._ask("/reservations/consents", ConsentsHeard(reservation_ids=heard), Consents)
+    async def poll_consents(self, acknowledged: list[str]) -> ReminderConsents:
+        """Some consents that were not acknowledged yet; a repeated call answers the same ones."""
+        return await self._ask("/reminder-consents/poll", PollConsents(acknowledged=acknowledged), ReminderConsents)
 
     async def begin_payment(self, steps: PaymentSteps) -> StepsAnswer:
         return await self._ask("/reservations/begin-payment", steps, StepsAnswer, deadline_s=5.0)
@@ -222,14 +232,14 @@ class InventoryClient:
     async def release(self, steps: PaymentSteps) -> StepsAnswer:
         return await self._ask("/reservations/release", steps, StepsAnswer, deadline_s=5.0)
 
-    async def retake(self, steps: PaymentSteps) -> StepsAnswer:
-        return await self._ask("/reservations/retake", steps, StepsAnswer, deadline_s=5.0)
+    async def reacquire(self, steps: PaymentSteps) -> StepsAnswer:
+        return await self._ask("/reservations/reacquire", steps, StepsAnswer, deadline_s=5.0)
 
-    async def take_back(self, question: TakeBack) -> StepsAnswer:
-        return await self._ask("/reservations/take-back", question, StepsAnswer, deadline_s=5.0)
+    async def return_stock(self, question: ReturnStock) -> StepsAnswer:
+        return await self._ask("/reservations/returns", question, StepsAnswer, deadline_s=5.0)
 
-    async def return_tickets(self, question: TicketsBack) -> StepDone:
-        return await self._ask("/reservations/return-tickets", question, StepDone, deadline_s=5.0)
+    async def return_tickets(self, question: ReturnTickets) -> StepDone:
+        return await self._ask("/reservations/ticket-returns", question, StepDone, deadline_s=5.0)
 
     async def stock(self, event_id: str) -> StockFrame:
-        return await self._ask("/stock", StockQuestion(event_id=event_id), StockFrame)
+        return await self._ask("/stock", ReadStock(event_id=event_id), StockFrame)

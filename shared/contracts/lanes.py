@@ -1,6 +1,6 @@
-"""Lanes of a room: fans of one lane are called in their order, and lanes share the calls by weight.
+"""Lanes of a waiting room: within a lane fans are called in order; lanes share the calls by weight.
 
-Lane 0 is everybody's. Who stands in a further lane has a code for it, or a claim in the token of his sign-in.
+Lane 0 is for everybody. A further lane needs an access code, or a claim in the fan's verified sign-in token.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ LANES_MAX = 16
 
 
 class LaneClaim(Body):
-    """A claim of a verified user JWT that opens the lane: `value` itself, or a list that has it."""
+    """A claim of a verified user JWT that opens the lane: it equals `value`, or is a list that contains it."""
 
     name: PlainText
     value: PlainText | bool | int
 
 
 class Lane(Body):
-    """One lane. Fans may stand in it at any time; from `opens_at` on they are called (null: with the sale)."""
+    """One lane. Fans can join it at any time; calls begin at `opens_at` (null: with the sale)."""
 
     lane: int = Field(ge=0, lt=LANES_MAX)
     name: PlainText
@@ -35,32 +35,32 @@ class Lane(Body):
     @model_validator(mode="after")
     def _has_a_key(self) -> Self:
         if self.lane == 0 and (self.code_required or self.claim):
-            raise ValueError("lane 0 is everybody's: it takes no code and no claim")
+            raise ValueError("lane 0 is for everybody: it must not have code_required or a claim")
         if self.lane > 0 and not (self.code_required or self.claim):
-            raise ValueError("a further lane needs code_required or a claim, or nobody could stand in it")
+            raise ValueError("a lane other than 0 needs code_required or a claim")
         return self
 
     @property
     def opens_ms(self) -> int:
-        """When its calls begin; 0 with the sale."""
+        """When its calls begin, in milliseconds since the epoch; 0: with the sale."""
         return from_datetime(self.opens_at) if self.opens_at else 0
 
 
 GENERAL = Lane(lane=0, name="General")
 
 
-def _whole(lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
+def _complete(lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
     numbers = [lane.lane for lane in lanes]
     if len(set(numbers)) != len(numbers) or 0 not in numbers:
-        raise ValueError("every lane must have a number of its own, and lane 0 must be among them")
+        raise ValueError("lane numbers must be unique and include lane 0")
     return tuple(sorted(lanes, key=lambda lane: lane.lane))
 
 
-Lanes = Annotated[tuple[Lane, ...], Field(min_length=1, max_length=LANES_MAX), AfterValidator(_whole)]
+Lanes = Annotated[tuple[Lane, ...], Field(min_length=1, max_length=LANES_MAX), AfterValidator(_complete)]
 
 
 def lane_of(claims: Mapping[str, Any] | None, lanes: Sequence[Lane]) -> int:
-    """The lane that verified claims open: the one of the greatest weight, of equals the first; else lane 0."""
+    """The lane that verified claims open: the one of greatest weight, the lowest number among equals; else lane 0."""
     if not claims:
         return 0
     opened = [lane for lane in lanes if lane.claim is not None and _has(claims, lane.claim)]
@@ -68,6 +68,6 @@ def lane_of(claims: Mapping[str, Any] | None, lanes: Sequence[Lane]) -> int:
 
 
 def _has(claims: Mapping[str, Any], claim: LaneClaim) -> bool:
-    said = claims.get(claim.name)
-    offered = said if isinstance(said, list) else [said]
+    value = claims.get(claim.name)
+    offered = value if isinstance(value, list) else [value]
     return any(type(one) is type(claim.value) and one == claim.value for one in offered)

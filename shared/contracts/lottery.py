@@ -1,4 +1,4 @@
-"""What a lottery publishes at each of its stages: from this alone anyone can check a draw (`onsale lottery verify`)."""
+"""The data that a lottery publishes at each stage: anyone can verify a draw from it (`onsale lottery verify`)."""
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -11,7 +11,7 @@ HEX_32 = r"^[0-9a-f]{64}$"
 
 
 class Entrants(BaseModel):
-    """Who entered one lane: entry numbers 1 to `n`, `taken` of them by somebody, and the hash over all."""
+    """The entrants of one lane: entry numbers 1 to `n`, `taken` of them in use, and the Merkle root over all."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -21,7 +21,7 @@ class Entrants(BaseModel):
 
 
 class PublishedLottery(BaseModel):
-    """Null is what is not decided yet. `seed` stays secret until the draw; `commitment` is its SHA-256."""
+    """A null field is not decided yet. `seed` stays secret until the draw; `commitment` is its SHA-256."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,7 +50,7 @@ class ProofQuestion(BaseModel):
 
 
 class EntryProof(BaseModel):
-    """That an entry number was counted with its owner: `receipt` stands for the holder, `path` leads to the hash."""
+    """Proof that an entry number was counted: `receipt` commits to the holder, `path` leads to the Merkle root."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -64,13 +64,13 @@ class EntryProof(BaseModel):
 
 
 class LotteryClient:
-    """The queue's lotteries, asked over the wire."""
+    """Reads lotteries from the queue service."""
 
-    def __init__(self, neighbour: ServiceClient) -> None:
-        self._ask = neighbour.ask
+    def __init__(self, queue: ServiceClient) -> None:
+        self._call = queue.call
 
     async def published(self, event_id: str) -> PublishedLottery:
-        return await self._ask("/lottery", RoomQuestion(event_id=event_id), PublishedLottery)
+        return await self._call("/lottery", RoomQuestion(event_id=event_id), PublishedLottery)
 
     async def prove(self, question: ProofQuestion) -> EntryProof:
-        return await self._ask("/lottery/proof", question, EntryProof)
+        return await self._call("/lottery/proof", question, EntryProof)

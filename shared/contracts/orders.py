@@ -1,13 +1,81 @@
-"""What orders answers its neighbours: whether a payment still stands, and an order for its stream."""
+"""What orders answers other services: whether a payment still stands, and orders for their streams."""
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from shared.contracts.frames import OrderFrame
 from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 256
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LineView(_View):
+    """Tickets of one seat or section. `paid_minor` is what they cost together with discounts, fees and taxes."""
+
+    section_id: str
+    seat_id: str | None
+    quantity: int
+    returned: int
+    unit_price_minor: int
+    paid_minor: int
+
+
+class AdjustmentView(_View):
+    """A discount, a fee or a tax; an `included` one is part of the price already. `percent` is a decimal as text."""
+
+    kind: str
+    name: str
+    percent: str | None
+    amount_minor: int
+    included: bool
+
+
+class CustomerView(_View):
+    """Who ordered."""
+
+    name: str | None
+    email: str | None
+
+
+class AttemptView(_View):
+    """The latest payment attempt. `checkout_url` while the buyer has to pay on the provider's page."""
+
+    n: int
+    status: str
+    reason: str | None
+    checkout_url: str | None
+
+
+class OrderView(_View):
+    """An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts."""
+
+    reference: str
+    event_id: str
+    reservation_id: str
+    status: str
+    progress: str | None
+    total_minor: int
+    currency: str
+    charged_minor: int
+    refunded_minor: int
+    refunding_minor: int
+    lines: list[LineView]
+    extras: list[AdjustmentView]
+    customer: CustomerView
+    created_at: str
+    expires_at: str
+    expires_in_seconds: int
+    confirmed_at: str | None
+    fulfilled_at: str | None
+    cancel_asked: bool
+    oversold: bool
+    end_reason: str | None
+    attempt: AttemptView | None
 
 
 class PaymentRef(BaseModel):
@@ -62,7 +130,7 @@ class OrdersClient:
     """Orders, asked over the wire."""
 
     def __init__(self, neighbour: ServiceClient) -> None:
-        self._ask = neighbour.ask
+        self._ask = neighbour.call
 
     async def payments(self, payments: list[PaymentRef]) -> PaymentsAnswer:
         return await self._ask(

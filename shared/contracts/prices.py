@@ -1,6 +1,6 @@
-"""What an order costs beside its tickets, as the event file says it: fees and taxes.
+"""Fees and taxes of an order, as the event file gives them.
 
-Amounts are minor units of the event's currency; percentages are decimals of at most three places, never floats.
+Amounts are in minor units of the event's currency; percentages are decimals of at most three places, never floats.
 """
 
 from decimal import Decimal
@@ -19,7 +19,7 @@ AmountMinor = Annotated[int, Field(strict=True, ge=1, le=EXTRA_MINOR_MAX)]
 
 
 class AmountOrPercent(Body):
-    """Either so many minor units or a percentage."""
+    """Either an amount in minor units or a percentage."""
 
     amount_minor: AmountMinor | None = None
     percent: Percent | None = None
@@ -27,13 +27,14 @@ class AmountOrPercent(Body):
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if (self.amount_minor is None) == (self.percent is None):
-            raise ValueError("say either amount_minor or percent")
+            raise ValueError("give either amount_minor or percent")
         return self
 
 
 class Fee(AmountOrPercent):
-    """Comes on top of the tickets; a percentage is of what they cost after a discount. What costs nothing carries none:
-    a ticket no fee per ticket, an order no fee per order.
+    """A fee on top of the tickets; a percentage is of their price after the discount.
+
+    A free ticket carries no fee per ticket, a free order no fee per order.
     """
 
     name: ExtraName
@@ -41,7 +42,7 @@ class Fee(AmountOrPercent):
 
 
 class Tax(Body):
-    """On tickets and fees. `included`: it is in their prices already and is only shown; otherwise it is added."""
+    """A tax on tickets and fees. `included`: their prices contain it and it is only shown; otherwise it is added."""
 
     name: ExtraName
     percent: Percent

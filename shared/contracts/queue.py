@@ -1,4 +1,4 @@
-"""What the queue answers its neighbours: joins, status, claims, leaves and signs of life, all in batches."""
+"""What the queue answers its neighbours: joins, status, claims, leaves and heartbeats, all in batches."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ ExpiredWhy = Literal["unclaimed", "session"]  # called and nobody came, or the t
 PlaceState = Literal["prequeue", "waiting", "ready", "admitted", "completed", "expired", "left"]
 
 
-class Join(BaseModel):
+class JoinRequest(BaseModel):
     """One fan at the door. The gateway minted `holder` before asking, so a retried batch finds its own places.
 
     `may_be_known`: signed in, or came with a key or token of old; looked up in the ledger before taking a number.
@@ -32,7 +32,7 @@ class JoinBatch(BaseModel):
 
     event_id: str
     batch_id: str = Field(min_length=8, max_length=64)
-    joins: list[Join] = Field(min_length=1, max_length=BATCH_MAX)
+    joins: list[JoinRequest] = Field(min_length=1, max_length=BATCH_MAX)
 
 
 class Joined(BaseModel):
@@ -103,7 +103,7 @@ class PlaceStatus(BaseModel):
     why: ExpiredWhy | None = None
 
 
-class StatusAnswer(BaseModel):
+class PlaceStatuses(BaseModel):
     """One status per place, in order."""
 
     places: list[PlaceStatus]
@@ -138,24 +138,25 @@ class ReleaseAnswer(BaseModel):
     places: list[PlaceState]
 
 
-class SignsOfLife(BaseModel):
-    """Places of one event heard of since the last report: lane → numbers."""
+class EventHeartbeats(BaseModel):
+    """Places of one event that were active since the last report: lane → `join_seq` numbers."""
 
     event_id: str
     epoch: int
     lanes: dict[int, list[int]] = Field(max_length=16)
 
 
-class LifeReport(BaseModel):
-    """From one process every `liveness_window_s / 4`, also when empty: a silent reporter means deafness."""
+class HeartbeatReport(BaseModel):
+    """Sent by each process every `liveness_window_s / 4`, also when empty: without a `final` report, silence means that
+    heartbeats may be missing."""
 
     reporter: str = Field(max_length=64)
-    goodbye: bool = False
-    events: list[SignsOfLife] = Field(max_length=1000)
+    final: bool = False
+    events: list[EventHeartbeats] = Field(max_length=1000)
 
 
-class LifeAnswer(BaseModel):
-    """Seconds until the next report is wanted."""
+class HeartbeatAnswer(BaseModel):
+    """When to send the next report, in seconds."""
 
     report_again_s: float
 
@@ -170,7 +171,7 @@ class QueueClient:
     """The queue, asked over the wire."""
 
     def __init__(self, neighbour: ServiceClient) -> None:
-        self._ask = neighbour.ask
+        self._ask = neighbour.call
 
     async def join(self, batch: JoinBatch) -> JoinAnswer:
         return await self._ask("/joins", batch, JoinAnswer, deadline_s=5.0)
@@ -178,8 +179,8 @@ class QueueClient:
     async def find(self, question: HoldersQuestion) -> HoldersAnswer:
         return await self._ask("/places", question, HoldersAnswer)
 
-    async def status(self, question: PlacesQuestion) -> StatusAnswer:
-        return await self._ask("/status", question, StatusAnswer)
+    async def status(self, question: PlacesQuestion) -> PlaceStatuses:
+        return await self._ask("/status", question, PlaceStatuses)
 
     async def claim(self, question: PlacesQuestion) -> ClaimAnswer:
         return await self._ask("/claims", question, ClaimAnswer, deadline_s=5.0)
@@ -193,8 +194,8 @@ class QueueClient:
     async def revoked(self, event_id: str) -> Revoked:
         return await self._ask("/rooms/revoked", RoomQuestion(event_id=event_id), Revoked)
 
-    async def report_life(self, report: LifeReport) -> LifeAnswer:
-        return await self._ask("/life", report, LifeAnswer)
+    async def report_heartbeats(self, report: HeartbeatReport) -> HeartbeatAnswer:
+        return await self._ask("/heartbeats", report, HeartbeatAnswer)
 
     async def frame(self, event_id: str) -> LineFrame:
         return await self._ask("/rooms/frame", RoomQuestion(event_id=event_id), LineFrame)

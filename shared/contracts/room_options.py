@@ -1,6 +1,6 @@
-"""What a room does beyond its numbers: parts of the event file's `room:`, kept whole in one column.
+"""Optional parts of a waiting room in the event file's `room:`, stored whole in one column.
 
-The line's frame carries them, so that whoever hears of a room knows its rules.
+The line's frame carries them, so that every reader of the frame knows the rules of the room.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -16,22 +16,24 @@ PathPattern = Annotated[
 ]
 
 
-class GateRules(Body):
-    """The gate in front of another site: where fans wait, where they may be sent back to, what needs no pass."""
+class ForwardAuthRules(Body):
+    """Forward-auth in front of another site: the waiting room, the sites to return to, the paths without a pass."""
 
     waiting_room: SiteOrigin | None = Field(
-        None, description="Where the fan pages are; null: on the site's own host, as a path."
+        None, description="Origin of the fan pages; null: a path on the site's own host."
     )
-    return_to: list[SiteOrigin] = Field([], max_length=50, description="Sites a fan may be sent back to.")
+    return_to: list[SiteOrigin] = Field([], max_length=50, description="Origins to which a fan may return.")
     let_through: list[PathPattern] = Field(
-        [], max_length=50, description="Paths that need no pass; up to three `*` each, any characters."
+        [],
+        max_length=50,
+        description="Paths that need no pass; up to three `*` each match any characters.",
     )
-    on_engine_error: Literal["admit", "wait"] = Field("wait", description="While nobody can be called.")
-    admit_on_error_s: int = Field(60, ge=1, le=3600, description="`admit` lasts this long per outage.")
+    on_engine_error: Literal["admit", "wait"] = Field("wait", description="While the waiting room cannot call fans.")
+    admit_on_error_s: int = Field(60, ge=1, le=3600, description="Time limit of `admit` per outage.")
 
 
 class EntryRules(Body):
-    """Who may join. `signed_in_only`: nobody without a JWT of the seller's identity provider."""
+    """Who may join. `signed_in_only`: only fans with a JWT of the seller's identity provider."""
 
     signed_in_only: bool = False
 
@@ -39,24 +41,26 @@ class EntryRules(Body):
 HASHES_MAX = 1_000_000
 
 
-def _word(value: Any) -> Any:
-    """YAML reads a bare `off` or `on` as a truth value."""
+def _switch_value(value: Any) -> Any:
+    """YAML reads a bare `off` or `on` as a boolean."""
     return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
 
 
 class FrictionRules(Body):
-    """Proof of work before a fan joins: off, always, once the room is under pressure, or only of an address that brings
-    many fans at once, which also counts in `by_pressure`.
+    """Proof of work before a fan joins: never, always, under load, or only from an address that brings many fans at
+    once, which also counts in `by_pressure`.
 
-    Pressure is 1 when one gateway process sees `busy_joins_per_s` or `busy_waiting` places wait, whichever comes first;
-    the work grows with it from `least_hashes` to `most_hashes`, of which a fan computes half on average.
+    Pressure is 1 when one gateway process sees `busy_joins_per_s` joins or `busy_waiting` waiting places, whichever
+    comes first. The work grows with it from `least_hashes` to `most_hashes`, of which a fan computes half on average.
     """
 
-    proof_of_work: Annotated[Literal["off", "on", "by_pressure", "by_address"], BeforeValidator(_word)] = "by_address"
-    address_joins: int = Field(
-        100, ge=1, le=100_000, description="Newcomers of one address in ten seconds that are free."
+    proof_of_work: Annotated[Literal["off", "on", "by_pressure", "by_address"], BeforeValidator(_switch_value)] = (
+        "by_address"
     )
-    from_pressure: float = Field(0.25, ge=0, le=1, description="by_pressure: below it nobody works.")
+    address_joins: int = Field(
+        100, ge=1, le=100_000, description="Joins of one address in ten seconds that need no proof of work."
+    )
+    from_pressure: float = Field(0.25, ge=0, le=1, description="by_pressure: no proof of work below it.")
     busy_joins_per_s: float = Field(200, gt=0, le=100_000)
     busy_waiting: int = Field(50_000, ge=1, le=100_000_000)
     least_hashes: int = Field(20_000, ge=1_000, le=HASHES_MAX)
@@ -70,17 +74,17 @@ class FrictionRules(Body):
         return self
 
 
-Switch = Annotated[Literal["off", "observe", "on"], BeforeValidator(_word)]
+Switch = Annotated[Literal["off", "observe", "on"], BeforeValidator(_switch_value)]
 
 
 class PaceRules(Body):
-    """How the room looks after its own rate. `guard` throttles while inventory or orders are overloaded; `autotune`
-    moves the rate itself, never past `rate_min` and `rate_max`. `observe` only says what `on` would do.
+    """Automatic control of the rate. `guard` throttles while inventory or orders are overloaded; `autotune` moves the
+    rate within `rate_min` and `rate_max`. `observe` only reports what `on` would do.
     """
 
     guard: Switch = "on"
-    guard_floor: float = Field(0.1, ge=0.01, le=1, description="The guard never lowers the rate below this share.")
-    slow_ms: int = Field(1500, ge=50, le=60_000, description="A hold or an order slower than this (p95) is overload.")
+    guard_floor: float = Field(0.1, ge=0.01, le=1, description="Lowest share of the rate that the guard leaves.")
+    slow_ms: int = Field(1500, ge=50, le=60_000, description="A p95 of holds or orders above this is overload.")
     autotune: Switch = "off"
     rate_min: float | None = Field(None, gt=0, le=100_000)
     rate_max: float | None = Field(None, gt=0, le=100_000)
@@ -95,14 +99,14 @@ class PaceRules(Body):
 
 
 class PublicValue(Body):
-    """What the lottery is drawn with besides the seed: named in advance, known to nobody before `known_at`."""
+    """A public value drawn with besides the seed: named in advance, unknown to anybody before `known_at`."""
 
     what: PlainText
     known_at: AwareDatetime
 
 
 class LotteryRules(Body):
-    """How the pre-queue is drawn; `ordering: lottery` needs them. Who joined before `entry_closes_at` takes part."""
+    """The rules of the draw, for `ordering: lottery`. Fans who joined before `entry_closes_at` take part."""
 
     entry_closes_at: AwareDatetime
     public_value: PublicValue
@@ -115,16 +119,16 @@ class LotteryRules(Body):
 
 
 class Updates(Body):
-    """How often a browser hears of this event: one frame in this time at most, the first at once."""
+    """How often a browser receives updates: at most one frame in this time, the first at once."""
 
-    window_ms: int | None = Field(None, ge=0, le=10_000, description="null: as the notifier is set, 250.")
+    window_ms: int | None = Field(None, ge=0, le=10_000, description="null: the notifier's setting, by default 250.")
 
 
 class RoomOptions(Body):
-    """Every part is optional and has defaults that change nothing."""
+    """Every part is optional; the defaults change nothing."""
 
-    rollout_percent: float = Field(100, ge=0, le=100, description="Share of fans who go through the room.")
-    gate: GateRules = GateRules()
+    rollout_percent: float = Field(100, ge=0, le=100, description="Share of fans who go through the waiting room.")
+    gate: ForwardAuthRules = ForwardAuthRules()
     entry: EntryRules = EntryRules()
     friction: FrictionRules = FrictionRules()
     lanes: Lanes = (GENERAL,)

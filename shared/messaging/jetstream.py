@@ -1,7 +1,7 @@
-"""The event log in NATS JetStream: a stream for each source, whose relay is its only writer at a time.
+"""The event log in NATS JetStream: one stream per source, to which one relay at a time publishes.
 
-A message names the number it must follow. If one is lost on its way, those after it are refused with it, so the order
-stays while a cluster changes its leader; and a repetition is recognised by the id of the event.
+Each message names the sequence number it must follow. If one is lost, those after it are rejected, so the order holds
+while a cluster changes its leader. A duplicate is recognised by the event's id.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, PubAck, StreamConfig, StreamInfo
 from nats.js.errors import NotFoundError
 
-from shared.messaging.log import PUBLISH_S, START, Entry, LogAway, Told
+from shared.messaging.log import PUBLISH_S, START, LogEntry, LogUnavailable, PendingEvent
 
-ASK_S, RECONNECT_S = 2.0, 0.5
+TIMEOUT_S, RECONNECT_S = 2.0, 0.5
 READER_FORGOTTEN_S = 60.0
 REPLICAS = 3
 AWAY = (NatsError, TimeoutError, OSError)
@@ -28,16 +28,16 @@ AWAY = (NatsError, TimeoutError, OSError)
 
 @dataclass
 class _Cursor:
-    """How far a reader of a stream has come; the server knows it too, and holds nothing else for it."""
+    """A reader's position in a stream, with the ephemeral consumer that the server keeps for it."""
 
-    pulled: JetStreamContext.PullSubscription
-    made: str
+    subscription: JetStreamContext.PullSubscription
+    created: str
     position: str
     delivered: int = 0
 
 
 class JetStream:
-    """Positions are the age of a stream and a number in it: a stream that was made anew is read from its beginning."""
+    """A position is a stream's creation time and a sequence number: a recreated stream is read from its beginning."""
 
     def __init__(
         self, servers: Sequence[str], *, user: str | None, password: str | None, kept_s: int, replicas: int
@@ -51,7 +51,7 @@ class JetStream:
         self._last: dict[str, int] = {}
         self._cursors: dict[str, _Cursor] = {}
 
-    async def publish(self, source: str, batch: Sequence[Told]) -> None:
+    async def publish(self, source: str, batch: Sequence[PendingEvent]) -> None:
         left = list(batch)
         try:
             async with asyncio.timeout(PUBLISH_S):
@@ -59,17 +59,18 @@ class JetStream:
                 while left:
                     left = left[await self._add(js, source, left) :]
         except AWAY as away:
-            raise LogAway(f"NATS takes nothing: {str(away) or away!r}") from away
+            raise LogUnavailable(f"NATS does not accept events: {str(away) or away!r}") from away
 
-    async def _add(self, js: JetStreamContext, source: str, batch: Sequence[Told]) -> int:
-        """How many from the beginning are in the stream now, at least one. What was there already moves the numbers on
-        which the rest was built, and the rest is refused.
+    async def _add(self, js: JetStreamContext, source: str, batch: Sequence[PendingEvent]) -> int:
+        """Publishes the batch; the number of leading events that are in the stream now, at least one.
+
+        A duplicate gets the number it has already, so the numbers expected of the rest are wrong and it is rejected.
         """
         last = self._last.pop(source, None)
         if last is None:
             last = (await self._stream(js, source)).state.last_seq
         outcomes = await asyncio.gather(
-            *(self._tell(js, source, told, after=last + place) for place, told in enumerate(batch)),
+            *(self._publish_one(js, source, event, after=last + i) for i, event in enumerate(batch)),
             return_exceptions=True,
         )
         if isinstance(outcomes[0], BaseException):
@@ -79,39 +80,41 @@ class JetStream:
             self._last[source] = newest.seq
         return taken
 
-    async def _tell(self, js: JetStreamContext, source: str, told: Told, *, after: int) -> PubAck:
-        subject, body = f"onsale.{source}.{told.event_id}.{told.type}", told.body.encode()
-        headers = {"Nats-Msg-Id": told.id, "Nats-Expected-Last-Sequence": str(after)}
-        return await js.publish(subject, body, timeout=ASK_S, headers=headers)
+    async def _publish_one(self, js: JetStreamContext, source: str, event: PendingEvent, *, after: int) -> PubAck:
+        subject, body = f"onsale.{source}.{event.event_id}.{event.type}", event.body.encode()
+        headers = {"Nats-Msg-Id": event.id, "Nats-Expected-Last-Sequence": str(after)}
+        return await js.publish(subject, body, timeout=TIMEOUT_S, headers=headers)
 
     async def streams(self, source: str) -> list[str]:
         return [source]
 
-    async def read(self, positions: Mapping[str, str], *, count: int, wait_s: float) -> list[Entry]:
+    async def read(self, positions: Mapping[str, str], *, count: int, wait_s: float) -> list[LogEntry]:
         try:
             js = await self._connected()
             batches = await asyncio.gather(*(self._read(js, *point, count, wait_s) for point in positions.items()))
         except AWAY as away:
-            raise LogAway(f"NATS gives nothing: {str(away) or away!r}") from away
+            raise LogUnavailable(f"NATS does not deliver events: {str(away) or away!r}") from away
         return [entry for batch in batches for entry in batch]
 
-    async def _read(self, js: JetStreamContext, source: str, position: str, count: int, wait_s: float) -> list[Entry]:
+    async def _read(
+        self, js: JetStreamContext, source: str, position: str, count: int, wait_s: float
+    ) -> list[LogEntry]:
         cursor = self._cursors.pop(source, None)
         if cursor is not None and cursor.position != position:
-            await cursor.pulled.unsubscribe()
+            await cursor.subscription.unsubscribe()
             cursor = None
         cursor = cursor or await self._cursor(js, source, position)
         try:
             entries = await _next(cursor, source, count, wait_s)
         except BaseException:
             with suppress(*AWAY):
-                await cursor.pulled.unsubscribe()
+                await cursor.subscription.unsubscribe()
             raise
         self._cursors[source] = cursor
         return entries
 
     async def _cursor(self, js: JetStreamContext, source: str, position: str) -> _Cursor:
-        """Begins to read after `position`."""
+        """A consumer that reads after `position`."""
         info = await self._stream(js, source)
         assert info.created is not None
         made = f"{info.created.timestamp():.6f}"
@@ -125,7 +128,7 @@ class JetStream:
         return _Cursor(pulled, made, position)
 
     async def _stream(self, js: JetStreamContext, source: str) -> StreamInfo:
-        """The stream as it is; made if it is not there. What an operator has changed about one stays so."""
+        """The stream, created if it is missing; one that an operator has configured is left as it is."""
         try:
             return await js.stream_info(_name(source))
         except NotFoundError:
@@ -135,17 +138,17 @@ class JetStream:
             return await js.add_stream(config)
 
     async def _connected(self) -> JetStreamContext:
-        """Nothing is given to a connection that is away: it would be sent who knows when."""
+        """The JetStream context. Raises `LogUnavailable` while disconnected: the client would send later, unnoticed."""
         async with self._connecting:
             if self._client is None or self._js is None:
                 options: dict[str, Any] = dict(self._credentials, error_cb=_quiet, name="onsale")
-                async with asyncio.timeout(ASK_S):
+                async with asyncio.timeout(TIMEOUT_S):
                     self._client = await nats.connect(
                         self._servers, max_reconnect_attempts=-1, reconnect_time_wait=RECONNECT_S, **options
                     )
-                self._js = self._client.jetstream(timeout=ASK_S)
+                self._js = self._client.jetstream(timeout=TIMEOUT_S)
             if not self._client.is_connected:
-                raise LogAway("NATS is away")
+                raise LogUnavailable("NATS is not connected")
         return self._js
 
     async def close(self) -> None:
@@ -153,18 +156,18 @@ class JetStream:
             await self._client.close()
 
 
-async def _next(cursor: _Cursor, source: str, count: int, wait_s: float) -> list[Entry]:
-    """What comes next, without a gap."""
+async def _next(cursor: _Cursor, source: str, count: int, wait_s: float) -> list[LogEntry]:
+    """The next entries. Raises `LogUnavailable` if one is missing."""
     entries = []
     try:
-        for message in await cursor.pulled.fetch(count, timeout=wait_s):
+        for message in await cursor.subscription.fetch(count, timeout=wait_s):
             numbers = message.metadata.sequence
             if numbers.consumer != cursor.delivered + 1:
-                raise LogAway(f"something before {numbers.stream} of {source} was lost on its way")
-            cursor.delivered, cursor.position = numbers.consumer, f"{cursor.made}-{numbers.stream}"
-            entries.append(Entry(source, cursor.position, message.data))
+                raise LogUnavailable(f"a message before {numbers.stream} of {source} was lost in delivery")
+            cursor.delivered, cursor.position = numbers.consumer, f"{cursor.created}-{numbers.stream}"
+            entries.append(LogEntry(source, cursor.position, message.data))
     except TimeoutError:
-        await cursor.pulled.consumer_info()  # a server that has forgotten us is silent as well
+        await cursor.subscription.consumer_info()  # raises if the server has dropped the consumer, which is silent too
     return entries
 
 
@@ -176,5 +179,5 @@ def _subjects(source: str) -> str:
     return f"onsale.{source}.>"
 
 
-async def _quiet(trouble: Exception) -> None:
-    """What a connection goes through is told by what fails with it."""
+async def _quiet(_: Exception) -> None:
+    """Ignores connection errors: the calls that fail with them report them."""

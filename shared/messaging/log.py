@@ -1,18 +1,18 @@
-"""The event log as the suite uses it: facts are added in their order, and read on from a point by whoever keeps one.
+"""The event log as the suite uses it: ordered and durable; services append events to it, and others read them.
 
-A log has streams. All that one source tells of one on-sale is in one stream, in the order in which it was told, at
-least once. A position is an opaque text that belongs to one stream; readers keep it themselves, with the effect.
+A log has streams. All events of one source about one on-sale are in one stream, in order, delivered at least once. A
+position is an opaque string that belongs to one stream; a reader stores it together with the effect of what it read.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-START = ""  # the position before all that is still there
-PUBLISH_S = 4.0  # less than the lease of a relay: who gives up still holds it
+START = ""  # the position before the oldest entry that is kept
+PUBLISH_S = 4.0  # shorter than the lease of a relay, which therefore still holds it after a time-out
 
 
-class Told(NamedTuple):
-    """An event on its way into the log. By `id`, its own, a log that can recognises a repetition."""
+class PendingEvent(NamedTuple):
+    """An event to be appended. A log that can do so recognises a duplicate by `id`."""
 
     id: str
     event_id: str
@@ -20,41 +20,41 @@ class Told(NamedTuple):
     body: str
 
 
-class Entry(NamedTuple):
-    """An event in the log, as it was written, and where to read on after it."""
+class LogEntry(NamedTuple):
+    """An event in the log, and the position after which to continue."""
 
     stream: str
     position: str
     body: bytes
 
 
-class LogAway(Exception):
-    """The event log does not take or give what was asked in time."""
+class LogUnavailable(Exception):
+    """The event log did not accept or deliver events in time."""
 
 
 class LogRefused(Exception):
-    """The event log cannot be used as it was asked for. The message is one clear line."""
+    """The event log is configured wrongly. The message is one clear line."""
 
 
 class EventLog(Protocol):
-    """What relays and readers need of a log. It connects when it is first used, and again whenever it has to."""
+    """The operations that relays and readers use. A log connects at its first use and reconnects by itself."""
 
-    async def publish(self, source: str, batch: Sequence[Told]) -> None:
-        """Adds the batch in order and returns when it will not be lost. If it raises, a beginning may have been added:
-        the batch is given again.
+    async def publish(self, source: str, batch: Sequence[PendingEvent]) -> None:
+        """Appends the batch in order and returns when it is durable. Raises `LogUnavailable`; then the first events may
+        have been appended, and the caller publishes the whole batch again.
         """
         ...
 
     async def streams(self, source: str) -> list[str]:
-        """The names of the streams in which everything is that this source tells."""
+        """The names of all streams with events of this source."""
         ...
 
-    async def read(self, positions: Mapping[str, str], *, count: int, wait_s: float) -> list[Entry]:
-        """What comes after `positions` (stream → position), each stream in its order, `count` of each at most; nothing
-        if nothing comes within `wait_s`.
+    async def read(self, positions: Mapping[str, str], *, count: int, wait_s: float) -> list[LogEntry]:
+        """The entries after `positions` (stream → position), in order within each stream, at most `count` of each; an
+        empty list if none arrives within `wait_s`.
         """
         ...
 
     async def close(self) -> None:
-        """Lets the connection go."""
+        """Closes the connection."""
         ...

@@ -1,4 +1,4 @@
-"""Opens the event log that the settings name. What one is spoken to with is imported only when it is asked for."""
+"""Opens the event log named in the settings. The client library of a log is imported only if it is used."""
 
 import importlib
 from collections.abc import AsyncIterator
@@ -16,9 +16,9 @@ SETTING = "ONSALE_EVENT_LOG_URL"
 
 @asynccontextmanager
 async def open_log(settings: ServiceSettings, client: redis_client.Redis) -> AsyncIterator[EventLog]:
-    """The log; by default it is in the Redis that a service has anyway. A log that is away keeps nobody from starting.
+    """The event log; by default it is in the service's own Redis. An unreachable log does not stop the start.
 
-    Raises `LogRefused`.
+    Raises `LogRefused` if it is configured wrongly.
     """
     log = _log(settings, client)
     try:
@@ -45,12 +45,14 @@ def _log(settings: ServiceSettings, client: redis_client.Redis) -> EventLog:
 
         user, _, servers = _servers(url, 9092)
         if user is not None:
-            raise LogRefused(f"{SETTING}: Kafka is spoken to without user and password here.")
+            raise LogRefused(f"{SETTING}: user and password are not supported for Kafka; leave them out.")
         return Kafka(servers)
     try:
         return RedisStreams(redis_client.connect(url), length_max=length_max, owned=True)
     except ValueError as wrong:
-        raise LogRefused(f"{SETTING} is redis://…, nats://host,host or kafka://host,host, not {scheme}://…") from wrong
+        raise LogRefused(
+            f"{SETTING} must be redis://…, nats://host,host or kafka://host,host, not {scheme}://…"
+        ) from wrong
 
 
 def _require(scheme: str) -> None:
@@ -58,7 +60,7 @@ def _require(scheme: str) -> None:
     try:
         importlib.import_module(library)
     except ImportError as missing:
-        raise LogRefused(f"{SETTING} asks for {scheme}://, which needs: pip install 'onsale[{scheme}]'") from missing
+        raise LogRefused(f"{SETTING} is {scheme}://…, which needs: pip install 'onsale[{scheme}]'") from missing
 
 
 def _servers(url: str, port: int) -> tuple[str | None, str | None, list[str]]:
@@ -67,6 +69,6 @@ def _servers(url: str, port: int) -> tuple[str | None, str | None, list[str]]:
     credentials, _, hosts = parts.netloc.rpartition("@")
     servers = [host if ":" in host else f"{host}:{port}" for host in hosts.split(",") if host]
     if not servers or parts.path.strip("/") or parts.query:
-        raise LogRefused(f"{SETTING} is {parts.scheme}://host:port,host:port, and nothing behind it.")
+        raise LogRefused(f"{SETTING} must be {parts.scheme}://host:port,host:port without a path or a query.")
     user, _, password = credentials.partition(":")
     return (unquote(user), unquote(password), servers) if credentials else (None, None, servers)

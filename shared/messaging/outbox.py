@@ -1,8 +1,8 @@
-"""Tell: facts leave with the transaction that made them true, and reach the event log at least once, in order.
+"""The transactional outbox: events commit with their change and reach the event log at least once, in order.
 
-A service writes events into its `outbox` table inside the fact's own transaction; the relay, one at a time by lease,
-takes `published_at IS NULL ORDER BY id` (never "id greater than last": a lower id may commit later), adds them to the
-event log, whichever that is, and marks them. Consumers are idempotent.
+A service writes events into its `outbox` table inside the transaction of the change. The relay, one at a time by lease,
+reads `published_at IS NULL ORDER BY id` (never "id greater than the last": a lower id may commit later), publishes the
+rows to the event log and marks them. Consumers are idempotent.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from shared.contracts.events import Event
-from shared.messaging.log import EventLog, Told
+from shared.messaging.log import EventLog, PendingEvent
 from shared.runtime.clock import now_ms
 from shared.runtime.metrics import LOG_BEHIND_S
 
@@ -38,7 +38,7 @@ IDLE_S = 0.2
 
 
 def outbox_tables(metadata: MetaData) -> tuple[Table, Table]:
-    """The `outbox` and the lease of its relay, for a service's `tables.py`."""
+    """The tables `outbox` and `outbox_lease`, for a service's `tables.py`."""
     outbox = Table(
         "outbox",
         metadata,
@@ -58,7 +58,7 @@ def outbox_tables(metadata: MetaData) -> tuple[Table, Table]:
     return outbox, lease
 
 
-async def tell(connection: AsyncConnection, outbox: Table, events: Sequence[Event]) -> None:
+async def emit_events(connection: AsyncConnection, outbox: Table, events: Sequence[Event]) -> None:
     """Writes events into the outbox, in the caller's transaction."""
     if events:
         rows = [{"event_id": event.event_id, "body": event.model_dump(mode="json")} for event in events]
@@ -66,25 +66,25 @@ async def tell(connection: AsyncConnection, outbox: Table, events: Sequence[Even
 
 
 class Relay:
-    """Moves one service's outbox to the log. Any number may run; the lease lets one work."""
+    """Publishes one service's outbox to the event log. Any number may run; the one with the lease works."""
 
     def __init__(self, db: AsyncEngine, log: EventLog, outbox: Table, lease: Table) -> None:
         self._db, self._log, self._outbox, self._lease = db, log, outbox, lease
         self._owner, self._source = uuid.uuid4().hex, outbox.schema or outbox.name
-        body, waits = outbox.c.body, outbox.c.published_at.is_(None)
-        self._anything = select(outbox.c.id).where(waits).limit(1)
+        body, pending = outbox.c.body, outbox.c.published_at.is_(None)
+        self._any_pending = select(outbox.c.id).where(pending).limit(1)
         batch = select(outbox.c.id, body["id"].astext, outbox.c.event_id, body["type"].astext, cast(body, Text))
-        self._batch = batch.where(waits).order_by(outbox.c.id).limit(BATCH_MAX)
-        self._take = self._taking()
+        self._batch = batch.where(pending).order_by(outbox.c.id).limit(BATCH_MAX)
+        self._take_lease = self._lease_statement()
 
     async def run(self) -> None:
-        """One turn: everything there is, then a short rest. A loop calls it for ever."""
-        while await self.turn() == BATCH_MAX:
+        """Publishes all pending events, then pauses. A background loop calls it again and again."""
+        while await self.relay_batch() == BATCH_MAX:
             pass
         await asyncio.sleep(IDLE_S)
 
-    async def turn(self) -> int:
-        """Relays one batch; how many it was. Publishing happens between two transactions, never inside one."""
+    async def relay_batch(self) -> int:
+        """Publishes one batch and returns its size. It is published between two transactions, never inside one."""
         batch = await self._due()
         if batch:
             LOG_BEHIND_S.labels(self._source).set(_age_s(next(iter(batch.values()))))
@@ -93,18 +93,18 @@ class Relay:
             LOG_BEHIND_S.labels(self._source).set(0)
         return len(batch)
 
-    async def _due(self) -> dict[int, Told]:
-        """The batch by row, in order, if the lease is ours. An event is known by its own id: the number of a row comes
-        back when a ledger is restored.
+    async def _due(self) -> dict[int, PendingEvent]:
+        """The next batch by row id, in order; empty if another relay has the lease. Duplicates are recognised by the
+        event's own id, because row ids repeat after a database is restored.
         """
         async with self._db.begin() as connection:
-            if (await connection.execute(self._anything)).first() is None:
+            if (await connection.execute(self._any_pending)).first() is None:
                 return {}
-            if not (await connection.execute(self._take)).rowcount:
+            if not (await connection.execute(self._take_lease)).rowcount:
                 return {}
-            return {row_id: Told(*told) for row_id, *told in await connection.execute(self._batch)}
+            return {row_id: PendingEvent(*event) for row_id, *event in await connection.execute(self._batch)}
 
-    def _taking(self) -> Insert:
+    def _lease_statement(self) -> Insert:
         lease, until = self._lease, text(f"clock_timestamp() + interval '{LEASE_S} seconds'")
         take = insert(lease).values(name="relay", owner=self._owner, until=until)
         return take.on_conflict_do_update(
@@ -115,17 +115,17 @@ class Relay:
 
     async def _mark(self, ids: list[int]) -> None:
         async with self._db.begin() as connection:
-            some = self._outbox.c.id == any_(cast(ids, ARRAY(BigInteger)))
-            await connection.execute(update(self._outbox).where(some).values(published_at=func.clock_timestamp()))
+            rows = self._outbox.c.id == any_(cast(ids, ARRAY(BigInteger)))
+            await connection.execute(update(self._outbox).where(rows).values(published_at=func.clock_timestamp()))
 
-    async def forget(self) -> int:
-        """Deletes rows published more than a day ago; how many."""
+    async def delete_published(self) -> int:
+        """Deletes rows published more than a day ago; returns how many."""
         table = self._outbox
         async with self._db.begin() as connection:
             old = table.c.published_at < func.now() - text("interval '1 day'")
             return (await connection.execute(table.delete().where(old))).rowcount
 
 
-def _age_s(told: Told) -> float:
-    """Since it happened, by this machine's clock."""
-    return max(0.0, (now_ms() - Event.model_validate_json(told.body).occurred_at_ms) / 1000)
+def _age_s(event: PendingEvent) -> float:
+    """Seconds since the event occurred, by this machine's clock."""
+    return max(0.0, (now_ms() - Event.model_validate_json(event.body).occurred_at_ms) / 1000)

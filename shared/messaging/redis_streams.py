@@ -1,14 +1,14 @@
 """The event log in Redis or Valkey: sixteen streams by hash of the on-sale, so that they spread over a cluster.
 
-Every command names one key and every transaction one slot. What is added to a stream at once is added whole or not at
-all, so that a batch given again never overtakes itself.
+Every command names one key and every transaction one slot. A batch is appended to a stream completely or not at all, so
+a repeated batch never ends up out of order.
 """
 
 import asyncio
 import zlib
 from collections.abc import Mapping, Sequence
 
-from shared.messaging.log import START, Entry, Told
+from shared.messaging.log import START, LogEntry, PendingEvent
 from shared.redis.client import Redis
 from shared.redis.scripts import Script
 
@@ -23,37 +23,37 @@ def log_stream(event_id: str) -> str:
 
 
 class RedisStreams:
-    """Positions are the ids of entries. A reader looks ten times a second: one command can wait in one slot only."""
+    """A position is the id of an entry. A reader polls ten times a second: a blocking read is for one slot only."""
 
     def __init__(self, redis: Redis, *, length_max: int, owned: bool = False) -> None:
         self.redis, self._length_max, self._owned = redis, length_max, owned
 
-    async def publish(self, source: str, batch: Sequence[Told]) -> None:
+    async def publish(self, source: str, batch: Sequence[PendingEvent]) -> None:
         by_stream: dict[str, list[str]] = {}
-        for told in batch:
-            by_stream.setdefault(log_stream(told.event_id), []).append(told.body)
+        for event in batch:
+            by_stream.setdefault(log_stream(event.event_id), []).append(event.body)
         for stream, bodies in by_stream.items():
             await ADD(self.redis, stream=stream, length_max=self._length_max, bodies=bodies)
 
     async def streams(self, source: str) -> list[str]:
         return [f"log:{{{n}}}" for n in range(STREAMS)]
 
-    async def read(self, positions: Mapping[str, str], *, count: int, wait_s: float) -> list[Entry]:
+    async def read(self, positions: Mapping[str, str], *, count: int, wait_s: float) -> list[LogEntry]:
         clock = asyncio.get_running_loop().time
         until = clock() + wait_s
         while True:
-            entries = await self._now(positions, count)
+            entries = await self._read_once(positions, count)
             if entries or clock() >= until:
                 return entries
             await asyncio.sleep(POLL_S)
 
-    async def _now(self, positions: Mapping[str, str], count: int) -> list[Entry]:
+    async def _read_once(self, positions: Mapping[str, str], count: int) -> list[LogEntry]:
         pipe = self.redis.pipeline(transaction=False)
         for stream, position in positions.items():
             pipe.xrange(stream, min="-" if position == START else f"({position}", count=count)
         answers = await pipe.execute()
         return [
-            Entry(stream, position.decode(), fields[b"event"])
+            LogEntry(stream, position.decode(), fields[b"event"])
             for stream, entries in zip(positions, answers, strict=True)
             for position, fields in entries
         ]

@@ -1,7 +1,7 @@
-"""What the log has lost is told again: each stream remembers which engine process it was told to.
+"""Publishes again what the event log in Redis may have lost: each stream stores the Redis process it was published to.
 
-An engine that took another's place, was restarted, or lost everything may lack the last of what relays have marked as
-published. Consumers are idempotent, so an hour of it is told once more.
+A process that was promoted, restarted or emptied may lack the last events that relays have marked as published. The
+last hour of them is published again; consumers are idempotent.
 """
 
 import asyncio
@@ -18,22 +18,24 @@ from shared.redis.client import REDIS_AWAY, identities
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.relay")
-AGAIN_S = 3600
+REPUBLISH_S = 3600
 NAMES = [f"log:{{{n}}}" for n in range(STREAMS)]
 
 
 class Republisher:
-    """Watches the log for one service's outbox. A log that is not in Redis keeps what it was told by itself."""
+    """Watches the event log for one service's outbox. A log outside Redis is durable and is not watched."""
 
     def __init__(self, db: AsyncEngine, log: EventLog, outbox: Table) -> None:
         self._db, self._outbox = db, outbox
         self._redis = log.redis if isinstance(log, RedisStreams) else None
         self._source = outbox.schema or outbox.name
-        self._seen_s: dict[tuple[str, str], float] = {}
+        self._noticed_s: dict[tuple[str, str], float] = {}
 
-    async def look(self) -> int:
-        """One turn; how many events are to be told again. A batch that was on its way when the engine changed is
-        marked as published up to a lease later, so those are told again then, and only after that it is remembered.
+    async def check(self) -> int:
+        """Compares each stream's Redis process with the stored one; returns how many events will be published again.
+
+        A batch in flight when the process changed is marked as published up to a lease later. So a second pass follows
+        after the lease, and only then the new process is stored.
         """
         redis = self._redis
         if redis is None:
@@ -42,28 +44,28 @@ class Republisher:
             now = await identities(redis, NAMES)
             pipe = redis.pipeline(transaction=False)
             for stream in now:
-                pipe.get(self._mark(stream))
+                pipe.get(self._mark_key(stream))
             marks = dict(zip(now, await pipe.execute(), strict=True))
         except REDIS_AWAY:
             return 0
-        changed = {stream: who for stream, who in now.items() if marks[stream] != who.encode()}
+        changed = {stream: process for stream, process in now.items() if marks[stream] != process.encode()}
         clock_s = asyncio.get_running_loop().time()
-        first = {stream for stream, who in changed.items() if (stream, who) not in self._seen_s}
-        last = {s for s, who in changed.items() if s not in first and clock_s - self._seen_s[s, who] > LEASE_S}
-        told = await self._unmark(first, AGAIN_S) + await self._unmark(last, 2 * LEASE_S)
-        self._seen_s |= {(stream, changed[stream]): clock_s for stream in first}
+        first = {stream for stream, process in changed.items() if (stream, process) not in self._noticed_s}
+        last = {s for s, to in changed.items() if s not in first and clock_s - self._noticed_s[s, to] > LEASE_S}
+        count = await self._unmark(first, REPUBLISH_S) + await self._unmark(last, 2 * LEASE_S)
+        self._noticed_s |= {(stream, changed[stream]): clock_s for stream in first}
         for stream in last:
-            await redis.set(self._mark(stream), changed[stream])
-            self._seen_s = {at: seen for at, seen in self._seen_s.items() if at[0] != stream}
-        if told:
-            log.warning("relay.tells_again", extra=data(source=self._source, events=told))
-        return told
+            await redis.set(self._mark_key(stream), changed[stream])
+            self._noticed_s = {key: at_s for key, at_s in self._noticed_s.items() if key[0] != stream}
+        if count:
+            log.warning("relay.republishes", extra=data(source=self._source, events=count))
+        return count
 
-    def _mark(self, stream: str) -> str:
-        return f"{stream}:told:{self._source}"
+    def _mark_key(self, stream: str) -> str:
+        return f"{stream}:published_to:{self._source}"
 
     async def _unmark(self, streams: Collection[str], since_s: int) -> int:
-        """What was published to these streams lately is to be published."""
+        """Marks the events published to these streams in the last `since_s` seconds as unpublished; how many."""
         if not streams:
             return 0
         table = self._outbox

@@ -1,8 +1,8 @@
-"""The one door to PostgreSQL: pools, listeners and migrations open their connections here.
+"""Opens every connection to PostgreSQL: pools, listeners and migrations use `Servers.connect`.
 
-An address may name several servers (`postgresql://u@one:5432,two:5432/onsale`). They are asked in turn, the one that
-answered last first, each within a deadline of its own; only one that takes writes is taken. A pooler that hands our
-sessions to others is refused.
+A URL may name several servers (`postgresql://u@one:5432,two:5432/onsale`). They are tried in turn, the one that
+answered last first, each within its own deadline; only a server that accepts writes is used. A pooler that shares
+sessions between clients is refused.
 """
 
 import re
@@ -12,13 +12,12 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from shared.postgres.errors import is_gone
-from shared.postgres.isolation import WrongDatabase
+from shared.postgres.errors import WrongDatabase, is_gone
 
 PORT = 5432
 _HOST = re.compile(r"(\[[^\]]+\]|[^:]*)(?::(\d+))?")
 Host = tuple[str, int] | None
-ANOTHERS_STATEMENTS = (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError)
+FOREIGN_STATEMENTS = (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError)
 REFUSED = (
     asyncpg.TargetServerAttributeNotMatched,
     asyncpg.PostgresError,
@@ -29,29 +28,29 @@ REFUSED = (
 
 
 class WrongAddress(WrongDatabase):
-    """This is no address of a PostgreSQL."""
+    """The URL does not name a PostgreSQL server."""
 
 
 class SharedSessions(WrongDatabase):
-    """A pooler gives every transaction another session."""
+    """The pooler between us and PostgreSQL gives each transaction another session."""
 
     def __init__(self) -> None:
         super().__init__(
             "PostgreSQL is reached through a pooler that gives every transaction another session (PgBouncer: pool_mode "
-            "= transaction or statement). Time limits, prepared statements and LISTEN need a session of their own: set "
-            "pool_mode = session for this database, or name PostgreSQL itself in the address. See docs/databases.md."
+            "= transaction or statement). Time limits, prepared statements and LISTEN need one session per client: set "
+            "pool_mode = session for this database, or name PostgreSQL itself in the URL. See docs/databases.md."
         )
 
 
 class NoServer(asyncpg.PostgresConnectionError):  # type: ignore[misc]
-    """No server of the address takes writes."""
+    """No server named in the URL accepts writes."""
 
 
-class Connection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that never asks its server to stop a commit it gave up waiting for; it is closed instead.
+class DriverConnection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection that never cancels a commit that timed out; it is closed instead.
 
-    A commit that waits for its standby and is asked to stop stands on the primary alone, where others see it: what they
-    then acknowledge would be lost with that primary.
+    A commit that waits for its standby and is cancelled remains on the primary alone, where other transactions see it.
+    What they then acknowledge would be lost with that primary.
     """
 
     __slots__ = ("_committing",)
@@ -63,53 +62,55 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
         return status
 
     def _cancel_current_command(self, waiter: Any, cancel_waiter: Any = None) -> None:
-        """Outside a transaction every statement is its own commit."""
+        """Outside a transaction each statement is a commit of its own, so it is not cancelled either."""
         if self.is_in_transaction() and not getattr(self, "_committing", False):
             super()._cancel_current_command(waiter, cancel_waiter)
         else:
-            self._loop.call_soon(self.terminate)  # the driver is still in the middle of giving up
+            self._loop.call_soon(self.terminate)  # later: the driver is still handling the time-out
 
 
-def plain(postgres_url: str) -> str:
-    """The address as psql and the driver read it, without SQLAlchemy's name of a driver."""
+def libpq_url(postgres_url: str) -> str:
+    """The URL as psql and asyncpg read it, without the driver name that SQLAlchemy needs. Raises `WrongAddress`."""
     scheme, found, rest = postgres_url.partition("://")
     if not found or scheme.partition("+")[0] not in ("postgresql", "postgres"):
-        raise WrongAddress("This is no address of a PostgreSQL; one is postgresql://user@host:5432/database.")
+        raise WrongAddress("This is not a PostgreSQL URL. Write it as postgresql://user@host:5432/database.")
     return f"postgresql://{rest}"
 
 
 def hosts(postgres_url: str) -> list[Host]:
-    """The servers an address names, as (host, port); one `None` where the driver finds out itself."""
-    _, _, places = urlsplit(postgres_url).netloc.rpartition("@")
-    named = [_HOST.fullmatch(place) for place in places.split(",")]
+    """The servers named in a URL, as (host, port); a single `None` if it names one, which the driver parses."""
+    _, _, addresses = urlsplit(postgres_url).netloc.rpartition("@")
+    named = [_HOST.fullmatch(address) for address in addresses.split(",")]
     if len(named) == 1:
         return [None]
     if not all(match and match[1] for match in named):
-        raise WrongAddress("An address of several PostgreSQL servers is postgresql://user@one:5432,two:5432/database.")
+        raise WrongAddress(
+            "Write the URL of several PostgreSQL servers as postgresql://user@one:5432,two:5432/database."
+        )
     return [(match[1].strip("[]"), int(match[2] or PORT)) for match in named if match]
 
 
 class Servers:
-    """The servers of one address."""
+    """The servers named in one URL."""
 
     def __init__(self, postgres_url: str, *, connect_timeout_s: float) -> None:
-        self._url, self._timeout_s = plain(postgres_url), connect_timeout_s
+        self._url, self._timeout_s = libpq_url(postgres_url), connect_timeout_s
         self._hosts = hosts(self._url)
         self._own_sessions = False
 
     async def connect(
         self, *, name: str, session: Mapping[str, str] | None = None, answer_timeout_s: float | None = None
-    ) -> Connection:
-        """A connection to the server that takes writes, with these settings of its session.
+    ) -> DriverConnection:
+        """A connection to the server that accepts writes, with these session settings.
 
-        Raises `NoServer`, `SharedSessions`, or what is wrong with the address (a password, a database). A connection
-        that somebody ended while it was being opened is opened once more.
+        Raises `NoServer`, `SharedSessions`, or the driver's error about the URL (wrong password, unknown database). A
+        connection that the server ended while it was being opened is opened once more.
         """
         for last in (False, True):
             connection = await self._first(name, answer_timeout_s)
             try:
                 await self._begin(connection, name, session or {})
-            except ANOTHERS_STATEMENTS as shared:
+            except FOREIGN_STATEMENTS as shared:
                 connection.terminate()
                 raise SharedSessions from shared
             except BaseException as failed:
@@ -117,12 +118,14 @@ class Servers:
                 if not is_gone(failed):
                     raise
                 if last:
-                    raise NoServer(f"The ledger ended a connection that was being opened ({_why(failed)}).") from failed
+                    raise NoServer(
+                        f"PostgreSQL ended a connection while it was being opened ({_reason(failed)})."
+                    ) from failed
             else:
                 return connection
         raise AssertionError("unreachable")
 
-    async def _first(self, name: str, answer_timeout_s: float | None) -> Connection:
+    async def _first(self, name: str, answer_timeout_s: float | None) -> DriverConnection:
         failures = []
         for host in list(self._hosts):
             try:
@@ -130,59 +133,61 @@ class Servers:
             except REFUSED as failed:
                 if not isinstance(failed, asyncpg.TargetServerAttributeNotMatched) and not is_gone(failed):
                     raise
-                failures.append(f"{_spelled(host)}: {_why(failed)}")
+                failures.append(f"{_host_port(host)}: {_reason(failed)}")
             else:
                 self._hosts.sort(key=lambda other: other != host)
                 return connection
-        raise NoServer(f"No server of the ledger takes writes ({'; '.join(failures)}).")
+        raise NoServer(f"No PostgreSQL server accepts writes ({'; '.join(failures)}).")
 
-    async def _open(self, host: Host, name: str, answer_timeout_s: float | None) -> Connection:
-        place: dict[str, Any] = {"host": host[0], "port": host[1]} if host else {}
+    async def _open(self, host: Host, name: str, answer_timeout_s: float | None) -> DriverConnection:
+        target: dict[str, Any] = {"host": host[0], "port": host[1]} if host else {}
         wanted = {} if "target_session_attrs=" in self._url else {"target_session_attrs": "read-write"}
-        connection: Connection = await asyncpg.connect(
-            self._url, **place, **wanted, timeout=self._timeout_s, command_timeout=answer_timeout_s,
-            server_settings={"application_name": name}, connection_class=Connection,
+        connection: DriverConnection = await asyncpg.connect(
+            self._url, **target, **wanted, timeout=self._timeout_s, command_timeout=answer_timeout_s,
+            server_settings={"application_name": name}, connection_class=DriverConnection,
         )  # fmt: skip
         return connection
 
-    async def _begin(self, connection: Connection, name: str, session: Mapping[str, str]) -> None:
-        """Settings by statement, not with the connection: a pooler knows no others than its own."""
+    async def _begin(self, connection: DriverConnection, name: str, session: Mapping[str, str]) -> None:
+        """Sets session settings by statement, not at start-up: a pooler rejects start-up settings it does not know."""
         settings = "".join(f", set_config('{key}', '{value}', false)" for key, value in session.items())
         pid = await connection.fetchval(f"SELECT pg_backend_pid(){settings}", timeout=self._timeout_s)
         if pid != connection.get_server_pid() and not self._own_sessions:
             other = await self._first(name, self._timeout_s)
             try:
-                self._own_sessions = await _keep_their_sessions(connection, other)
+                self._own_sessions = await _have_own_sessions(connection, other)
             finally:
                 other.terminate()
             if not self._own_sessions:
                 raise SharedSessions
 
 
-async def _keep_their_sessions(one: Connection, two: Connection) -> bool:
-    """Whether two connections through a pooler have a server process each, whatever the other does. One that takes
-    turns betrays itself by the third question, one that gives out what came back last by the fourth.
-    """
-    seen: dict[Connection, set[int]] = {one: set(), two: set()}
+async def _have_own_sessions(one: DriverConnection, two: DriverConnection) -> bool:
+    """Whether two connections through a pooler each keep one server process, whatever the other connection does.
 
-    async def look(*those: Connection) -> None:
-        for each in those:
-            seen[each].add(await each.fetchval("SELECT pg_backend_pid()"))
+    A pooler that rotates its server connections is found by the third query, one that reuses the last free server
+    connection by the fourth.
+    """
+    pids: dict[DriverConnection, set[int]] = {one: set(), two: set()}
+
+    async def record_pids(*connections: DriverConnection) -> None:
+        for connection in connections:
+            pids[connection].add(await connection.fetchval("SELECT pg_backend_pid()"))
 
     try:
         async with two.transaction():
-            await look(two, one)
-        await look(two, one)
+            await record_pids(two, one)
+        await record_pids(two, one)
     except asyncpg.PostgresError:
-        return False  # no transactions, or a statement that was prepared in another's session
-    return len(seen[one]) == len(seen[two]) == 1 and seen[one] != seen[two]
+        return False  # no transactions, or a statement that was prepared in another client's session
+    return len(pids[one]) == len(pids[two]) == 1 and pids[one] != pids[two]
 
 
-def _spelled(host: Host) -> str:
+def _host_port(host: Host) -> str:
     return f"{host[0]}:{host[1]}" if host else "the server"
 
 
-def _why(failed: BaseException) -> str:
+def _reason(failed: BaseException) -> str:
     if isinstance(failed, asyncpg.TargetServerAttributeNotMatched):
         return "is a standby or read-only"
     if isinstance(failed, TimeoutError):

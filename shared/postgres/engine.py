@@ -1,6 +1,6 @@
-"""Connections to PostgreSQL: one engine a service, READ COMMITTED, every wait bounded.
+"""Connection pools to PostgreSQL: one SQLAlchemy engine a service, READ COMMITTED, every wait bounded.
 
-When a server goes, all connections to it go together, so that one statement finds out and not one of each connection.
+When a server dies, all connections to it are dropped together, so one statement fails and not one per connection.
 """
 
 import importlib.resources
@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, Oper
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from shared.postgres.connect import Connection, Servers
+from shared.postgres.connect import DriverConnection, Servers
 from shared.postgres.errors import is_full, is_gone
 from shared.postgres.settings import PostgresSettings
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def metadata(schema: str) -> MetaData:
-    """Tables of one service, in a schema of its own, with constraint names that migrations can rely on."""
+    """The tables of one service, in a schema of its own, with constraint names that migrations can rely on."""
     return MetaData(
         schema=schema,
         naming_convention={
@@ -42,11 +42,11 @@ def metadata(schema: str) -> MetaData:
 
 
 def connect(settings: PostgresSettings, *, name: str, by_index: bool = False) -> AsyncEngine:
-    """An engine whose connections give up on locks and statements in time and name themselves to the server.
+    """A pool whose connections limit the time of locks and statements and set `application_name`.
 
-    Whatever a server raises that is gone or full is an `OperationalError`. `by_index`: no table is read from end to end
-    where an index would do, whatever the planner thinks: it plans a sale's first statements while its tables are empty,
-    when reading all of nothing is cheapest, and stays with that until they have been counted again, a minute later.
+    Errors of a server that is gone or full are raised as `OperationalError`. `by_index` turns sequential scans off
+    wherever an index fits: the planner sees a sale's first statements while the tables are empty, chooses a sequential
+    scan, and keeps that plan until autovacuum analyses the tables a minute later.
     """
     servers = Servers(settings.postgres_url, connect_timeout_s=settings.postgres_connect_timeout_s)
     session = {
@@ -59,7 +59,7 @@ def connect(settings: PostgresSettings, *, name: str, by_index: bool = False) ->
     if by_index:
         session["enable_seqscan"] = "off"
 
-    async def open_one() -> Connection:
+    async def open_one() -> DriverConnection:
         waits_s = settings.postgres_answer_timeout_s
         return await servers.connect(name=f"onsale-{name}", session=session, answer_timeout_s=waits_s)
 
@@ -70,15 +70,15 @@ def connect(settings: PostgresSettings, *, name: str, by_index: bool = False) ->
         max_overflow=0,
         pool_timeout=settings.postgres_pool_wait_s,
         pool_pre_ping=False,
-        pool_use_lifo=True,  # the connection used last has its statements planned, and its server's caches are warm
+        pool_use_lifo=True,  # the last used connection has prepared statements and warm caches
     )
-    _go_together(db.sync_engine)
+    _drop_connections_together(db.sync_engine)
     return db
 
 
 @asynccontextmanager
 async def transaction(db: AsyncEngine, *, dry_run: bool = False) -> AsyncIterator[AsyncConnection]:
-    """A transaction that commits at its end; in a dry run everything is done and refused as ever, and then undone."""
+    """A transaction that commits at its end. In a dry run every check and write is made, and then rolled back."""
     async with db.connect() as connection, connection.begin() as change:
         yield connection
         if dry_run:
@@ -87,8 +87,9 @@ async def transaction(db: AsyncEngine, *, dry_run: bool = False) -> AsyncIterato
 
 @asynccontextmanager
 async def snapshot(db: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A transaction for reading whose statements all see the same moment (REPEATABLE READ). Never for changes: it would
-    decide on a moment before its locks.
+    """A read-only transaction whose statements all see one snapshot (REPEATABLE READ).
+
+    Not for writes: they would be decided on a snapshot older than their locks.
     """
     async with db.connect() as plain:
         connection = await plain.execution_options(isolation_level="REPEATABLE READ")
@@ -96,27 +97,27 @@ async def snapshot(db: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             yield connection
 
 
-def _go_together(db: Engine) -> None:
-    """Throws away every connection as old as one that was found dead; nobody is asked whether it lives."""
+def _drop_connections_together(db: Engine) -> None:
+    """Drops every connection opened before one that was found dead, without a ping."""
     dead_before_s = 0.0
 
     @event.listens_for(db, "connect")
-    def opened(_: Any, record: Any) -> None:
+    def on_connect(_: Any, record: Any) -> None:
         record.info["since_s"] = time.monotonic()
 
     @event.listens_for(db, "invalidate")
-    def found_dead(_: Any, __: Any, failed: BaseException | None) -> None:
+    def on_invalidate(_: Any, __: Any, failed: BaseException | None) -> None:
         nonlocal dead_before_s
         if failed is not None and is_gone(failed):
             dead_before_s = time.monotonic()
 
     @event.listens_for(db, "checkout")
-    def handed_out(connection: Any, record: Any, _: Any) -> None:
+    def on_checkout(connection: Any, record: Any, _: Any) -> None:
         if connection.driver_connection.is_closed() or record.info["since_s"] < dead_before_s:
             raise InvalidatePoolError
 
     @event.listens_for(db, "handle_error")
-    def judge(context: ExceptionContext) -> BaseException | None:
+    def on_error(context: ExceptionContext) -> BaseException | None:
         failed = context.original_exception
         if not isinstance(failed, Exception) or not (is_gone(failed) or is_full(failed)):
             return None
@@ -130,5 +131,5 @@ def statement(package: str, verb: str) -> TextClause:
 
 
 def raw_statement(package: str, verb: str) -> str:
-    """The same as the driver takes it, with `$1` and on."""
+    """The same for the driver itself, with parameters `$1`, `$2` and so on."""
     return importlib.resources.files(package).joinpath("sql", f"{verb}.sql").read_text()

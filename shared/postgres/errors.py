@@ -1,7 +1,7 @@
-"""What went wrong at the ledger, by the SQLSTATE: the server is gone, somebody is in the way, or the statement is bad.
+"""Classifies PostgreSQL errors by SQLSTATE: the server is gone, it is busy or full, or the statement is wrong.
 
-It decides what becomes of the connection and of the fan: a gone server's connections are thrown away, somebody in the
-way passes, and both are 503 to a fan, who may ask again.
+The class decides what happens to the connection and to the request: connections to a server that is gone are dropped;
+busy and full pass. All three are 503 to a fan, who may retry.
 """
 
 import asyncio
@@ -14,6 +14,11 @@ import asyncpg
 from shared.web.problems import Unavailable
 
 Answer = TypeVar("Answer")
+
+
+class WrongDatabase(Exception):
+    """The database is missing, or set up so that Onsale could not keep its guarantees; nothing was started."""
+
 
 DEADLOCK = asyncpg.DeadlockDetectedError.sqlstate
 BUSY = {
@@ -42,9 +47,9 @@ PAUSE_MAX_S = 0.05
 
 
 def is_gone(failed: BaseException) -> bool:
-    """Whether this server, or this connection to it, is of no use any more. What was under way may have been written.
+    """Whether the server or this connection is unusable. A statement in flight may have been written.
 
-    An argument that the driver could not encode is the asker's fault.
+    An argument that the driver cannot encode is the caller's error and is not counted.
     """
     state = sqlstate_of(failed)
     if state is not None:
@@ -52,39 +57,39 @@ def is_gone(failed: BaseException) -> bool:
     return any(
         isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError)
         and not isinstance(error, ValueError)
-        for error in _told(failed)
+        for error in _causes(failed)
     )
 
 
 def is_busy(failed: BaseException) -> bool:
-    """Whether somebody or something was in the way: nothing was written, and it may be asked again."""
+    """Whether a lock, a time limit or a resource was in the way: nothing was written, and a retry is safe."""
     return sqlstate_of(failed) in BUSY | FULL
 
 
 def is_full(failed: BaseException) -> bool:
-    """Whether the server has no room on its disk or in its memory: it refuses until somebody makes some."""
+    """Whether the server is out of disk or memory: it refuses writes until an operator frees some."""
     return sqlstate_of(failed) in FULL
 
 
 def sqlstate_of(failed: BaseException) -> str | None:
-    """The server's word, however deep it is wrapped."""
-    return next((state for error in _told(failed) if (state := getattr(error, "sqlstate", None))), None)
+    """The SQLSTATE that the server sent, however deep the error is wrapped; `None` if it sent none."""
+    return next((state for error in _causes(failed) if (state := getattr(error, "sqlstate", None))), None)
 
 
-def _told(failed: BaseException) -> list[BaseException]:
-    """The failure, what SQLAlchemy wrapped, and what the driver raised."""
-    told: list[BaseException] = []
+def _causes(failed: BaseException) -> list[BaseException]:
+    """The error itself, the one SQLAlchemy wrapped, and the one the driver raised."""
+    causes: list[BaseException] = []
     error: BaseException | None = failed
-    while error is not None and error not in told:
-        told.append(error)
+    while error is not None and error not in causes:
+        causes.append(error)
         error = getattr(error, "orig", None) or error.__cause__
-    return told
+    return causes
 
 
-async def outlive_deadlocks(work: Callable[[], Awaitable[Answer]]) -> Answer:
-    """What `work`, a transaction, answers. The loser of a deadlock was rolled back whole, so it simply begins again.
+async def retry_deadlocks(work: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The result of `work`, a transaction. The victim of a deadlock was rolled back completely, so it starts again.
 
-    Raises `Unavailable` when it lost too often.
+    Raises `Unavailable` after `TRIES_MAX` deadlocks.
     """
     tries = 0
     while True:
@@ -95,5 +100,5 @@ async def outlive_deadlocks(work: Callable[[], Awaitable[Answer]]) -> Answer:
                 raise
             tries += 1
             if tries == TRIES_MAX:
-                raise Unavailable("The ledger is busy.") from failed
-        await asyncio.sleep(random.uniform(0, PAUSE_MAX_S))  # noqa: S311 - so that two losers do not meet again
+                raise Unavailable("The database is busy.") from failed
+        await asyncio.sleep(random.uniform(0, PAUSE_MAX_S))  # noqa: S311 - jitter: the same transactions must not deadlock again

@@ -1,8 +1,8 @@
-"""A transaction on the driver itself, opened behind a lock that holds off a filling of the engine.
+"""A transaction on asyncpg itself that begins with an advisory lock (the fence) against a concurrent Redis rebuild.
 
-For the few statements every fan waits for: what a batch costs there is its round trips. The lock is taken together with
-`BEGIN`, in one message and a statement of its own, because a statement that also read would read a snapshot older than
-the lock.
+Used for the few statements that every fan waits for: there the cost of a batch is its round trips. The lock is taken
+together with `BEGIN`, in one message but as a statement of its own, because a statement that also read data would use a
+snapshot older than the lock.
 """
 
 from collections.abc import AsyncIterator
@@ -17,47 +17,45 @@ from shared.web.problems import Unavailable
 
 @asynccontextmanager
 async def fenced(db: AsyncEngine, opening: str) -> AsyncIterator[Any]:
-    """The driver's connection inside a transaction that `opening` began (`BEGIN; SELECT …lock`).
+    """asyncpg's connection inside a transaction that `opening` began (`BEGIN; SELECT …lock`).
 
-    Raises `Unavailable` if the ledger is away, and then nobody knows what was written, or if somebody was in the way
-    for too long, and then nothing was. The loser of a deadlock hears of it, for it may begin again at once.
+    Raises `Unavailable` if PostgreSQL is unreachable, when the outcome is unknown, or if a lock was held too long, when
+    nothing was written. A deadlock is raised as it is, because the victim may start again at once.
     """
     async with db.connect() as connection:
         try:
-            driver = await _begun(connection, opening)
+            driver = await _begin(connection, opening)
             yield driver
             await driver.execute("COMMIT")
         except Exception as failed:
             if is_gone(failed):
                 await connection.invalidate(failed)
-                raise Unavailable("The ledger does not answer.") from failed
-            await (await driver_of(connection)).execute("ROLLBACK")
+                raise Unavailable("The database does not answer.") from failed
+            await (await driver_connection(connection)).execute("ROLLBACK")
             if is_busy(failed) and sqlstate_of(failed) != DEADLOCK:
-                raise Unavailable("The ledger is busy.") from failed
+                raise Unavailable("The database is busy.") from failed
             raise
         except BaseException:
-            await connection.invalidate()  # cut off: nobody knows what state it is in; the server rolls back
+            await connection.invalidate()  # cancelled in an unknown state: the server rolls back
             raise
 
 
-async def _begun(connection: AsyncConnection, opening: str) -> Any:
-    """The driver inside the transaction. A connection that its server had ended is replaced, once: nothing was asked of
-    it yet.
-    """
-    driver = await driver_of(connection)
+async def _begin(connection: AsyncConnection, opening: str) -> Any:
+    """Begins the transaction. A connection that its server had ended is replaced once: it had not run anything yet."""
+    driver = await driver_connection(connection)
     try:
         await driver.execute(opening)
     except Exception as failed:
         if not is_gone(failed) or isinstance(failed, TimeoutError):
             raise
         await connection.invalidate(failed)
-        driver = await driver_of(connection)
+        driver = await driver_connection(connection)
         await driver.execute(opening)
     return driver
 
 
-async def driver_of(connection: AsyncConnection) -> Any:
-    """The driver's own connection, in whatever transaction it is."""
+async def driver_connection(connection: AsyncConnection) -> Any:
+    """asyncpg's connection beneath SQLAlchemy's, in its present transaction."""
     driver = (await connection.get_raw_connection()).driver_connection
     assert driver is not None
     return driver

@@ -1,7 +1,7 @@
-"""Which migrations a service's schema has had, and whether this version of the service can work on it.
+"""Checks which migrations a service's schema has, and whether this version of the service can work on it.
 
-Schemas grow first (expand), then processes roll, then what nobody uses goes (contract). So a service works on a schema
-that is newer than itself, and refuses one that is older in one clear line.
+Releases expand the schema first, then processes roll, then a later migration drops what is unused (contract). So a
+service accepts a schema newer than itself, and refuses an older one with one clear line.
 """
 
 import importlib.util
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.postgres.isolation import WrongDatabase
+from shared.postgres.errors import WrongDatabase
 from shared.runtime.logging import data
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ IS_THERE = "SELECT to_regclass('{service}.alembic_version') IS NOT NULL"
 
 
 class SchemaTooOld(WrongDatabase):
-    """The tables of this service are older than the service; nothing was started."""
+    """The schema is older than the service; nothing was started."""
 
 
 def migrations_folder(service: str) -> Path:
-    """Where the service keeps its migrations."""
+    """The folder of the service's migrations."""
     package = importlib.util.find_spec(f"services.{service}")
     assert package is not None
     assert package.submodule_search_locations
@@ -35,7 +35,7 @@ def migrations_folder(service: str) -> Path:
 
 @cache
 def revisions(service: str) -> tuple[str, ...]:
-    """Every revision this version knows, oldest first; the last is what it needs."""
+    """Every revision this version knows, oldest first; the service needs the last one."""
     from alembic.script import ScriptDirectory
 
     walked = ScriptDirectory(str(migrations_folder(service))).walk_revisions()
@@ -43,42 +43,42 @@ def revisions(service: str) -> tuple[str, ...]:
 
 
 def is_behind(service: str, reached: str | None) -> bool:
-    """Whether a schema at `reached` lacks something; one that we have never heard of is newer."""
+    """Whether a schema at `reached` lacks a migration. An unknown revision is of a newer version."""
     return reached is None or reached in revisions(service)[:-1]
 
 
-async def reached_by(db: "AsyncEngine", service: str) -> str | None:
-    """The revision of the service's schema; nothing when it was never migrated."""
+async def current_revision(db: "AsyncEngine", service: str) -> str | None:
+    """The revision of the service's schema; `None` if it was never migrated."""
     async with db.connect() as connection:
         if not (await connection.exec_driver_sql(IS_THERE.format(service=service))).scalar_one():
             return None
-        found: str | None = (await connection.exec_driver_sql(REACHED.format(service=service))).scalar()
-    return found
+        revision: str | None = (await connection.exec_driver_sql(REACHED.format(service=service))).scalar()
+    return revision
 
 
 class SchemaCheck:
-    """Asks until the schema was once new enough; from then on it is believed, and asking costs nothing."""
+    """Checks the schema until it is new enough once; later checks cost nothing."""
 
     def __init__(self, db: "AsyncEngine", service: str) -> None:
         self._db, self._service, self._fits = db, service, False
 
-    async def refuse_older(self) -> None:
-        """At the start: raises `WrongDatabase`. A ledger that cannot be asked yet is asked again by readiness."""
+    async def check_at_start(self) -> None:
+        """Raises `WrongDatabase`. If the database cannot be reached yet, `/readyz` checks it later."""
         try:
             await self.require()
         except WrongDatabase:
             raise
-        except Exception as away:  # noqa: BLE001 - whatever it is, it is not for now
-            log.warning("schema.not_asked", extra=data(service=self._service, error=repr(away)))
+        except Exception as failed:  # noqa: BLE001 - any other failure is left to readiness
+            log.warning("schema.not_checked", extra=data(service=self._service, error=repr(failed)))
 
     async def require(self) -> None:
-        """Raises `SchemaTooOld`, and whatever the driver raises while the ledger is away."""
+        """Raises `SchemaTooOld`, or the driver's error while the database is unreachable."""
         if self._fits:
             return
-        reached = await reached_by(self._db, self._service)
+        reached = await current_revision(self._db, self._service)
         if is_behind(self._service, reached):
             raise SchemaTooOld(
-                f"The tables of {self._service} are at {reached or 'nothing'}, this version needs "
+                f"The schema of {self._service} is at {reached or 'no revision'}; this version needs "
                 f"{revisions(self._service)[-1]}: run `onsale migrate` first."
             )
         self._fits = True

@@ -1,7 +1,7 @@
-"""Connections to Redis or Valkey, and the question which engine process is answering.
+"""Opens connections to Redis or Valkey, and tells which server process answers.
 
-A client of a standalone engine, of the primary that sentinels name, or of a cluster, by the URL: the same to whoever
-uses it, as long as everything done in one step is done to one event.
+The URL selects a client of one server, of the primary that sentinels name, or of a cluster. All three are used alike,
+as long as every script and transaction concerns one event.
 """
 
 import asyncio
@@ -29,20 +29,19 @@ __all__ = [
     "RedisError",
     "RedisIdentity",
     "connect",
-    "doubt",
     "identities",
     "identity",
-    "near",
+    "invalidate_slot_map",
+    "node_for_key",
     "primaries",
 ]
 
 
 def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retries: int = 1) -> Redis:
-    """A client with bounded waits; one immediate retry covers a connection that the engine closed while idle. Whoever
-    comes while all connections are in use waits for one, at most `timeout_s`.
+    """A client with bounded waits; one immediate retry covers a connection that the server closed while idle.
 
-    Who subscribes wants no retries: a connection lost and found has missed what was shown in between. Raises
-    `ValueError` if the URL cannot be meant.
+    While all connections are in use, a caller waits for one, at most `timeout_s`. A subscriber uses `retries=0`: after
+    a reconnect it has missed the messages in between. Raises `ValueError` for an invalid URL.
     """
     where = RedisUrl.parse(url)
     options: dict[str, Any] = {
@@ -50,79 +49,79 @@ def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retr
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "max_connections": connections_max,
-        "timeout": timeout_s,  # for a connection
+        "timeout": timeout_s,  # to get a connection from the pool
         "retry": Retry(NoBackoff(), retries),
         "retry_on_error": [RedisConnectionError],
     }
     if where.kind == "sentinel":
-        return _able(primary_by_sentinel(where, **options))
+        return _report_unable(primary_by_sentinel(where, **options))
     if where.kind == "cluster":
         return Cluster(where.addresses, lambda address: _client(where.at(address), options))
     return _client(url, options)
 
 
 def _client(url: str, options: dict[str, Any]) -> Redis:
-    return _able(Redis.from_pool(BlockingConnectionPool.from_url(url, **options)))
+    return _report_unable(Redis.from_pool(BlockingConnectionPool.from_url(url, **options)))
 
 
 class RedisUnable(RedisConnectionError):  # type: ignore[misc]
-    """The engine answers and cannot do what it was asked: it is full, a replica, or busy with itself."""
+    """The server answers but cannot serve: it is out of memory, a replica, loading or busy."""
 
 
-def _able(client: Redis) -> Redis:
-    """The same client, to which an engine that is there and unable is an engine that is away."""
+def _report_unable(client: Redis) -> Redis:
+    """The same client; a server that answers but cannot serve raises `ConnectionError` as an unreachable one does."""
     pool = client.connection_pool
-    pool.connection_class = _honest(pool.connection_class)
+    pool.connection_class = _reporting(pool.connection_class)
     return client
 
 
 @cache
-def _honest(kind: type[Connection]) -> type[Connection]:
-    class Honest(kind):  # type: ignore[misc]
-        """Says `ConnectionError` for all that makes an engine useless for now."""
+def _reporting(kind: type[Connection]) -> type[Connection]:
+    class Reporting(kind):  # type: ignore[misc]
+        """Raises `ConnectionError` for every state in which the server cannot serve."""
 
         async def read_response(self, *args: Any, **options: Any) -> Any:
             try:
                 return await super().read_response(*args, **options)
-            except ResponseError as refused:
-                if _is_unable(refused):
-                    raise RedisUnable(str(refused)) from refused
+            except ResponseError as error:
+                if _is_unable(error):
+                    raise RedisUnable(str(error)) from error
                 raise
 
         async def send_packed_command(self, *args: Any, **options: Any) -> None:
             try:
                 await super().send_packed_command(*args, **options)
-            except (RuntimeError, AttributeError) as closed:  # the loop's and the client's words for a reset in between
+            except (RuntimeError, AttributeError) as closed:  # raised by the loop and the client after a reset
                 await self.disconnect(nowait=True)
-                raise RedisConnectionError("The connection was closed while it was written to.") from closed
+                raise RedisConnectionError("The connection was closed during a write.") from closed
 
-    return Honest
-
-
-def _is_unable(refused: ResponseError) -> bool:
-    said = str(refused)
-    known = isinstance(refused, OutOfMemoryError | ReadOnlyError) or said.partition(" ")[0] in UNABLE
-    return known or any(f"-{word} " in said for word in UNABLE)  # of a script that older engines ran
+    return Reporting
 
 
-async def near(redis: Redis, key: str) -> Redis:
-    """A client of the one process that holds this key: whose clock it has, who it is. Raises `ConnectionError`."""
-    return await redis.shards.near(key) if isinstance(redis, Cluster) else redis
+def _is_unable(error: ResponseError) -> bool:
+    message = str(error)
+    known = isinstance(error, OutOfMemoryError | ReadOnlyError) or message.partition(" ")[0] in UNABLE
+    return known or any(f"-{code} " in message for code in UNABLE)  # raised inside a script, by older servers
 
 
-def doubt(redis: Redis) -> None:
-    """Somebody did not answer: a cluster is asked again who holds what."""
+async def node_for_key(redis: Redis, key: str) -> Redis:
+    """A client of the process that holds this key, for its clock and identity. Raises `ConnectionError`."""
+    return await redis.slot_map.node_for_key(key) if isinstance(redis, Cluster) else redis
+
+
+def invalidate_slot_map(redis: Redis) -> None:
+    """After a process did not answer: a cluster's slot map is fetched again before its next use."""
     if isinstance(redis, Cluster):
-        redis.shards.doubt()
+        redis.slot_map.invalidate()
 
 
 async def primaries(redis: Redis) -> list[Redis]:
-    """A client of each process that takes writes. Raises `ConnectionError`."""
-    return list(await redis.shards.primaries()) if isinstance(redis, Cluster) else [redis]
+    """A client of each process that accepts writes. Raises `ConnectionError`."""
+    return list(await redis.slot_map.primaries()) if isinstance(redis, Cluster) else [redis]
 
 
 class RedisIdentity(NamedTuple):
-    """Which process holds the data: changes on restart (`run_id`) and on failover (`replication_id`)."""
+    """Identifies the process that holds the data: changes on restart (`run_id`) and failover (`replication_id`)."""
 
     run_id: str
     replication_id: str
@@ -132,26 +131,26 @@ class RedisIdentity(NamedTuple):
 
 
 async def identity(redis: Redis, key: str) -> RedisIdentity:
-    """Asks the process that holds this key who it is."""
-    return await _identity(await near(redis, key))
+    """The identity of the process that holds this key."""
+    return await _identity(await node_for_key(redis, key))
 
 
 async def identities(redis: Redis, keys: Iterable[str]) -> dict[str, str]:
-    """Who holds each of these keys, each process asked once; a key whose process is away has no answer."""
+    """The identity of the process that holds each key; a key whose process is unreachable is left out."""
     holders: dict[int, tuple[Redis, list[str]]] = {}
     for key in keys:
         with suppress(*REDIS_AWAY):
-            node = await near(redis, key)
+            node = await node_for_key(redis, key)
             holders.setdefault(id(node), (node, []))[1].append(key)
-    told = await asyncio.gather(*(_identity(node) for node, _ in holders.values()), return_exceptions=True)
+    found = await asyncio.gather(*(_identity(node) for node, _ in holders.values()), return_exceptions=True)
     answers: dict[str, str] = {}
-    for who, (_, held) in zip(told, holders.values(), strict=True):
+    for who, (_, held) in zip(found, holders.values(), strict=True):
         if isinstance(who, RedisIdentity):
             answers.update(dict.fromkeys(held, who.text()))
         elif not isinstance(who, REDIS_AWAY):
             raise who
         else:
-            doubt(redis)
+            invalidate_slot_map(redis)
     return answers
 
 
@@ -159,6 +158,6 @@ async def _identity(node: Redis) -> RedisIdentity:
     server = await node.info("server")
     replication = await node.info("replication")
     if replication["role"] != "master":
-        await node.connection_pool.disconnect()  # sentinels are asked again
-        raise RedisConnectionError("This engine is a replica by now.")
+        await node.connection_pool.disconnect()  # the next connection asks the sentinels again
+        raise RedisConnectionError("This server is a replica now.")
     return RedisIdentity(str(server["run_id"]), str(replication["master_replid"]))

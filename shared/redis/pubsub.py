@@ -1,7 +1,7 @@
-"""Hearing what is shown: subscriptions on one connection, or on one for each process of a cluster that shows to shards.
+"""Pub/Sub subscriptions that notice a dead connection: on one server, or on every shard of a cluster.
 
-A connection whose other end vanished looks like one on which nothing happens, so a silent one is asked. Whatever breaks
-breaks the whole: who listens begins anew, and knows that something was missed.
+A connection whose other end vanished looks like an idle one, so an idle one is pinged. Any failure ends the whole
+subscription: the subscriber starts again, and knows that it may have missed messages.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from shared.redis.slot_map import address_of
 from shared.redis.url import Address
 from shared.runtime.logging import data
 
-log = logging.getLogger("onsale.ears")
+log = logging.getLogger("onsale.pubsub")
 READ_S = 1.0
 SILENT_PING_S, SILENT_MAX_S = 5.0, 10.0
-AGAIN_S = 0.25
+RETRY_S = 0.25
 WAITING_MAX = 1000
-KEPT_OPEN = "show:nothing"  # a connection that has subscribed to something can be asked whether it stands
+KEEPALIVE_CHANNEL = "show:nothing"  # a connection can be pinged only while it has a subscription
 Message = dict[str, Any]
 
 
 class Subscription:
-    """One connection on which messages are heard."""
+    """Subscriptions on one connection."""
 
     def __init__(self, redis: Redis) -> None:
         self._pubsub = redis.pubsub()
-        self._heard_s = 0.0
+        self._last_message_s = 0.0
 
     async def __aenter__(self) -> Self:
         try:
@@ -37,7 +37,7 @@ class Subscription:
         except BaseException:
             await self._pubsub.aclose()
             raise
-        self._heard_s = asyncio.get_running_loop().time()
+        self._last_message_s = asyncio.get_running_loop().time()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -61,28 +61,29 @@ class Subscription:
             await self._pubsub.sunsubscribe(channel)
 
     async def next(self) -> Message | None:
-        """A message, those about subscriptions included; nothing after a second without one. Raises `ConnectionError`
-        when nobody is at the other end.
+        """The next message, confirmations of subscriptions included; `None` after a second without one.
+
+        Raises `ConnectionError` when the other end does not answer pings.
         """
         message: Message | None = await self._pubsub.get_message(timeout=READ_S)
         now_s = asyncio.get_running_loop().time()
         if message is not None:
-            self._heard_s = now_s
-        elif now_s - self._heard_s > SILENT_MAX_S:
+            self._last_message_s = now_s
+        elif now_s - self._last_message_s > SILENT_MAX_S:
             raise ConnectionError("Pub/Sub does not answer")
-        elif now_s - self._heard_s > SILENT_PING_S:
+        elif now_s - self._last_message_s > SILENT_PING_S:
             await self._pubsub.ping()
         return message
 
 
 class ClusterSubscription:
-    """Channels of shards are heard where their slot is, everything else from any primary."""
+    """Subscriptions on a cluster: sharded channels at the shard of their slot, all others at any primary."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._shards = cluster.shards
-        self._ears: dict[Address, tuple[Subscription, asyncio.Task[None]]] = {}
+        self._shards = cluster.slot_map
+        self._by_node: dict[Address, tuple[Subscription, asyncio.Task[None]]] = {}
         self._home: Subscription | None = None
-        self._heard: asyncio.Queue[Message | Exception] = asyncio.Queue(WAITING_MAX)
+        self._received: asyncio.Queue[Message | Exception] = asyncio.Queue(WAITING_MAX)
         self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -90,38 +91,38 @@ class ClusterSubscription:
         if not primaries:
             raise ConnectionError("The cluster has no primary")
         try:
-            self._home = await self._at(primaries[0])
+            self._home = await self._subscription_at(primaries[0])
         except REDIS_AWAY:
-            self._shards.doubt()
+            self._shards.invalidate()
             raise
         return self
 
     async def __aexit__(self, *_ended: object) -> None:
-        tasks = [task for _, task in self._ears.values()]
+        tasks = [task for _, task in self._by_node.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for ear, _task in self._ears.values():
-            await ear.__aexit__()
+        for subscription, _task in self._by_node.values():
+            await subscription.__aexit__()
 
-    async def _at(self, node: Redis) -> Subscription:
+    async def _subscription_at(self, node: Redis) -> Subscription:
         where = address_of(node)
         async with self._opening:
-            if where not in self._ears:
-                ear = await Subscription(node).__aenter__()
-                self._ears[where] = ear, asyncio.create_task(self._read(ear), name="ear")
-                await ear.subscribe(KEPT_OPEN)
-        return self._ears[where][0]
+            if where not in self._by_node:
+                subscription = await Subscription(node).__aenter__()
+                self._by_node[where] = subscription, asyncio.create_task(self._read(subscription), name="pubsub")
+                await subscription.subscribe(KEEPALIVE_CHANNEL)
+        return self._by_node[where][0]
 
-    async def _read(self, ear: Subscription) -> None:
+    async def _read(self, subscription: Subscription) -> None:
         try:
             while True:
-                message = await ear.next()
+                message = await subscription.next()
                 if message is not None:
-                    await self._heard.put(message)
-        except Exception as broken:  # noqa: BLE001 - handed to whoever listens
-            self._shards.doubt()
-            await self._heard.put(broken)
+                    await self._received.put(message)
+        except Exception as broken:  # noqa: BLE001 - raised by `next`
+            self._shards.invalidate()
+            await self._received.put(broken)
 
     async def subscribe(self, *channels: str) -> None:
         assert self._home is not None
@@ -133,7 +134,7 @@ class ClusterSubscription:
 
     async def ssubscribe(self, *channels: str) -> None:
         for channel in channels:
-            await (await self._at(await self._shards.near(channel))).ssubscribe(channel)
+            await (await self._subscription_at(await self._shards.node_for_key(channel))).ssubscribe(channel)
 
     async def unsubscribe(self, *channels: str) -> None:
         assert self._home is not None
@@ -141,45 +142,46 @@ class ClusterSubscription:
 
     async def sunsubscribe(self, *channels: str) -> None:
         for channel in channels:
-            await (await self._at(await self._shards.near(channel))).sunsubscribe(channel)
+            await (await self._subscription_at(await self._shards.node_for_key(channel))).sunsubscribe(channel)
 
     async def next(self) -> Message | None:
         try:
             async with asyncio.timeout(READ_S):
-                heard = await self._heard.get()
+                message = await self._received.get()
         except TimeoutError:
             return None
-        if isinstance(heard, Exception):
-            raise heard
-        return heard
+        if isinstance(message, Exception):
+            raise message
+        return message
 
 
-def ears(redis: Redis) -> Subscription | ClusterSubscription:
-    """To be entered; hears nothing until it has subscribed."""
+def open_subscription(redis: Redis) -> Subscription | ClusterSubscription:
+    """An async context; it receives nothing before the first `subscribe`."""
     return ClusterSubscription(redis) if isinstance(redis, Cluster) else Subscription(redis)
 
 
 async def listen(
-    redis: Redis, pattern: str, take: Callable[[bytes], None], *,
-    begins: Callable[[], None] = lambda: None, breaks: Callable[[], None] = lambda: None,
+    redis: Redis, pattern: str, on_message: Callable[[bytes], None], *,
+    on_subscribed: Callable[[], None] = lambda: None, on_lost: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Hands over every message on channels of this pattern, for ever. `begins` is called whenever it is subscribed,
-    once more after a break: between `breaks` and `begins` something may have been missed.
+    """Passes every message on channels of this pattern to `on_message`, for ever.
+
+    `on_subscribed` is called after every subscription, `on_lost` after every loss; messages in between are missed.
     """
     while True:
         try:
-            async with ears(redis) as hearing:
-                await hearing.psubscribe(pattern)
+            async with open_subscription(redis) as subscription:
+                await subscription.psubscribe(pattern)
                 while True:
-                    message = await hearing.next()
+                    message = await subscription.next()
                     if message is None:
                         continue
                     if message["type"] == "pmessage":
-                        take(message["data"])
+                        on_message(message["data"])
                     elif message["type"] == "psubscribe":
-                        begins()
+                        on_subscribed()
         except (*REDIS_AWAY, RedisError) as away:
-            log.warning("pubsub.away", extra=data(pattern=pattern, error=type(away).__name__))
+            log.warning("pubsub.unavailable", extra=data(pattern=pattern, error=type(away).__name__))
         finally:
-            breaks()
-        await asyncio.sleep(AGAIN_S)
+            on_lost()
+        await asyncio.sleep(RETRY_S)

@@ -1,8 +1,8 @@
-"""Lua scripts as functions: one file a verb, whose header is its signature.
+"""Lua scripts as functions: one file per script, whose header is its signature.
 
 A header line is `-- KEYS[i] name type meaning` or `-- ARGV[i] name type meaning`; `[i+]` marks the last slot as a
-list. A wrong call is refused before Redis is asked. Scripts run by `EVALSHA`; an engine that forgot one gets it again
-by `EVAL`, which is safe because every verb is idempotent.
+list. A call with wrong names is rejected before Redis is called. Scripts run by `EVALSHA`; a server that lost one gets
+it again by `EVAL`, which is safe because every script is idempotent.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def _slots(source: str, which: str, file: str) -> tuple[Slot, ...]:
 
 
 class Script:
-    """One Lua verb, called by the names in its header: `await hold(redis, map=…, reservation_id=…)`."""
+    """One Lua script, called with the names in its header: `await hold(redis, map=…, reservation_id=…)`."""
 
     def __init__(self, name: str, source: str) -> None:
         self.name = name
@@ -49,9 +49,9 @@ class Script:
 
     @classmethod
     def load(cls, package: str, *names: str) -> "Script":
-        """From `<package>/lua/<name>.lua`; the last is the verb, what it calls stands in front of it."""
-        room = importlib.resources.files(package).joinpath("lua")
-        return cls(f"{package}:{names[-1]}", "".join(room.joinpath(f"{name}.lua").read_text() for name in names))
+        """From `<package>/lua/<name>.lua`; the last is the script, the others are its preludes."""
+        folder = importlib.resources.files(package).joinpath("lua")
+        return cls(f"{package}:{names[-1]}", "".join(folder.joinpath(f"{name}.lua").read_text() for name in names))
 
     async def __call__(self, redis: Redis, /, **named: Argument) -> Any:
         keys, arguments = self.bind(named)
@@ -61,30 +61,30 @@ class Script:
             return await redis.execute_command("EVAL", self.source, len(keys), *keys, *arguments)
 
     async def many(self, redis: Redis, calls: Sequence[Mapping[str, Argument]]) -> list[Any]:
-        """All calls in one round trip, answers in their order; an answer may be a `ResponseError`. One slot only."""
+        """Makes all calls in one round trip, for keys of one slot; each reply may be a `ResponseError`."""
         bound = [self.bind(call) for call in calls]
         answers = await self._pipeline(redis, "EVALSHA", self.sha, bound)
-        forgotten = [i for i, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        if forgotten:
-            again = await self._pipeline(redis, "EVAL", self.source, [bound[i] for i in forgotten])
-            for i, answer in zip(forgotten, again, strict=True):
+        missing = [i for i, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if missing:
+            again = await self._pipeline(redis, "EVAL", self.source, [bound[i] for i in missing])
+            for i, answer in zip(missing, again, strict=True):
                 answers[i] = answer
         return answers
 
     @staticmethod
     async def _pipeline(
-        redis: Redis, command: str, what: str, bound: list[tuple[list[Value], list[Value]]]
+        redis: Redis, command: str, script: str, bound: list[tuple[list[Value], list[Value]]]
     ) -> list[Any]:
         pipe = redis.pipeline(transaction=False)
         for keys, arguments in bound:
-            pipe.execute_command(command, what, len(keys), *keys, *arguments)
+            pipe.execute_command(command, script, len(keys), *keys, *arguments)
         return list(await pipe.execute(raise_on_error=False))
 
     def bind(self, named: Mapping[str, Argument]) -> tuple[list[Value], list[Value]]:
         """KEYS and ARGV in the header's order; raises `TypeError` if the names are not exactly the header's."""
         if named.keys() != self._names:
-            wrong = ", ".join(sorted(named.keys() ^ self._names))
-            raise TypeError(f"{self.name}: missing or unknown: {wrong}")
+            names = ", ".join(sorted(named.keys() ^ self._names))
+            raise TypeError(f"{self.name}: missing or unknown: {names}")
         return self._flat(self.keys, named), self._flat(self.arguments, named)
 
     def _flat(self, slots: tuple[Slot, ...], named: Mapping[str, Argument]) -> list[Value]:
@@ -102,8 +102,8 @@ class Script:
         return flat
 
 
-def word(reply: Any) -> str:
-    """The word a script answered with, alone or first in a list; raises what the engine raised."""
+def reply_status(reply: Any) -> str:
+    """The status that a script returned, alone or first in a list; raises an error reply."""
     if isinstance(reply, ResponseError):
         raise reply
     first = reply[0] if isinstance(reply, list) else reply

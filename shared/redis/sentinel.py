@@ -1,6 +1,6 @@
-"""The primary that sentinels name: asked for by every new connection, and again and again while it is used.
+"""The primary that sentinels name: looked up for every new connection, and checked again and again while it is used.
 
-A primary that was given up may go on answering for seconds before it is told: nobody here stays with it.
+A demoted primary may go on answering for seconds before it knows; no connection stays with it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from shared.redis.slot_map import REDIS_AWAY
 from shared.redis.url import RedisUrl
 
-ASKED_WITHIN_S, ASK_AGAIN_S = 0.5, 0.25
+SENTINEL_TIMEOUT_S, SENTINEL_POLL_S = 0.5, 0.25
 
 
 class _Pool(SentinelConnectionPool, BlockingConnectionPool):  # type: ignore[misc]
@@ -33,9 +33,9 @@ class _Pool(SentinelConnectionPool, BlockingConnectionPool):  # type: ignore[mis
         return await super().get_connection(*args, **options)
 
     async def _follow(self) -> None:
-        """Every connection to another than the primary is cut, also one that was being opened when it changed."""
+        """Cuts every connection to another process than the primary, also one opened during the change."""
         while True:
-            await asyncio.sleep(ASK_AGAIN_S)
+            await asyncio.sleep(SENTINEL_POLL_S)
             with suppress(*REDIS_AWAY):
                 primary = await self.get_master_address()
                 for connection in (*self._available_connections, *self._in_use_connections):
@@ -55,21 +55,21 @@ class _Pool(SentinelConnectionPool, BlockingConnectionPool):  # type: ignore[mis
 
 
 def primary_by_sentinel(where: RedisUrl, **options: Any) -> Redis:
-    """A client of whichever process is the primary now; a sentinel that is silent is passed over soon."""
+    """A client of the present primary; a silent sentinel is skipped after half a second."""
     watch = Sentinel([])
     watch.sentinels = [_client(where.sentinel_at(address)) for address in where.addresses]
-    told = parse_url(where.at(where.addresses[0]))
-    for asked_for in ("host", "port", "connection_class"):
-        told.pop(asked_for, None)
-    return Redis.from_pool(_Pool(where, watch, ssl=where.scheme == "rediss", **told, **options))
+    options_of_url = parse_url(where.at(where.addresses[0]))
+    for option in ("host", "port", "connection_class"):
+        options_of_url.pop(option, None)
+    return Redis.from_pool(_Pool(where, watch, ssl=where.scheme == "rediss", **options_of_url, **options))
 
 
 async def replicas_of(redis: Redis) -> list[Redis]:
-    """A client of each replica that sentinels know, closed with this one; none for an engine of another kind."""
+    """A client of each replica that the sentinels know, closed with this one; none without sentinels."""
     pool = redis.connection_pool
     return await pool.replicas() if isinstance(pool, _Pool) else []
 
 
 def _client(url: str) -> Redis:
-    patience = {"socket_timeout": ASKED_WITHIN_S, "socket_connect_timeout": ASKED_WITHIN_S}
-    return Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), **patience)
+    timeouts = {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
+    return Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), **timeouts)

@@ -1,10 +1,10 @@
-"""Where Redis or Valkey is: one process, the primary that sentinels name, or a cluster, told apart by the URL's scheme.
+"""The URL of Redis or Valkey: one server, the primary that sentinels name, or a cluster, distinguished by the scheme.
 
     redis://[user:password@]host[:port][/db]                            rediss:// with TLS; unix:///path
     redis+sentinel://[user:password@]host[:port],…/primary-name[/db]    rediss+sentinel:// with TLS
     redis+cluster://[user:password@]host[:port],…                       rediss+cluster:// with TLS
 
-A URL that cannot be meant is refused in words that do not repeat it: it may hold a password.
+Error messages never repeat the URL: it may hold a password.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from typing import Literal, Self
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 Kind = Literal["standalone", "sentinel", "cluster"]
+PubSubMode = Literal["auto", "plain", "sharded"]  # how frames are published; auto: sharded on a cluster
 Address = tuple[str, int]
 
 KINDS: dict[str, tuple[Kind, str]] = {
@@ -26,12 +27,12 @@ SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
 
 
 class RedisUnfit(Exception):
-    """Redis or Valkey would lose or forget what it is told, or is not what its URL says."""
+    """Redis or Valkey could lose data, or is not of the kind that its URL names."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RedisUrl:
-    """`login` and `options` stand in the URL of every engine process; sentinels have a login of their own."""
+    """`login` and `options` are for every server process; sentinels have a login of their own."""
 
     kind: Kind
     scheme: str
@@ -44,20 +45,23 @@ class RedisUrl:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Raises `ValueError`, which says what is wrong."""
+        """Raises `ValueError` with the fault."""
         parts = urlsplit(url)
         if parts.scheme not in KINDS:
-            raise ValueError(f"the address of Redis must begin with one of {', '.join(f'{s}://' for s in KINDS)}")
+            raise ValueError(f"the URL of Redis must begin with one of {', '.join(f'{s}://' for s in KINDS)}")
         kind, scheme = KINDS[parts.scheme]
         options = _options(parts, kind, scheme)
         sentinel = _login(options.pop("sentinel_username", ""), options.pop("sentinel_password", ""))
         login, _, hosts = parts.netloc.rpartition("@")
-        primary, path = _named(parts.path, kind, scheme)
+        primary, path = _database_path(parts.path, kind, scheme)
         addresses = () if scheme == "unix" else _addresses(hosts, kind)
-        return cls(kind, scheme, addresses, f"{login}@" if login else "", path, urlencode(options), primary, sentinel)
+        return cls(
+            kind=kind, scheme=scheme, addresses=addresses, login=f"{login}@" if login else "", path=path,
+            options=urlencode(options), primary=primary, sentinel_login=sentinel,
+        )  # fmt: skip
 
     def at(self, address: Address) -> str:
-        """The URL of one engine process."""
+        """The URL of one server process."""
         return self._url(self.login, address, self.path)
 
     def sentinel_at(self, address: Address) -> str:
@@ -65,11 +69,11 @@ class RedisUrl:
         return self._url(self.sentinel_login, address, "")
 
     def _url(self, login: str, address: Address, path: str) -> str:
-        return f"{self.scheme}://{login}{spelled(address)}{path}?{self.options}"
+        return f"{self.scheme}://{login}{host_port(address)}{path}?{self.options}"
 
 
-def spelled(address: Address) -> str:
-    """`host:port`, as people and URLs write it."""
+def host_port(address: Address) -> str:
+    """`host:port`, with brackets around an IPv6 address."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -80,7 +84,7 @@ def _options(parts: SplitResult, kind: Kind, scheme: str) -> dict[str, str]:
     known |= {"db"} if kind == "standalone" else set()
     if unknown := options.keys() - known:
         tls = " (those of TLS need a scheme that begins with rediss)" if unknown & TLS_OPTIONS else ""
-        raise ValueError(f"the address of Redis has options that nobody knows there: {', '.join(sorted(unknown))}{tls}")
+        raise ValueError(f"the URL of Redis has unknown options: {', '.join(sorted(unknown))}{tls}")
     return options
 
 
@@ -88,28 +92,28 @@ def _login(user: str, password: str) -> str:
     return f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
 
 
-def _named(path: str, kind: Kind, scheme: str) -> tuple[str, str]:
-    """The primary's name, which only sentinels want, and the path of every process: its database."""
+def _database_path(path: str, kind: Kind, scheme: str) -> tuple[str, str]:
+    """The name of the primary, for sentinels only, and the path of every process: its database."""
     if scheme == "unix":
         return "", path
     names = [part for part in path.split("/") if part]
     if kind == "sentinel" and not names:
-        raise ValueError("the address of sentinels must end with the name of their primary: redis+sentinel://…/name")
+        raise ValueError("the URL of sentinels must end with the name of their primary: redis+sentinel://…/name")
     primary = names.pop(0) if kind == "sentinel" else ""
     if len(names) > 1 or any(not name.isdigit() for name in names):
-        raise ValueError("the address of Redis may end with the number of one database, and with nothing else")
+        raise ValueError("the URL of Redis may end with the number of one database, and with nothing else")
     if kind == "cluster" and names and int(names[0]):
         raise ValueError("a Redis cluster has database 0 only")
     return primary, f"/{int(names[0])}" if names else ""
 
 
 def _addresses(hosts: str, kind: Kind) -> tuple[Address, ...]:
-    found = tuple(_address(host, kind) for host in hosts.split(",")) if hosts else ()
-    if not found or len(found) > ADDRESSES_MAX:
-        raise ValueError(f"the address of Redis must name a host, and at most {ADDRESSES_MAX}")
-    if kind == "standalone" and len(found) > 1:
-        raise ValueError("several hosts are a cluster (redis+cluster://) or sentinels (redis+sentinel://)")
-    return found
+    addresses = tuple(_address(host, kind) for host in hosts.split(",")) if hosts else ()
+    if not addresses or len(addresses) > ADDRESSES_MAX:
+        raise ValueError(f"the URL of Redis must name 1 to {ADDRESSES_MAX} hosts")
+    if kind == "standalone" and len(addresses) > 1:
+        raise ValueError("several hosts need redis+cluster:// or redis+sentinel://")
+    return addresses
 
 
 def _address(host: str, kind: Kind) -> Address:
@@ -119,5 +123,5 @@ def _address(host: str, kind: Kind) -> Address:
     except ValueError:
         name, port = None, None
     if not name:
-        raise ValueError("every host in the address of Redis is a name or an IP address with an optional port")
+        raise ValueError("every host in the URL of Redis is a name or an IP address with an optional port")
     return name, port or PORTS[kind]

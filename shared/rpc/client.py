@@ -1,6 +1,6 @@
-"""Asking a neighbour: HTTP on its internal listener, signed, with a deadline.
+"""The client of another service: signed HTTP calls to its internal listener, with a deadline.
 
-Its problem comes back as the same class.
+A problem that the service answers is raised as the same class.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -20,7 +20,7 @@ CONNECTIONS_MAX = 32
 
 
 class Response(Protocol):
-    """What an answer must have."""
+    """The parts of a response that the client uses."""
 
     @property
     def status_code(self) -> int: ...
@@ -28,26 +28,24 @@ class Response(Protocol):
     def content(self) -> bytes: ...
 
 
-class Client(Protocol):
-    """Whatever can post: `shared.rpc.http1.Wire` in the services, an httpx client where a test stands in for a
-    neighbour.
-    """
+class HttpPoster(Protocol):
+    """Sends a POST: `shared.rpc.http1.HttpClient` in the services, an httpx client in tests."""
 
     async def post(self, url: str, *, content: bytes, headers: Mapping[str, str], timeout: float) -> Response: ...
 
 
 class ServiceClient:
-    """One service behind us. Every ask is idempotent by contract, so a broken connection is tried once more."""
+    """Calls one service. Every call is idempotent by contract, so it is repeated once after a lost connection."""
 
-    def __init__(self, client: Client, base_url: str, keys: Keyring, *, name: str) -> None:
+    def __init__(self, client: HttpPoster, base_url: str, keys: Keyring, *, name: str) -> None:
         self._client = client
         self._base_url = base_url.rstrip("/")
         self._keys = keys
         self._name = name
 
-    async def ask(self, path: str, question: BaseModel, answer: type[Answer], *, deadline_s: float = 2.0) -> Answer:
-        """POSTs to `/internal{path}`. Raises the neighbour's own problem, or `Unavailable` when it does not answer."""
-        path, body = f"/internal{path}", question.model_dump_json().encode()
+    async def call(self, path: str, request: BaseModel, answer: type[Answer], *, deadline_s: float = 2.0) -> Answer:
+        """POSTs to `/internal{path}`. Raises the service's own problem, or `Unavailable` if it does not answer."""
+        path, body = f"/internal{path}", request.model_dump_json().encode()
         response = await self._send(path, body, deadline_s)
         if response.status_code != 200:
             raise from_document(response.status_code, response.content)
@@ -67,7 +65,7 @@ class ServiceClient:
 
 
 @asynccontextmanager
-async def client() -> AsyncIterator[Client]:
-    """The connections a service asks its neighbours through."""
-    async with HttpClient(connections_max=CONNECTIONS_MAX) as wire:
-        yield wire
+async def client() -> AsyncIterator[HttpPoster]:
+    """The connections through which a service calls the others."""
+    async with HttpClient(connections_max=CONNECTIONS_MAX) as connections:
+        yield connections

@@ -1,7 +1,7 @@
-"""A lean HTTP/1.1 client for asking neighbours: keep-alive connections, whole answers, nothing else.
+"""A lean HTTP/1.1 client for internal calls: keep-alive connections and complete responses, nothing else.
 
-A general client spends a millisecond of CPU on a call, which is more than the queue spends on a whole batch of joins.
-This one speaks `httptools`, the parser uvicorn uses, straight on the transport: about a tenth of that.
+A general client costs a millisecond of CPU per call, more than the queue spends on a whole batch of joins. This one
+feeds `httptools`, the parser of uvicorn, directly from the transport, at about a tenth of that.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ ANSWER_MAX_BYTES = 16 * 1024 * 1024
 
 
 class ConnectionLost(ConnectionError):
-    """The connection could not be made, or broke before the whole answer came."""
+    """The connection could not be opened, or broke before the response was complete."""
 
 
-class Answer(NamedTuple):
-    """Status, header fields (names in lower case) and the whole body."""
+class HttpResponse(NamedTuple):
+    """Status, headers (names in lower case) and the whole body."""
 
     status_code: int
     headers: dict[str, str]
@@ -30,11 +30,11 @@ class Answer(NamedTuple):
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, one exchange at a time. The `on_…` methods are the parser's."""
+    """One connection with one exchange at a time. The parser calls the `on_…` methods."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[HttpResponse] | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -47,7 +47,7 @@ class _Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self.transport is not None and not self.transport.is_closing()
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes) -> HttpResponse:
         assert self.transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self.transport.write(request)
@@ -58,7 +58,7 @@ class _Connection(asyncio.Protocol):
             self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transport is one without declaring it
 
     def data_received(self, received: bytes) -> None:
         try:
@@ -68,7 +68,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, reason: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionLost(str(reason or "closed by the other side")))
+            self._answer.set_exception(ConnectionLost(str(reason or "closed by the server")))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -80,7 +80,7 @@ class _Connection(asyncio.Protocol):
             self.close()
 
     def on_message_complete(self) -> None:
-        answer = Answer(self._parser.get_status_code(), self._headers, b"".join(self._body))
+        answer = HttpResponse(self._parser.get_status_code(), self._headers, b"".join(self._body))
         if not self._parser.should_keep_alive():
             self.close()
         waiting, self._answer = self._answer, None
@@ -90,19 +90,19 @@ class _Connection(asyncio.Protocol):
 
 
 class HttpClient:
-    """Connections to any number of hosts, at most `connections_max` to each; whoever comes then waits for one."""
+    """Connections to any number of hosts, at most `connections_max` to each; further requests wait for one."""
 
     def __init__(self, *, connections_max: int = 32) -> None:
         self._connections_max = connections_max
         self._hosts: dict[tuple[str, str, int], _Host] = {}
 
-    async def post(self, url: str, *, content: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
+    async def post(self, url: str, *, content: bytes, headers: Mapping[str, str], timeout: float) -> HttpResponse:
         return await self.request("POST", url, content=content, headers=headers, timeout=timeout)
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], content: bytes = b"", timeout: float
-    ) -> Answer:
-        """The whole answer within `timeout` seconds. Raises `ConnectionLost` or `TimeoutError`."""
+    ) -> HttpResponse:
+        """The complete response within `timeout` seconds. Raises `ConnectionLost` or `TimeoutError`."""
         parts = urlsplit(url)
         host = self._host(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
@@ -129,7 +129,7 @@ class HttpClient:
 
 
 class _Host:
-    """The connections to one address; the one used last is used next."""
+    """The connections to one address; the last used one is taken first."""
 
     def __init__(self, is_tls: bool, name: str, port: int, connections_max: int) -> None:
         self._tls = ssl.create_default_context() if is_tls else None
@@ -137,7 +137,7 @@ class _Host:
         self._free = asyncio.Semaphore(connections_max)
         self._idle: deque[_Connection] = deque()
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes) -> HttpResponse:
         async with self._free:
             connection = await self._connection()
             try:

@@ -1,7 +1,7 @@
-"""One spelling of an e-mail address, so that limits per customer count a mailbox once however it is typed.
+"""Normalises e-mail addresses, so that limits per customer count a mailbox once however it is typed.
 
-Refused is what only disguises an address: quoted and commented parts, characters that nobody sees, letters of several
-scripts in one name, and names of foreign letters that all look Latin. A domain is read by IDNA (UTS 46), so its Unicode
+Rejected is what only disguises an address: quoted and commented parts, invisible characters, letters of several scripts
+in one name, and names of foreign letters that all look Latin. A domain is read by IDNA (UTS 46), so its Unicode form
 and its `xn--` form are one.
 """
 
@@ -18,20 +18,20 @@ _IGNORABLE = frozenset(
                    range(0xFE00, 0xFE10), range(0xE0000, 0xE1000)))
 )  # fmt: skip
 _TOGETHER = ({"CJK", "HIRAGANA", "KATAKANA"}, {"CJK", "HANGUL"}, {"CJK", "BOPOMOFO"})
-_LOOK_LATIN = frozenset("авеԁһіјкӏмнорԛѕтуѵԝхсьαβγεηικνορτυχω")
+_LATIN_LOOKALIKES = frozenset("авеԁһіјкӏмнорԛѕтуѵԝхсьαβγεηικνορτυχω")
 
 
-def one_spelling(typed: str) -> str:
-    """The address in its one form. Raises `ValueError` with what is wrong with it."""
+def normalize_email(typed: str) -> str:
+    """The normalised address. Raises `ValueError` with the fault."""
     if any(letter in _IGNORABLE or unicodedata.category(letter) in ("Cf", "Cn", "Co", "Cs") for letter in typed):
-        raise ValueError("the address has a character that nobody sees")
+        raise ValueError("the address has an invisible character")
     name, at, domain = unicodedata.normalize("NFKC", typed).strip().rpartition("@")
     local = unicodedata.normalize("NFC", name.casefold())
     if not at or not all(map(_ATOM.fullmatch, local.split("."))):
-        raise ValueError("write the address plainly, as name@example.org: no quotes, comments or doubled dots")
+        raise ValueError("write the address as name@example.org, without quotes, comments or double dots")
     if not local.isascii():
         _refuse_disguise(local)
-    return f"{local}@{_one_domain(domain.lower())}"
+    return f"{local}@{_normalize_domain(domain.lower())}"
 
 
 def _refuse_disguise(local: str) -> None:
@@ -39,15 +39,15 @@ def _refuse_disguise(local: str) -> None:
     scripts = {unicodedata.name(letter, "?").partition(" ")[0] for letter in letters}
     if len(scripts) > 1 and not any(scripts <= together for together in _TOGETHER):
         raise ValueError("the name in the address mixes letters of several scripts")
-    if letters and _LOOK_LATIN.issuperset(letters):
-        raise ValueError("the name in the address is written in letters that only look Latin")
+    if letters and _LATIN_LOOKALIKES.issuperset(letters):
+        raise ValueError("the name in the address uses letters that only look Latin")
 
 
-def _one_domain(written: str) -> str:
-    domain = written.replace("\u3002", ".").removesuffix(".")
+def _normalize_domain(typed: str) -> str:
+    domain = typed.replace("\u3002", ".").removesuffix(".")
     if _PLAIN_DOMAIN.fullmatch(domain) and "xn--" not in domain:
         return domain
     try:
         return idna.encode(domain, uts46=True).decode("ascii").lower()
     except (idna.IDNAError, UnicodeError) as wrong:
-        raise ValueError("the address has no domain that could exist") from wrong
+        raise ValueError("the domain of the address is not valid") from wrong

@@ -1,7 +1,7 @@
-"""The arithmetic of the lottery: a permutation drawn from a seed and a public value, and a hash over who took part.
+"""The arithmetic of the lottery: a permutation from a seed and a public value, and a Merkle tree over the entrants.
 
-Whoever needs a rank computes it, here as in any other language: nothing of the order is stored. `docs/lottery.md` says
-the same in prose. Only the standard library is needed.
+A rank is computed when it is needed, here as in any other language; the order is not stored. `docs/lottery.md`
+describes it in prose. Only the standard library is used.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ CHUNK = 4096  # leaves under one branch of the entrants' tree: a power of two
 LEAF, NODE = b"\0", b"\1"
 
 
-class Order:
-    """A permutation of 1 … `entrants_n`: entry number ↔ rank. Numbers past it are late comers and keep theirs.
+class Permutation:
+    """A permutation of 1 … `entrants_n`: entry number ↔ rank. Numbers above it are late entrants and keep their number.
 
-    Alternating Feistel rounds over a grid just large enough, walked again while the result lies outside. A round only
-    looks at half of a number, so its values are one table of √n entries, computed once.
+    Alternating Feistel rounds over the smallest grid, repeated while the result lies outside (cycle walking). A round
+    depends on half of a number only, so its values are one table of √n entries, computed once.
     """
 
     def __init__(self, entrants_n: int, key: bytes) -> None:
@@ -34,7 +34,7 @@ class Order:
         ]
 
     def rank(self, entry: int) -> int:
-        """The place in the line that this entry number was drawn to."""
+        """The rank that was drawn for this entry number."""
         if not 1 <= entry <= self.entrants_n:
             return entry
         at = entry - 1
@@ -50,7 +50,7 @@ class Order:
                 return at + 1
 
     def entry(self, rank: int) -> int:
-        """Whose place it is: the entry number that was drawn to this rank."""
+        """The entry number that was drawn for this rank."""
         if not 1 <= rank <= self.entrants_n:
             return rank
         at = rank - 1
@@ -71,46 +71,46 @@ def _round(key: bytes, number: int, half: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def order(entrants_n: int, key: bytes) -> Order:
-    """The permutation, with its tables kept for whoever asks next."""
-    return Order(entrants_n, key)
+def permutation(entrants_n: int, key: bytes) -> Permutation:
+    """The permutation; the most recently used are cached with their tables."""
+    return Permutation(entrants_n, key)
 
 
 def commitment(seed: bytes) -> str:
-    """What is published before anybody may enter."""
+    """The hash of the seed, published before anybody can enter."""
     return hashlib.sha256(seed).hexdigest()
 
 
 def draw_key(
     seed: bytes, public_value: str, *, event_id: str, epoch: int, lane: int, entrants_n: int, entrants_hash: str
 ) -> bytes:
-    """What the permutation of one lane is drawn with: the secret seed over everything that was public before."""
-    told = (ALGORITHM, event_id, epoch, lane, entrants_n, entrants_hash, public_value)
-    return hmac.digest(seed, "\n".join(map(str, told)).encode(), "sha256")
+    """The key of one lane's permutation: an HMAC with the secret seed over everything public before the draw."""
+    message = (ALGORITHM, event_id, epoch, lane, entrants_n, entrants_hash, public_value)
+    return hmac.digest(seed, "\n".join(map(str, message)).encode(), "sha256")
 
 
-# -- who took part -----------------------------------------------------------------------------------------------------
+# -- the entrants ------------------------------------------------------------------------------------------------------
 
 
 def receipt(blind: bytes, lane: int, entry: int, holder: str) -> str:
-    """Stands for the holder of an entry number; says nothing about them to whoever has not the blind."""
+    """A commitment to the holder of an entry number; without the blind it reveals nothing about them."""
     return hmac.new(blind, f"{lane}/{entry}/{holder}".encode(), "sha256").hexdigest()
 
 
 def leaf(lane: int, entry: int, of: str | None) -> bytes:
-    """One entry number with its receipt, or without: a number that nobody has."""
+    """The leaf of one entry number, with its receipt; without one if nobody has the number."""
     return hashlib.sha256(LEAF + f"{lane}/{entry}/{of or ''}".encode()).digest()
 
 
 def root(nodes: Sequence[bytes]) -> bytes:
-    """The hash over all of them, in order. One without a neighbour moves up as it is."""
+    """The Merkle root over all leaves in order. A node without a sibling moves up unchanged."""
     while len(nodes) > 1:
         nodes = _above(nodes)
     return nodes[0] if nodes else hashlib.sha256(LEAF).digest()
 
 
 def path(nodes: Sequence[bytes], at: int) -> list[str]:
-    """The neighbours that lead from node `at` to the root, lowest first."""
+    """The siblings on the way from node `at` to the root, lowest first."""
     steps = []
     while len(nodes) > 1:
         if at ^ 1 < len(nodes):
@@ -120,7 +120,7 @@ def path(nodes: Sequence[bytes], at: int) -> list[str]:
 
 
 def climb(node: bytes, at: int, count: int, steps: Iterable[str]) -> str | None:
-    """The root that a path leads to from node `at` of `count`; `None` if it does not fit."""
+    """The root that results from node `at` of `count` and its path; `None` if the path has the wrong length."""
     left = list(steps)
     while count > 1:
         if at ^ 1 < count:

@@ -1,10 +1,10 @@
-"""Shares of fans by stable hash: the same holder is always on the same side, and raising a share only adds to it."""
+"""Selects a share of fans by a stable hash: a fan is always on the same side, and a larger share only adds fans."""
 
 import hashlib
 
 
 def within(draw: str, event_id: str, holder: str, percent: float) -> bool:
-    """Whether this holder is within the share. Each `draw` has its own luck: who is in one says nothing of another."""
+    """Whether this holder is within the share. Shares with different `draw` names are independent."""
     if percent >= 100:
         return True
     drawn = hashlib.sha256(f"{draw} {event_id} {holder}".encode()).digest()[:8]
@@ -12,5 +12,5 @@ def within(draw: str, event_id: str, holder: str, percent: float) -> bool:
 
 
 def outside(event_id: str, holder: str, percent: float) -> bool:
-    """Whether this holder is outside the share of fans who go through the room."""
+    """Whether this holder bypasses the waiting room: outside the share of fans that it is rolled out to."""
     return not within("rollout", event_id, holder, percent)

@@ -15,34 +15,34 @@ CANCEL_AGAIN_S = 0.1
 
 
 class Loops:
-    """`async with Loops() as loops:` — leaving it stops every loop, the last started first."""
+    """`async with Loops() as loops:` leaving the context stops every loop, the last started first."""
 
     def __init__(self, *, stop_deadline_s: float = 3.0) -> None:
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_deadline_s = stop_deadline_s
 
-    def every(self, interval_s: float, turn: Callable[[], Awaitable[object]], *, name: str) -> None:
-        """Runs `turn` now and then every `interval_s` seconds from start to start; a failing turn is logged, counted
-        and followed by a growing pause.
+    def every(self, interval_s: float, work: Callable[[], Awaitable[object]], *, name: str) -> None:
+        """Runs `work` at once and then every `interval_s` seconds from start to start. A failure is logged, counted and
+        followed by a growing pause.
         """
-        self._tasks.append(asyncio.create_task(self._every(interval_s, turn, name), name=name))
+        self._tasks.append(asyncio.create_task(self._every(interval_s, work, name), name=name))
 
     def keep(self, run: Callable[[], Awaitable[None]], *, name: str) -> None:
-        """Runs `run` for ever: when it returns or raises it is started again after a growing pause."""
+        """Keeps `run` running: when it returns or raises, it is started again after a growing pause."""
         self.every(0.0, run, name=name)
 
-    async def _every(self, interval_s: float, turn: Callable[[], Awaitable[object]], name: str) -> None:
+    async def _every(self, interval_s: float, work: Callable[[], Awaitable[object]], name: str) -> None:
         clock = asyncio.get_running_loop().time
         pause_s = RETRY_FIRST_S
         while True:
             started = clock()
             try:
-                await turn()
+                await work()
                 pause_s = RETRY_FIRST_S
                 wait_s = max(0.0, started + interval_s - clock())
             except Exception:
                 if clock() - started > RETRY_MAX_S:
-                    pause_s = RETRY_FIRST_S  # it ran well for a while: this is another trouble, not the last one again
+                    pause_s = RETRY_FIRST_S  # it ran well for a while: this is another failure, not the last one again
                 log.exception("loop.failed", extra=data(loop=name, retry_in_s=pause_s))
                 LOOP_FAILURES.labels(name).inc()
                 wait_s, pause_s = pause_s, min(RETRY_MAX_S, pause_s * 2)
@@ -58,5 +58,5 @@ class Loops:
             clock = asyncio.get_running_loop().time
             give_up_at = clock() + self._stop_deadline_s
             while not task.done() and clock() < give_up_at:
-                task.cancel()  # and again: Python 3.11's `wait_for` loses one that comes as its own wait ends
+                task.cancel()  # repeated: Python 3.11's `wait_for` loses one that arrives as its wait ends
                 await asyncio.wait([task], timeout=CANCEL_AGAIN_S)

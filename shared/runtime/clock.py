@@ -1,6 +1,6 @@
-"""Wall-clock time as the suite speaks it: integer milliseconds inside, RFC 3339 UTC outside.
+"""Wall-clock time: integer milliseconds since the epoch inside the suite, RFC 3339 UTC outside.
 
-Deadlines that two processes may fight over are never read here: scripts and statements use their engine's clock.
+A deadline that two processes compete for is never read here: Redis scripts and SQL statements use their server's clock.
 """
 
 import functools
@@ -18,7 +18,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@functools.lru_cache(maxsize=4096)  # all members of a batch end at the same time
+@functools.lru_cache(maxsize=4096)  # all members of a batch expire at the same time
 def rfc3339(at_ms: int) -> str:
     """`2027-03-05T19:30:00.250Z` for a time in milliseconds since the epoch."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

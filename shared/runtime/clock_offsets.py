@@ -1,8 +1,8 @@
-"""The clocks that promises are kept by: this process's, the ledger's and the engines', compared each second.
+"""Compares the clocks that deadlines are kept by: this process's, PostgreSQL's and Redis', once a second.
 
-What somebody was promised until a time is theirs as long as one clock says so: `slowest_ms` is the time by whichever is
-behind. Clocks that are more than a minute apart are nothing to promise by: `require` refuses until they
-agree again. Whoever decides an end reads the clocks at hand anew, so that a step counts before it is noticed here.
+A deadline granted to a fan holds as long as any of these clocks says so: `slowest_ms` is the time by the slowest one.
+Clocks more than a minute apart are unfit for deadlines: `require` refuses until they agree again. Code that ends a hold
+or a place reads the clocks anew, so that a clock step counts before it is noticed here.
 """
 
 import logging
@@ -23,79 +23,79 @@ from shared.web.problems import ClocksApart
 log = logging.getLogger("onsale.clocks")
 APART_MS = 60_000
 STEP_MS = 1_000
-LEDGER, ENGINE = "PostgreSQL", "Redis"
-LEDGER_NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
+POSTGRES, REDIS = "PostgreSQL", "Redis"
+POSTGRES_NOW = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
 
 
 class Clocks:
-    """How far the others were ahead of this process's clock when they were last asked."""
+    """How far each other clock was ahead of this process's when it was last read, in milliseconds."""
 
     def __init__(self, service: str = "") -> None:
         self._service = service
-        self._ahead_ms = {LEDGER: [0], ENGINE: [0]}
+        self._ahead_ms = {POSTGRES: [0], REDIS: [0]}
 
-    async def look(self, ledger: AsyncEngine, redis: Redis) -> None:
-        """One turn. A clock that is away is taken to go as it did."""
+    async def refresh(self, db: AsyncEngine, redis: Redis) -> None:
+        """Reads every clock once. The offset of an unreachable one stays as it was."""
         with suppress(*DB_AWAY):
-            async with ledger.connect() as connection:
-                self._saw(LEDGER, [await _ahead_ms(partial(connection.scalar, LEDGER_NOW))])
+            async with db.connect() as connection:
+                self._record(POSTGRES, [await _ahead_ms(partial(connection.scalar, POSTGRES_NOW))])
         with suppress(*REDIS_AWAY):
-            self._saw(ENGINE, [await _ahead_ms(partial(redis_ms, node)) for node in await primaries(redis)])
+            self._record(REDIS, [await _ahead_ms(partial(redis_ms, node)) for node in await primaries(redis)])
 
-    def _saw(self, which: str, ahead_ms: list[int]) -> None:
-        before, now = _furthest(self._ahead_ms[which]), _furthest(ahead_ms)
-        self._ahead_ms[which] = ahead_ms
-        CLOCK_SKEW.labels(self._service, which).set(now / 1000)
+    def _record(self, clock: str, ahead_ms: list[int]) -> None:
+        before, now = _furthest(self._ahead_ms[clock]), _furthest(ahead_ms)
+        self._ahead_ms[clock] = ahead_ms
+        CLOCK_SKEW.labels(self._service, clock).set(now / 1000)
         if abs(now - before) > STEP_MS:
             log.warning(
-                "clock.stepped", extra=data(service=self._service, clock=which, by_ms=now - before, ahead_ms=now)
+                "clock.stepped", extra=data(service=self._service, clock=clock, by_ms=now - before, ahead_ms=now)
             )
         if abs(now) > APART_MS >= abs(before):
-            log.error("clock.apart", extra=data(service=self._service, clock=which, ahead_ms=now))
+            log.error("clock.apart", extra=data(service=self._service, clock=clock, ahead_ms=now))
         elif abs(before) > APART_MS >= abs(now):
-            log.warning("clock.together", extra=data(service=self._service, clock=which, ahead_ms=now))
+            log.warning("clock.together", extra=data(service=self._service, clock=clock, ahead_ms=now))
 
-    def others_ms(self) -> int:
-        """The time by the slower one of this process and the ledger: what scripts compare with their engine's."""
-        return now_ms() + min(0, *self._ahead_ms[LEDGER])
+    def slowest_besides_redis_ms(self) -> int:
+        """The time by the slower of this process and PostgreSQL; scripts compare it with Redis' own clock."""
+        return now_ms() + min(0, *self._ahead_ms[POSTGRES])
 
     def slowest_ms(self) -> int:
-        """The time by whichever clock is behind the others."""
-        return now_ms() + min(0, *self._ahead_ms[LEDGER], *self._ahead_ms[ENGINE])
+        """The time by the slowest of all clocks."""
+        return now_ms() + min(0, *self._ahead_ms[POSTGRES], *self._ahead_ms[REDIS])
 
     def apart(self) -> list[str]:
-        """Which clocks are more than a minute off."""
-        return [which for which, ahead_ms in self._ahead_ms.items() if abs(_furthest(ahead_ms)) > APART_MS]
+        """The clocks that are more than a minute off."""
+        return [clock for clock, ahead_ms in self._ahead_ms.items() if abs(_furthest(ahead_ms)) > APART_MS]
 
     def warnings(self) -> list[str]:
-        """The same for people."""
-        return [said(which, _furthest(self._ahead_ms[which])) for which in self.apart()]
+        """One sentence for each clock that is more than a minute off, for `/readyz`."""
+        return [describe_offset(clock, _furthest(self._ahead_ms[clock])) for clock in self.apart()]
 
     def require(self) -> None:
-        """Raises `ClocksApart` for the ledger's clock. An engine's is asked about in the scripts that promise by it."""
-        if LEDGER in self.apart():
-            raise ClocksApart(said(LEDGER, _furthest(self._ahead_ms[LEDGER])))
+        """Raises `ClocksApart` for PostgreSQL's clock. Scripts that set deadlines check Redis' clock themselves."""
+        if POSTGRES in self.apart():
+            raise ClocksApart(describe_offset(POSTGRES, _furthest(self._ahead_ms[POSTGRES])))
 
 
-def said(which: str, ahead_ms: int) -> str:
-    """One sentence for people."""
+def describe_offset(clock: str, ahead_ms: int) -> str:
+    """One sentence for a person: how far the clock is off, and what that means."""
     direction = "ahead of" if ahead_ms > 0 else "behind"
-    apart = f"The clock of {which} is {abs(ahead_ms) / 1000:.0f} s {direction} this process's."
-    return f"{apart} Nothing is sold until they are within {APART_MS // 1000} s; what is held stays held."
+    offset = f"The clock of {clock} is {abs(ahead_ms) / 1000:.0f} s {direction} this process's."
+    return f"{offset} Nothing is sold until they are within {APART_MS // 1000} s; what is held stays held."
 
 
 async def redis_ms(node: Redis) -> int:
-    """One process's clock."""
+    """The clock of one Redis process, in milliseconds since the epoch."""
     seconds, microseconds = await node.time()
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
-async def _ahead_ms(ask: Callable[[], Awaitable[Any]]) -> int:
-    """By how much at least, whenever between question and answer the other was read; 0 if they may be the same."""
+async def _ahead_ms(read: Callable[[], Awaitable[Any]]) -> int:
+    """The least offset that fits, as the clock was read at an unknown moment of the call; 0 if they may agree."""
     before_ms = now_ms()
-    there_ms = int(await ask())
+    other_ms = int(await read())
     after_ms = now_ms()
-    return there_ms - after_ms if there_ms > after_ms else min(0, there_ms - before_ms)
+    return other_ms - after_ms if other_ms > after_ms else min(0, other_ms - before_ms)
 
 
 def _furthest(ahead_ms: list[int]) -> int:

@@ -1,6 +1,6 @@
-"""File descriptors: every connection is one, and a process has as many as its limit (`ulimit -n`) says.
+"""File descriptors: each connection takes one, and the limit of a process is `ulimit -n`.
 
-Some are kept back from those who connect to us, for engines, neighbours and files.
+Some are reserved, so that clients cannot use up those needed for PostgreSQL, Redis, other services and files.
 """
 
 import logging
@@ -18,18 +18,18 @@ _OPEN = Path("/proc/self/fd")
 
 
 def descriptors_max() -> int:
-    """As many may be open in this process."""
+    """The most that may be open in this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return USEFUL_MAX if soft == resource.RLIM_INFINITY else soft
 
 
 def descriptors_spare() -> int:
-    """As many are kept back from those who connect to us."""
+    """The number reserved, which clients do not get."""
     return min(SPARE_MAX, descriptors_max() // 4)
 
 
 def descriptors_open() -> int | None:
-    """As many are open now, where the system says so."""
+    """The number open now; `None` where the system does not show it."""
     try:
         return sum(1 for _ in _OPEN.iterdir())
     except OSError:
@@ -37,13 +37,13 @@ def descriptors_open() -> int | None:
 
 
 def raise_descriptor_limit() -> None:
-    """To what the system lets us have without asking anybody; says so if that is little."""
+    """Raises the soft limit to the hard one, and warns if that is still low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = USEFUL_MAX if hard == resource.RLIM_INFINITY else min(hard, USEFUL_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (ValueError, OSError):  # some systems have a lower limit that they do not tell
+        except (ValueError, OSError):  # some systems enforce a lower limit than they report
             log.info("descriptors.limit_kept", extra=data(descriptors_max=soft))
     has = descriptors_max()
     level = logging.INFO if has >= ENOUGH else logging.WARNING

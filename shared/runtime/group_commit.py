@@ -1,10 +1,8 @@
-"""Group commit: the next batch is whatever arrived while the last one was on its way.
+"""Group commit: the next batch consists of whatever arrived while the last one was in flight.
 
-No artificial delay: alone, a caller is a batch of one and goes at once; under load batches grow by themselves. One
-large batch costs half of two, so another sets off beside one that is on its way only when that one is late (it may wait
-for somebody's row), or when the next is full. Bounded: when too many wait, a newcomer is refused in microseconds.
-
-Anything in lists of at most so many, for callers that send or read a bounded part at a time.
+There is no artificial delay: a single caller is a batch of one and starts at once; under load batches grow by
+themselves. One large batch costs half of two, so a second one starts beside the first only when that is late (it may
+wait for a row lock) or when the second is full. The queue is bounded: when it is full, a caller is refused at once.
 """
 
 import asyncio
@@ -20,7 +18,7 @@ T = TypeVar("T")
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """In their order; the last may be shorter."""
+    """Lists of `size` items in order; the last may be shorter."""
     rest = iter(items)
     while chunk := list(itertools.islice(rest, size)):
         yield chunk
@@ -32,9 +30,11 @@ LATE_S = 0.1
 
 
 class GroupCommit(Generic[Item, Answer]):
-    """Runs `work` on batches. `work` answers one result per item, in order; a result that is an exception is raised to
-    that item's caller alone, and an exception from `work` itself is raised to the whole batch. `batch_max` may be asked
-    anew before each batch; `in_flight_max` bounds the batches beside one that is late.
+    """Runs `work` on batches of items.
+
+    `work` returns one result per item, in order. A result that is an exception is raised to that item's caller alone;
+    an exception from `work` itself is raised to every caller of the batch. A callable `batch_max` is called before each
+    batch; `in_flight_max` bounds the number of concurrent batches.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class GroupCommit(Generic[Item, Answer]):
         self._waiting_max = waiting_max
         self._in_flight_max = in_flight_max
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
-        self._running: dict[asyncio.Task[None], float] = {}  # since when its batch is on its way
-        self._looking: asyncio.TimerHandle | None = None
+        self._running: dict[asyncio.Task[None], float] = {}  # when its batch started
+        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._size = BATCHES.labels(name)
 
     async def submit(self, item: Item) -> Answer:
-        """The answer for `item`. Raises `Overloaded` at once when too many wait already."""
+        """The result for `item`. Raises `Overloaded` at once when too many wait already."""
         if self._closed:
             raise Unavailable
         if len(self._waiting) >= self._waiting_max:
@@ -67,23 +67,23 @@ class GroupCommit(Generic[Item, Answer]):
         if not self._running:
             self._start()
         elif len(self._running) < self._in_flight_max:
-            self._beside()
+            self._start_or_schedule()
         return await future
 
-    def _beside(self) -> None:
-        """Whoever waits goes now if that is time, or somebody looks when it may be."""
-        if self._is_time_beside(last_s := max(self._running.values())):
+    def _start_or_schedule(self) -> None:
+        """Starts another batch beside the one in flight if it may, else sets a timer for when it may."""
+        if self._may_start_another(last_s := max(self._running.values())):
             self._start()
-        elif self._looking is None:
-            self._looking = asyncio.get_running_loop().call_at(last_s + LATE_S, self._look)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(last_s + LATE_S, self._on_timer)
 
-    def _look(self) -> None:
-        self._looking = None
+    def _on_timer(self) -> None:
+        self._timer = None
         if self._waiting and 0 < len(self._running) < self._in_flight_max:
-            self._beside()
+            self._start_or_schedule()
 
-    def _is_time_beside(self, last_s: float) -> bool:
-        """Whether the next batch goes although one left at that time."""
+    def _may_start_another(self, last_s: float) -> bool:
+        """Whether a batch may start although one started at `last_s`: it would be full, or that one is late."""
         return len(self._waiting) >= self._batch_max() or asyncio.get_running_loop().time() - last_s >= LATE_S
 
     def _start(self) -> None:
@@ -93,16 +93,16 @@ class GroupCommit(Generic[Item, Answer]):
 
     async def _drain(self) -> None:
         clock, me = asyncio.get_running_loop().time, cast("asyncio.Task[None]", asyncio.current_task())
-        await asyncio.sleep(0)  # whoever is ready in this turn of the loop rides along
+        await asyncio.sleep(0)  # callers that are ready in this tick of the event loop join the batch
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max()))]
             self._size.observe(len(batch))
             self._running[me] = clock()
-            _settle(batch, await self._answers([item for item, _ in batch]))
+            _deliver(batch, await self._answers([item for item, _ in batch]))
             last_s = max((left_s for task, left_s in self._running.items() if task is not me), default=None)
-            if last_s is not None and not self._is_time_beside(last_s):
-                break  # whoever is on its way takes the rest along
-        # at once, not by the task's callback: a submit in between would see it running and wait for ever
+            if last_s is not None and not self._may_start_another(last_s):
+                break  # the batch in flight takes the rest when it returns
+        # here, not in the callback: a `submit` in between would see the task as running and wait for ever
         self._running.pop(me, None)
 
     async def _answers(self, items: list[Item]) -> Sequence[Answer | BaseException]:
@@ -110,22 +110,22 @@ class GroupCommit(Generic[Item, Answer]):
             answers = await self._work(items)
         except asyncio.CancelledError:
             return [Unavailable()] * len(items)
-        except Exception as failed:  # noqa: BLE001 - it is every caller's to see
+        except Exception as failed:  # noqa: BLE001 - raised to every caller
             return [failed] * len(items)
-        assert len(answers) == len(items), "a batch must answer every member"
+        assert len(answers) == len(items), "work must return one result per item"
         return answers
 
     async def close(self) -> None:
-        """Finishes what waits, refuses what comes after."""
+        """Finishes what waits and refuses new items."""
         self._closed = True
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
 
 
-def _settle(batch: list[tuple[Item, "asyncio.Future[Answer]"]], answers: Sequence[Answer | BaseException]) -> None:
+def _deliver(batch: list[tuple[Item, "asyncio.Future[Answer]"]], answers: Sequence[Answer | BaseException]) -> None:
     for (_, future), answer in zip(batch, answers, strict=True):
         if future.done():
-            continue  # its caller went away
+            continue  # its caller was cancelled
         if isinstance(answer, BaseException):
             future.set_exception(answer)
         else:

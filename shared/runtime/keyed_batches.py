@@ -1,4 +1,4 @@
-"""Group commits by key: what many fans ask about one event goes to the queue as one question."""
+"""Group commits by key: questions of many fans about one event go to the queue service as one call."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -13,8 +13,8 @@ Answer = TypeVar("Answer")
 KEYS_MAX = 1_000
 
 
-class Batches(Generic[Key, Item, Answer]):
-    """One group commit per key, the most recently used `KEYS_MAX` of them; one that is dropped still finishes."""
+class KeyedBatches(Generic[Key, Item, Answer]):
+    """One group commit per key, for the `KEYS_MAX` most recently used keys; one that is dropped still finishes."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Batches(Generic[Key, Item, Answer]):
         self._commits: OrderedDict[Key, GroupCommit[Item, Answer]] = OrderedDict()
 
     async def submit(self, key: Key, item: Item) -> Answer:
-        """The answer for `item`. Raises `Overloaded` at once when too many wait under this key."""
+        """The result for `item`. Raises `Overloaded` at once when too many wait under this key."""
         commit = self._commits.get(key)
         if commit is None:
             commit = self._commits[key] = self._commit(key)
@@ -52,6 +52,6 @@ class Batches(Generic[Key, Item, Answer]):
         )
 
     async def close(self) -> None:
-        """Finishes what waits, refuses what comes after."""
+        """Finishes what waits and refuses new items."""
         for commit in self._commits.values():
             await commit.close()

@@ -1,6 +1,6 @@
-"""How a service bears its load, measured at its own door and shown every second, so that the line can slow down.
+"""The load meter: a process measures its public writes and publishes them each second, so the line can slow down.
 
-What is still on its way counts with its age: a service that has stopped answering is slow, not idle.
+A request still in flight counts with its age: a service that has stopped answering is slow, not idle.
 """
 
 import random
@@ -17,14 +17,14 @@ from shared.redis.client import Redis
 from shared.runtime.clock import now_ms
 
 SLOTS = 5
-KEPT_MAX = 512  # durations kept per turn: enough for a p95
+KEPT_MAX = 512  # durations kept per slot: enough for a p95
 STUCK_S = 0.5
 UNAVAILABLE = 503
 NOT_FANS = ("/internal", "/admin", "/webhooks")
 
 
 class _Slot:
-    """What was answered between two turns."""
+    """The answers between two publications."""
 
     __slots__ = ("refused", "seconds", "writes")
 
@@ -34,25 +34,25 @@ class _Slot:
 
 
 class LoadMeter:
-    """Counts public writes, their durations and refusals over the last five turns of `show`."""
+    """Counts public writes, their durations and refusals over the last five slots of `publish`."""
 
     def __init__(self, service: str) -> None:
         self._service, self._process = service, f"{service}-{secrets.token_hex(6)}"
         self._slots: deque[_Slot] = deque([_Slot()], maxlen=SLOTS)
         self._open: dict[int, float] = {}
-        self._numbers = 0
+        self._last_number = 0
         self._full_since_s: float | None = None
 
-    def begins(self, scope: Scope, started_s: float) -> int:
-        """Notes that a fan's write came in; the number to end it with, 0 for everything else."""
+    def request_started(self, scope: Scope, started_s: float) -> int:
+        """Records that a fan's write came in. Returns its number for `request_finished`; 0 for other requests."""
         if scope["method"] != "POST" or scope["path"].startswith(NOT_FANS):
             return 0
-        self._numbers += 1
-        self._open[self._numbers] = started_s
-        return self._numbers
+        self._last_number += 1
+        self._open[self._last_number] = started_s
+        return self._last_number
 
-    def ends(self, number: int, status: int, seconds: float) -> None:
-        """A request was answered."""
+    def request_finished(self, number: int, status: int, seconds: float) -> None:
+        """Records the answer to a request; `number` is what `request_started` returned."""
         slot = self._slots[-1]
         if status == UNAVAILABLE:
             slot.refused += 1
@@ -66,11 +66,11 @@ class LoadMeter:
             slot.seconds[at] = seconds
 
     def frame(self, *, pool_full_s: float = 0.0) -> LoadFrame:
-        """The last few turns; the next begins."""
+        """The frame of the last slots; begins the next slot."""
         now_s = time.perf_counter()
         stuck = [now_s - started_s for started_s in self._open.values() if now_s - started_s >= STUCK_S]
         seconds = sorted([*(one for slot in self._slots for one in slot.seconds), *stuck])
-        shown = LoadFrame(
+        frame = LoadFrame(
             service=self._service,
             process=self._process,
             at_ms=now_ms(),
@@ -80,10 +80,10 @@ class LoadMeter:
             pool_full_s=round(pool_full_s, 1),
         )
         self._slots.append(_Slot())
-        return shown
+        return frame
 
-    async def show(self, redis: Redis, db: AsyncEngine) -> None:
-        """One turn: publishes the frame."""
+    async def publish(self, redis: Redis, db: AsyncEngine) -> None:
+        """Publishes the frame of the last slots on the service's load channel."""
         frame = self.frame(pool_full_s=self._pool_full_s(db))
         await redis.publish(load_channel(self._service), frame.model_dump_json())
 

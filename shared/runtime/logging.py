@@ -1,5 +1,6 @@
-"""One JSON line per log record: an event name as data, and whatever fields go with it. Never a token, never an e-mail.
-No field can stand in for the line's own `at`, `level`, `event` and `logger`.
+"""Logs one JSON line per record: an event name and the fields of that event; never a token or an e-mail address.
+
+The line's own `at`, `level`, `event` and `logger` cannot be overwritten by a field.
 
 ERROR means a bug or an outage; an expected refusal is INFO.
 """
@@ -22,13 +23,13 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
         }
         if record.exc_info and record.exc_info[1] is not None:
-            line |= _told(record.exc_info[1]) or {"exception": self.formatException(record.exc_info)}
+            line |= _outage_fields(record.exc_info[1]) or {"exception": self.formatException(record.exc_info)}
         return orjson.dumps(line, default=str).decode()
 
 
-def _told(failed: BaseException) -> dict[str, str]:
-    """An outage in one line; nothing for what may be a bug, whose traceback is wanted."""
-    from shared.web.outages import in_one_line, is_outage  # an operator's command loads no driver to write its lines
+def _outage_fields(failed: BaseException) -> dict[str, str]:
+    """An outage as one short field; nothing for a possible bug, whose traceback is logged instead."""
+    from shared.web.outages import in_one_line, is_outage  # only here: `outages` imports the drivers
 
     return {"error": in_one_line(failed)} if is_outage(failed) else {}
 
@@ -43,5 +44,5 @@ def write_json_lines(level: int = logging.INFO) -> None:
 
 
 def data(**fields: Any) -> dict[str, dict[str, Any]]:
-    """`extra=data(event_id=…)` for a log call."""
+    """The fields of a log call: `extra=data(event_id=…)`."""
     return {"data": fields}

@@ -1,10 +1,13 @@
-"""What a service with tables stands on: its ledger and its engine. Looked at before it starts, asked by readiness."""
+"""Start-up checks and readiness of a service with tables: its schema, its PostgreSQL and its Redis.
+
+What is unreachable at the start is left to `/readyz`; what is configured wrongly stops the start.
+"""
 
 from collections.abc import Awaitable, Callable
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from shared.postgres.isolation import refuse_wrong_database, require_read_committed
+from shared.postgres.isolation import check_isolation_at_start, require_read_committed
 from shared.postgres.schema_version import SchemaCheck
 from shared.redis.client import Redis
 from shared.redis.config_check import RedisRequirements
@@ -12,21 +15,25 @@ from shared.runtime.settings import ServiceSettings
 
 
 class Preconditions:
-    """What is away at the start is waited for by readiness; what is wrong is refused."""
+    """The checks of one service."""
 
     def __init__(self, service: str, settings: ServiceSettings, db: AsyncEngine, redis: Redis) -> None:
         self._db, self.schema = db, SchemaCheck(db, service)
-        self._fitness = RedisRequirements(redis, production=settings.environment == "production")
+        self._redis_requirements = RedisRequirements(redis, production=settings.environment == "production")
 
-    async def refuse_unfit(self) -> None:
-        """Raises `WrongDatabase`, `RedisUnfit`."""
-        await self.schema.refuse_older()
-        await refuse_wrong_database(self._db)
-        await self._fitness.at_start()
+    async def require(self) -> None:
+        """Raises `WrongDatabase` or `RedisUnfit` if a check fails; passes while a database is unreachable."""
+        await self.schema.check_at_start()
+        await check_isolation_at_start(self._db)
+        await self._redis_requirements.at_start()
 
     def checks(self) -> dict[str, Callable[[], Awaitable[object]]]:
-        """For `/readyz`."""
-        return {"postgres": self._ledger, "redis": self._fitness.check, "schema": self.schema.require}
+        """The checks by name, for `/readyz`."""
+        return {
+            "postgres": self._check_postgres,
+            "redis": self._redis_requirements.check,
+            "schema": self.schema.require,
+        }
 
-    async def _ledger(self) -> None:
+    async def _check_postgres(self) -> None:
         await require_read_committed(self._db)

@@ -1,5 +1,6 @@
-"""Settings that are files: `ONSALE_SECRETS_DIR` names a folder, as orchestrators mount one, whose files are named as
-the variables they stand for, in any case (`ONSALE_POSTGRES_URL`, `queue_pass_keys`). The environment wins.
+"""Settings from files: `ONSALE_SECRETS_DIR` names a folder, mounted by an orchestrator, with one file per variable.
+
+A file is named as its variable, in any case (`ONSALE_POSTGRES_URL`, `queue_pass_keys`). The environment wins.
 """
 
 import os
@@ -8,19 +9,19 @@ from pathlib import Path
 
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
-from shared.postgres.isolation import WrongDatabase
+from shared.postgres.errors import WrongDatabase
+from shared.web.routes import SERVICES_WITH_TABLES
 
 FOLDER_VARIABLE = "ONSALE_SECRETS_DIR"
 FILES_MAX, FILE_MAX_BYTES = 500, 64 * 1024
-WITH_TABLES = ("queue", "inventory", "orders")
 
 
 class BadSecrets(Exception):
-    """The folder of secrets, or one of them, cannot be read; the message never says what is in it."""
+    """The folder of secrets, or one of its files, cannot be read; the message never shows its content."""
 
 
 def with_files(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment, and beneath it what the files say, without the line end most editors add."""
+    """The environment, completed from the files, whose trailing line end is dropped. Raises `BadSecrets`."""
     folder = environ.get(FOLDER_VARIABLE)
     if not folder:
         return dict(environ)
@@ -30,8 +31,8 @@ def with_files(environ: Mapping[str, str]) -> dict[str, str]:
             raise BadSecrets(f"{FOLDER_VARIABLE}={folder}: more than {FILES_MAX} files.")
         return {path.name.upper(): _content(path) for path in files} | dict(environ)
     except (OSError, UnicodeDecodeError) as broken:
-        why = broken.strerror if isinstance(broken, OSError) else "a file is not UTF-8 text"
-        raise BadSecrets(f"{FOLDER_VARIABLE}={folder}: {why}.") from None
+        reason = broken.strerror if isinstance(broken, OSError) else "a file is not UTF-8 text"
+        raise BadSecrets(f"{FOLDER_VARIABLE}={folder}: {reason}.") from None
 
 
 def _content(path: Path) -> str:
@@ -41,7 +42,7 @@ def _content(path: Path) -> str:
 
 
 class WithFiles(EnvSettingsSource):
-    """Settings under a prefix, from the environment and the files."""
+    """A settings source: variables under a prefix, from the environment and the files."""
 
     def __init__(self, settings_cls: type[BaseSettings], prefix: str | None = None) -> None:
         super().__init__(settings_cls, env_prefix=prefix)
@@ -51,15 +52,17 @@ class WithFiles(EnvSettingsSource):
 
 
 def postgres_urls(environ: Mapping[str, str], default: str | None = None) -> dict[str, str]:
-    """Each service's plain address, its own before `default` before that of all.
+    """The PostgreSQL URL of each service: `<SERVICE>_POSTGRES_URL`, else `default`, else `ONSALE_POSTGRES_URL`.
 
-    Raises `WrongDatabase`, `BadSecrets`.
+    Raises `WrongDatabase` if a service has none, or `BadSecrets`.
     """
     known = with_files(environ)
-    urls = {}
-    for service in WITH_TABLES:
+    urls: dict[str, str] = {}
+    for service in SERVICES_WITH_TABLES:
         own = f"{service.upper()}_POSTGRES_URL"
         if not (url := known.get(own) or default or known.get("ONSALE_POSTGRES_URL")):
-            raise WrongDatabase(f"Where is the ledger of {service}? Set ONSALE_POSTGRES_URL, or {own} for its own.")
+            raise WrongDatabase(
+                f"The database of {service} is not set. Set ONSALE_POSTGRES_URL, or {own} for a database of its own."
+            )
         urls[service] = url.replace("postgresql+asyncpg://", "postgresql://", 1)
     return urls

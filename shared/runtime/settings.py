@@ -1,8 +1,8 @@
-"""The settings every service has; each service adds its own fields in its `settings.py`.
+"""The settings that every service has; each service adds its own in its `settings.py`.
 
-Read once, when the service is built, from `<SERVICE>_<FIELD>` and, failing that, from `ONSALE_<FIELD>`; frozen after.
-Each may be a file instead (`shared/runtime/secrets_dir.py`).
-Defaults work on a laptop; in production a development secret stops the boot with one clear line.
+They are read once, when the service is built, from `<SERVICE>_<FIELD>` or else `ONSALE_<FIELD>`, and frozen. Each may
+be a file instead (`shared/runtime/secrets_dir.py`). Defaults work on a laptop; in production a development secret stops
+the start with one clear line.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from shared.postgres.settings import PostgresSettings
-from shared.redis.url import RedisUrl
+from shared.redis.url import PubSubMode, RedisUrl
 from shared.runtime.secrets_dir import WithFiles
 from shared.security.key_reload import from_file, rings_of
 from shared.security.key_rotation import RotatingKeys
@@ -23,11 +23,10 @@ from shared.security.user_settings import UserSettings
 from shared.web.client_address import LOOPBACK, NetworksSetting
 
 DEVELOPMENT_KID = "dev"
-PubSubMode = Literal["auto", "plain", "sharded"]
 
 
 def development_keys(purpose: str) -> Keyring:
-    """A well-known 32-byte key for laptops. Anyone can compute it: production refuses it."""
+    """A 32-byte key for laptops, derived from its purpose. Anyone can compute it: production refuses it."""
     return Keyring({DEVELOPMENT_KID: hashlib.sha256(f"onsale development {purpose}".encode()).digest()})
 
 
@@ -35,7 +34,7 @@ def _keyring(value: Any) -> Any:
     return Keyring.parse(value) if isinstance(value, str) else value
 
 
-def _engine_url(value: str) -> str:
+def _valid_redis_url(value: str) -> str:
     RedisUrl.parse(value)
     return value
 
@@ -44,36 +43,39 @@ Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
 class ServiceSettings(PostgresSettings, UserSettings):
-    """Common to all five services."""
+    """The settings common to all five services."""
 
     model_config = SettingsConfigDict(
         frozen=True, arbitrary_types_allowed=True, extra="ignore", hide_input_in_errors=True
     )
 
     environment: Literal["development", "production"] = Field(
-        "development", description="Production refuses laptop defaults."
+        "development", description="Production refuses development secrets."
     )
     host: str = Field("127.0.0.1", description="Address the public and internal listeners bind to.")
     port: int = Field(0, ge=0, le=65535, description="Public port; 0 takes a free one.")
     internal_port: int = Field(0, ge=0, le=65535, description="Port of the internal listener; 0 takes a free one.")
-    share_port: bool = Field(False, description="Other processes may listen on the public port too (SO_REUSEPORT).")
+    share_port: bool = Field(False, description="Let other processes listen on the public port too (SO_REUSEPORT).")
     pubsub: PubSubMode = Field(
-        "auto", description="How frames of events are shown: plain, or also sharded; auto: sharded on a cluster."
+        "auto", description="How frames of events are published: plain, or also sharded; auto: sharded on a cluster."
     )
-    redis_url: Annotated[str, AfterValidator(_engine_url)] = Field(
+    redis_url: Annotated[str, AfterValidator(_valid_redis_url)] = Field(
         "redis://127.0.0.1:6379/0",
-        description="Redis 6.2 or newer, or Valkey: redis:// one engine, redis+sentinel:// the primary that sentinels "
+        description="Redis 6.2 or newer, or Valkey: redis:// one process, redis+sentinel:// the primary that sentinels "
         "name, redis+cluster:// a cluster; rediss with TLS.",
     )
     event_log_url: str | None = Field(
         None, description="The event log: nats://h1,h2,h3, kafka://h1,h2 or redis://…; unset, it is in redis_url."
     )
     event_log_length_max: int = Field(
-        100_000, ge=1000, le=100_000_000, description="Entries a stream of the event log keeps in Redis, about."
+        100_000,
+        ge=1000,
+        le=100_000_000,
+        description="Approximate number of entries that a stream of the event log keeps in Redis.",
     )
     event_log_kept_h: int = Field(72, ge=1, le=8760, description="Hours for which NATS keeps the event log.")
     event_log_replicas: int = Field(
-        0, ge=0, le=5, description="Copies NATS keeps of the event log; 0: three on three servers or more, else one."
+        0, ge=0, le=5, description="Replicas of the event log in NATS; 0: three on three servers or more, else one."
     )
     queue_url: str = Field("http://127.0.0.1:8102", description="Internal listener of the queue.")
     inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
@@ -81,19 +83,25 @@ class ServiceSettings(PostgresSettings, UserSettings):
     service_keys: Keys = Field(default_factory=lambda: development_keys("service"), description="Sign internal calls.")
     holder_keys: Keys = Field(
         default_factory=lambda: development_keys("holder"),
-        description="Name fans by their sign-in or Idempotency-Key. Never rotated: the same fan keeps the name.",
+        description="Derive fans' ids from their sign-in or Idempotency-Key. Never rotated: a fan keeps the id.",
     )
     keys_file: Path | None = Field(
-        None, description="Rotating keys, as `onsale keys` keeps them; watched. A keyring that is set wins over it."
+        None,
+        description="File of rotating keys, written by `onsale keys`; reloaded on change. A keyring setting wins.",
     )
     body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
     internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
     log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
     drain_delay_s: float = Field(
-        0.0, ge=0, le=300, description="How long a process that ends is not ready and still answers: balancers see it."
+        0.0,
+        ge=0,
+        le=300,
+        description="How long a stopping process still answers while not ready, so that balancers notice.",
     )
-    shutdown_grace_s: float = Field(5.0, ge=0, le=300, description="How long requests in flight may take to finish.")
-    clock_offset_ms: int = Field(0, description="Moves the engines' clock as scripts see it; 0 outside tests.")
+    shutdown_grace_s: float = Field(
+        5.0, ge=0, le=300, description="How long requests in flight may take to finish at the end."
+    )
+    clock_offset_ms: int = Field(0, description="Shifts Redis' clock as scripts see it; 0 outside tests.")
 
     @classmethod
     def settings_customise_sources(
@@ -112,7 +120,7 @@ class ServiceSettings(PostgresSettings, UserSettings):
             try:
                 keys = RotatingKeys.read(self.keys_file)
             except ValueError as broken:
-                raise ValueError(f"the file of keys, {self.keys_file}: {broken}") from broken
+                raise ValueError(f"the key file {self.keys_file}: {broken}") from broken
             for name, ring in rings_of(keys, from_file(self), now_s=time.time()).items():
                 object.__setattr__(self, name, ring)
         return self
@@ -131,19 +139,23 @@ class ServiceSettings(PostgresSettings, UserSettings):
 
 
 class PublicSettings(ServiceSettings):
-    """Of services that fans reach. Over HTTPS cookies are named `__Host-…`, and no others are read."""
+    """The settings of services that fans reach. Over HTTPS cookies are named `__Host-…`, and no others are read."""
 
-    secure_cookies: bool = Field(False, description="Cookies travel over HTTPS only, and from this host alone.")
-    allow_insecure_cookies: bool = Field(False, description="Production without HTTPS, on purpose: for rehearsals.")
+    secure_cookies: bool = Field(
+        False, description="Send cookies over HTTPS only, and accept them from this host alone."
+    )
+    allow_insecure_cookies: bool = Field(False, description="Allow production without HTTPS, for rehearsals.")
 
     trusted_proxies: NetworksSetting = Field(
-        LOOPBACK, description="Networks of balancers in front, whose X-Forwarded-For counts; name yours."
+        LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
     )
 
     wrong_codes_address_at_once: int = Field(
-        50, ge=1, le=100_000, description="Wrong codes of an event that one address may try at one process at once."
+        50, ge=1, le=100_000, description="Wrong codes of one event that an address may try in a burst, per process."
     )
-    wrong_codes_address_per_minute: float = Field(30, gt=0, le=1e6, description="And then so many a minute.")
+    wrong_codes_address_per_minute: float = Field(
+        30, gt=0, le=1e6, description="Wrong codes of one event that an address may try per minute after the burst."
+    )
 
     @model_validator(mode="after")
     def _refuse_plain_cookies(self) -> Self:

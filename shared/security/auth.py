@@ -1,7 +1,7 @@
-"""Who is calling: a fan with a token, an operator with a key, a neighbour with a signature.
+"""Authenticates callers: a fan by token, an operator by API key, another service by signature.
 
-A Bearer header, if present, is the only credential looked at; a cookie is taken otherwise, and a write with a cookie
-must come from our own pages.
+A Bearer header, if present, is the only credential considered; otherwise a cookie is accepted, and a write with a
+cookie must come from a page of the same origin.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ HOST_ONLY = "__Host-"
 
 
 def cookie_name(name: str, *, secure: bool) -> str:
-    """Over HTTPS a browser takes `__Host-` from this host alone: no other host of the domain can plant our cookies."""
+    """Over HTTPS a browser accepts `__Host-` cookies from this host alone: no other host of the domain can set ours."""
     return f"{HOST_ONLY}{name}" if secure else name
 
 
@@ -79,29 +79,29 @@ def require_credential(connection: HTTPConnection, *cookies: str) -> str:
 
 
 def require_own_origin(connection: HTTPConnection) -> None:
-    """Raises `ForeignOrigin` unless `Origin` names the host that was asked."""
+    """Raises `ForeignOrigin` unless `Origin` names the host of this request."""
     origin = urlsplit(connection.headers.get("origin", ""))
     if not origin.netloc or origin.netloc.lower() != connection.headers.get("host", "").lower():
         raise ForeignOrigin
 
 
 def set_cookie(name: str, value: str, *, max_age_s: int, secure: bool) -> str:
-    """A `Set-Cookie` value: HttpOnly and Lax, so that scripts cannot read it and other sites cannot post with it."""
+    """A `Set-Cookie` value: HttpOnly and Lax, so scripts cannot read it and other sites cannot post with it."""
     return f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
 
 
-# -- neighbours ------------------------------------------------------------------------------------------------------
+# -- services --------------------------------------------------------------------------------------------------------
 
 
 def sign_service_call(keys: Keyring, method: str, path: str, body: bytes, *, at_s: int | None = None) -> dict[str, str]:
-    """Headers of an internal call: an HMAC over method, path, time and the body's hash."""
+    """The headers of an internal call: an HMAC over method, path, time and the hash of the body."""
     at = str(int(time.time()) if at_s is None else at_s)
     mac = keys.mac("service", method, path, at, hashlib.sha256(body).digest())
     return {SERVICE_HEADER: f"{keys.kid}.{at}.{b64(mac)}", "content-type": "application/json"}
 
 
 def check_service_call(keys: Keyring, header: str, method: str, path: str, body: bytes, *, now_s: float) -> None:
-    """Raises `BadCredential` unless a neighbour signed exactly this call within the last 30 s."""
+    """Raises `BadCredential` unless a service signed exactly this call within the last 30 s."""
     try:
         kid, at, mac = header.split(".")
         fresh = abs(now_s - int(at)) <= SERVICE_SKEW_MAX_S
@@ -113,8 +113,8 @@ def check_service_call(keys: Keyring, header: str, method: str, path: str, body:
     raise BadCredential
 
 
-def neighbours_only(keys: Keyring) -> Callable[[Request], Awaitable[None]]:
-    """A dependency for `/internal` routes."""
+def services_only(keys: Keyring) -> Callable[[Request], Awaitable[None]]:
+    """A FastAPI dependency that checks the signature of `/internal` routes."""
 
     async def check(request: Request) -> None:
         body = await request.body()
@@ -131,14 +131,14 @@ _RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
 
 
 class Operator(NamedTuple):
-    """Who acts through the admin API: the key's name, which the audit trail keeps."""
+    """The caller of the admin API: the name of the key, which the audit log records, and its role."""
 
     name: str
     role: Role
 
 
 class AdminKeys:
-    """API keys by the hash of their secret: `name:role:secret[,…]`."""
+    """API keys, stored by the hash of their secret; written `name:role:secret[,…]`."""
 
     def __init__(self, text: str = "") -> None:
         self._operators: dict[bytes, Operator] = {}
@@ -153,10 +153,10 @@ class AdminKeys:
         return hashlib.sha256(secret.encode()).digest()
 
     def operator(self, secret: str) -> Operator:
-        """Raises `BadCredential` for an unknown key. Looking up a hash leaks nothing about the key."""
+        """Raises `BadCredential` for an unknown key. A look-up by hash has no timing side channel."""
         operator = self._operators.get(self._hash(secret))
         if operator is None:
-            raise BadCredential("This admin key is not known here.")
+            raise BadCredential("This admin key is unknown.")
         return operator
 
     def __repr__(self) -> str:
@@ -171,7 +171,7 @@ AdminKeysSetting = Annotated[AdminKeys, NoDecode, BeforeValidator(_admin_keys)]
 
 
 def operators(role: Role) -> Any:
-    """A dependency that yields the `Operator`, who must have at least this role. The app's state has `admin_keys`."""
+    """A dependency that yields the `Operator`, who needs at least this role; keys are in `app.state.admin_keys`."""
 
     async def check(request: Request) -> Operator:
         token = bearer(request)

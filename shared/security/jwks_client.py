@@ -1,7 +1,8 @@
-"""The public keys of an identity provider, as its JWKS address shows them: cached, rotated, and kept when it is away.
+"""The public keys of an identity provider, fetched from its JWKS URL: cached, rotated, and kept while it is
+unreachable.
 
-An unknown key makes us ask again, at most once in `refetch_s` however many ask; what comes back is bounded in time and
-size. A set without one usable key is no set. Symmetric keys are never taken from it.
+An unknown key triggers a fetch, at most one in `refetch_s`; the response is limited in time and size. A set without a
+usable key is rejected. Symmetric keys are never accepted from it.
 """
 
 import asyncio
@@ -15,13 +16,13 @@ import orjson
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from prometheus_client import Counter
 
-from shared.rpc.outgoing import Outgoing
+from shared.rpc.outgoing import ExternalHttpClient
 from shared.runtime.logging import data
 from shared.security.user_settings import Algorithm
 from shared.web.problems import BadCredential, Unavailable
 
 log = logging.getLogger("onsale.users")
-FETCHES = Counter("onsale_user_keys_fetches_total", "Times the identity provider's keys were asked for.", ["outcome"])
+FETCHES = Counter("onsale_user_keys_fetches_total", "Fetches of the identity provider's keys.", ["outcome"])
 DEADLINE_S = 3.0
 SET_MAX_BYTES = 256 * 1024
 KEYS_MAX = 100
@@ -34,8 +35,8 @@ _kinds: dict[tuple[str, str | None], tuple[Algorithm, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PublicKey:
-    """A key and the one algorithm it is for, which follows from its kind and never from a token."""
+class VerificationKey:
+    """A key and its only algorithm, which follows from the type of key and never from a token."""
 
     kid: str | None
     algorithm: Algorithm
@@ -43,11 +44,11 @@ class PublicKey:
 
 
 class ProviderKeys:
-    """The latest good set of keys. `generation` rises whenever the set is another one."""
+    """The latest valid set of keys. `generation` rises whenever the set changes."""
 
     def __init__(
         self,
-        client: Outgoing,
+        client: ExternalHttpClient,
         url: str,
         algorithms: tuple[Algorithm, ...],
         *,
@@ -56,41 +57,41 @@ class ProviderKeys:
     ) -> None:
         self._client, self._url, self._algorithms = client, url, algorithms
         self._refetch_s, self._refresh_s = refetch_s, refresh_s
-        self._keys: list[PublicKey] = []
+        self._keys: list[VerificationKey] = []
         self._raw = b""
-        self._asked_s = self._fetched_s = float("-inf")
-        self._away = False
+        self._last_fetch_s = self._fetched_s = float("-inf")
+        self._failed = False
         self._fetching: asyncio.Task[None] | None = None
         self.generation = 0
 
-    async def find(self, algorithm: Any, kid: Any) -> PublicKey:
-        """The key a token names. Raises `BadCredential` if there is none, `Unavailable` if nobody could tell us."""
-        found = self._pick(algorithm, kid)
-        if found is None and self._ask():
+    async def find(self, algorithm: Any, kid: Any) -> VerificationKey:
+        """The key a token names. Raises `BadCredential` if there is none, `Unavailable` if it could not be fetched."""
+        key = self._pick(algorithm, kid)
+        if key is None and self._start_fetch():
             assert self._fetching is not None
             await asyncio.shield(self._fetching)
-            found = self._pick(algorithm, kid)
-        if found is None:
-            if self._away:
+            key = self._pick(algorithm, kid)
+        if key is None:
+            if self._failed:
                 raise Unavailable("The identity provider does not answer.")
-            raise BadCredential("This token is signed by a key that the identity provider does not show.")
-        return found
+            raise BadCredential("The identity provider does not publish the key that signed this token.")
+        return key
 
-    def freshen(self) -> None:
-        """Asks again for keys that have grown old; nobody waits for it."""
+    def refresh_if_old(self) -> None:
+        """Fetches old keys again in the background."""
         if time.monotonic() - self._fetched_s > self._refresh_s:
-            self._ask()
+            self._start_fetch()
 
-    def _pick(self, algorithm: Any, kid: Any) -> PublicKey | None:
-        fit = [key for key in self._keys if key.algorithm == algorithm]
+    def _pick(self, algorithm: Any, kid: Any) -> VerificationKey | None:
+        matching = [key for key in self._keys if key.algorithm == algorithm]
         if kid is None:
-            return fit[0] if len(fit) == 1 else None
-        return next((key for key in fit if key.kid == kid), None)
+            return matching[0] if len(matching) == 1 else None
+        return next((key for key in matching if key.kid == kid), None)
 
-    def _ask(self) -> bool:
-        """Whether a fetch is under way, started now if it may be."""
-        if self._fetching is None and time.monotonic() - self._asked_s >= self._refetch_s:
-            self._asked_s = time.monotonic()
+    def _start_fetch(self) -> bool:
+        """Starts a fetch unless the last one was just now; whether one is running."""
+        if self._fetching is None and time.monotonic() - self._last_fetch_s >= self._refetch_s:
+            self._last_fetch_s = time.monotonic()
             self._fetching = asyncio.create_task(self._fetch(), name="user-keys")
         return self._fetching is not None
 
@@ -100,11 +101,11 @@ class ProviderKeys:
                 raw = await self._read()
             keys = parse(raw, self._algorithms)
         except (TimeoutError, ConnectionError, ValueError) as failed:
-            self._away = True
+            self._failed = True
             FETCHES.labels("failed").inc()
             log.warning("user_keys.failed", extra=data(error=repr(failed), keys_kept=len(self._keys)))
         else:
-            self._away, self._fetched_s = False, time.monotonic()
+            self._failed, self._fetched_s = False, time.monotonic()
             FETCHES.labels("fetched").inc()
             if raw != self._raw:
                 self._raw, self._keys = raw, keys
@@ -122,14 +123,14 @@ class ProviderKeys:
         return answer.content
 
     async def close(self) -> None:
-        """Ends a fetch nobody needs any more."""
+        """Cancels a running fetch."""
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.gather(self._fetching, return_exceptions=True)
 
 
-def parse(raw: bytes, algorithms: tuple[Algorithm, ...]) -> list[PublicKey]:
-    """The keys of a set that are of use; raises `ValueError` if it has none."""
+def parse(raw: bytes, algorithms: tuple[Algorithm, ...]) -> list[VerificationKey]:
+    """The usable keys of a JWK set; raises `ValueError` if it has none."""
     listed = orjson.loads(raw)
     members = listed.get("keys") if isinstance(listed, dict) else None
     if not isinstance(members, list):
@@ -140,8 +141,8 @@ def parse(raw: bytes, algorithms: tuple[Algorithm, ...]) -> list[PublicKey]:
     return keys
 
 
-def _public_key(member: Any) -> PublicKey | None:
-    """One member as a key, or nothing: a provider may list what is not for us."""
+def _public_key(member: Any) -> VerificationKey | None:
+    """One member as a key; `None` if it is not for signatures that we accept."""
     if not isinstance(member, dict) or "d" in member or member.get("use", "sig") != "sig":
         return None
     kid = member.get("kid")
@@ -150,6 +151,6 @@ def _public_key(member: Any) -> PublicKey | None:
         algorithm, kind = _kinds[member["kty"], curve]
         if member.get("alg", algorithm) != algorithm or not (kid is None or 0 < len(kid) <= KID_MAX_CHARS):
             return None
-        return PublicKey(kid, algorithm, kind.from_jwk(member))
+        return VerificationKey(kid, algorithm, kind.from_jwk(member))
     except (KeyError, TypeError, ValueError, jwt.PyJWTError):
         return None

@@ -1,6 +1,7 @@
-"""Keeps a service's keyrings as the key file says, while it runs: a change is obeyed within seconds, without a restart.
+"""Reloads a service's keyrings from the key file while it runs: a change takes effect within seconds, without a
+restart.
 
-A file that cannot be used changes nothing: it is refused in one line of the log, and the keys of before stay.
+An unusable file changes nothing: it is rejected with one line in the log, and the previous keys stay.
 """
 
 import logging
@@ -20,7 +21,7 @@ from shared.security.tokens import Keyring
 
 log = logging.getLogger("onsale.maintenance.keys")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
 FIELDS: dict[str, tuple[Purpose, Callable[[Keyring], Keyring]]] = {
     "queue_token_keys": ("queue_token", lambda ring: ring),
     "pass_keys": ("pass", lambda ring: ring),
@@ -32,41 +33,41 @@ FIELDS: dict[str, tuple[Purpose, Callable[[Keyring], Keyring]]] = {
 
 
 def from_file(settings: BaseSettings) -> list[str]:
-    """The settings that the file decides: keyrings that nobody gave otherwise."""
+    """The settings taken from the file: keyrings that are not set otherwise."""
     return [name for name in FIELDS if name in type(settings).model_fields and name not in settings.model_fields_set]
 
 
 def rings_of(keys: RotatingKeys, names: list[str], *, now_s: float) -> dict[str, Keyring]:
-    """The keyrings of these settings at this moment. Raises `BadKeys`."""
-    wanted = {name: FIELDS[name] for name in names if FIELDS[name][0] in keys.rings}
-    return {name: half(keys.keyring(purpose, now_s)) for name, (purpose, half) in wanted.items()}
+    """The keyrings of these settings at `now_s`. Raises `BadKeys`."""
+    fields = {name: FIELDS[name] for name in names if FIELDS[name][0] in keys.rings}
+    return {name: half(keys.keyring(purpose, now_s)) for name, (purpose, half) in fields.items()}
 
 
-class KeyWatch:
-    """Looks at the file now and then, and at the clock: a key's stage changes without the file."""
+class KeyReloader:
+    """Checks the file and the clock: the stage of a key changes without a change of the file."""
 
     def __init__(self, path: Path, settings: BaseSettings, *, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = path, clock
         self._rings: dict[str, Keyring] = {name: getattr(settings, name) for name in from_file(settings)}
-        self._seen: tuple[int, int, int] | None = None
+        self._signature: tuple[int, int, int] | None = None
         self._keys: RotatingKeys | None = None
 
-    async def look(self) -> None:
-        """Reads the file if it was written since, and brings every keyring to its stage of now."""
-        seen = _signature(self._path)
-        if seen != self._seen:
-            self._seen = seen
+    async def reload(self) -> None:
+        """Reads the file if it has changed, and updates every keyring to the present stages."""
+        signature = _signature(self._path)
+        if signature != self._signature:
+            self._signature = signature
             try:
                 keys = RotatingKeys.read(self._path)
                 rings_of(keys, list(self._rings), now_s=self._clock())
             except BadKeys as bad:
-                log.error("keys.refused", extra=data(file=str(self._path), why=str(bad)))
+                log.error("keys.rejected", extra=data(file=str(self._path), reason=str(bad)))
             else:
                 self._keys = keys
         if self._keys is not None:
-            self._follow(self._keys)
+            self._apply(self._keys)
 
-    def _follow(self, keys: RotatingKeys) -> None:
+    def _apply(self, keys: RotatingKeys) -> None:
         for name, ring in rings_of(keys, list(self._rings), now_s=self._clock()).items():
             before = self._rings[name]
             if list(before.keys.items()) == list(ring.keys.items()):
@@ -79,25 +80,25 @@ class KeyWatch:
             before.replace(ring)
 
 
-def with_keys(lifespan: Lifespan, path: Path | None, settings: BaseSettings) -> Lifespan:
-    """The same lifespan; if there is a key file, it is watched meanwhile."""
+def with_key_reload(lifespan: Lifespan, path: Path | None, settings: BaseSettings) -> Lifespan:
+    """The same lifespan, with the key file watched, if there is one."""
     if path is None:
         return lifespan
-    watch = KeyWatch(path, settings)
+    reloader = KeyReloader(path, settings)
 
     @asynccontextmanager
-    async def watching(app: FastAPI) -> AsyncIterator[None]:
+    async def reloading(app: FastAPI) -> AsyncIterator[None]:
         async with lifespan(app), Loops() as loops:
-            loops.every(LOOK_S, watch.look, name="keys")
+            loops.every(CHECK_INTERVAL_S, reloader.reload, name="keys")
             yield
 
-    return watching
+    return reloading
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
-    """What changes whenever the file is written: an atomic write makes a new inode."""
+    """Changes with every write of the file: an atomic write creates a new inode."""
     try:
-        stat = os.stat(path)  # noqa: PTH116 - the numbers are wanted, not the path
+        stat = os.stat(path)  # noqa: PTH116 - a plain stat
     except OSError:
         return None
     return stat.st_mtime_ns, stat.st_ino, stat.st_size

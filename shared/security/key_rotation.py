@@ -1,7 +1,7 @@
-"""Keys that rotate while fans wait: announced, then signing, then retiring, then gone, each at a time of its own.
+"""Key rotation without interruption: a key is announced, then signs, then retires, then is gone, each at its own time.
 
-Everybody accepts a key before anybody signs with it, and goes on accepting it for as long as what it signed lives. The
-stages follow from times written in the file, so that processes that read it agree without talking to each other.
+Every process accepts a key before any process signs with it, and goes on accepting it as long as anything it signed is
+valid. The stages follow from times in the key file, so that processes that read it agree without communication.
 """
 
 from itertools import pairwise
@@ -20,7 +20,7 @@ Stage = Literal["announced", "signing", "retiring", "gone"]
 
 
 class Overlap(NamedTuple):
-    """How long a key is announced before it signs, and how long it is accepted after another one signs."""
+    """Seconds for which a key is announced before it signs, and accepted after another one signs."""
 
     announce_s: int
     life_s: int
@@ -30,12 +30,12 @@ OVERLAPS: dict[Purpose, Overlap] = {
     "queue_token": Overlap(announce_s=60, life_s=8 * 86_400),  # a browser keeps its token for a week
     "pass": Overlap(announce_s=2 * JWKS_MAX_AGE_S, life_s=2 * 86_400),  # a session is a day at most, a hold another
     "service": Overlap(announce_s=60, life_s=120),  # signatures are good for half a minute
-    "ticket": Overlap(announce_s=86_400, life_s=800 * 86_400),  # scanners load keys by hand; shows are years ahead
+    "ticket": Overlap(announce_s=86_400, life_s=800 * 86_400),  # scanners load keys by hand; shows can be years ahead
 }
 
 
 class BadKeys(ValueError):
-    """The key file cannot be used; the message says why, and never what is in it."""
+    """The key file is unusable; the message gives the reason and never the content."""
 
 
 def _secret(text: str) -> str:
@@ -45,7 +45,7 @@ def _secret(text: str) -> str:
 
 
 class Key(BaseModel):
-    """One key: when it begins to sign, and when nobody accepts it any more (`None`: not decided)."""
+    """One key: when it begins to sign, and when it is no longer accepted (`None`: not decided)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -58,8 +58,8 @@ class Key(BaseModel):
         return self.gone_at_s is not None and now_s >= self.gone_at_s
 
 
-class Change(BaseModel):
-    """Who did what to which key: the audit trail, kept with the keys."""
+class KeyChange(BaseModel):
+    """An entry of the audit log of keys, stored with the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,16 +74,16 @@ Ring = Annotated[list[Key], Field(min_length=1, max_length=KEYS_MAX)]
 
 
 class RotatingKeys(BaseModel):
-    """The rings of all rotating purposes, oldest key first, and what was done to them."""
+    """The keys of all rotating purposes, oldest first, and their audit log."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     rings: dict[Purpose, Ring]
-    history: list[Change] = Field([], max_length=HISTORY_MAX)
+    history: list[KeyChange] = Field([], max_length=HISTORY_MAX)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises `BadKeys` for a file that is missing, unreadable, or would leave a moment without a signing key."""
+        """Raises `BadKeys` for a file that is missing, unreadable, or leaves a time without a signing key."""
         try:
             raw = path.read_bytes()
             if len(raw) > FILE_MAX_BYTES:
@@ -105,7 +105,7 @@ class RotatingKeys(BaseModel):
         return [(key, _stage(key, signing, now_s)) for key in self.rings[purpose]]
 
     def rotate(self, purpose: Purpose, secret: bytes, *, signs_from_s: int) -> Key:
-        """Announces a key that signs from then on; the others retire, and go when nothing they signed is alive."""
+        """Announces a key that signs from `signs_from_s`; the others retire and end with what they signed."""
         ring = self.rings[purpose]
         highest = max((int(n) for key in ring if (n := key.kid[1:]).isdigit()), default=0)
         new = Key(kid=f"k{highest + 1}", secret=b64(secret), signs_from_s=signs_from_s)
@@ -115,38 +115,38 @@ class RotatingKeys(BaseModel):
         return new
 
     def bring_forward(self, purpose: Purpose, *, signs_from_s: int) -> Key:
-        """Lets the newest key sign sooner than was announced."""
+        """Lets the newest key sign sooner than announced."""
         *others, newest = self.rings[purpose]
         sooner = newest.model_copy(update={"signs_from_s": min(signs_from_s, newest.signs_from_s)})
         self.rings[purpose] = [*others, sooner]
         return sooner
 
     def end(self, purpose: Purpose, kid: str, *, at_s: int) -> None:
-        """Nobody accepts this key from then on."""
+        """Ends a key: it is not accepted from `at_s` on."""
         self.rings[purpose] = [
             key.model_copy(update={"gone_at_s": at_s}) if key.kid == kid else key for key in self.rings[purpose]
         ]
 
     def forget(self, now_s: float) -> None:
-        """Drops the keys that are gone: their secrets are of no use to anybody but a thief."""
+        """Deletes the keys that are gone: their secrets could only be misused."""
         for purpose, ring in self.rings.items():
             self.rings[purpose] = [key for key in ring if not key.gone(now_s)]
 
-    def note(self, change: Change) -> None:
+    def record(self, change: KeyChange) -> None:
         self.history = [*self.history, change][-HISTORY_MAX:]
 
     def keyring(self, purpose: Purpose, now_s: float) -> Keyring:
-        """The signing key first, then all others that are accepted. Raises `BadKeys` if none signs."""
+        """The signing key first, then all other accepted keys. Raises `BadKeys` if none signs."""
         order = {"signing": 0, "announced": 1, "retiring": 2}
         staged = [(order[stage], key) for key, stage in self.stages(purpose, now_s) if stage != "gone"]
         ranked = sorted(staged, key=lambda pair: pair[0])
         if not ranked or ranked[0][0] != 0:
-            raise BadKeys(f"{purpose}: no key signs now; look at this host's clock")
+            raise BadKeys(f"{purpose}: no key signs now; check the clock of this host")
         return Keyring({key.kid: unb64(key.secret) for _, key in ranked})
 
 
 class _File(BaseModel):
-    """The whole file; what does not rotate is none of this room's business."""
+    """The key file; its other members are not read here."""
 
     rotating: RotatingKeys
 
@@ -163,7 +163,7 @@ def _stage(key: Key, signing: Key | None, now_s: float) -> Stage:
 
 
 def _require_no_gap(purpose: str, ring: list[Key]) -> None:
-    """From the first key's time on there is always one that signs."""
+    """Raises `BadKeys` unless a key signs at every time after the first key began."""
     kids = [key.kid for key in ring]
     if len(set(kids)) != len(kids):
         raise BadKeys(f"{purpose}: two keys have the same kid")
@@ -171,6 +171,6 @@ def _require_no_gap(purpose: str, ring: list[Key]) -> None:
         raise BadKeys(f"{purpose}: the newest key must not have an end")
     for older, newer in pairwise(ring):
         if newer.signs_from_s < older.signs_from_s:
-            raise BadKeys(f"{purpose}: keys stand oldest first")
+            raise BadKeys(f"{purpose}: the keys must be ordered oldest first")
         if older.gone_at_s is not None and older.gone_at_s < newer.signs_from_s:
             raise BadKeys(f"{purpose}: {older.kid} is gone before {newer.kid} signs")

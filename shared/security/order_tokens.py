@@ -1,8 +1,8 @@
-"""What opens an order for good, and the key that makes asking for one twice the same as asking once."""
+"""Order tokens open one order for good; the checkout key makes a repeated order request idempotent."""
 
 import hmac
 
-from shared.security.tokens import TOKEN_MAX_CHARS, Keyring, b64, exact
+from shared.security.tokens import TOKEN_MAX_CHARS, Keyring, b64, canonical_unb64
 from shared.web.problems import BadCredential
 
 
@@ -15,7 +15,7 @@ def read_order_token(keys: Keyring, text: str) -> str:
     """The reference the token opens; raises `BadCredential`."""
     try:
         reference, kid, mac = text[:TOKEN_MAX_CHARS].split(".")
-        if hmac.compare_digest(exact(mac), keys.mac("order", reference, kid=kid)):
+        if hmac.compare_digest(canonical_unb64(mac), keys.mac("order", reference, kid=kid)):
             return reference
     except (ValueError, KeyError) as broken:
         raise BadCredential from broken
@@ -23,5 +23,5 @@ def read_order_token(keys: Keyring, text: str) -> str:
 
 
 def checkout_key(keys: Keyring, jti: str) -> str:
-    """The key a fan's page builds its `Idempotency-Key` from: stable for one admission, unguessable for others."""
+    """The key from which a fan's page builds its `Idempotency-Key`: stable for one pass, unguessable for others."""
     return b64(keys.mac("checkout", jti))[:32]

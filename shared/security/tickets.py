@@ -1,8 +1,8 @@
-"""The code on a ticket: whom to let in where, signed with Ed25519, so that a scanner needs a public key and no network.
+"""The code on a ticket: event, place and order, signed with Ed25519, so a scanner needs a public key and no network.
 
-`T1.kid.event.ticket.section.seat.order.window.signature[.beat]`: no part has a dot of its own. Where codes move,
-`window` is their length in seconds, and the beat, which the signature does not cover, is an HMAC of the present window
-under a secret of this ticket: a screenshot is soon worth nothing.
+`T1.kid.event.ticket.section.seat.order.window.signature[.rotating code]`: no part contains a dot. For tickets with
+rotating codes, `window` is their length in seconds. The rotating code, which the signature does not cover, is an HMAC
+of the present window under a secret of this ticket, so a screenshot soon expires.
 """
 
 import hmac
@@ -15,19 +15,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from shared.security.tokens import Keyring, b64, unb64
 
-FORM = "T1"
+FORMAT = "T1"
 CODE_MAX_CHARS = 400
-BEAT_CHARS = 8
-WINDOWS_LATE_MAX = 1  # a phone's clock and the way to the scanner
+ROTATING_CODE_CHARS = 8
+WINDOWS_LATE_MAX = 1  # for the phone's clock and the time until the scan
 _WINDOW = re.compile(r"0|[1-9][0-9]{0,3}")
 
 
 class BadTicket(Exception):
-    """The code admits nobody; the message says why."""
+    """The code is not valid; the message gives the reason."""
 
 
 class TicketCode(NamedTuple):
-    """What a code says. `seat_id` is empty without a seat; `window_s` is 0 where codes stand still."""
+    """The content of a code. `seat_id` is empty without a seat; `window_s` is 0 without rotating codes."""
 
     event_id: str
     ticket_id: str
@@ -38,41 +38,44 @@ class TicketCode(NamedTuple):
 
 
 def sign_ticket(keys: Keyring, ticket: TicketCode) -> str:
-    """The same ticket gives the same code, as long as the same key signs."""
+    """The signed code; the same ticket and key give the same code."""
     kid, key = keys.signer()
-    signed = ".".join((FORM, kid, *map(str, ticket)))
+    signed = ".".join((FORMAT, kid, *map(str, ticket)))
     return f"{signed}.{b64(key.sign(signed.encode()))}"
 
 
-def beat(secret: bytes, window_s: int, *, at_s: float) -> str:
-    """The part of a moving code that is good now."""
-    return _beat(secret, int(at_s) // window_s)
+def rotating_code(secret: bytes, window_s: int, *, at_s: float) -> str:
+    """The rotating code at `at_s`."""
+    return _rotating_code(secret, int(at_s) // window_s)
 
 
-def _beat(secret: bytes, window: int) -> str:
-    return b64(hmac.digest(secret, window.to_bytes(8, "big"), "sha256"))[:BEAT_CHARS]
+def _rotating_code(secret: bytes, window: int) -> str:
+    return b64(hmac.digest(secret, window.to_bytes(8, "big"), "sha256"))[:ROTATING_CODE_CHARS]
 
 
 def read_ticket(keys: Mapping[str, Ed25519PublicKey], code: str) -> TicketCode:
-    """What a code says, if one of these keys signed it; whether its beat is good is for `require_beat`."""
+    """The content of a code signed by one of these keys; `require_rotating_code` checks its rotating code."""
     parts = code.strip().split(".")
-    if len(code) > CODE_MAX_CHARS or len(parts) not in (9, 10) or parts[0] != FORM or not _WINDOW.fullmatch(parts[7]):
-        raise BadTicket("this is no ticket of ours")
+    if len(code) > CODE_MAX_CHARS or len(parts) not in (9, 10) or parts[0] != FORMAT or not _WINDOW.fullmatch(parts[7]):
+        raise BadTicket("not a ticket code")
     key = keys.get(parts[1])
     if key is None:
-        raise BadTicket(f"it is signed by a key that is not known here: {parts[1]}")
+        raise BadTicket(f"signed by an unknown key: {parts[1]}")
     try:
         key.verify(unb64(parts[8]), ".".join(parts[:8]).encode())
     except (InvalidSignature, ValueError) as forged:
         raise BadTicket("its signature is wrong") from forged
     event_id, ticket_id, section_id, seat_id, order, window_s = parts[2:8]
-    return TicketCode(event_id, ticket_id, section_id, seat_id, order, int(window_s))
+    return TicketCode(
+        event_id=event_id, ticket_id=ticket_id, section_id=section_id, seat_id=seat_id, order=order,
+        window_s=int(window_s),
+    )  # fmt: skip
 
 
-def require_beat(ticket: TicketCode, secret: bytes, code: str, *, at_s: float) -> None:
-    """Raises `BadTicket` if a moving code is older, or newer, than one window."""
-    shown = code.strip().rpartition(".")[2]
+def require_rotating_code(ticket: TicketCode, secret: bytes, code: str, *, at_s: float) -> None:
+    """Raises `BadTicket` if the rotating code is more than one window old or early."""
+    presented = code.strip().rpartition(".")[2]
     now = int(at_s) // ticket.window_s
     near = range(now - WINDOWS_LATE_MAX, now + WINDOWS_LATE_MAX + 1)
-    if not any(hmac.compare_digest(shown.encode(), _beat(secret, window).encode()) for window in near):
-        raise BadTicket("this code has passed: show the order page, not a picture of it")
+    if not any(hmac.compare_digest(presented.encode(), _rotating_code(secret, window).encode()) for window in near):
+        raise BadTicket("this code has expired: show the order page, not a picture of it")

@@ -1,6 +1,6 @@
 """Token buckets by key, in the memory of one process.
 
-Memory is bounded; who is forgotten under a flood of strangers starts with a full bucket.
+Memory is limited; a key that is evicted under a flood of others starts with a full bucket again.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ ROUNDING_S = 1e-6
 
 
 class Buckets:
-    """Token buckets by key, each kept as the one time at which it is full again."""
+    """Token buckets by key; a bucket is stored as the time at which it will be full (GCRA)."""
 
     def __init__(self, *, per_s: float, burst: int, keys_max: int) -> None:
         self._token_s = 1 / per_s
@@ -22,7 +22,7 @@ class Buckets:
         return len(self._full_at_s)
 
     def take(self, key: Hashable, *, now_s: float) -> float:
-        """Takes a token and answers 0, or leaves it and answers the seconds until there is one."""
+        """Takes a token and returns 0, or takes none and returns the seconds until there is one."""
         full_at_s = max(self._full_at_s.get(key, now_s), now_s)
         wait_s = full_at_s - now_s - self._slack_s
         self._full_at_s[key] = full_at_s if wait_s > 0 else full_at_s + self._token_s
@@ -32,5 +32,5 @@ class Buckets:
         return max(0.0, wait_s)
 
     def wait_s(self, key: Hashable, *, now_s: float) -> float:
-        """Seconds until there is a token; none is taken."""
+        """The seconds until there is a token; takes none."""
         return max(0.0, self._full_at_s.get(key, now_s) - now_s - self._slack_s)

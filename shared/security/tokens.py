@@ -1,7 +1,7 @@
-"""Tokens that carry what a check needs, so that checking asks nobody.
+"""Self-contained tokens: verifying one needs no look-up.
 
-Queue token: a compact JWS HS256 with a fixed header. Pass: a JWT EdDSA any origin can verify with our JWKS. The
-algorithm is fixed by us, never read from the token.
+A queue token is a compact JWS (HS256) with a fixed header. A pass is a JWT (EdDSA) that any origin can verify with our
+JWKS. The algorithm is fixed and never read from the token.
 """
 
 import base64
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from shared.web.problems import BadCredential
 
 TOKEN_MAX_CHARS = 2048
-BEARER_MAX_CHARS = 8000  # an identity provider's may be long; with its name it fits the 8 KiB a balancer gives a field
+BEARER_MAX_CHARS = 8000  # tokens of identity providers can be long; the header still fits a balancer's limit of 8 KiB
 
 
 def b64(raw: bytes) -> str:
@@ -38,25 +38,25 @@ def unb64(text: str) -> bytes:
         raise ValueError("not base64url") from broken
 
 
-def exact(text: str) -> bytes:
-    """As `unb64`, of the one spelling that `b64` writes: unused bits and padding would be more names of the same."""
+def canonical_unb64(text: str) -> bytes:
+    """As `unb64`, for the canonical encoding of `b64` only: unused bits and padding would be aliases of a token."""
     raw = unb64(text)
     if b64(raw) != text:
-        raise ValueError("not as we write it")
+        raise ValueError("not canonical base64url")
     return raw
 
 
 @dataclass
 class Keyring:
-    """Secret keys by kid. The first signs; all of them verify, so keys can rotate while fans wait.
+    """Secret keys by kid. The first signs; all of them verify, so keys can rotate during a sale.
 
-    `keys` is never changed in place, only replaced as a whole: who derived something from it compares identities.
+    `keys` is never modified, only replaced as a whole: caches of derived values compare its identity.
     """
 
     keys: dict[str, bytes]
 
     def replace(self, other: "Keyring") -> None:
-        """From now on these are the keys, for whoever holds this ring."""
+        """Replaces the keys for every user of this keyring."""
         self.keys = other.keys
         self.__dict__.pop("_ed25519", None)
 
@@ -80,22 +80,22 @@ class Keyring:
 
     def mac(self, *parts: str | bytes, kid: str | None = None) -> bytes:
         """HMAC-SHA256 over the parts, each prefixed with its length so that no two lists collide."""
-        told = b""
+        message = b""
         for part in parts:
             raw = part.encode() if isinstance(part, str) else part
-            told += len(raw).to_bytes(4, "big") + raw
-        return hmac.digest(self.keys[kid or self.kid], told, "sha256")
+            message += len(raw).to_bytes(4, "big") + raw
+        return hmac.digest(self.keys[kid or self.kid], message, "sha256")
 
     @cached_property
     def _ed25519(self) -> dict[str, Ed25519PrivateKey]:
         return {kid: Ed25519PrivateKey.from_private_bytes(raw[:32]) for kid, raw in self.keys.items()}
 
     def signer(self) -> tuple[str, Ed25519PrivateKey]:
-        """The current kid with its key read as an Ed25519 seed."""
+        """The current kid and its key, read as an Ed25519 seed."""
         return self.kid, self._ed25519[self.kid]
 
     def public(self) -> "Keyring":
-        """The Ed25519 public keys, 32 bytes each: all that a verifier needs."""
+        """The Ed25519 public keys, 32 bytes each, for verifiers."""
         return Keyring(
             {kid: key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw) for kid, key in self._ed25519.items()}
         )
@@ -121,48 +121,51 @@ class QueueTokens:
 
     def __init__(self, keys: Keyring) -> None:
         self._keys = keys
-        self._follow()
+        self._refresh_keys()
 
-    def _follow(self) -> None:
-        self._followed = self._keys.keys
+    def _refresh_keys(self) -> None:
+        self._known_keys = self._keys.keys
         self._header = _queue_header(self._keys.kid)
-        self._by_header = {_queue_header(kid): raw for kid, raw in self._followed.items()}
+        self._by_header = {_queue_header(kid): raw for kid, raw in self._known_keys.items()}
 
-    def signed_lately(self, text: str) -> bool:
-        """Whether it is the present key that signed this token."""
+    def signed_by_current_key(self, text: str) -> bool:
+        """Whether the present key signed this token, by its header."""
         return text.startswith(self._header)
 
     def sign(self, token: QueueToken) -> str:
-        if self._followed is not self._keys.keys:
-            self._follow()
+        if self._known_keys is not self._keys.keys:
+            self._refresh_keys()
         claims = dict(zip(("evt", "epo", "lan", "seq", "sub", "iat"), token, strict=True))
         signed = f"{self._header}.{b64(orjson.dumps(claims))}"
         return f"{signed}.{b64(hmac.digest(self._keys.keys[self._keys.kid], signed.encode(), 'sha256'))}"
 
-    def is_one(self, text: str) -> bool:
-        """Whether this claims to be a queue token of ours, by its header; that it is good is for `read` to say."""
-        if self._followed is not self._keys.keys:
-            self._follow()
+    def recognises(self, text: str) -> bool:
+        """Whether the header is that of a queue token; `read` verifies it."""
+        if self._known_keys is not self._keys.keys:
+            self._refresh_keys()
         return text.partition(".")[0] in self._by_header
 
     def read(self, text: str) -> QueueToken:
         """Raises `BadCredential` for anything but a token we signed."""
-        if self._followed is not self._keys.keys:
-            self._follow()
+        if self._known_keys is not self._keys.keys:
+            self._refresh_keys()
         try:
             header, claims, mac = text[:TOKEN_MAX_CHARS].split(".")
             expected = hmac.digest(self._by_header[header], f"{header}.{claims}".encode(), "sha256")
-            if not hmac.compare_digest(exact(mac), expected):
+            if not hmac.compare_digest(canonical_unb64(mac), expected):
                 raise BadCredential
             c = orjson.loads(unb64(claims))
-            return QueueToken(c["evt"], c["epo"], c["lan"], c["seq"], c["sub"], c["iat"])
+            return QueueToken(
+                event_id=c["evt"], epoch=c["epo"], lane=c["lan"], join_seq=c["seq"], holder=c["sub"],
+                issued_at_s=c["iat"],
+            )  # fmt: skip
         except (ValueError, KeyError, UnicodeEncodeError) as broken:
             raise BadCredential from broken
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Admission to buy: who, for which event, by which call, until when (seconds since the epoch)."""
+    """Admission to buy: the holder, the event, the place that was called, and the expiry (seconds since the epoch)."""
 
     event_id: str
     holder: str
@@ -178,7 +181,7 @@ class Pass:
 PASS_ISSUER = "onsale"  # noqa: S105 - a name, not a secret
 PASS_TYPE = "onsale-pass"  # noqa: S105 - a type, not a secret
 PASS_LEEWAY_S = 5
-NOT_BEFORE_LEEWAY_S = 60  # the engine's clock dates a pass, and may be so far ahead of whoever reads it
+NOT_BEFORE_LEEWAY_S = 60  # Redis' clock dates a pass and may be this far ahead of a verifier's
 SEAL = b',"seal":"'
 SIGNATURE_BYTES = 64
 
@@ -198,10 +201,10 @@ def sign_pass(keys: Keyring, admission: Pass, *, seal: Keyring | None = None) ->
         "epo": admission.epoch, "lan": admission.lane, "seq": admission.join_seq, "qty_max": admission.qty_max,
         "iat": admission.issued_at_s, "nbf": admission.issued_at_s - NOT_BEFORE_LEEWAY_S, "exp": admission.expires_at_s,
     }  # fmt: skip
-    header, told = _pass_header(kid), orjson.dumps(claims)
+    header, payload = _pass_header(kid), orjson.dumps(claims)
     if seal is not None:
-        told = told[:-1] + SEAL + f"{seal.kid}.{_seal(seal, seal.kid, header, told[:-1])}".encode() + b'"}'
-    signed = f"{header}.{b64(told)}"
+        payload = payload[:-1] + SEAL + f"{seal.kid}.{_seal(seal, seal.kid, header, payload[:-1])}".encode() + b'"}'
+    signed = f"{header}.{b64(payload)}"
     return f"{signed}.{b64(key.sign(signed.encode()))}"
 
 
@@ -210,45 +213,45 @@ def _seal(keys: Keyring, kid: str, header: str, claims: bytes) -> str:
 
 
 class PassReader:
-    """Verifies a pass once and remembers it, the latest `cache_entries_max` of them.
+    """Verifies passes and caches the latest `cache_entries_max` of them.
 
-    A signature costs 67 µs, the seal 4: whoever has the neighbours' keys looks at the seal first, and at the signature
-    when there is none or it does not fit. The same claims with another signature are read by that one: a pass has one
-    spelling, so that who counts callers by their tokens counts a fan once. The header is compared with those we write,
-    never parsed: nothing in a token can choose an algorithm.
+    Verifying a signature takes 67 µs, the seal (an HMAC for services) 4 µs: a service with the key of seals checks the
+    seal first, and the signature if the seal is missing or wrong. If the same claims come with another signature, the
+    signature is verified: a pass has one encoding, so limits that count tokens count a fan once. The header is compared
+    with known ones, never parsed: a token cannot choose the algorithm.
     """
 
     def __init__(self, public_keys: Keyring, *, seal: Keyring | None = None, cache_entries_max: int = 50_000) -> None:
         self._keys, self._seal = public_keys, seal
-        self._remembered: OrderedDict[str, tuple[str, Pass]] = OrderedDict()
-        self._remembered_max = cache_entries_max
-        self._follow()
+        self._cache: OrderedDict[str, tuple[str, Pass]] = OrderedDict()
+        self._cache_entries_max = cache_entries_max
+        self._refresh_keys()
 
-    def _follow(self) -> None:
-        """Forgets every pass: one may be by a key that is gone."""
-        self._followed = self._keys.keys
+    def _refresh_keys(self) -> None:
+        """Adopts the present keys and clears the cache: a cached pass may be signed by a key that is gone."""
+        self._known_keys = self._keys.keys
         self._by_header = {
-            _pass_header(kid): Ed25519PublicKey.from_public_bytes(raw) for kid, raw in self._followed.items()
+            _pass_header(kid): Ed25519PublicKey.from_public_bytes(raw) for kid, raw in self._known_keys.items()
         }
-        self._remembered.clear()
+        self._cache.clear()
 
-    def is_one(self, text: str) -> bool:
-        """Whether this claims to be a pass of ours, by its header; that it is good is for `read` to say."""
-        if self._followed is not self._keys.keys:
-            self._follow()
+    def recognises(self, text: str) -> bool:
+        """Whether the header is that of a pass; `read` verifies it."""
+        if self._known_keys is not self._keys.keys:
+            self._refresh_keys()
         return text.partition(".")[0] in self._by_header
 
     def read(self, text: str, *, now_s: float, allow_expired: bool = False) -> Pass:
-        """Raises `BadCredential`. With `allow_expired` an old pass is still proof of who its holder is."""
-        if self._followed is not self._keys.keys:
-            self._follow()
+        """Raises `BadCredential`. With `allow_expired` an expired pass still identifies its holder."""
+        if self._known_keys is not self._keys.keys:
+            self._refresh_keys()
         signed, _, signature = text.rpartition(".")
-        known, admission = self._remembered.get(signed, (None, None))
+        known, admission = self._cache.get(signed, (None, None))
         if admission is None or known != signature:
             admission = self._verify(text, by_seal=known is None)
-            self._remembered[signed] = signature, admission
-            if len(self._remembered) > self._remembered_max:
-                self._remembered.popitem(last=False)
+            self._cache[signed] = signature, admission
+            if len(self._cache) > self._cache_entries_max:
+                self._cache.popitem(last=False)
         if not allow_expired and now_s > admission.expires_at_s + PASS_LEEWAY_S:
             raise BadCredential("This pass has expired.")
         return admission
@@ -258,15 +261,15 @@ class PassReader:
             raise BadCredential
         try:
             header, claims, signature = text.split(".")
-            key, told, signed = self._by_header[header], exact(claims), exact(signature)
-            if len(signed) != SIGNATURE_BYTES or not (by_seal and self._is_sealed(header, told)):
+            key, payload, signed = self._by_header[header], canonical_unb64(claims), canonical_unb64(signature)
+            if len(signed) != SIGNATURE_BYTES or not (by_seal and self._is_sealed(header, payload)):
                 key.verify(signed, f"{header}.{claims}".encode())
-            return _pass(orjson.loads(told))
+            return _pass(orjson.loads(payload))
         except (InvalidSignature, KeyError, TypeError, ValueError) as broken:
             raise BadCredential from broken
 
-    def _is_sealed(self, header: str, told: bytes) -> bool:
-        claims, mark, rest = told.rpartition(SEAL)
+    def _is_sealed(self, header: str, payload: bytes) -> bool:
+        claims, mark, rest = payload.rpartition(SEAL)
         if self._seal is None or not mark or not rest.endswith(b'"}'):
             return False
         kid, _, seal = rest[:-2].decode("ascii").partition(".")
@@ -274,10 +277,10 @@ class PassReader:
 
 
 def _pass(claims: dict[str, Any]) -> Pass:
-    """What a verified token claims, every claim of its type; raises `BadCredential` or `KeyError`."""
+    """The claims of a verified token, with their types checked; raises `BadCredential` or `KeyError`."""
     admission = Pass(
-        claims["aud"], claims["sub"], claims["jti"], claims["epo"], claims["lan"], claims["seq"], claims["qty_max"],
-        claims["iat"], claims["exp"],
+        event_id=claims["aud"], holder=claims["sub"], jti=claims["jti"], epoch=claims["epo"], lane=claims["lan"],
+        join_seq=claims["seq"], qty_max=claims["qty_max"], issued_at_s=claims["iat"], expires_at_s=claims["exp"],
     )  # fmt: skip
     numbers = (admission.epoch, admission.lane, admission.join_seq, admission.qty_max, admission.issued_at_s,
                admission.expires_at_s, claims["nbf"])  # fmt: skip

@@ -1,8 +1,8 @@
-"""Signed-in fans: the JWT of the seller's identity provider, checked once and remembered until it ends.
+"""Authenticates signed-in fans by the JWT of the seller's identity provider; verified tokens are cached until they
+expire.
 
-The algorithm is pinned by our settings and by the kind of key, never by the token: with a secret only HS256, with
-public keys the one algorithm of the key that is named. `iss`, `aud`, `exp`, `nbf` and `iat` are checked, `exp` and
-`sub` must be there.
+The algorithm is fixed by the settings and the type of key, never by the token: with a secret HS256 only, with public
+keys the one algorithm of the named key. `iss`, `aud`, `exp`, `nbf` and `iat` are checked; `exp` and `sub` are required.
 """
 
 import hashlib
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Protocol
 import jwt
 import orjson
 
-from shared.rpc.outgoing import outgoing
+from shared.rpc.outgoing import external_http_client
 from shared.runtime.settings import ServiceSettings
-from shared.security.jwks_client import ProviderKeys, PublicKey
-from shared.security.tokens import Keyring, b64, exact, unb64
+from shared.security.jwks_client import ProviderKeys, VerificationKey
+from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
 from shared.web.problems import BadCredential
 
 LEEWAY_S = 5
@@ -30,7 +30,7 @@ UNREADABLE = (jwt.PyJWTError, KeyError, TypeError, ValueError, OverflowError, Re
 
 
 class User(NamedTuple):
-    """A signed-in fan: who it is by the provider, and the name we give them in the line."""
+    """A signed-in fan: the provider's user id, and the holder id derived from it."""
 
     user_id: str
     holder: str
@@ -38,63 +38,63 @@ class User(NamedTuple):
 
     @property
     def claims(self) -> dict[str, Any]:
-        """All that the provider says of this fan, verified; for rules that look at more than who it is."""
+        """All verified claims, for rules that need more than the user id."""
         claims: dict[str, Any] = json.loads(unb64(self.text.split(".")[1]))
         return claims
 
 
-class Keys(Protocol):
-    """Where the key of a token comes from."""
+class KeySource(Protocol):
+    """Finds the key that verifies a token."""
 
     generation: int
 
-    async def find(self, algorithm: Any, kid: Any) -> PublicKey: ...
-    def freshen(self) -> None: ...
+    async def find(self, algorithm: Any, kid: Any) -> VerificationKey: ...
+    def refresh_if_old(self) -> None: ...
 
 
-class OneSecret:
-    """The seller's secret, for HS256 and nothing else; a `kid` says nothing here."""
+class SharedSecret:
+    """The seller's secret, for HS256 only; `kid` is ignored."""
 
     def __init__(self, secret: str) -> None:
-        self._key = PublicKey(None, "HS256", secret.encode())
+        self._key = VerificationKey(None, "HS256", secret.encode())
         self.generation = 0
 
-    async def find(self, algorithm: Any, kid: Any) -> PublicKey:
+    async def find(self, algorithm: Any, kid: Any) -> VerificationKey:
         if algorithm != "HS256":
             raise BadCredential
         return self._key
 
-    def freshen(self) -> None:
-        """A secret does not grow old by itself."""
+    def refresh_if_old(self) -> None:
+        """A secret does not expire."""
 
 
-class Users:
-    """Reads users' JWTs. The latest that were verified are remembered by their hash, until the keys change."""
+class UserJwtReader:
+    """Verifies users' JWTs. Verified ones are cached by their hash until the keys change."""
 
     def __init__(
-        self, settings: ServiceSettings, keys: Keys | None, *, cache_entries_max: int = REMEMBERED_MAX
+        self, settings: ServiceSettings, keys: KeySource | None, *, cache_entries_max: int = REMEMBERED_MAX
     ) -> None:
-        self._settings, self._keys, self._remembered_max = settings, keys, cache_entries_max
-        self._remembered: OrderedDict[bytes, tuple[float, str, str]] = OrderedDict()
+        self._settings, self._keys, self._cache_entries_max = settings, keys, cache_entries_max
+        self._cache: OrderedDict[bytes, tuple[float, str, str]] = OrderedDict()
         self._generation = 0
         self._checks: Any = {"require": ["exp", "sub"], "verify_aud": settings.user_jwt_audience is not None,
                              "enforce_minimum_key_length": True}  # fmt: skip
 
     async def read(self, text: str) -> User:
-        """Raises `BadCredential` for anything but a valid token, `Unavailable` while its key cannot be had."""
+        """Raises `BadCredential` for an invalid token, `Unavailable` while its key cannot be fetched."""
         if self._keys is None:
             raise BadCredential
-        self._keys.freshen()
-        if self._generation != self._keys.generation:  # a key that was withdrawn vouches for nobody
+        self._keys.refresh_if_old()
+        if self._generation != self._keys.generation:  # tokens of a withdrawn key are no longer accepted
             self._generation = self._keys.generation
-            self._remembered.clear()
+            self._cache.clear()
         name = hashlib.sha256(text.encode(errors="replace")).digest()
-        known = self._remembered.get(name)
+        known = self._cache.get(name)
         if known is None:
             known = await self._verify(text)
-            self._remembered[name] = known
-            if len(self._remembered) > self._remembered_max:
-                self._remembered.popitem(last=False)
+            self._cache[name] = known
+            if len(self._cache) > self._cache_entries_max:
+                self._cache.popitem(last=False)
         expires_at_s, user_id, holder = known
         if time.time() >= expires_at_s + LEEWAY_S:
             raise BadCredential("This token has expired; sign in again.")
@@ -104,7 +104,9 @@ class Users:
         assert self._keys is not None
         try:
             header = orjson.loads(unb64(text.split(".", 1)[0]))
-            exact(text.rpartition(".")[2])  # other spellings of one signature would be other fans to a balancer
+            canonical_unb64(
+                text.rpartition(".")[2]
+            )  # other encodings of one signature would count as other fans at a balancer
             algorithm, kid = header["alg"], header.get("kid")
         except UNREADABLE as broken:
             raise BadCredential from broken
@@ -125,31 +127,31 @@ class Users:
 
 
 def _user_id(sub: str) -> str:
-    """A `sub` that every table and token can carry; raises `ValueError`."""
+    """A `sub` that fits every table and token; raises `ValueError`."""
     if not 0 < len(sub) <= USER_ID_MAX_CHARS or "\0" in sub:
         raise ValueError("sub is empty, too long or has a NUL")
-    sub.encode()  # half a surrogate pair cannot be stored
+    sub.encode()  # a lone surrogate cannot be stored
     return sub
 
 
 def holder_of(keys: Keyring, user_id: str) -> str:
-    """What a user is called in the line, in passes and orders: the same on every device, and nobody else's guess."""
+    """The id of a user in the line, in passes and orders: the same on every device, and unguessable for others."""
     return HOLDER_PREFIX + b64(keys.mac("user", user_id))[:32]
 
 
 @asynccontextmanager
-async def signed_in(settings: ServiceSettings) -> AsyncIterator[Users]:
-    """Reads users' JWTs inside this context, by the secret or by the provider's keys; by neither, it refuses all."""
+async def user_jwt_reader(settings: ServiceSettings) -> AsyncIterator[UserJwtReader]:
+    """A reader with the secret or the provider's keys from the settings; without both, it rejects every token."""
     if settings.user_jwt_jwks_url is None:
         secret = settings.user_jwt_secret
-        yield Users(settings, OneSecret(secret.get_secret_value()) if secret is not None else None)
+        yield UserJwtReader(settings, SharedSecret(secret.get_secret_value()) if secret is not None else None)
         return
-    async with outgoing(connections_max=1) as client:
+    async with external_http_client(connections_max=1) as client:
         keys = ProviderKeys(
             client, settings.user_jwt_jwks_url, settings.believed_algorithms,
             refetch_s=settings.user_jwt_refetch_s, refresh_s=settings.user_jwt_refresh_s,
         )  # fmt: skip
         try:
-            yield Users(settings, keys)
+            yield UserJwtReader(settings, keys)
         finally:
             await keys.close()

@@ -1,7 +1,7 @@
-"""What can be set about signed-in fans: whose JWT is believed, and by which keys. Nothing set: nobody signs in.
+"""Settings of signed-in fans: the identity provider that is trusted and its keys. Without them nobody can sign in.
 
-A secret means HS256 and nothing else; a JWKS address means public keys and nothing else. Both at once do not start, so
-no token can ever choose between them.
+A secret means HS256 only, a JWKS URL public keys only. Setting both stops the start, so that no token can ever choose
+between them.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -35,20 +35,20 @@ class UserSettings(BaseSettings):
         None, description="Secret the seller signs users' JWTs with (HS256), at least 32 bytes."
     )
     user_jwt_jwks_url: Annotated[Address | None, Maybe] = Field(
-        None, description="Where the identity provider publishes its public keys."
+        None, description="URL of the identity provider's public keys (JWKS)."
     )
     user_jwt_algorithms: Listed = Field(
-        (), description="Algorithms believed: HS256 with a secret; RS256, ES256, EdDSA with JWKS. Empty: all of these."
+        (), description="Accepted algorithms: HS256 with a secret; RS256, ES256, EdDSA with JWKS. Empty: all of these."
     )
-    user_jwt_issuer: Annotated[Name | None, Maybe] = Field(None, description="What `iss` must be; needed with JWKS.")
+    user_jwt_issuer: Annotated[Name | None, Maybe] = Field(None, description="Required `iss`; needed with JWKS.")
     user_jwt_audience: Annotated[Name | None, Maybe] = Field(
-        None, description="What `aud` must name; needed with JWKS."
+        None, description="Required value in `aud`; needed with JWKS."
     )
     user_jwt_refetch_s: float = Field(
-        5.0, ge=0.01, le=3600, description="An unknown key makes us ask the identity provider at most this often."
+        5.0, ge=0.01, le=3600, description="Least time between two fetches of keys because of an unknown key."
     )
     user_jwt_refresh_s: float = Field(
-        300.0, ge=0.05, le=86_400, description="Keys older than this are asked for again, without anybody waiting."
+        300.0, ge=0.05, le=86_400, description="Age after which keys are fetched again in the background."
     )
 
     @property
@@ -67,8 +67,8 @@ class UserSettings(BaseSettings):
                 raise ValueError("user_jwt_secret and user_jwt_jwks_url exclude each other")
             if len(self.user_jwt_secret.get_secret_value().encode()) < SECRET_BYTES_MIN:
                 raise ValueError(f"user_jwt_secret must have at least {SECRET_BYTES_MIN} bytes")
-        wrong = {a for a in self.user_jwt_algorithms if (a == "HS256") != (self.user_jwt_secret is not None)}
-        if wrong:
+        mismatched = {a for a in self.user_jwt_algorithms if (a == "HS256") != (self.user_jwt_secret is not None)}
+        if mismatched:
             raise ValueError("user_jwt_algorithms: HS256 goes with user_jwt_secret, all others with user_jwt_jwks_url")
         if self.user_jwt_jwks_url is not None and not (self.user_jwt_issuer and self.user_jwt_audience):
             raise ValueError("user_jwt_jwks_url needs user_jwt_issuer and user_jwt_audience: a provider signs for many")

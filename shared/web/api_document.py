@@ -1,6 +1,4 @@
-"""What every OpenAPI document says beyond what its routes say of themselves: how callers prove who they are, that every
-refusal is a problem document (RFC 9457), and where the API is.
-"""
+"""Completes every OpenAPI document with what its routes do not declare: security, problems (RFC 9457), servers."""
 
 import re
 from collections.abc import Iterator
@@ -11,10 +9,15 @@ from fastapi import FastAPI
 METHODS = ("get", "post", "put", "patch", "delete")
 SECURITY_SCHEMES: dict[str, dict[str, str]] = {
     "adminKey": {"type": "http", "scheme": "bearer", "description": "An operator's key."},
-    "queueToken": {"type": "http", "scheme": "bearer", "description": "As joining the line gave it."},
+    "queueToken": {"type": "http", "scheme": "bearer", "description": "Issued on joining the line."},
     "pass": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "Admission to buy."},
-    "orderToken": {"type": "http", "scheme": "bearer", "description": "Of one order, as placing it gave it."},
-    "userJwt": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "Of your identity provider."},
+    "orderToken": {"type": "http", "scheme": "bearer", "description": "Of one order, issued on placing it."},
+    "userJwt": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "Issued by your identity provider.",
+    },
     "queueCookie": {"type": "apiKey", "in": "cookie", "name": "onsale_queue_{event_id}"},
     "passCookie": {"type": "apiKey", "in": "cookie", "name": "onsale_pass_{event_id}"},
 }
@@ -37,22 +40,22 @@ REFUSALS = {
     401: "There is no credential, or not a valid one.",
     403: "This credential may not do that, or not now.",
     404: "There is nothing with this id, or it is not yours.",
-    409: "The present state forbids it.",
+    409: "The present state does not allow it.",
     410: "It has ended.",
-    412: "It was changed since you read it.",
+    412: "It was changed after you read it.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    422: "A value is not acceptable.",
-    429: "Too often: wait as long as Retry-After says.",
-    503: "Not now; nothing was changed. Wait as long as Retry-After says.",
+    422: "A value is not valid.",
+    429: "Too many requests. Wait the seconds in Retry-After.",
+    503: "Temporarily unavailable; nothing was changed. Wait the seconds in Retry-After.",
 }
 PROBLEM = {
     "type": "object",
     "title": "Problem",
-    "description": "What went wrong (RFC 9457). Members beyond these depend on `type`.",
+    "description": "An error (RFC 9457). Further members depend on `type`.",
     "required": ["type", "title", "status", "detail"],
     "properties": {
-        "type": {"type": "string", "format": "uri-reference", "description": "Leads to what it means."},
+        "type": {"type": "string", "format": "uri-reference", "description": "Links to its documentation."},
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "A sentence for a person."},
@@ -69,8 +72,8 @@ def file_of(media_type: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
-def complete(app: FastAPI) -> None:
-    """Makes `/openapi.json` say all of this; to be called when the document says everything else."""
+def complete_openapi(app: FastAPI) -> None:
+    """Makes `/openapi.json` complete; call it after every other change of `app.openapi`."""
     framework = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -83,7 +86,7 @@ def complete(app: FastAPI) -> None:
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Path, method and operation, each."""
+    """Path, method and operation of each route."""
     for path, item in document["paths"].items():
         for method in METHODS:
             if method in item:
@@ -102,8 +105,8 @@ def _complete(document: dict[str, Any]) -> None:
             operation["security"] = [{scheme: []} for scheme in needed]
         declared = operation.setdefault("responses", {})
         for status in sorted({*_refusals(path, method, operation), *(int(s) for s in declared if int(s) >= 400)}):
-            words = declared.get(str(status), {}).get("description", "")
-            refusal: dict[str, Any] = {"description": _words(words, status), "content": AS_PROBLEM}
+            described = declared.get(str(status), {}).get("description", "")
+            refusal: dict[str, Any] = {"description": _description(described, status), "content": AS_PROBLEM}
             if status in (429, 503):
                 refusal["headers"] = RETRY_AFTER
             declared[str(status)] = refusal
@@ -111,12 +114,12 @@ def _complete(document: dict[str, Any]) -> None:
         components["schemas"].pop(unused, None)
 
 
-def _words(declared: str, status: int) -> str:
+def _description(declared: str, status: int) -> str:
     return declared if declared and declared != "Validation Error" else REFUSALS.get(status, "Refused.")
 
 
 def _refusals(path: str, method: str, operation: dict[str, Any]) -> set[int]:
-    """What such an operation may answer besides what it says of itself."""
+    """The error statuses such an operation may answer, besides those it declares."""
     statuses = {400, 422, 429, 503}
     if operation.get("security"):
         statuses |= {401, 403}

@@ -1,9 +1,8 @@
-"""The shell every service stands in: problem documents, request ids, limits, probes, metrics, and two faces.
+"""Builds the FastAPI app of a service: problem documents, request ids, limits, probes, metrics, two listeners.
 
-`/internal` and `/metrics` answer only on the internal listener and everything else only on the public one:
-`public(app)` and `internal(app)` are the two faces of one app. A lifespan puts what it opens on `app.state`. Before the
-listeners close, `drain(app)` makes readiness false and runs what a service put into `app.state.on_drain` (long streams
-end there).
+`/internal` and `/metrics` answer only on the internal listener, everything else only on the public one: `public(app)`
+and `internal(app)` are the ASGI apps of the two. A lifespan puts what it opens on `app.state`. Before the listeners
+close, `drain(app)` makes readiness false and runs the callbacks in `app.state.on_drain`, which end long streams.
 """
 
 import asyncio
@@ -14,37 +13,37 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from prometheus_client import Histogram
+from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared import VERSION
 from shared.runtime.descriptors import descriptors_max, descriptors_open
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.logging import data
 from shared.runtime.metrics import CONTENT_TYPE_LATEST, REQUESTS, generate_latest
 from shared.runtime.settings import ServiceSettings
-from shared.security.auth import neighbours_only
-from shared.security.key_reload import with_keys
+from shared.security.auth import services_only
+from shared.security.key_reload import with_key_reload
 from shared.web import problems
-from shared.web.exception_handlers import REQUEST_ID_KEY, answer_with_problems, send_problem
-from shared.web.fast_routes import QUIET_KEY, STARTED_KEY, HotLane, internal_hot_route
+from shared.web.exception_handlers import REQUEST_ID_KEY, add_exception_handlers, send_problem
+from shared.web.fast_routes import QUIET_KEY, STARTED_KEY, FastRoutes, internal_fast_route
 
 log = logging.getLogger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 Checks = Mapping[str, Callable[[], Awaitable[object]]]
-VERSION = "0.1.0"
 READY_DEADLINE_S = 2.0
 READY_KEPT_S = 0.5
-INSIDE = ("/internal", "/metrics")
-ANSWER_HEADERS_KEY = "onsale.answer_headers"  # what a door adds to whatever is answered, a problem included
-RECEIVE_KEY = "onsale.receive"  # the server's own, beneath all layers: a long stream finds its transport behind it
+INTERNAL_PREFIXES = ("/internal", "/metrics")
+ANSWER_HEADERS_KEY = "onsale.answer_headers"  # headers that an endpoint adds to any answer, a problem included
+RECEIVE_KEY = "onsale.receive"  # the server's own `receive`, through which a long stream finds its transport
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
-GONE = 499  # by convention: the client went away before it had said what it wanted
+GONE = 499  # by convention: the client disconnected before it had sent the whole request
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -55,40 +54,40 @@ def create_service(
     title: str,
     lifespan: Lifespan,
     routers: Sequence[APIRouter] = (),
-    hot_routes: Sequence[BaseRoute] = (),
+    fast_routes: Sequence[BaseRoute] = (),
     internal_routers: Sequence[APIRouter] = (),
-    internal_hot_routes: Sequence[Route] = (),
+    internal_fast_routes: Sequence[Route] = (),
     checks: Callable[[FastAPI], Checks] = lambda app: {},
     meter: LoadMeter | None = None,
 ) -> FastAPI:
-    """One service's app. `checks` are the engines `/readyz` asks; what is internal gets `/internal` and a lock."""
-    watched = with_keys(lifespan, settings.keys_file, settings)
+    """One service's app. `/readyz` runs `checks`; internal routes get the prefix `/internal` and need a signature."""
+    reloading = with_key_reload(lifespan, settings.keys_file, settings)
     app = FastAPI(
-        title=f"Onsale {title}", version=VERSION, lifespan=watched, redoc_url=None, root_path_in_servers=False,
+        title=f"Onsale {title}", version=VERSION, lifespan=reloading, redoc_url=None, root_path_in_servers=False,
         separate_input_output_schemas=False,
     )  # fmt: skip
     app.state.settings = settings
     app.state.draining = False
     app.state.on_drain = []
     app.state.warnings = list[str]
-    hot = [*hot_routes, *(internal_hot_route(route, settings.service_keys) for route in internal_hot_routes)]
-    app.router.routes.extend(hot)
+    fast = [*fast_routes, *(internal_fast_route(route, settings.service_keys) for route in internal_fast_routes)]
+    app.router.routes.extend(fast)
     for router in routers:
         app.include_router(router)
     for router in internal_routers:
-        locked = [Depends(neighbours_only(settings.service_keys))]
-        app.include_router(router, prefix="/internal", dependencies=locked, include_in_schema=False)
+        signed = [Depends(services_only(settings.service_keys))]
+        app.include_router(router, prefix="/internal", dependencies=signed, include_in_schema=False)
     app.include_router(_probes(name, checks))
-    answer_with_problems(app)
-    app.add_middleware(RequestShell, service=name, settings=settings, meter=meter)
-    lane = HotLane(app, hot)
-    app.state.hot_lane = lane.takes, RequestShell(lane, service=name, settings=settings, meter=meter)
+    add_exception_handlers(app)
+    app.add_middleware(RequestMiddleware, service=name, settings=settings, meter=meter)
+    bypass = FastRoutes(app, fast)
+    app.state.fast_routes = bypass.matches, RequestMiddleware(bypass, service=name, settings=settings, meter=meter)
     return app
 
 
 async def drain(app: FastAPI) -> None:
-    """The process is going away: balancers see it by `/readyz`, and once they have had the time to look, long streams
-    are told to reconnect, which is elsewhere by then.
+    """The process is stopping: `/readyz` fails, and after the delay that balancers need to notice, long streams end and
+    their clients reconnect elsewhere.
     """
     app.state.draining = True
     await asyncio.sleep(app.state.settings.drain_delay_s)
@@ -96,33 +95,33 @@ async def drain(app: FastAPI) -> None:
 
 
 def public(app: FastAPI) -> ASGIApp:
-    """The face that browsers and balancers see."""
-    return _face(app, inside=False)
+    """The ASGI app of the public listener, for browsers and balancers."""
+    return _listener(app, inside=False)
 
 
 def internal(app: FastAPI) -> ASGIApp:
-    """The face that neighbours see."""
-    return _face(app, inside=True)
+    """The ASGI app of the internal listener, for the other services."""
+    return _listener(app, inside=True)
 
 
-def _face(app: FastAPI, *, inside: bool) -> ASGIApp:
-    hot, short_way = app.state.hot_lane
+def _listener(app: FastAPI, *, inside: bool) -> ASGIApp:
+    is_fast, fast_app = app.state.fast_routes
 
-    async def face(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(INSIDE) != inside:
+    async def listener(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(INTERNAL_PREFIXES) != inside:
             await send_problem(problems.NotFound(), None, send)
-        elif hot(scope):
-            await short_way(scope, receive, send)
+        elif is_fast(scope):
+            await fast_app(scope, receive, send)
         elif scope["type"] == "http" and scope["method"] == "HEAD":
-            await app({**scope, "method": "GET"}, receive, send)  # the server keeps the body back
+            await app({**scope, "method": "GET"}, receive, send)  # the server drops the body
         else:
             await app(scope, receive, send)
 
-    return face
+    return listener
 
 
-class RequestShell:
-    """Outermost layer: names the request, bounds its body, measures it, and keeps a bug from leaking its words."""
+class RequestMiddleware:
+    """The outermost layer: gives the request an id, limits its body, measures it, and hides the text of a bug."""
 
     def __init__(self, app: ASGIApp, *, service: str, settings: ServiceSettings, meter: LoadMeter | None) -> None:
         self._app, self._service, self._settings, self._meter = app, service, settings, meter
@@ -137,7 +136,7 @@ class RequestShell:
         scope[REQUEST_ID_KEY] = request_id = named or f"{_PROCESS}{next(_requests):x}"
         scope[RECEIVE_KEY] = receive
         tag = (b"x-request-id", request_id.encode())
-        weighed = self._meter.begins(scope, started) if self._meter else 0
+        number = self._meter.request_started(scope, started) if self._meter else 0
 
         async def tagged(message: Message) -> None:
             nonlocal status
@@ -150,7 +149,7 @@ class RequestShell:
         try:
             inside = scope["path"].startswith("/internal")
             limit = self._settings.internal_body_max_bytes if inside else self._settings.body_max_bytes
-            await self._app(scope, _bounded(length, receive, limit), tagged)
+            await self._app(scope, _limit_body(length, receive, limit), tagged)
         except ClientDisconnect:
             status = status or GONE
         except Exception:
@@ -160,16 +159,16 @@ class RequestShell:
             if not status:
                 await send_problem(problems.InternalError(), request_id, tagged)
         finally:
-            del scope[RECEIVE_KEY]  # it refers back to the request, which would wait for the collector
+            del scope[RECEIVE_KEY]  # it refers to the request: a cycle that only the garbage collector would free
             self._measure(scope, status, seconds := time.perf_counter() - started, request_id)
             if self._meter:
-                self._meter.ends(weighed, status, seconds)
+                self._meter.request_finished(number, status, seconds)
 
     def _measure(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", "none")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         if status == problems.MethodNotAllowed.status:
-            route, method = "none", "other"  # strangers' inventions are one series
+            route, method = "none", "other"  # unknown methods are one time series
         timer = self._timers.get((route, method, status))
         if timer is None:
             timer = self._timers[route, method, status] = REQUESTS.labels(self._service, route, method, status)
@@ -181,7 +180,7 @@ class RequestShell:
 
 
 def _head(scope: Scope) -> tuple[str | None, bytes | None]:
-    """The name the caller gave this request, if it is a fit one, and the length it says its body has."""
+    """The request id that the caller sent, if it is well-formed, and the declared length of the body."""
     named: str | None = None
     length: bytes | None = None
     for key, value in scope["headers"]:
@@ -192,12 +191,12 @@ def _head(scope: Scope) -> tuple[str | None, bytes | None]:
     return named, length
 
 
-def _bounded(length: bytes | None, receive: Receive, limit: int) -> Receive:
+def _limit_body(length: bytes | None, receive: Receive, limit: int) -> Receive:
     """`receive` that raises `BodyTooLarge` past `limit` bytes, told by the head or found while reading."""
     if length is not None and (not length.isdigit() or int(length) > limit):
 
         async def refuse() -> Message:
-            raise problems.BodyTooLarge(f"At most {limit} bytes are taken here.")
+            raise problems.BodyTooLarge(f"The body may have at most {limit} bytes.")
 
         return refuse
     taken = 0
@@ -207,55 +206,85 @@ def _bounded(length: bytes | None, receive: Receive, limit: int) -> Receive:
         message = await receive()
         taken += len(message.get("body", b""))
         if taken > limit:
-            raise problems.BodyTooLarge(f"At most {limit} bytes are taken here.")
+            raise problems.BodyTooLarge(f"The body may have at most {limit} bytes.")
         return message
 
     return counted
 
 
-class _Readiness:
-    """What the checks said last, for half a second: however many ask, an engine is asked twice a second."""
+class Liveness(BaseModel):
+    """The process is alive."""
+
+    live: bool
+
+
+class Descriptors(BaseModel):
+    """File descriptors: open now (null where the system does not show it), and the limit."""
+
+    open: int | None
+    max: int
+
+
+class Readiness(BaseModel):
+    """The service can answer; `warnings` is absent if there are none."""
+
+    ready: bool
+    service: str
+    descriptors: Descriptors
+    warnings: list[str] | None = None
+
+
+class RunningVersion(BaseModel):
+    """The service and its version."""
+
+    service: str
+    version: str
+
+
+class _ReadinessChecks:
+    """Keeps the result of the checks for half a second, so that each runs at most twice a second."""
 
     def __init__(self, checks: Callable[[FastAPI], Checks]) -> None:
         self._checks, self._until_s = checks, float("-inf")
-        self._asking: asyncio.Task[list[str]] | None = None
+        self._running: asyncio.Task[list[str]] | None = None
 
     async def failing(self, app: FastAPI) -> list[str]:
-        if self._asking is None or (self._asking.done() and time.monotonic() > self._until_s):
-            self._asking = asyncio.create_task(self._ask(app))
-        return await asyncio.shield(self._asking)
+        if self._running is None or (self._running.done() and time.monotonic() > self._until_s):
+            self._running = asyncio.create_task(self._run_checks(app))
+        return await asyncio.shield(self._running)
 
-    async def _ask(self, app: FastAPI) -> list[str]:
+    async def _run_checks(self, app: FastAPI) -> list[str]:
         failed = await _failing(self._checks(app))
         self._until_s = time.monotonic() + READY_KEPT_S
         return failed
 
 
 def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
-    router, readiness = APIRouter(tags=["operations"]), _Readiness(checks)
+    router, readiness = APIRouter(tags=["operations"]), _ReadinessChecks(checks)
 
-    @router.get("/livez", summary="Is the process alive?")
-    async def livez() -> dict[str, bool]:
-        return {"live": True}
+    @router.get("/livez", summary="Check that the process is alive")
+    async def livez() -> Liveness:
+        return Liveness(live=True)
 
-    @router.get("/readyz", summary="Do this service's own engines answer?")
-    async def readyz(request: Request) -> dict[str, Any]:
+    @router.get("/readyz", response_model_exclude_unset=True, summary="Check that this service's databases answer")
+    async def readyz(request: Request) -> Readiness:
         if request.app.state.draining:
-            raise problems.Unavailable("This process is going away.")
+            raise problems.Unavailable("This process is stopping.")
         failed = await readiness.failing(request.app)
         if failed:
             raise problems.Unavailable(f"Not ready: {', '.join(failed)}.", failing=failed)
-        descriptors, warnings = {"open": descriptors_open(), "max": descriptors_max()}, request.app.state.warnings()
-        told = {"ready": True, "service": name, "descriptors": descriptors}
-        return told | ({"warnings": warnings} if warnings else {})
+        descriptors = Descriptors(open=descriptors_open(), max=descriptors_max())
+        warnings = request.app.state.warnings()
+        more = {"warnings": warnings} if warnings else {}
+        return Readiness(ready=True, service=name, descriptors=descriptors, **more)
 
-    @router.get("/metrics", summary="Prometheus metrics", include_in_schema=False)
+    @router.get("/metrics", summary="Get the Prometheus metrics", include_in_schema=False)
     async def metrics() -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-    @router.get("/version", summary="Which version runs here?")
-    async def version() -> dict[str, str]:
-        return {"service": name, "version": VERSION}
+    @router.get("/version", summary="Get the version")
+    async def version() -> RunningVersion:
+        return RunningVersion(service=name, version=VERSION)
 
     return router
 
@@ -263,13 +292,13 @@ def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
 async def _failing(checks: Checks) -> list[str]:
     """Names of the checks that raised or took too long."""
 
-    async def ask(name: str) -> str | None:
+    async def run(name: str) -> str | None:
         try:
             async with asyncio.timeout(READY_DEADLINE_S):
                 await checks[name]()
-        except Exception as failed:  # noqa: BLE001 - whatever it is, it is not ready
-            log.info("not.ready", extra=data(check=name, error=repr(failed)))
+        except Exception as failed:  # noqa: BLE001 - any failure means not ready
+            log.info("readiness.failed", extra=data(check=name, error=repr(failed)))
             return name
         return None
 
-    return [name for name in await asyncio.gather(*map(ask, checks)) if name]
+    return [name for name in await asyncio.gather(*map(run, checks)) if name]

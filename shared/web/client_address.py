@@ -1,6 +1,6 @@
-"""Whose address a request comes from: the peer's, or what a proxy we trust says of it.
+"""The client's IP address: the peer's, or the one that a trusted proxy reports in `X-Forwarded-For`.
 
-A fan can write into `X-Forwarded-For` what they like, so it is read from the right, and only past trusted proxies.
+Fans can write anything into that header, so it is read from the right, and only past trusted proxies.
 """
 
 from functools import lru_cache
@@ -16,7 +16,7 @@ FORWARDED_MAX_CHARS = 1_024
 
 
 class Networks:
-    """Some networks, written `10.0.0.0/8,::1/128`; remembers what it was asked lately."""
+    """Networks, written `10.0.0.0/8,::1/128`; recent lookups are cached."""
 
     def __init__(self, text: str) -> None:
         self._networks: list[IPv4Network | IPv6Network] = [
@@ -25,7 +25,7 @@ class Networks:
         self.customer = lru_cache(maxsize=16_384)(self._customer)
 
     def _customer(self, text: str) -> str | None:
-        """What to count an address under (IPv6: its /64); `None` for a trusted one. Raises `ValueError`."""
+        """The key to count an address under (IPv6: its /64); `None` for a trusted one. Raises `ValueError`."""
         address = ip_address(text)
         if address.version == 6 and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
@@ -45,15 +45,15 @@ LOOPBACK = Networks("127.0.0.0/8,::1/128")
 
 
 def client_address(scope: Scope, trusted: Networks) -> str | None:
-    """The nearest address that is no proxy of ours; `None` when nobody told, which is then nobody's to limit."""
+    """The nearest address that is not a trusted proxy; `None` if it is unknown, and then not limited."""
     peer = scope.get("client")
     try:
         if peer is None or (customer := trusted.customer(peer[0])) is not None:
             return customer if peer is not None else None
-        told = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-        for text in reversed(told[-FORWARDED_MAX_CHARS:].decode("latin-1").split(",")):
+        forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+        for text in reversed(forwarded[-FORWARDED_MAX_CHARS:].decode("latin-1").split(",")):
             if text.strip() and (customer := trusted.customer(text.strip())) is not None:
                 return customer
-    except ValueError:  # a proxy of ours forwards an address: whatever this is, no address stands left of it
+    except ValueError:  # trusted proxies append addresses only: left of anything else, nothing is trusted
         return None
     return None

@@ -1,4 +1,4 @@
-"""Rows as CSV for people who open it in a spreadsheet: a cell that would be run as a formula is defused."""
+"""Writes rows as CSV for spreadsheets: a cell that would run as a formula is escaped."""
 
 import csv
 import io
@@ -8,13 +8,13 @@ from typing import Any
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def defused(cell: Any) -> Any:
-    """Text as text: no spreadsheet may run what a fan typed."""
+def escape_formula(cell: Any) -> Any:
+    """Prefixes text that a spreadsheet would run as a formula, such as a name that a fan typed."""
     return "'" + cell if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def csv_lines(rows: Iterable[Iterable[Any]]) -> bytes:
-    """As they follow each other in a file."""
+    """The rows as bytes of a CSV file, UTF-8."""
     page = io.StringIO()
-    csv.writer(page).writerows([defused(cell) for cell in row] for row in rows)
+    csv.writer(page).writerows([escape_formula(cell) for cell in row] for row in rows)
     return page.getvalue().encode()

@@ -1,4 +1,4 @@
-"""Every way out of an app that is not its own answer is a problem document, expected or not."""
+"""Turns every exception of an app into a problem document (RFC 9457), expected or not."""
 
 import logging
 
@@ -17,17 +17,17 @@ log = logging.getLogger("onsale.http")
 REQUEST_ID_KEY = "onsale.request_id"
 
 
-def answer_with_problems(app: FastAPI) -> None:
-    """Every way out of the app is a problem document, expected or not."""
+def add_exception_handlers(app: FastAPI) -> None:
+    """Registers the handlers of all exceptions."""
 
     async def expected(request: Request, problem: Problem) -> Response:
         return _response(request, problem)
 
     async def invalid(request: Request, refused: RequestValidationError) -> Response:
-        return _response(request, _refused(refused))
+        return _response(request, _validation_problem(refused))
 
     async def http(request: Request, raised: HTTPException) -> Response:
-        if isinstance(raised.__cause__, Problem):  # found while the framework was reading the body
+        if isinstance(raised.__cause__, Problem):  # raised while the framework was reading the body
             return _response(request, raised.__cause__)
         known = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}
         answer = _response(request, known.get(raised.status_code, problems.InternalError)(status=raised.status_code))
@@ -35,10 +35,10 @@ def answer_with_problems(app: FastAPI) -> None:
             answer.headers["allow"] = ", ".join(_allowed(app, request))
         return answer
 
-    async def away(request: Request, raised: Exception) -> Response:
+    async def outage(request: Request, raised: Exception) -> Response:
         if not is_outage(raised):
             raise raised
-        log.error("engine.away", extra=data(error=in_one_line(raised), path=request.url.path))
+        log.error("dependency.unavailable", extra=data(error=in_one_line(raised), path=request.url.path))
         return _response(request, problem_of(raised))
 
     async def unexpected(request: Request, raised: Exception) -> Response:
@@ -47,21 +47,21 @@ def answer_with_problems(app: FastAPI) -> None:
     app.add_exception_handler(Problem, expected)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]
-    for engine_error in (*CERTAIN, *POSSIBLE):
-        app.add_exception_handler(engine_error, away)
+    for kind in (*CERTAIN, *POSSIBLE):
+        app.add_exception_handler(kind, outage)
     app.add_exception_handler(Exception, unexpected)
 
 
 def _allowed(app: FastAPI, request: Request) -> list[str]:
-    """The methods that this address takes."""
+    """The methods that this path supports."""
     scope = {**request.scope, "path_params": {}}
-    asked = ("GET", "POST", "PUT", "PATCH", "DELETE")
-    taken = [m for m in asked if any(row.matches({**scope, "method": m})[0] is Match.FULL for row in app.routes)]
+    methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    taken = [m for m in methods if any(row.matches({**scope, "method": m})[0] is Match.FULL for row in app.routes)]
     return ["GET", "HEAD", *taken[1:]] if taken[:1] == ["GET"] else taken
 
 
-def _refused(refused: RequestValidationError) -> Problem:
-    """Unreadable JSON is 400; a value out of range is 422 and names its field, never repeating what was sent."""
+def _validation_problem(refused: RequestValidationError) -> Problem:
+    """Unreadable JSON is 400; an invalid value is 422 and names its field, without repeating the value."""
     errors = refused.errors()
     if any(error["type"] == "json_invalid" for error in errors):
         return problems.MalformedRequest("The body is not JSON.")
@@ -73,7 +73,7 @@ def _refused(refused: RequestValidationError) -> Problem:
 
 
 def _response(request: Request, problem: Problem) -> Response:
-    """A problem as an answer: a page for people, a document for programs."""
+    """The response to a problem: an HTML page for people, a problem document for programs."""
     if problem_page.wanted(request.method, (v for k, v in request.scope["headers"] if k == b"accept")):
         page = problem_page.page(problem)
         return Response(page, problem.code, problem_page.headers(problem), problem_page.MEDIA_TYPE)
@@ -82,7 +82,7 @@ def _response(request: Request, problem: Problem) -> Response:
 
 
 async def send_problem(problem: Problem, request_id: str | None, send: Send) -> None:
-    """A problem as an answer, where there is no framework."""
+    """Sends a problem document from outside the framework."""
     headers = [(k.encode(), v.encode()) for k, v in problem.headers().items()]
     headers.append((b"content-type", problems.MEDIA_TYPE.encode()))
     await send({"type": "http.response.start", "status": problem.code, "headers": headers})

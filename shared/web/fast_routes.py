@@ -1,7 +1,7 @@
-"""The short way to hot routes: past the framework's layers, to the same endpoint, with the same problem documents.
+"""Fast routes bypass the framework's middleware: the same endpoints, with the same problem documents.
 
-A route is on it if its endpoint is an ASGI class and its path parameters are plain strings; for anything else, wrong
-methods included, the app itself answers. Neighbours have hot routes too, behind their lock.
+A route is fast if its endpoint is an ASGI class and its path parameters are plain strings; every other request, wrong
+methods included, goes through the app. Internal fast routes need a service's signature.
 """
 
 import time
@@ -21,21 +21,21 @@ from shared.web.problems import InvalidRequest
 
 SIGNATURE = SERVICE_HEADER.encode()
 STARTED_KEY = "onsale.started"
-QUIET_KEY = "onsale.quiet"  # a request that the log does not tell of: a crowd makes it
+QUIET_KEY = "onsale.quiet"  # requests of a crowd are not logged
 JSON = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
 Question = TypeVar("Question", bound=BaseModel)
 
 
 async def answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    """A whole answer."""
+    """Sends a complete response."""
     head = [(b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})
 
 
-async def whole_body(receive: Receive) -> bytes:
-    """All of a request's body; whoever runs us bounds it. Raises `ClientDisconnect`."""
+async def read_body(receive: Receive) -> bytes:
+    """The whole body of a request; the middleware limits its size. Raises `ClientDisconnect`."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -46,16 +46,14 @@ async def whole_body(receive: Receive) -> bytes:
     return body
 
 
-class NeighboursOnly:
-    """An endpoint behind the lock of `/internal`: it is handed the whole body, in one message, once its signature is
-    checked.
-    """
+class SignedRoute:
+    """An internal endpoint: checks the signature of the body, then passes the body on in one message."""
 
     def __init__(self, endpoint: ASGIApp, keys: Keyring) -> None:
         self._endpoint, self._keys = endpoint, keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await whole_body(receive)
+        body = await read_body(receive)
         signature = next((value for name, value in scope["headers"] if name == SIGNATURE), b"").decode("latin-1")
         check_service_call(self._keys, signature, scope["method"], scope["path"], body, now_s=time.time())
 
@@ -65,9 +63,10 @@ class NeighboursOnly:
         await self._endpoint(scope, whole, send)
 
 
-class Asked:
-    """An endpoint for neighbours, read and written by pydantic's own JSON: `work` is handed the app's state and the
-    question. The framework would check and copy every member of a batch once more.
+class JsonRoute:
+    """An internal endpoint that reads and writes JSON with pydantic alone: `work` gets the app's state and the request.
+
+    The framework would validate and copy every member of a batch once more.
     """
 
     def __init__(self, question: type[Question], work: Callable[[Any, Question], Awaitable[BaseModel]]) -> None:
@@ -77,20 +76,21 @@ class Asked:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[QUIET_KEY] = True
         try:
-            question = self._read(await whole_body(receive))
+            question = self._read(await read_body(receive))
         except ValidationError as refused:
-            raise InvalidRequest(f"{refused.error_count()} fields are not acceptable.") from refused
-        told = await self._work(scope["app"].state, question)
-        await answer(send, 200, told.model_dump_json().encode(), JSON)
+            names = [".".join(map(str, error["loc"])) for error in refused.errors(include_input=False)[:3]]
+            raise InvalidRequest(f"Invalid fields: {', '.join(names)}.") from refused
+        reply = await self._work(scope["app"].state, question)
+        await answer(send, 200, reply.model_dump_json().encode(), JSON)
 
 
-def internal_hot_route(route: Route, keys: Keyring) -> Route:
-    """The same route under `/internal`, behind its lock."""
-    return Route(f"/internal{route.path}", NeighboursOnly(route.endpoint, keys), methods=list(route.methods or ()))
+def internal_fast_route(route: Route, keys: Keyring) -> Route:
+    """The same route under `/internal`, which needs a signature."""
+    return Route(f"/internal{route.path}", SignedRoute(route.endpoint, keys), methods=list(route.methods or ()))
 
 
-class HotLane:
-    """Finds the hot route of a request and runs its endpoint."""
+class FastRoutes:
+    """Finds the fast route of a request and runs its endpoint."""
 
     def __init__(self, app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         self._app = app
@@ -102,16 +102,16 @@ class HotLane:
             and all(isinstance(convertor, StringConvertor) for convertor in route.param_convertors.values())
         ]
 
-    def takes(self, scope: Scope) -> bool:
-        """Whether this request is for a hot route; the scope then says which, as the framework would have."""
+    def matches(self, scope: Scope) -> bool:
+        """Whether this request is for a fast route, which it then puts into the scope as the framework would."""
         if scope["type"] != "http" or scope.get("root_path"):
             return False
         path, method = scope["path"], scope["method"]
         for match, methods, route in self._routes:
-            found = match(path)
-            if found is not None and method in methods:
+            matched = match(path)
+            if matched is not None and method in methods:
                 scope["app"], scope["route"], scope["endpoint"] = self._app, route, route.endpoint
-                scope["path_params"] = found.groupdict()
+                scope["path_params"] = matched.groupdict()
                 return True
         return False
 

@@ -1,17 +1,17 @@
-"""What may come in through a door: ids and texts with their limits, and bodies that refuse unknown fields."""
+"""Types of request fields: ids and texts with their limits, and bodies that reject unknown fields."""
 
 from typing import Annotated
 
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
-from shared.rules.email_addresses import one_spelling
+from shared.rules.email_addresses import normalize_email
 from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
 
 
-def _readable(address: str) -> str:
-    """As it was typed, if it has one spelling."""
-    one_spelling(address)
+def _valid_email(address: str) -> str:
+    """The address as typed. Raises `ValueError` if it cannot be normalised."""
+    normalize_email(address)
     return address
 
 
@@ -23,19 +23,19 @@ PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1
 Email = Annotated[
     str,
     StringConstraints(pattern=r"^[^@\s\x00]{1,64}@[^@\s\x00]{1,189}$", max_length=254),
-    AfterValidator(_readable),
+    AfterValidator(_valid_email),
 ]
 
 EventIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
 SectionIdPath = Annotated[str, Path(pattern=f"^{SECTION_ID}$")]
 ReferencePath = Annotated[str, Path(pattern=f"^{REFERENCE}$")]
 
-DryRun = Annotated[bool, Query(description="Check everything, change nothing.")]
+DryRun = Annotated[bool, Query(description="Check everything and change nothing.")]
 
 INT_MAX = 2**31 - 1
 
 
 class Body(BaseModel):
-    """A request body: unknown fields are refused, and nothing in it changes after it was read."""
+    """A request body: unknown fields are rejected, and it is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

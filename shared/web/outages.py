@@ -1,6 +1,6 @@
-"""Which failures are outages of what a service stands on, and no bugs of its own: its ledger, its engine, a neighbour.
+"""Tells outages of dependencies (PostgreSQL, Redis, another service) from bugs.
 
-A fan hears 503 and when to come back; the log has one line.
+An outage is 503 with Retry-After for a fan, and one line in the log.
 """
 
 import asyncpg
@@ -17,22 +17,22 @@ POSSIBLE = (DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.I
 
 
 def is_outage(failed: BaseException) -> bool:
-    """Whether it passes without anybody changing a line of code."""
+    """Whether the failure passes by itself: no bug of this code."""
     if isinstance(failed, Problem):
         return failed.code == Unavailable.status
     return isinstance(failed, CERTAIN) or (isinstance(failed, POSSIBLE) and (is_gone(failed) or is_busy(failed)))
 
 
 def problem_of(failed: BaseException) -> Problem:
-    """What a fan is told of an outage."""
+    """The problem to answer with during an outage."""
     if is_full(failed):
-        return Unavailable("The ledger has no room to write. Nothing was changed; try again shortly.")
+        return Unavailable("The database is out of space. Nothing was changed; try again shortly.")
     if isinstance(failed, RedisAway | RedisLate):
-        return Unavailable("The engine of the line and the gate does not answer. Try again shortly.")
+        return Unavailable("The waiting room and the stock cannot be reached. Try again shortly.")
     return Unavailable()
 
 
 def in_one_line(failed: BaseException) -> str:
-    """Its kind and the first line of its words."""
-    told = str(failed).splitlines()
-    return f"{type(failed).__name__}: {told[0]}" if told else type(failed).__name__
+    """The type of the failure and the first line of its message."""
+    lines = str(failed).splitlines()
+    return f"{type(failed).__name__}: {lines[0]}" if lines else type(failed).__name__

@@ -1,5 +1,6 @@
-"""A problem as a page, for people who came by a link: what happened, what to do, and another try by itself where
-waiting helps. Whole in itself, so that a balancer can show it while nothing else answers; a crowd is spread out.
+"""A problem as an HTML page, for people who followed a link: the cause, what to do, and an automatic retry.
+
+The page needs no other file, so that a balancer can show it while nothing else answers; retries are spread out.
 """
 
 import base64
@@ -21,16 +22,16 @@ SCRIPT = (
     "const s=Number(document.documentElement.dataset.retry);"
     "if(s)setTimeout(()=>location.reload(),1000*(s+Math.random()*(s+9)))"
 )
-AGAIN = "This page tries again by itself. You need not press anything."
+AGAIN = "This page tries again by itself. You do not need to do anything."
 TO_DO = {
-    401: "Open it in the browser you used before, or by the link in our mail.",
-    403: "Open it in the browser you used before, or by the link in our mail.",
-    404: "Look at the address once more, or start from the list of events.",
+    401: "Open it in the browser you used before, or with the link in our e-mail.",
+    403: "Open it in the browser you used before, or with the link in our e-mail.",
+    404: "Check the address, or start from the list of events.",
     410: "Start again from the list of events.",
-    422: "Look at the address once more, or start from the list of events.",
+    422: "Check the address, or start from the list of events.",
 }
 HEADINGS = {
-    404: "There is nothing here", 429: "One moment, please", 500: "That went wrong",
+    404: "Page not found", 429: "One moment, please", 500: "Something went wrong",
     502: "One moment, please", 503: "One moment, please", 504: "One moment, please",
 }  # fmt: skip
 
@@ -46,26 +47,26 @@ POLICY = (
 
 
 def wanted(method: str, accepts: Iterable[bytes]) -> bool:
-    """Whether a person's browser asked for a document, and not a program for an answer."""
+    """Whether a browser asks for a page, not a program for data."""
     return method in ("GET", "HEAD") and any(b"text/html" in accept for accept in accepts)
 
 
 def page(problem: Problem) -> str:
-    """The page; no quote but the double one and no dollar sign, so that a balancer's configuration can carry it."""
+    """The HTML, without single quotes and dollar signs, so that a balancer's configuration can contain it."""
     retry_s = problem.retry_after_s or 0
     heading = HEADINGS.get(problem.code, problem.title().rstrip("."))
-    what = AGAIN if retry_s else TO_DO.get(problem.code, "Go back, or start from the list of events.")
+    to_do = AGAIN if retry_s else TO_DO.get(problem.code, "Go back, or start from the list of events.")
     by_itself = f'<noscript><meta http-equiv="refresh" content="{retry_s + 5}"></noscript>' if retry_s else ""
-    said = escape(str(problem)).replace("$", "&#36;").replace("\\", "&#92;")
+    detail = escape(str(problem)).replace("$", "&#36;").replace("\\", "&#92;")
     view = '<meta name="viewport" content="width=device-width,initial-scale=1">'
     return (
         f'<!doctype html><html lang="en" data-retry="{retry_s}"><head><meta charset="utf-8">'
         f"{view}<title>{escape(heading)}</title>{by_itself}"
-        f"<style>{STYLE}</style></head><body><main><h1>{escape(heading)}</h1><p>{said}</p><p>{what}</p>"
+        f"<style>{STYLE}</style></head><body><main><h1>{escape(heading)}</h1><p>{detail}</p><p>{to_do}</p>"
         f'<p><a href="/">All events</a></p></main><script>{SCRIPT}</script></body></html>'
     )
 
 
 def headers(problem: Problem) -> dict[str, str]:
-    """Beside the content type."""
+    """The headers besides the content type."""
     return {**problem.headers(), "content-security-policy": POLICY, "vary": "accept"}

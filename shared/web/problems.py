@@ -1,7 +1,7 @@
-"""Everything that may go wrong, as a class with a status and a sentence (RFC 9457).
+"""Every error of the API as a class with a status, a slug and a sentence (problem documents, RFC 9457).
 
-The docstring is the title, the slug comes from the class name, and a neighbour's problem document comes back as
-the same class. A service's own problems stand in its `problems.py`; those that cross a boundary stand here.
+The docstring is the title, the slug comes from the class name, and a problem answered by another service is raised as
+the same class. A service's own problems are in its `problems.py`; those that cross a boundary are here.
 """
 
 import re
@@ -39,7 +39,7 @@ class Problem(Exception):
         return (cls.__doc__ or "").split("\n", 1)[0]
 
     def document(self, request_id: str | None = None) -> dict[str, Any]:
-        """The RFC 9457 members; `detail` falls back to the title so that a person always reads a sentence."""
+        """The RFC 9457 members; `detail` falls back to the title, so there is always a sentence for a person."""
         return {
             "type": f"/problems/{self.slug}",
             "title": self.title(),
@@ -60,18 +60,18 @@ class Problem(Exception):
 
 
 def known() -> list[type[Problem]]:
-    """Every class of problem that has been imported."""
+    """Every problem class that has been imported."""
     return list(_by_slug.values())
 
 
 def from_document(status: int, body: bytes) -> Problem:
-    """The problem a neighbour answered with; what is not one of ours is that neighbour's failure."""
+    """The problem that another service answered with; `UpstreamFailed` if it is not one of ours."""
     try:
         document = orjson.loads(body)
         slug = str(document["type"]).removeprefix("/problems/")
         known = _by_slug[slug]
     except (ValueError, KeyError, TypeError):
-        return UpstreamFailed(f"A neighbour answered {status} without a problem we know.")
+        return UpstreamFailed(f"Another service answered {status} without a known problem document.")
     members = {k: v for k, v in document.items() if k not in {"type", "title", "status", "detail", "request_id"}}
     return known(document.get("detail"), status=document.get("status"), **members)
 
@@ -81,7 +81,7 @@ class InternalError(Problem):
 
 
 class UpstreamFailed(Problem):
-    """A part of the suite answered in a way we did not expect."""
+    """Another part of the suite answered unexpectedly."""
 
     status = 502
 
@@ -94,28 +94,28 @@ class Unavailable(Problem):
 
 
 class Overloaded(Problem):
-    """Too many requests are waiting here. Nothing was changed; try again shortly."""
+    """Too many requests are waiting. Nothing was changed; try again shortly."""
 
     status = 503
     retry_after_default_s = 1
 
 
 class NoAnswer(Problem):
-    """No answer came. What you asked for may have happened all the same: ask again, with the same Idempotency-Key."""
+    """No answer came. The request may have succeeded: repeat it with the same Idempotency-Key."""
 
     status = 503
     retry_after_default_s = 1
 
 
 class ClocksApart(Problem):
-    """The clocks of this suite disagree. Nothing is sold until they agree again; what you hold stays yours."""
+    """The clocks of this suite disagree. Nothing is sold until they agree again; you keep what you hold."""
 
     status = 503
     retry_after_default_s = 5
 
 
 class TooManyRequests(Problem):
-    """You ask more often than anybody needs to. Nothing was changed; wait a moment."""
+    """You sent too many requests. Nothing was changed; wait a moment."""
 
     status = 429
     retry_after_default_s = 1
@@ -128,7 +128,7 @@ class NotFound(Problem):
 
 
 class MethodNotAllowed(Problem):
-    """This address does not take that method."""
+    """This address does not support that method."""
 
     status = 405
 
@@ -140,25 +140,25 @@ class MalformedRequest(Problem):
 
 
 class RequestTimeout(Problem):
-    """The rest of the request did not come in time."""
+    """The rest of the request did not arrive in time."""
 
     status = 408
 
 
 class HeadTooLarge(Problem):
-    """The request's head is larger than anybody needs: 64 KB and 100 lines are taken."""
+    """The request's headers are too large: at most 64 KB and 100 lines are accepted."""
 
     status = 431
 
 
 class InvalidRequest(Problem):
-    """The request was read, but a value in it is not acceptable."""
+    """A value in the request is not valid."""
 
     status = 422
 
 
 class BodyTooLarge(Problem):
-    """The request body is larger than this address takes."""
+    """The request body is larger than this address accepts."""
 
     status = 413
 
@@ -200,7 +200,7 @@ class UnknownEvent(Problem):
 
 
 class StaleEpoch(Problem):
-    """The waiting room was reset; this place belongs to the line before."""
+    """The waiting room was reset; this place is from before the reset. Join again."""
 
     status = 410
 
@@ -212,13 +212,13 @@ class NotAdmitted(Problem):
 
 
 class NotInQueue(Problem):
-    """You have no place in this line; join it first."""
+    """You have no place in this line. Join it first."""
 
     status = 404
 
 
 class PlaceExpired(Problem):
-    """This place in the line has ended; you may join again at its end."""
+    """This place in the line has expired. You can join again at the end of the line."""
 
     status = 410
 
@@ -230,7 +230,7 @@ class RoomClosed(Problem):
 
 
 class NoLottery(Problem):
-    """The room of this event holds no lottery."""
+    """The waiting room of this event has no lottery."""
 
     status = 404
 
@@ -242,14 +242,14 @@ class NotEntered(Problem):
 
 
 class TooManyWrongCodes(Problem):
-    """Too many wrong codes were tried here. Try yours again in a moment."""
+    """Too many wrong codes were tried. Try yours again in a moment."""
 
     status = 429
     retry_after_default_s = 1
 
 
 class SoldOut(Problem):
-    """Nothing is left of what you asked for."""
+    """Nothing is left of what you requested."""
 
     status = 409
 
@@ -273,13 +273,13 @@ class HoldExpired(Problem):
 
 
 class VersionMismatch(Problem):
-    """This was changed since you read it. Read it again, then decide."""
+    """This was changed after you read it. Read it again, then decide."""
 
     status = 412
 
 
 class PaymentInProgress(Problem):
-    """A payment of this is in progress. Wait until it has ended."""
+    """A payment is in progress. Wait until it has ended."""
 
     status = 409
 

@@ -1,6 +1,6 @@
-"""Which service answers which public path: one table for the development port and for the load balancers.
+"""The public paths and the services that answer them, for the development proxy and for the load balancers.
 
-The first row that matches wins. `deploy/nginx.conf` and `deploy/haproxy.cfg` are generated from it.
+The first matching row wins. `deploy/nginx.conf` and `deploy/haproxy.cfg` are generated from this table.
 """
 
 import re
@@ -9,6 +9,7 @@ from typing import Literal
 
 Service = Literal["gateway", "queue", "inventory", "orders", "notifier"]
 SERVICES: tuple[Service, ...] = ("gateway", "queue", "inventory", "orders", "notifier")
+SERVICES_WITH_TABLES: tuple[Service, ...] = ("queue", "inventory", "orders")
 EVENT_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
 SECTION_ID = r"[A-Za-z0-9][A-Za-z0-9_]{0,31}"
 REFERENCE = r"[A-Za-z0-9]{8,40}"
@@ -16,10 +17,10 @@ REFERENCE = r"[A-Za-z0-9]{8,40}"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path (a regular expression, matched whole) and its service; a stream is never buffered or timed out.
+    """A path (a regular expression for the whole path) and its service; a `stream` is not buffered and never times out.
 
-    A balancer that lost an answer asks another process again if the method is one that HTTP calls idempotent, or if the
-    call carries an Idempotency-Key; where `repeatable`, whatever the call is.
+    A balancer that loses an answer retries at another process if the method is idempotent (RFC 9110) or if the request
+    has an Idempotency-Key; on a `repeatable` route it always retries.
     """
 
     path: str
@@ -40,6 +41,7 @@ ROUTES: tuple[Route, ...] = (
     Route(r"/payments/.*", "orders"),
     Route(r"/webhooks/.*", "orders", repeatable=True),
     Route(r"/reminders(/.*)?", "orders"),
+    Route(rf"/admin/events/{EVENT_ID}/room(/.*)?", "queue", private=True),
     Route(r"/admin/queue/.*", "queue", private=True),
     Route(r"/admin/inventory/.*", "inventory", private=True),
     Route(r"/admin/orders(/.*)?", "orders", private=True),
@@ -49,7 +51,7 @@ _compiled = tuple((re.compile(route.path), route) for route in ROUTES)
 
 
 def route(path: str) -> Route | None:
-    """The row for a public path, or nothing: then it is a 404 at the balancer already."""
+    """The row for a public path; `None` means 404 at the balancer."""
     for pattern, row in _compiled:
         if pattern.fullmatch(path):
             return row

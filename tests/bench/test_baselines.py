@@ -12,9 +12,9 @@ import pytest
 from fastapi import FastAPI
 
 from bench.baselines import textbook_joins, textbook_reservations
-from bench.harness.load import Heard
-from bench.harness.measurement import Wrong
-from bench.harness.stage import Turn
+from bench.harness.load import LoadResult
+from bench.harness.measurement import CheckFailed
+from bench.harness.testbed import Trial
 from bench.line import joins
 from bench.stock import reservations
 from onsale.local.engines import with_driver
@@ -26,17 +26,17 @@ INSERT INTO textbook.seat VALUES ('bench', 'S0-1-1', 5000), ('bench', 'S0-1-2', 
 
 
 @pytest.fixture
-def turn(postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Turn:
+def trial(postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Trial:
     public = next(iter(reservations.PASS_KEYS.public().keys.values()))
     monkeypatch.setenv("BENCH_POSTGRES_URL", with_driver(postgres_url))
     monkeypatch.setenv("BENCH_REDIS_URL", redis_url)
     monkeypatch.setenv("BENCH_PASS_PUBLIC_KEY", base64.b64encode(public).decode())
     monkeypatch.setattr("bench.baselines.pool.CONNECTIONS", 2)
-    return Turn(None, postgres_url, redis_url, AsyncExitStack())  # type: ignore[arg-type]  # no servers are started
+    return Trial(None, postgres_url, redis_url, AsyncExitStack())  # type: ignore[arg-type]  # no servers are started
 
 
-async def sql(turn: Turn, statement: str) -> list[Any]:
-    connection = await asyncpg.connect(with_driver(turn.postgres_url))
+async def sql(trial: Trial, statement: str) -> list[Any]:
+    connection = await asyncpg.connect(with_driver(trial.postgres_url))
     try:
         return (
             list(await connection.fetch(statement))
@@ -47,13 +47,13 @@ async def sql(turn: Turn, statement: str) -> list[Any]:
         await connection.close()
 
 
-async def answers(app: FastAPI, *requests: bytes, first: str = "SELECT 1", turn: Turn) -> list[httpx.Response]:
+async def answers(app: FastAPI, *requests: bytes, first: str = "SELECT 1", trial: Trial) -> list[httpx.Response]:
     """What the app says to the load generator's own bytes, one after the other, once its tables are filled."""
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://bench") as client,
     ):
-        await sql(turn, first)
+        await sql(trial, first)
         said = []
         for request in requests:
             head, _, body = request.partition(b"\r\n\r\n")
@@ -63,52 +63,52 @@ async def answers(app: FastAPI, *requests: bytes, first: str = "SELECT 1", turn:
         return said
 
 
-def heard(*said: httpx.Response) -> Heard:
+def result(*said: httpx.Response) -> LoadResult:
     created = [answer.content for answer in said if answer.status_code == 201]
-    return Heard(1, statuses=Counter(answer.status_code for answer in said), created=created)
+    return LoadResult(1, statuses=Counter(answer.status_code for answer in said), created=created)
 
 
-async def test_the_textbook_join_is_in_the_sorted_set_and_on_disk(turn: Turn, redis: Any) -> None:
-    first, second = await answers(textbook_joins.create_app(), joins.JOIN, joins.JOIN, turn=turn)
+async def test_the_textbook_join_is_in_the_sorted_set_and_on_disk(trial: Trial, redis: Any) -> None:
+    first, second = await answers(textbook_joins.create_app(), joins.JOIN, joins.JOIN, trial=trial)
     assert (first.status_code, second.status_code) == (201, 201)
     assert [answer.json()["position_in_queue"] for answer in (first, second)] == [1, 2]
     assert first.json()["queue_token"].count(".") == 2
     assert await redis.zcard("textbook:bench:line") == 2
-    rows = await sql(turn, "SELECT join_seq FROM textbook.place ORDER BY join_seq")
+    rows = await sql(trial, "SELECT join_seq FROM textbook.place ORDER BY join_seq")
     assert [row["join_seq"] for row in rows] == [1, 2]
 
 
-async def test_a_join_that_was_answered_and_is_not_on_disk_is_found_out(turn: Turn) -> None:
-    said = await answers(textbook_joins.create_app(), joins.JOIN, joins.JOIN, turn=turn)
-    assert await joins.compare(turn, heard(*said), "textbook.place")
-    with pytest.raises(Wrong, match="2 joins answered, 1 numbers, 1 of them and 2 on disk"):
-        await joins.compare(turn, heard(said[0], said[0]), "textbook.place")
-    with pytest.raises(Wrong, match="1 joins answered, 1 numbers, 1 of them and 2 on disk"):
-        await joins.compare(turn, heard(said[0]), "textbook.place")
-    await sql(turn, "DELETE FROM textbook.place WHERE join_seq = 2")
-    with pytest.raises(Wrong, match="2 joins answered, 2 numbers, 1 of them and 1 on disk"):
-        await joins.compare(turn, heard(*said), "textbook.place")
+async def test_a_join_that_was_answered_and_is_not_on_disk_is_found_out(trial: Trial) -> None:
+    said = await answers(textbook_joins.create_app(), joins.JOIN, joins.JOIN, trial=trial)
+    assert await joins.compare(trial, result(*said), "textbook.place")
+    with pytest.raises(CheckFailed, match="2 joins answered, 1 numbers, 1 of them and 2 on disk"):
+        await joins.compare(trial, result(said[0], said[0]), "textbook.place")
+    with pytest.raises(CheckFailed, match="1 joins answered, 1 numbers, 1 of them and 2 on disk"):
+        await joins.compare(trial, result(said[0]), "textbook.place")
+    await sql(trial, "DELETE FROM textbook.place WHERE join_seq = 2")
+    with pytest.raises(CheckFailed, match="2 joins answered, 2 numbers, 1 of them and 1 on disk"):
+        await joins.compare(trial, result(*said), "textbook.place")
 
 
-async def test_the_textbook_reservation_locks_writes_and_refuses_what_is_taken(turn: Turn) -> None:
+async def test_the_textbook_reservation_locks_writes_and_refuses_what_is_taken(trial: Trial) -> None:
     seats = {"seats": ["S0-1-1", "S0-1-2"]}
     ga = {"ga": [{"section_id": "GA0", "quantity": 2}]}
-    honest = reservations.wish(3, ga)
+    honest = reservations.reservation_request(3, ga)
     signature = honest.partition(b"Bearer ")[2].partition(b"\r\n")[0].rpartition(b".")[2]
     forged = honest.replace(signature, b"A" * len(signature))
-    requests = (reservations.wish(1, seats), reservations.wish(2, ga), forged, *(reservations.wish(4, seats),) * 2,
-                reservations.wish(5, ga))  # fmt: skip
-    said = await answers(textbook_reservations.create_app(), *requests, first=STOCK, turn=turn)
+    request = reservations.reservation_request
+    requests = (request(1, seats), request(2, ga), forged, *(request(4, seats),) * 2, request(5, ga))
+    said = await answers(textbook_reservations.create_app(), *requests, first=STOCK, trial=trial)
     assert [answer.status_code for answer in said] == [201, 201, 401, 409, 409, 409]
-    rows = await sql(turn, "SELECT holder, seats, ga_quantity, total_minor FROM textbook.reservation ORDER BY holder")
+    rows = await sql(trial, "SELECT holder, seats, ga_quantity, total_minor FROM textbook.reservation ORDER BY holder")
     assert [tuple(row) for row in rows] == [
         ("fan-00000001", seats["seats"], 0, 10_000),
         ("fan-00000002", [], 2, 10_000),
     ]
-    held = await sql(turn, "SELECT reservation_id::text FROM textbook.seat WHERE status = 'held'")
+    held = await sql(trial, "SELECT reservation_id::text FROM textbook.seat WHERE status = 'held'")
     assert [row["reservation_id"] for row in held] == [said[0].json()["reservation_id"]] * 2
-    assert (await sql(turn, "SELECT seats_remaining FROM textbook.section"))[0]["seats_remaining"] == 1
-    assert reservations.compare(heard(*said), on_disk=2, seats=2, ga=2)
+    assert (await sql(trial, "SELECT seats_remaining FROM textbook.section"))[0]["seats_remaining"] == 1
+    assert reservations.compare(result(*said), on_disk=2, seats=2, ga=2)
 
 
 def reserved(reservation_id: str, *seats: str, ga: int = 0) -> httpx.Response:
@@ -117,18 +117,18 @@ def reserved(reservation_id: str, *seats: str, ga: int = 0) -> httpx.Response:
 
 
 def test_a_reservation_that_is_not_in_the_ledger_or_not_alone_is_found_out() -> None:
-    said = heard(reserved("a", "S0-1-1", "S0-1-2"), reserved("b", ga=2))
+    said = result(reserved("a", "S0-1-1", "S0-1-2"), reserved("b", ga=2))
     assert reservations.compare(said, on_disk=2, seats=2, ga=2)
     for wrong in ({"on_disk": 1, "seats": 2, "ga": 2}, {"on_disk": 2, "seats": 1, "ga": 2},
                   {"on_disk": 2, "seats": 2, "ga": 4}):  # fmt: skip
-        with pytest.raises(Wrong):
+        with pytest.raises(CheckFailed):
             reservations.compare(said, **wrong)
-    with pytest.raises(Wrong, match="1 different"):
-        reservations.compare(heard(reserved("a", "S0-1-1"), reserved("b", "S0-1-1")), on_disk=2, seats=1, ga=0)
+    with pytest.raises(CheckFailed, match="1 different"):
+        reservations.compare(result(reserved("a", "S0-1-1"), reserved("b", "S0-1-1")), on_disk=2, seats=1, ga=0)
 
 
 def test_wishes_are_half_seats_half_general_admission_and_nobody_wants_anothers_seat() -> None:
-    bodies = [orjson.loads(request.partition(b"\r\n\r\n")[2]) for request in reservations.wishes(of=400)]
+    bodies = [orjson.loads(request.partition(b"\r\n\r\n")[2]) for request in reservations.reservation_requests(of=400)]
     seats = [seat for body in bodies for seat in body.get("seats", [])]
     assert len(bodies) == 400
     assert len(set(seats)) == len(seats) == 400

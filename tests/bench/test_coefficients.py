@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from bench.harness.measurement import Claim
-from bench.harness.results import Result, keep, read
+from bench.harness.results import Result, read, save
 from bench.scale import coefficients
-from bench.scale.coefficients import GUIDE, HERE, figure, guide, renewed, written
-from onsale.capacity.coefficients import PATH, Measured, parsed
-from onsale.capacity.counting import SERVICES, cores, planned
+from bench.scale.coefficients import GUIDE, HERE, as_yaml, figure, updated_guide, with_results
+from onsale.capacity.calculation import SERVICES, cores_used, plan_sale
+from onsale.capacity.coefficients import PATH, MeasurementSource, parse
 from onsale.capacity.sale import Sale, moments
 from services.gateway.settings import Settings as GatewaySettings
 from services.notifier.settings import Settings as NotifierSettings
@@ -20,7 +20,7 @@ from services.queue.settings import Settings
 from shared.contracts.event_file import RoomPart
 from shared.redis import snapshots
 
-KNOWN = parsed(PATH.read_text())
+KNOWN = parse(PATH.read_text())
 AGAIN = "measured anew: run `python -m bench.scale.coefficients`"
 SECTION = """## X: something
 
@@ -33,12 +33,12 @@ SECTION = """## X: something
 
 def test_the_plan_counts_with_what_was_measured_last() -> None:
     results = {name: read(HERE / "results" / f"{name}.json") for name in KNOWN.measurements}
-    assert renewed(KNOWN, results) == KNOWN, AGAIN
-    assert written(PATH.read_text(), KNOWN) == PATH.read_text(), AGAIN
+    assert with_results(KNOWN, results) == KNOWN, AGAIN
+    assert as_yaml(PATH.read_text(), KNOWN) == PATH.read_text(), AGAIN
 
 
 def test_the_page_shows_what_the_command_answers() -> None:
-    assert guide(GUIDE.read_text(), KNOWN) == GUIDE.read_text(), AGAIN
+    assert updated_guide(GUIDE.read_text(), KNOWN) == GUIDE.read_text(), AGAIN
     assert GUIDE.read_text().count("$ onsale plan ") >= 3
 
 
@@ -77,15 +77,15 @@ def test_the_case_that_was_measured_comes_back_as_it_was(operation: str, row: st
     case = dataclasses.replace(
         nothing, per_s=dict.fromkeys(nothing.per_s, 0.0) | {operation: figure(measured, row, "per second")}
     )
-    spent = sum(cores(case, name, KNOWN) for name in (*SERVICES, "postgres", "valkey"))
+    spent = sum(cores_used(case, name, KNOWN) for name in (*SERVICES, "postgres", "valkey"))
     assert spent == pytest.approx(figure(measured, row, "cores in all"), rel=0.03)
     assert spent < 2, "more than the machine has"
 
 
 def test_memory_that_was_measured_comes_back_as_it_was() -> None:
-    plan = planned(Sale(2_000_000, 100), KNOWN)
-    assert plan.engine.line_mib * 2**20 / 2_000_000 == pytest.approx(KNOWN["place.bytes"])
-    assert planned(Sale(15_000, 100), KNOWN).streams.memory_mib * 1024 / 15_000 == pytest.approx(KNOWN["stream_kib"])
+    plan = plan_sale(Sale(2_000_000, 100), KNOWN)
+    assert plan.redis.line_mib * 2**20 / 2_000_000 == pytest.approx(KNOWN["place.bytes"])
+    assert plan_sale(Sale(15_000, 100), KNOWN).streams.memory_mib * 1024 / 15_000 == pytest.approx(KNOWN["stream_kib"])
 
 
 def test_a_figure_is_found_by_how_its_row_begins() -> None:
@@ -99,19 +99,21 @@ def test_a_figure_is_found_by_how_its_row_begins() -> None:
 
 def test_what_is_measured_anew_is_counted_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = dataclasses.replace(KNOWN.each["join.gateway"], value=1.0, source=("x", "join | 1 gateway", "gateway µs"))
-    only = dataclasses.replace(KNOWN, each=KNOWN.each | {one.name: one}, measurements={"x": Measured("then", "there")})
+    only = dataclasses.replace(
+        KNOWN, each=KNOWN.each | {one.name: one}, measurements={"x": MeasurementSource("then", "there")}
+    )
     place, page = tmp_path / "coefficients.yaml", tmp_path / "capacity.md"
-    place.write_text(written("# What it is.\n", only))
+    place.write_text(as_yaml("# What it is.\n", only))
     page.write_text("Before.\n\n```\n$ onsale plan --fans 10 --tickets 5\nold\n```\n\nAfter.\n")
     claim = Claim("x", "1", "2", "3")
-    keep(tmp_path, "x", Result([claim], SECTION, "now", "so", {"Processor": "here"}, {}))
+    save(tmp_path, "x", Result([claim], SECTION, "now", "so", {"Processor": "here"}, {}))
     monkeypatch.setattr(coefficients, "PATH", place)
     monkeypatch.setattr(coefficients, "GUIDE", page)
-    coefficients.renew(tmp_path)
-    found = parsed(place.read_text())
+    coefficients.update_files(tmp_path)
+    found = parse(place.read_text())
     assert place.read_text().startswith("# What it is.\n")
     assert (found["join.gateway"], found["join.queue"]) == (71.5, KNOWN["join.queue"])
-    assert found.measurements == {"x": Measured("now", "here")}
+    assert found.measurements == {"x": MeasurementSource("now", "here")}
     said = page.read_text()
     assert "\nold\n" not in said
     assert said.startswith("Before.")

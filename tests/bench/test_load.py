@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from bench.harness.load import Load, drive, request, run_apart
+from bench.harness.load import Load, drive, request, run_in_process
 from onsale.local.ports import HOST
 
 HELLO = request("GET", "/hello")
@@ -50,51 +50,53 @@ async def server(answer: Callable[[int], bytes], *, delay_s: float = 0) -> Async
 async def test_every_answer_is_counted_once_with_its_status_and_body() -> None:
     answers = (SOLD_OUT, CREATED, GONE)
     async with server(lambda n: answers[n % 3]) as (tiny, port):
-        heard = await drive(Load(HOST, port, [HELLO], 4, 0.2, warm_up_s=0.05, repeat=True))
+        result = await drive(Load(HOST, port, [HELLO], 4, 0.2, warm_up_s=0.05, repeat=True))
     assert len(tiny.seen) > 10
-    assert heard.statuses == {status: sum(n % 3 == kind for n in range(1, len(tiny.seen) + 1))
+    assert result.statuses == {status: sum(n % 3 == kind for n in range(1, len(tiny.seen) + 1))
                               for kind, status in enumerate((409, 201, 204))}  # fmt: skip
-    assert heard.created == [b"hello there"] * heard.statuses[201]
-    assert sorted(heard.refused) == [b""] * heard.statuses[204] + [b"no"] * heard.statuses[409]
-    assert heard.latencies_ms
-    assert heard.broken == 0
+    assert result.created == [b"hello there"] * result.statuses[201]
+    assert sorted(result.refused) == [b""] * result.statuses[204] + [b"no"] * result.statuses[409]
+    assert result.latencies_ms
+    assert result.broken == 0
 
 
 async def test_a_connection_waits_for_its_answer_and_the_wait_is_what_is_measured() -> None:
     async with server(lambda n: CREATED, delay_s=0.02) as (_, port):
-        heard = await drive(Load(HOST, port, [HELLO], 4, 0.3, warm_up_s=0, repeat=True))
-    assert 19 <= min(heard.latencies_ms) <= max(heard.latencies_ms) < 5_000
-    assert heard.per_second <= 4 / 0.019
-    assert heard.per_second == len(heard.latencies_ms) / 0.3
+        result = await drive(Load(HOST, port, [HELLO], 4, 0.3, warm_up_s=0, repeat=True))
+    assert 19 <= min(result.latencies_ms) <= max(result.latencies_ms) < 5_000
+    assert result.per_second <= 4 / 0.019
+    assert result.per_second == len(result.latencies_ms) / 0.3
 
 
 async def test_the_warm_up_is_counted_but_not_measured() -> None:
     async with server(lambda n: CREATED, delay_s=0.01) as (_, port):
-        heard = await drive(Load(HOST, port, [HELLO], 1, 0.1, warm_up_s=0.2, repeat=True))
-    assert heard.latencies_ms
-    assert heard.statuses[201] - len(heard.latencies_ms) >= 3
+        result = await drive(Load(HOST, port, [HELLO], 1, 0.1, warm_up_s=0.2, repeat=True))
+    assert result.latencies_ms
+    assert result.statuses[201] - len(result.latencies_ms) >= 3
 
 
 async def test_a_list_that_is_used_up_is_told() -> None:
     async with server(lambda n: CREATED) as (tiny, port):
-        heard = await drive(Load(HOST, port, [HELLO] * 7, 3, 5, warm_up_s=0))
-    assert heard.ran_out
-    assert heard.statuses == {201: 7}
+        result = await drive(Load(HOST, port, [HELLO] * 7, 3, 5, warm_up_s=0))
+    assert result.ran_out
+    assert result.statuses == {201: 7}
     assert len(tiny.seen) == 7
 
 
 async def test_an_answer_that_never_comes_is_told() -> None:
     async with server(lambda n: CREATED if n < 5 else b"") as (tiny, port):
-        heard = await drive(Load(HOST, port, [HELLO], 2, 5, warm_up_s=0, repeat=True))
-    assert heard.broken == 2
-    assert heard.statuses == {201: len(tiny.seen) - 2}
+        result = await drive(Load(HOST, port, [HELLO], 2, 5, warm_up_s=0, repeat=True))
+    assert result.broken == 2
+    assert result.statuses == {201: len(tiny.seen) - 2}
 
 
 async def test_the_load_runs_in_a_process_of_its_own() -> None:
     body = b'{"seats": []}'
     async with server(lambda n: CREATED) as (tiny, port):
-        heard = await run_apart(Load(HOST, port, [request("POST", "/x", body, user_agent="fan")], 1, 5, warm_up_s=0))
-    assert heard.created == [b"hello there"]
+        result = await run_in_process(
+            Load(HOST, port, [request("POST", "/x", body, user_agent="fan")], 1, 5, warm_up_s=0)
+        )
+    assert result.created == [b"hello there"]
     assert tiny.seen[0].splitlines()[0] == b"POST /x HTTP/1.1"
     assert b"user-agent: fan" in tiny.seen[0]
     assert b"content-length: %d" % len(body) in tiny.seen[0]

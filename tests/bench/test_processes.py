@@ -12,13 +12,13 @@ import redis.asyncio
 
 from bench.harness import cost as harness_cost
 from bench.harness import system
-from bench.harness.cost import Cost, Done, Work, cost
+from bench.harness.cost import Cost, LoadSummary, Workload, cost
 from bench.harness.load import Load, drive, request
-from bench.harness.measurement import Effort, Wrong
-from bench.harness.stage import Stage, Turn
-from bench.scale.fleets import loaded
-from bench.scale.processes import HEADINGS, Way, _section_row, claims, halves
-from bench.streams.listeners import Order
+from bench.harness.measurement import CheckFailed, Effort
+from bench.harness.testbed import Testbed, Trial
+from bench.scale.fleets import run_load
+from bench.scale.processes import HEADINGS, ProcessCosts, _section_row, claims, halves
+from bench.streams.listeners import ListenerGroup
 from onsale.local.engines import Engines, with_driver
 from onsale.local.ports import HOST
 
@@ -28,29 +28,29 @@ WRITE = (
 
 
 @pytest.fixture
-async def turn(engines: Engines, migrated: str, tmp_path: Path) -> AsyncIterator[Turn]:
+async def trial(engines: Engines, migrated: str, tmp_path: Path) -> AsyncIterator[Trial]:
     for folder in ("log", "engines"):
         (tmp_path / folder).mkdir()
-    async with Stage(tmp_path, engines, template=migrated).turn() as turn:
-        yield turn
+    async with Testbed(tmp_path, engines, template=migrated).trial() as trial:
+        yield trial
 
 
-async def test_what_an_answer_cost_is_what_was_written_for_it(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_an_answer_cost_is_what_was_written_for_it(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness_cost, "REST_S", 0.01)
 
     leaving: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
-    async def up(servers: Turn) -> AsyncIterator[Work]:
+    async def up(servers: Trial) -> AsyncIterator[Workload]:
         server = await asyncpg.connect(with_driver(servers.postgres_url))
         await server.execute(WRITE)  # before the load; counted all the same, as it is the operation's own
 
-        async def work() -> Done:
+        async def work() -> LoadSummary:
             await server.execute(WRITE)  # PostgreSQL does not tell of it before this client leaves
             async with redis.asyncio.Redis.from_url(servers.redis_url) as client:
                 await client.xadd("log:{0}", {"event": "x" * 1000})
                 await client.set("inventory:{x}:map:A", "." * 800)
-            return Done(20, 10.0, 1.0)
+            return LoadSummary(20, 10.0, 1.0)
 
         async def check() -> list[str]:
             return ["right"]
@@ -59,16 +59,16 @@ async def test_what_an_answer_cost_is_what_was_written_for_it(turn: Turn, monkey
             await asyncio.sleep(0.2)
             await server.close()
 
-        yield Work(work, check, keys="inventory:*", schema="inventory")
+        yield Workload(work, check, redis_keys="inventory:*", outbox_schema="inventory")
         leaving.append(asyncio.create_task(leave()))
 
-    found = await cost(turn, up)
-    assert found.each["rows"] == 80 / 20
-    assert found.each["wal_bytes"] > 100
-    assert 800 / 20 < found.each["kept_bytes"] < 1200 / 20
-    assert found.each["log_bytes"] > 1000 / 20
+    found = await cost(trial, up)
+    assert found.per_answer["rows"] == 80 / 20
+    assert found.per_answer["wal_bytes"] > 100
+    assert 800 / 20 < found.per_answer["kept_bytes"] < 1200 / 20
+    assert found.per_answer["log_bytes"] > 1000 / 20
     assert found.checked == ["right"]
-    assert set(found.us) == set(turn.stage.pids)
+    assert set(found.cpu_us) == set(trial.testbed.pids)
 
 
 async def test_connections_take_turns_between_the_ports() -> None:
@@ -84,10 +84,10 @@ async def test_connections_take_turns_between_the_ports() -> None:
 
     servers = [await asyncio.start_server(serve, HOST, 0) for _ in range(2)]
     ports = [server.sockets[0].getsockname()[1] for server in servers]
-    heard = await drive(
-        Load(HOST, ports[0], [request("GET", "/")], 6, 0.1, 0, repeat=True, wanted=200, also=(ports[1],))
+    result = await drive(
+        Load(HOST, ports[0], [request("GET", "/")], 6, 0.1, 0, repeat=True, expected_status=200, more_ports=(ports[1],))
     )
-    assert set(heard.statuses) == {200}
+    assert set(result.statuses) == {200}
     assert came == dict.fromkeys(ports, 3)
     for server in servers:
         server.close()
@@ -103,26 +103,26 @@ async def test_one_answer_that_was_not_asked_for_spoils_all_figures() -> None:
 
     server = await asyncio.start_server(serve, HOST, 0)
     port = server.sockets[0].getsockname()[1]
-    with pytest.raises(Wrong, match="answered otherwise"):
-        await loaded([port], [request("POST", "/")], Effort(0.1, 1, 1), wanted=201)
+    with pytest.raises(CheckFailed, match="answered otherwise"):
+        await run_load([port], [request("POST", "/")], Effort(0.1, 1, 1), wanted=201)
     server.close()
 
 
 async def test_a_second_process_has_ports_of_its_own_and_all_else_as_the_first(
-    turn: Turn, monkeypatch: pytest.MonkeyPatch
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[tuple[str, int]] = []
 
-    async def serve(turn: Turn, name: str, command: list[str], port: int, environment: dict[str, str]) -> None:
+    async def serve(trial: Trial, name: str, command: list[str], port: int, environment: dict[str, str]) -> None:
         started.append((name, port))
-        turn.told[name] = environment
+        trial.environments[name] = environment
         assert command == ["onsale", "serve", "queue"]
 
-    monkeypatch.setattr(Turn, "serve", serve)
+    monkeypatch.setattr(Trial, "serve", serve)
     first = {"QUEUE_PORT": "1", "QUEUE_INTERNAL_PORT": "2", "ONSALE_QUEUE_URL": "http://one:2", "ONSALE_REDIS_URL": "x"}
-    turn.told["queue"] = first
-    port = await system.another(turn, "queue", {"QUEUE_TICK_S": "0.5"})
-    second = turn.told["queue-2"]
+    trial.environments["queue"] = first
+    port = await system.serve_another(trial, "queue", {"QUEUE_TICK_S": "0.5"})
+    second = trial.environments["queue-2"]
     assert started == [("queue-2", port)]
     assert second["QUEUE_PORT"] == str(port)
     assert len({*first.values(), *second.values()}) == 8, "its addresses and what it was told are new"
@@ -130,8 +130,8 @@ async def test_a_second_process_has_ports_of_its_own_and_all_else_as_the_first(
 
 
 def test_speed_and_cost_are_claimed_against_one_process() -> None:
-    def way(processes: str, per_second: float, us: float) -> Way:
-        return Way("join", "gateway", processes, [Cost(Done(10, per_second, 5.0), {"gateway": us})])
+    def way(processes: str, per_second: float, us: float) -> ProcessCosts:
+        return ProcessCosts("join", "gateway", processes, [Cost(LoadSummary(10, per_second, 5.0), {"gateway": us})])
 
     [claim] = claims([way("1 gateway", 1000, 80), way("2 gateways", 1500, 90)])
     assert (claim.what, claim.ratio) == ("join, 2 gateways", "1.50 ×")
@@ -143,6 +143,6 @@ def test_speed_and_cost_are_claimed_against_one_process() -> None:
 
 
 def test_listeners_are_always_two_crowds_of_different_fans() -> None:
-    first, second = halves([Order("ours", 1, "/x", 7)])
+    first, second = halves([ListenerGroup("ours", 1, "/x", 7)])
     assert (first.count, second.count, second.first) == (3, 4, 3)
     assert halves([first, second]) == [first, second]

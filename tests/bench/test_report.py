@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import HERE, MEASUREMENTS, parsed
+from bench.__main__ import BENCH_DIR, MEASUREMENTS, parse_options
 from bench.harness import report, results
-from bench.harness.load import Heard
-from bench.harness.measurement import Claim, Figures, Finding, Measurement, Round, Wrong, summed_up
+from bench.harness.load import LoadResult
+from bench.harness.measurement import CheckFailed, Claim, Figures, Finding, Measurement, Round, summarize
 from bench.line.joins import joins
 from bench.line.memory import memory
 from bench.line.status import status
@@ -42,9 +42,9 @@ def test_a_ratio_by_processor_time_does_not_hear_the_load_generator() -> None:
         measurement.rounds[side.name] = [Round(9_000, 1, 2, 3, 10, {}, 0, ["right"], per_cpu_s)]
     assert measurement.ratio == 0.6
     assert "**RATIO 0.60 × (round by round 0.60 to 0.60; at least 0.4, aim 0.6)**" in report.section(measurement)
-    heard = Heard(1, latencies_ms=array("d", [1.0]), statuses=Counter({200: 500, 503: 1}))
-    assert summed_up(heard, [], wanted=200, cpu_s=0.5).per_cpu_s == 1_000
-    assert summed_up(heard, [], wanted=200, cpu_s=0.5).others == {503: 1}
+    result = LoadResult(1, latencies_ms=array("d", [1.0]), statuses=Counter({200: 500, 503: 1}))
+    assert summarize(result, [], wanted=200, cpu_s=0.5).per_cpu_s == 1_000
+    assert summarize(result, [], wanted=200, cpu_s=0.5).other_statuses == {503: 1}
 
 
 def test_what_was_found_is_summed_up_in_one_line_a_claim() -> None:
@@ -64,10 +64,10 @@ def test_what_was_found_is_summed_up_in_one_line_a_claim() -> None:
 
 def test_what_is_measured_anew_leaves_the_others_standing(tmp_path: Path) -> None:
     before = written(played(joins(), ours=(600,), theirs=(200,)), python="3.10")
-    results.keep(tmp_path, "joins", before)
-    results.keep(tmp_path, "reservations", written(played(reservations(), ours=(50,), theirs=(100,)), python="3.10"))
-    results.keep(tmp_path, "joins", written(played(joins(), ours=(800,), theirs=(200,)), "2026-11-22", python="3.11"))
-    text = results.document(results.kept(tmp_path, MEASUREMENTS))
+    results.save(tmp_path, "joins", before)
+    results.save(tmp_path, "reservations", written(played(reservations(), ours=(50,), theirs=(100,)), python="3.10"))
+    results.save(tmp_path, "joins", written(played(joins(), ours=(800,), theirs=(200,)), "2026-11-22", python="3.11"))
+    text = results.document(results.saved(tmp_path, MEASUREMENTS))
     assert "| P1 durable joins | 800/s | textbook 200/s | 4.0 × |" in text
     assert "600/s" not in text
     assert text.index("## P1") < text.index("`python -m bench` on 2026-11-22.") < text.index("## P4")
@@ -76,25 +76,25 @@ def test_what_is_measured_anew_leaves_the_others_standing(tmp_path: Path) -> Non
 
 
 def test_the_report_is_what_was_kept_and_readme_shows_lines_of_it() -> None:
-    text = (HERE / "RESULTS.md").read_text()
-    assert text == results.document(results.kept(HERE / "results", MEASUREMENTS))
-    readme = (HERE.parent / "README.md").read_text()
+    text = (BENCH_DIR / "RESULTS.md").read_text()
+    assert text == results.document(results.saved(BENCH_DIR / "results", MEASUREMENTS))
+    readme = (BENCH_DIR.parent / "README.md").read_text()
     table = readme[readme.index("## How fast") :].partition("|---|")[2].partition("\n\n")[0].splitlines()[1:]
     assert len(table) > 5
     assert [line for line in table if line not in text] == []
 
 
 def test_a_round_that_did_not_do_what_was_asked_has_no_figures() -> None:
-    with pytest.raises(Wrong, match="ran out"):
-        summed_up(Heard(1, ran_out=True), [])
-    with pytest.raises(Wrong, match="nothing was answered 201"):
-        summed_up(Heard(1), [])
+    with pytest.raises(CheckFailed, match="ran out"):
+        summarize(LoadResult(1, ran_out=True), [])
+    with pytest.raises(CheckFailed, match="nothing was answered 201"):
+        summarize(LoadResult(1), [])
 
 
 def test_no_name_means_everything_and_a_wrong_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parsed([]).names == list(MEASUREMENTS)
-    assert parsed(["joins", "--rounds", "1"]).effort.rounds == 1
-    assert parsed(["--quick"]).effort.quick
+    assert parse_options([]).names == list(MEASUREMENTS)
+    assert parse_options(["joins", "--rounds", "1"]).effort.rounds == 1
+    assert parse_options(["--quick"]).effort.quick
     with pytest.raises(SystemExit):
-        parsed(["cold-fusion"])
+        parse_options(["cold-fusion"])
     assert "there is no measurement cold-fusion" in capsys.readouterr().err

@@ -16,109 +16,109 @@ from bench.baselines import ending_workers
 from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, ReadThenWrite, TtlKey, UnitRows
 from bench.harness.cpu import descendants
 from bench.harness.load import Load, drive
-from bench.harness.measurement import Effort, Wrong
-from bench.harness.slow_network import further_away
-from bench.harness.stage import Stage, Turn
+from bench.harness.measurement import CheckFailed, Effort
+from bench.harness.slow_network import with_delay
+from bench.harness.testbed import Testbed, Trial
 from bench.stock import hold_expiry, hold_expiry_designs, isolation, last_tickets, stock_designs
 from bench.stock.hold_expiry import Plan
 from bench.stock.our_stock import OurStock
-from bench.stock.shop import Show, Sold, until
+from bench.stock.shop import SaleResult, Venue, until
 from onsale.local.engines import Engines, with_driver
 from onsale.local.ports import HOST
 from onsale.local.process import Child
 from tests.support.wait import wait_until
 
-SMALL = Show("small", 2, 20)
+SMALL = Venue("small", 2, 20)
 
 
 @pytest.fixture
-def stage(engines: Engines, migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def testbed(engines: Engines, migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Testbed:
     monkeypatch.setattr("bench.baselines.pool.CONNECTIONS", 4)
     (tmp_path / "log").mkdir()
     (tmp_path / "engines").mkdir()
-    return Stage(tmp_path, engines, {"whoever asks": os.getpid()}, template=migrated)
+    return Testbed(tmp_path, engines, {"whoever asks": os.getpid()}, template=migrated)
 
 
 @pytest.fixture
-async def turn(stage: Stage) -> AsyncIterator[Turn]:
-    async with stage.turn() as turn:
-        yield turn
+async def trial(testbed: Testbed) -> AsyncIterator[Trial]:
+    async with testbed.trial() as trial:
+        yield trial
 
 
 @pytest.mark.parametrize("kind", [OurStock, ForUpdate, HotCounter, UnitRows, AdvisorySum, TtlKey])
-async def test_a_design_sells_all_there_is_and_nothing_twice(turn: Turn, kind: Any) -> None:
-    async with kind.on(with_driver(turn.postgres_url), turn.redis_url) as design:
-        for show in (SMALL, Show("another", 2, 20)):
-            await design.put_up(show)
-            assert await design.left(show) == show.capacity
+async def test_a_design_sells_all_there_is_and_nothing_twice(trial: Trial, kind: Any) -> None:
+    async with kind.on(with_driver(trial.postgres_url), trial.redis_url) as design:
+        for show in (SMALL, Venue("another", 2, 20)):
+            await design.create_stock(show)
+            assert await design.tickets_left(show) == show.capacity
             sold = await design.sell(show, itertools.islice(itertools.cycle((0, 1)), 30), 4)
             assert sold.held + sold.refused == 30
-            assert await design.kept(show) == sold.held * 2 <= show.capacity
+            assert await design.holds_stored(show) == sold.held * 2 <= show.capacity
             assert sold.held == 20 or kind is UnitRows  # which may overlook what another transaction has locked
             await design.end_all(show)
-            assert await design.kept(show) == 0
-            assert await design.left(show) == (0 if kind is TtlKey else show.capacity)
+            assert await design.holds_stored(show) == 0
+            assert await design.tickets_left(show) == (0 if kind is TtlKey else show.capacity)
 
 
-async def test_a_design_without_a_guard_is_seen_to_oversell(turn: Turn) -> None:
-    async with ReadThenWrite.on(with_driver(turn.postgres_url), turn.redis_url) as design:
+async def test_a_design_without_a_guard_is_seen_to_oversell(trial: Trial) -> None:
+    async with ReadThenWrite.on(with_driver(trial.postgres_url), trial.redis_url) as design:
         rush = last_tickets.Rush()
         for number in range(20):
-            await last_tickets._rush(design, Show(f"last{number}", 1, 2), 8, rush)
+            await last_tickets._rush(design, Venue(f"last{number}", 1, 2), 8, rush)
             if rush.oversold:
                 return
     pytest.fail("nobody noticed")
 
 
-async def test_a_turn_whose_answers_are_not_in_the_ledger_has_no_figures(stage: Stage, turn: Turn) -> None:
+async def test_a_turn_whose_answers_are_not_in_the_ledger_has_no_figures(testbed: Testbed, trial: Trial) -> None:
     class Forgetful(HotCounter):
         async def hold(self, section_id: str, hold_id: str) -> bool:
             return await super().hold(section_id, "the same for all") or True
 
-    async with Forgetful.on(with_driver(turn.postgres_url), turn.redis_url) as design:
+    async with Forgetful.on(with_driver(trial.postgres_url), trial.redis_url) as design:
         with pytest.raises(Exception, match="duplicate key"):
-            await stock_designs.one_turn(stage, design, stock_designs.CASES[0], 0.05)
-    async with TtlKey.on("", turn.redis_url) as empty:
+            await stock_designs.sell_once(testbed, design, stock_designs.CASES[0], 0.05)
+    async with TtlKey.on("", trial.redis_url) as empty:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(stock_designs, "CAPACITY", 10)
-            with pytest.raises(Wrong, match="refused"):
-                await stock_designs.one_turn(stage, empty, stock_designs.CASES[0], 0.05)
+            with pytest.raises(CheckFailed, match="refused"):
+                await stock_designs.sell_once(testbed, empty, stock_designs.CASES[0], 0.05)
 
 
 def test_wishes_end_when_the_time_is_over() -> None:
     started_s = time.perf_counter()
     assert len(list(until(itertools.repeat(0), 0.01))) > 1
     assert time.perf_counter() - started_s < 5
-    sold = Sold(held=10, engines_s=0.5)
-    sold.more(Sold(held=10, engines_s=0.5))
-    assert sold.engines_us == 50_000
+    sold = SaleResult(held=10, database_cpu_s=0.5)
+    sold.add(SaleResult(held=10, database_cpu_s=0.5))
+    assert sold.database_cpu_us == 50_000
 
 
-async def test_a_database_further_away_answers_later_and_the_same(turn: Turn) -> None:
-    url = with_driver(turn.postgres_url)
-    async with further_away(url, 20) as slower:
+async def test_a_database_further_away_answers_later_and_the_same(trial: Trial) -> None:
+    url = with_driver(trial.postgres_url)
+    async with with_delay(url, 20) as slower:
         assert await stock_designs._ping_ms(slower, "SELECT 1") > 19
     with pytest.raises(OSError, match="Connect"):
         await stock_designs._ping_ms(slower, "SELECT 1")
 
 
-async def test_a_slower_disk_is_one_for_every_new_connection(turn: Turn) -> None:
+async def test_a_slower_disk_is_one_for_every_new_connection(trial: Trial) -> None:
     async with (
-        stock_designs.ledger_at(turn, stock_designs.DISK) as url,
-        stock_designs.opened(url, turn.redis_url, (HotCounter,)) as designs,
+        stock_designs.database_url(trial, stock_designs.DISK) as url,
+        stock_designs.opened(url, trial.redis_url, (HotCounter,)) as designs,
     ):
         assert await designs[0].pool.fetchval("SHOW commit_delay") == "2000"  # type: ignore[attr-defined]
-    assert await turn.count("SELECT current_setting('commit_delay')::int") == 0
+    assert await trial.count("SELECT current_setting('commit_delay')::int") == 0
 
 
-async def test_the_ways_to_sell_stand_in_one_table(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_ways_to_sell_stand_in_one_table(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     few = [replace(case, contenders=8, sections=2) for case in (stock_designs.CASES[1], stock_designs.CASES[4])]
     monkeypatch.setattr(stock_designs, "DESIGNS", (OurStock, HotCounter, TtlKey))
     monkeypatch.setattr("gc.collect", lambda: None)  # of everything the tests before this one have left
     monkeypatch.setattr(stock_designs, "CASES", few)
     monkeypatch.setattr(stock_designs, "CLAIMED", few)
     monkeypatch.setattr(stock_designs, "DATABASES", (stock_designs.AS_IT_IS, stock_designs.DISK))
-    figures = await stock_designs.find(stage, Effort(0.02, 4, 1, quick=True))
+    figures = await stock_designs.find(testbed, Effort(0.02, 4, 1, quick=True))
     assert len(figures.rows) == len(few) * 3
     assert all(len(row) == len(figures.headings) for row in figures.rows)
     assert [claim.beside.split(",")[1].strip() for claim in figures.claims] == ["counter row"] * 3
@@ -128,63 +128,67 @@ async def test_the_ways_to_sell_stand_in_one_table(stage: Stage, monkeypatch: py
 def workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The textbook's workers run in this process."""
 
-    async def serve(turn: Turn, module: str, **environment: str) -> int:
-        environment |= {"BENCH_POSTGRES_URL": with_driver(turn.postgres_url), "BENCH_REDIS_URL": turn.redis_url}
+    async def serve(trial: Trial, module: str, **environment: str) -> int:
+        environment |= {"BENCH_POSTGRES_URL": with_driver(trial.postgres_url), "BENCH_REDIS_URL": trial.redis_url}
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         app = ending_workers.create_app()
-        await turn._servers.enter_async_context(app.router.lifespan_context(app))
+        await trial._servers.enter_async_context(app.router.lifespan_context(app))
         return 0
 
-    monkeypatch.setattr(Turn, "serve_textbook", serve)
-    monkeypatch.setattr(ending_workers, "LOOK_S", 0.02)
+    monkeypatch.setattr(Trial, "serve_textbook", serve)
+    monkeypatch.setattr(ending_workers, "POLL_S", 0.02)
 
 
 PLAN = Plan(10, spread_s=0.1, first_in_s=0.2, rest_s=0.02)
 
 
-@pytest.mark.parametrize("kind", [hold_expiry_designs.TtlKey, hold_expiry_designs.Scan, hold_expiry_designs.Job])
-async def test_a_worker_ends_all_holds(stage: Stage, workers_at_once: None, kind: Any) -> None:
-    ended = hold_expiry.Ended()
-    await hold_expiry._turn(stage, PLAN, kind(), ended, with_trouble=False)
+@pytest.mark.parametrize(
+    "kind", [hold_expiry_designs.TtlKeyExpiry, hold_expiry_designs.ScanExpiry, hold_expiry_designs.JobExpiry]
+)
+async def test_a_worker_ends_all_holds(testbed: Testbed, workers_at_once: None, kind: Any) -> None:
+    ended = hold_expiry.ExpiryResult()
+    await hold_expiry._run_design(testbed, PLAN, kind(), ended, with_trouble=False)
     assert len(ended.late_ms) == 10
     assert all(-5 <= late_ms < 4_000 for late_ms in ended.late_ms)
 
 
-async def test_ours_ends_all_holds(stage: Stage) -> None:
-    ended = hold_expiry.Ended()
-    await hold_expiry._turn(stage, replace(PLAN, first_in_s=0.8), hold_expiry_designs.Ours(), ended, with_trouble=False)
+async def test_ours_ends_all_holds(testbed: Testbed) -> None:
+    ended = hold_expiry.ExpiryResult()
+    await hold_expiry._run_design(
+        testbed, replace(PLAN, first_in_s=0.8), hold_expiry_designs.OurExpiry(), ended, with_trouble=False
+    )
     assert len(ended.late_ms) == 10
 
 
 async def test_a_ttl_key_forgets_with_the_engine_what_it_held(
-    stage: Stage, workers_at_once: None, monkeypatch: pytest.MonkeyPatch
+    testbed: Testbed, workers_at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hold_expiry, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(hold_expiry, "_kill_the_worker", hold_expiry._empty_valkey)
-    ended = hold_expiry.Ended()
-    await hold_expiry._turn(stage, PLAN, hold_expiry_designs.TtlKey(), ended, with_trouble=True)
-    assert all(int(held) > 0 for _, held in ended.trouble)
+    monkeypatch.setattr(hold_expiry, "_kill_worker", hold_expiry._flush_redis)
+    ended = hold_expiry.ExpiryResult()
+    await hold_expiry._run_design(testbed, PLAN, hold_expiry_designs.TtlKeyExpiry(), ended, with_trouble=True)
+    assert all(int(held) > 0 for _, held in ended.faults)
 
 
-async def test_a_killed_worker_comes_back(stage: Stage) -> None:
-    class Sleeper(hold_expiry_designs.Scan):
-        async def start(self, turn: Turn) -> None:
+async def test_a_killed_worker_comes_back(testbed: Testbed) -> None:
+    class Sleeper(hold_expiry_designs.ScanExpiry):
+        async def start(self, trial: Trial) -> None:
             name = "sleeper"
-            log, lock = stage.data_dir / "log" / name, stage.data_dir / "engines" / name
+            log, lock = testbed.data_dir / "log" / name, testbed.data_dir / "engines" / name
             command = [sys.executable, "-c", "import time; time.sleep(60)"]
             child = Child.start(command, name=name, lock_path=lock, log_path=log, stop_signal="TERM")
-            turn._servers.push_async_callback(child.stop)
-            turn.pids[name] = child._keeper.pid
-            await wait_until(lambda: len(descendants({child._keeper.pid})) == 2)
+            trial._servers.push_async_callback(child.stop)
+            trial.pids[name] = child._supervisor.pid
+            await wait_until(lambda: len(descendants({child._supervisor.pid})) == 2)
 
-    async with stage.turn() as turn:
+    async with testbed.trial() as trial:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(hold_expiry, "DEAD_S", 0)
-            await Sleeper().start(turn)
-            first = descendants(set(turn.pids.values()))
-            await hold_expiry._kill_the_worker(turn, Sleeper())
-            assert not first & descendants(set(turn.pids.values()))
+            await Sleeper().start(trial)
+            first = descendants(set(trial.pids.values()))
+            await hold_expiry._kill_worker(trial, Sleeper())
+            assert not first & descendants(set(trial.pids.values()))
 
 
 async def test_fans_who_pause_ask_less_often() -> None:
@@ -195,15 +199,17 @@ async def test_fans_who_pause_ask_less_often() -> None:
     async with await asyncio.start_server(answer, HOST, 0) as server:
         port = server.sockets[0].getsockname()[1]
         load = Load(HOST, port, [b"GET / HTTP/1.1\r\n\r\n"], 2, 0.4, warm_up_s=0, repeat=True, pause_s=0.1)
-        heard = await drive(load)
-    assert 1 <= heard.statuses[201] <= 2 * 0.4 / 0.05
+        result = await drive(load)
+    assert 1 <= result.statuses[201] <= 2 * 0.4 / 0.05
 
 
-async def test_the_others_are_heard_with_and_without_a_hot_event(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_others_are_heard_with_and_without_a_hot_event(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(isolation, "SIDES", {"textbook": isolation.open_textbook})
     monkeypatch.setattr(isolation, "PAUSE_S", 0.02)
     monkeypatch.setattr(isolation, "WARM_UP_S", 0.05)
-    monkeypatch.setattr("bench.harness.load.run_apart", drive)
-    figures = await isolation.find(stage, Effort(0.1, 3, 1, quick=True))
+    monkeypatch.setattr("bench.harness.load.run_in_process", drive)
+    figures = await isolation.find(testbed, Effort(0.1, 3, 1, quick=True))
     assert [row[1] for row in figures.rows] == ["idle", "paced", "flat out"]
     assert len(figures.claims) == 2

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 
 from bench.harness.svg_plot import Line, line_plot
 from bench.streams.crowd import crowd
-from bench.streams.listeners import Order
-from bench.streams.streams import Listened, claims, plot
+from bench.streams.listeners import ListenerGroup
+from bench.streams.streams import StreamFigures, claims, plot
 from onsale.local.ports import HOST
 from tests.support.wait import wait_until
 
@@ -23,18 +23,18 @@ async def test_a_crowd_connects_hears_and_says_how_old_the_news_was() -> None:
 
     server = await asyncio.start_server(serve, HOST, 0)
     port = server.sockets[0].getsockname()[1]
-    async with crowd([Order("ours", port, "/x", 6), Order("sse", port, "/x", 3)]) as listeners:
+    async with crowd([ListenerGroup("ours", port, "/x", 6), ListenerGroup("sse", port, "/x", 3)]) as listeners:
         assert (len(writers), listeners.lost) == (9, 0)
         assert len({request for request in asked if b"authorization: Bearer " in request}) == 6
         for writer in writers:
             writer.write(b"data: @%d@\n\n" % (time.time_ns() - 2_000_000_000))
-        heard = [0, 0]
+        result = [0, 0]
 
         async def all_heard() -> bool:
-            for n, said in enumerate(await listeners.heard()):
-                heard[n] += said["heard"]
+            for n, said in enumerate(await listeners.collect()):
+                result[n] += said["heard"]
                 assert not said["heard"] or 2_000 <= said["ages_ms"]["0.99"] < 10_000
-            return heard == [6, 3]
+            return result == [6, 3]
 
         await wait_until(all_heard)
     for writer in writers:
@@ -43,7 +43,7 @@ async def test_a_crowd_connects_hears_and_says_how_old_the_news_was() -> None:
 
 
 FOUND = [
-    Listened(size, side, kib, us, 1, p99, 3, 1000, 0)
+    StreamFigures(size, side, kib, us, 1, p99, 3, 1000, 0)
     for size in (1_000, 15_000)
     for side, kib, us, p99 in (("ours, detached", 1.5, 4.0, 80.0), ("nchan", 12.0, 8.0, 100.0))
 ]

@@ -12,12 +12,12 @@ import pytest
 from bench.__main__ import MEASUREMENTS, QUICK
 from bench.baselines.line_designs import ListAndHash, PostgresQueue, SortedSet
 from bench.harness.cpu import cpu_s, descendants
-from bench.harness.measurement import Effort, Finding, Wrong
-from bench.harness.stage import Stage, Turn
+from bench.harness.measurement import CheckFailed, Effort, Finding
+from bench.harness.testbed import Testbed, Trial
 from bench.line import designs, memory, refill
-from bench.line.our_design import Ours, OursDurable
+from bench.line.our_design import OurDurableLine, OurLine
 from bench.line.waiting_rooms import queue
-from bench.scale import growth_room, growth_stock
+from bench.scale import growth_line, growth_stock
 from onsale.local.engines import Engines
 from services.queue import recovery
 from services.queue.lottery.ranking import Ranking
@@ -25,20 +25,20 @@ from shared.contracts.event_file import EventFile
 
 
 @pytest.fixture
-def stage(engines: Engines, migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def testbed(engines: Engines, migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Testbed:
     monkeypatch.setattr("bench.baselines.pool.CONNECTIONS", 2)
-    return Stage(tmp_path, engines, template=migrated)
+    return Testbed(tmp_path, engines, template=migrated)
 
 
 @pytest.fixture
-async def turn(stage: Stage) -> AsyncIterator[Turn]:
-    async with stage.turn() as turn:
-        yield turn
+async def trial(testbed: Testbed) -> AsyncIterator[Trial]:
+    async with testbed.trial() as trial:
+        yield trial
 
 
-@pytest.mark.parametrize("design", [SortedSet, ListAndHash, PostgresQueue, Ours, OursDurable])
-async def test_a_design_joins_tells_positions_and_admits(turn: Turn, design: Any) -> None:
-    async with design.on(turn, connections=2) as line:
+@pytest.mark.parametrize("design", [SortedSet, ListAndHash, PostgresQueue, OurLine, OurDurableLine])
+async def test_a_design_joins_tells_positions_and_admits(trial: Trial, design: Any) -> None:
+    async with design.on(trial, connections=2) as line:
         await line.fill(50)
         assert await line.bytes_kept() > 0
         for each in (1, 10):
@@ -51,48 +51,50 @@ async def test_a_design_joins_tells_positions_and_admits(turn: Turn, design: Any
         assert admitted.per_second > 0
 
 
-async def test_the_designs_stand_beside_each_other_in_one_table(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_designs_stand_beside_each_other_in_one_table(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(designs, "QUICK_FANS", 10)
     monkeypatch.setattr(designs, "CONNECTIONS", 2)
-    figures = await designs.find(stage, QUICK)
+    figures = await designs.find(testbed, QUICK)
     assert [row[:2] for row in figures.rows] == [("300", design.name) for design in designs.DESIGNS]
     assert all(len(row) == len(figures.headings) for row in figures.rows)
     assert len(figures.claims) == 3
 
 
-async def test_a_fan_in_our_line_costs_bits_and_in_the_sorted_set_bytes(turn: Turn) -> None:
-    async with queue(turn, rate_per_s=100_000, liveness_window_s=600) as line:
+async def test_a_fan_in_our_line_costs_bits_and_in_the_sorted_set_bytes(trial: Trial) -> None:
+    async with queue(trial, rate_per_s=100_000, liveness_window_s=600) as line:
         bits, _ = await memory.ours_bytes(line, 5_000)
-    await turn.forget_engine()
-    members, _ = await memory.sorted_set_bytes(turn, 5_000)
+    await trial.flush_redis()
+    members, _ = await memory.sorted_set_bytes(trial, 5_000)
     assert 5 / 8 * 5_000 < bits < 2 * 5_000
     assert members > 50 * 5_000
 
 
-async def test_a_ledger_to_be_found_again_has_every_kind_of_place(turn: Turn) -> None:
+async def test_a_ledger_to_be_found_again_has_every_kind_of_place(trial: Trial) -> None:
     sizes = refill.Sizes(3_000, called=50, active=100)
-    async with queue(turn) as line:
-        await turn.sql(*sizes.sql())
-        async with line.running.recovery._db.connect() as connection:
-            told = await recovery.ask(connection, "bench", Ranking(1))
+    async with queue(trial) as line:
+        await trial.sql(*sizes.sql())
+        async with line.state.recovery._db.connect() as connection:
+            told = await recovery.read_snapshot(connection, "bench", Ranking(1))
     assert told.lanes == {0: (300, 3_000)}
     assert 40 <= len(told.called) // 2 <= 50
     assert 90 <= len(told.active) // 2 <= 100
     assert len(told.misses) // 2 > 2
     ended = sum(byte.bit_count() for byte in told.done[0])
-    assert ended == await turn.count("SELECT count(*) FROM queue.place WHERE ended_at IS NOT NULL")
+    assert ended == await trial.count("SELECT count(*) FROM queue.place WHERE ended_at IS NOT NULL")
     assert sum(byte.bit_count() for byte in told.taken[0]) == 300 - len(told.misses) // 2
 
 
-async def test_a_sorted_set_is_filled_again_from_the_same_table(turn: Turn) -> None:
+async def test_a_sorted_set_is_filled_again_from_the_same_table(trial: Trial) -> None:
     sizes = refill.Sizes(3_000, called=50, active=100)
-    async with queue(turn):
-        await turn.sql(*sizes.sql())
-        assert await refill._sorted_set(turn, sizes) > 0
+    async with queue(trial):
+        await trial.sql(*sizes.sql())
+        assert await refill._sorted_set(trial, sizes) > 0
 
 
-async def test_the_tick_is_timed_inside_the_engine(stage: Stage) -> None:
-    cost = await growth_room.of_the_tick(stage, QUICK, 2_000)
+async def test_the_tick_is_timed_inside_the_engine(testbed: Testbed) -> None:
+    cost = await growth_line.tick_cost(testbed, QUICK, 2_000)
     assert cost.keys() == {"tick, 50 calls", "tick, no calls"}
     assert cost["tick, 50 calls"] > cost["tick, no calls"] > 0
 
@@ -103,17 +105,17 @@ def test_the_same_tickets_stand_in_more_or_fewer_sections(sections: int) -> None
     EventFile.model_validate(event.model_dump())
     assert (len(event.sections), sum(section.capacity for section in event.sections)) == (sections, 200_000)
     seats = [
-        seat for request in growth_stock.wishes(sections, 400) if b'"seats"' in request
+        seat for request in growth_stock.hold_requests(sections, 400) if b'"seats"' in request
         for seat in request.split(b'["')[1].split(b'"]')[0].split(b'","')
     ]  # fmt: skip
     assert len(set(seats)) == len(seats) == 400
 
 
-async def test_a_finding_that_is_wrong_has_no_figures(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth_room, "RATE_PER_S", 100)
+async def test_a_finding_that_is_wrong_has_no_figures(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth_line, "RATE_PER_S", 100)
     monkeypatch.setattr("bench.line.waiting_rooms.Queue.tick", _calls_nobody)
-    with pytest.raises(Wrong, match="called 0"):
-        await growth_room.of_the_tick(stage, Effort(quick=True), 200)
+    with pytest.raises(CheckFailed, match="called 0"):
+        await growth_line.tick_cost(testbed, Effort(quick=True), 200)
 
 
 async def _calls_nobody(_: object) -> int:

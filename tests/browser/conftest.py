@@ -1,4 +1,4 @@
-"""A real browser, as a phone has it."""
+"""A real browser with the screen of a phone."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

@@ -1,5 +1,5 @@
-"""Whether what a page shows can be read: contrast by WCAG 2.2, measured on the pixels behind each text, and whether it
-fits. What is behind a text is photographed without it, so gradients and half-transparent layers count as they are.
+"""Whether the texts of a page are readable: contrast by WCAG 2.2, measured on the pixels behind each text, and whether
+it fits. The background of a text is photographed without it, so gradients and half-transparent layers count.
 """
 
 import io

@@ -1,5 +1,5 @@
-"""Every state the fan pages can show, each by the pages' own code: what the server says about line, place, hold and
-order is told to the browser; catalogue, prices and stock are the suite's.
+"""Every state the fan pages can show, by the pages' own code: the test answers for line, place, hold and order;
+catalogue, prices and stock come from the suite.
 """
 
 import json
@@ -124,7 +124,7 @@ def before_the_sale(stage: Stage) -> None:
     lanes = {"0": {"name": "General", "head_seq": 0}, "1": {"name": "Club", "code_required": True, "head_seq": 0}}
     at_event(stage, frame("prequeue", sale_starts_at=later(LATER_S * 50), lanes=lanes))
     stage.sees("#lobby-countdown")
-    wrong = {"type": "/problems/code-unknown", "title": "This code opens no lane here.", "status": 422}
+    wrong = {"type": "/problems/code-unknown", "title": "This code opens no lane of this line.", "status": 422}
     stage.tell({f"POST {QUEUE}": wrong})
     stage.page.locator("#code").fill("WRONG")
     stage.press("#join")

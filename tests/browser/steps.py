@@ -1,4 +1,4 @@
-"""What a person does in these tests again and again, and what an operator does before."""
+"""Steps that persons and operators repeat in these tests."""
 
 import uuid
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ def put_on_sale(suite: Suite, **facts: Any) -> str:
     with operator(suite) as admin:
         for service in OWNERS:
             admin.put(f"/admin/{service}/events/{event_id}", json=event).raise_for_status()
-        admin.post(f"/admin/queue/events/{event_id}/room/open", json={}).raise_for_status()
+        admin.post(f"/admin/events/{event_id}/room/open", json={}).raise_for_status()
     suite.opened.append(event_id)
     return event_id
 

@@ -20,7 +20,7 @@ def client_of(app: ASGIApp) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://neighbour")
 
 
-async def ask(client: httpx.AsyncClient, path: str, **question: Any) -> Answer:
+async def call_internal(client: httpx.AsyncClient, path: str, **question: Any) -> Answer:
     """Status and body."""
     body = orjson.dumps(question)
     headers = sign_service_call(development_keys("service"), "POST", f"/internal{path}", body)

@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 
 from services.inventory.settings import Settings
-from tests.contracts.asking import Answer, ask, client_of
+from tests.contracts.asking import Answer, call_internal, client_of
 from tests.inventory.conftest import Inventory, event_file, settings_of, start
-from tests.orders.holds import Holds, Street
+from tests.orders.holds import Holds, InventoryDouble
 
 UNKNOWN = "0" * 32
-VERBS = ("begin-payment", "end-payment", "confirm", "release", "retake", "take-back")
+VERBS = ("begin-payment", "end-payment", "confirm", "release", "reacquire", "returns")
 BEFORE = {
     "held": [],
     "being paid": ["begin-payment"],
     "paid in vain": ["begin-payment", "end-payment"],
     "sold": ["begin-payment", "confirm"],
     "given up": ["begin-payment", "release"],
-    "sold late": ["begin-payment", "release", "retake"],
-    "given back": ["begin-payment", "confirm", "take-back"],
+    "sold late": ["begin-payment", "release", "reacquire"],
+    "given back": ["begin-payment", "confirm", "returns"],
 }
 
 
@@ -44,8 +44,8 @@ class Fake:
     """What stands in for it."""
 
     def __init__(self) -> None:
-        street = Street(Holds(customer_max=1))
-        self.holds, self.client = street.holds, client_of(street.app())
+        environment = InventoryDouble(Holds(customer_max=1))
+        self.holds, self.client = environment.holds, client_of(environment.app())
 
     async def hold(self, holder: str, **wanted: Any) -> str:
         return self.holds.hold(holder)
@@ -72,8 +72,8 @@ async def both(settings: Settings) -> AsyncIterator[tuple[Real, Fake]]:
 async def take(side: Any, verb: str, held: str, order: str, **more: Any) -> Answer:
     """One step; without the id, which is each side's own."""
     steps = {"steps": [{"reservation_id": held, "order_reference": order, **more}]}
-    reason = {"reason": "a refund"} if verb == "take-back" else {}
-    return await ask(side.client, f"/reservations/{verb}", **steps, **reason)
+    reason = {"reason": "a refund"} if verb == "returns" else {}
+    return await call_internal(side.client, f"/reservations/{verb}", **steps, **reason)
 
 
 @pytest.mark.parametrize("before", BEFORE)
@@ -97,8 +97,8 @@ async def test_refusals_for_reasons_of_their_own_are_alike(both: tuple[Real, Fak
     async def answers(side: Any) -> list[Answer]:
         first, second, lost = [await side.hold(f"fan-{n}") for n in "12"] + [await side.hold("fan-3", seats=["A-1-1"])]
         told = [
-            await take(side, "begin-payment", first, "ONE", given_back=1),
-            await take(side, "begin-payment", first, "ONE", given_back=0, customer_key="ada"),
+            await take(side, "begin-payment", first, "ONE", released_tickets=1),
+            await take(side, "begin-payment", first, "ONE", released_tickets=0, customer_key="ada"),
             await take(side, "begin-payment", second, "TWO", customer_key="ada"),
             await take(side, "end-payment", first, "ONE"),
             await take(side, "begin-payment", second, "TWO", customer_key="ada"),
@@ -106,7 +106,7 @@ async def test_refusals_for_reasons_of_their_own_are_alike(both: tuple[Real, Fak
         for verb in ("begin-payment", "release"):
             await take(side, verb, lost, "THREE")
         await side.lose(lost)
-        told.append(await take(side, "retake", lost, "THREE"))
+        told.append(await take(side, "reacquire", lost, "THREE"))
         return told + [await take(side, verb, UNKNOWN, "FOUR") for verb in VERBS]
 
     real, fake = [await answers(side) for side in both]
@@ -120,15 +120,15 @@ async def test_tickets_come_back_and_reservations_are_read_alike(both: tuple[Rea
         asked["ga"] = [{"section_id": "GA1", "quantity": 1}]
         told = []
         for verb in ("begin-payment", "confirm"):
-            told.append(await ask(side.client, "/reservations/return-tickets", reservation_id=held, **asked))
+            told.append(await call_internal(side.client, "/reservations/ticket-returns", reservation_id=held, **asked))
             told.append(await take(side, verb, held, "MINE"))
         more = {"return_id": "R.2"}
         for changes in ({"order_reference": "OTHER"}, {}, {}, more, {"reservation_id": UNKNOWN}):
             question = {"reservation_id": held, **asked, **changes}
-            told.append(await ask(side.client, "/reservations/return-tickets", **question))
-        status, body = await ask(side.client, "/reservations/read", reservation_ids=[held, UNKNOWN])
+            told.append(await call_internal(side.client, "/reservations/ticket-returns", **question))
+        status, body = await call_internal(side.client, "/reservations/read", reservation_ids=[held, UNKNOWN])
         seen, nobody = body["reservations"]
-        stands = {name: seen[name] for name in ("status", "order_reference", "given_back", "currency", "grace_s")}
+        stands = {name: seen[name] for name in ("status", "order_reference", "released_tickets", "currency", "grace_s")}
         return [*told, (status, (nobody, sorted(seen), stands))]
 
     real, fake = [await answers(side) for side in both]

@@ -10,16 +10,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.queue.settings import Settings
 from shared.web.app import internal
-from tests.contracts.asking import Answer, ask, client_of
+from tests.contracts.asking import Answer, call_internal, client_of
 from tests.contracts.test_queue_as_the_gateway_asks import Real
 from tests.inventory.conftest import EVENT, event_file, settings_of, start
 from tests.notifier.conftest import EVENT as ARENA
-from tests.notifier.conftest import Neighbours
+from tests.notifier.conftest import FakeServices
 
-QUEUES = ("/rooms/frame", "/places", "/life")
+QUEUES = ("/rooms/frame", "/places", "/heartbeats")
 ASKED: dict[str, dict[str, Any]] = {
     "/rooms/frame": {}, "/places": {"holders": ["user.ada", "user.nobody"]}, "/stock": {},
-    "/life": {"reporter": "a notifier", "events": []},
+    "/heartbeats": {"reporter": "a notifier", "events": []},
 }  # fmt: skip
 
 
@@ -34,22 +34,22 @@ async def real(
         await queue.open()
         await inventory.ready()
         joins = [{"holder": "user.ada", "user_id": "ada"}]
-        await ask(queue.client, "/joins", event_id=EVENT, batch_id="a-batch-1", joins=joins)
+        await call_internal(queue.client, "/joins", event_id=EVENT, batch_id="a-batch-1", joins=joins)
         yield {path: queue.client if path in QUEUES else inventory.neighbours for path in ASKED}
 
 
 @pytest.mark.parametrize("path", ASKED)
 async def test_every_question_is_answered_alike(path: str, real: dict[str, httpx.AsyncClient]) -> None:
-    these = Neighbours(places={"user.ada": 1})
+    these = FakeServices(places={"user.ada": 1})
     fake = client_of(internal(these.app()))
 
     async def answers(client: httpx.AsyncClient, event_id: str) -> list[Answer]:
-        here = await ask(client, path, event_id=event_id, **ASKED[path])
-        return [(here[0], parts(here[1])), await ask(client, path, **{**ASKED[path], "event_id": "nowhere"})]
+        here = await call_internal(client, path, event_id=event_id, **ASKED[path])
+        return [(here[0], parts(here[1])), await call_internal(client, path, **{**ASKED[path], "event_id": "nowhere"})]
 
     told, wanted = await answers(fake, ARENA), await answers(real[path], EVENT)
     assert told[0] == wanted[0]
-    if path != "/life":
+    if path != "/heartbeats":
         assert told[1] == wanted[1]
 
 

@@ -14,7 +14,7 @@ from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import InventoryClient
 from shared.rpc.client import ServiceClient
 from shared.web.app import internal
-from tests.contracts.asking import Answer, ask, client_of
+from tests.contracts.asking import Answer, call_internal, client_of
 from tests.gateway.fake_queue import FakeQueue
 from tests.inventory.conftest import EVENT, event_file, settings_of, start
 
@@ -26,7 +26,7 @@ class Real:
         neighbour = ServiceClient(inventory, "http://neighbour", settings.service_keys, name="inventory")
         self.queue = build(settings, db, redis, InventoryClient(neighbour))
         app = create_app(settings)
-        app.state.queue = self.queue
+        app.state.deps = self.queue
         self.client = client_of(internal(app))
 
     async def open(self, *, signed_in_only: bool = False) -> None:
@@ -41,7 +41,7 @@ class Real:
     async def call(self) -> None:
         """One fan, who would have been called 20 s later: before that nobody is, however busy the machine."""
         self.queue.line.clock_offset_ms += 20_000
-        await self.queue.gatekeeper.turn(EVENT)
+        await self.queue.gatekeeper.tick(EVENT)
 
     async def close(self) -> None:
         await self.move("close")
@@ -74,7 +74,9 @@ async def both(
 
 
 async def asked(side: Any, path: str, *, epoch: int | None = 1, event_id: str = EVENT, **question: Any) -> Answer:
-    return await ask(side.client, path, event_id=event_id, **({} if epoch is None else {"epoch": epoch}), **question)
+    return await call_internal(
+        side.client, path, event_id=event_id, **({} if epoch is None else {"epoch": epoch}), **question
+    )
 
 
 async def join(side: Any, *holders: str, batch_id: str = "a-batch-1", **more: Any) -> Answer:
@@ -145,7 +147,7 @@ async def test_the_frame_and_the_report_have_the_same_parts(both: tuple[Real, Fa
     async def answers(side: Any) -> list[Any]:
         await side.open()
         frame = (await asked(side, "/rooms/frame", epoch=None))[1]
-        report = await ask(side.client, "/life", reporter="a gateway", events=[])
+        report = await call_internal(side.client, "/heartbeats", reporter="a gateway", events=[])
         return [sorted(frame), sorted(frame["options"]), report[0], sorted(report[1])]
 
     real, fake = [await answers(side) for side in both]

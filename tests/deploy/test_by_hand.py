@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from onsale.local.binaries import find_postgres
-from onsale.local.engines import Engines, start_engines, with_driver
+from onsale.local.engines import Engines, start_databases, with_driver
 from onsale.local.ports import free_port
 from tests.support.engines.engines import run_apart
 from tests.support.running import balancers
@@ -50,10 +50,10 @@ class Ports:
 @pytest.fixture
 def own_engines(tmp_path: Path) -> Iterator[Engines]:
     """A PostgreSQL in which nobody is called onsale yet, and an empty Valkey."""
-    running = run_apart(start_engines(tmp_path / "engines", fsync=False, environ={"PATH": os.environ["PATH"]}))
+    running = run_apart(start_databases(tmp_path / "engines", fsync=False, environ={"PATH": os.environ["PATH"]}))
     try:
-        run_apart(_forget_ours(running.engines))
-        yield running.engines
+        run_apart(_forget_ours(running.addresses))
+        yield running.addresses
     finally:
         run_apart(running.stop())
 

@@ -10,8 +10,8 @@ import pytest
 import typer
 from sqlalchemy import make_url
 
-from onsale import cli
-from onsale.deploy.balancers import ASKED_INSIDE
+from onsale.cli import app as cli
+from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
 from onsale.sandbox.__main__ import _parser
 from shared.runtime.settings import ServiceSettings
 from shared.web.app import create_service
@@ -104,7 +104,7 @@ def test_a_service_takes_its_settings_in_production(ran: Ran, secrets: Path, mon
 
 @pytest.mark.parametrize("ran", SERVING)
 def test_neighbours_are_asked_where_they_answer(ran: Ran) -> None:
-    for service in ASKED_INSIDE:
+    for service in SERVICES_WITH_INTERNAL_API:
         assert (
             ran.environment[f"ONSALE_{service.upper()}_URL"]
             == f"http://{service}:{ran.environment['ONSALE_INTERNAL_PORT']}"
@@ -114,7 +114,7 @@ def test_neighbours_are_asked_where_they_answer(ran: Ran) -> None:
 @pytest.mark.parametrize("where", LISTS)
 def test_the_balancer_is_told_of_every_service_at_its_ports(where: str) -> None:
     [told] = [ran for ran in LISTS[where] if ran.words[0] == "deploy-config"]
-    inside = {service: "/9000" if service in ASKED_INSIDE else "" for service in SERVICES}
+    inside = {service: "/9000" if service in SERVICES_WITH_INTERNAL_API else "" for service in SERVICES}
     expected = {f"--process={service}={service}:8000{inside[service]}" for service in SERVICES}
     assert {word for word in told.words if word.startswith("--process=")} == expected
 
@@ -134,7 +134,7 @@ def test_secrets_are_their_owners_alone_and_never_made_twice(
     onsale: Command = command_line(monkeypatch, capsys)
     assert {path.stat().st_mode & 0o777 for path in secrets.iterdir()} == {0o600}
     again = onsale("keys", "new", str(secrets))
-    assert (again.returncode, "never written over" in again.stderr) == (2, True)
+    assert (again.returncode, "never overwritten" in again.stderr) == (2, True)
 
 
 def test_the_database_of_a_new_installation_is_where_one_says(

@@ -18,7 +18,7 @@ import redis
 from onsale.local import key_file
 from onsale.local.binaries import find_redis
 from onsale.local.ports import free_port
-from onsale.local.supervisor import dies_with_this_process
+from onsale.local.supervisor import die_with_parent
 from shared.web.routes import SERVICES, Service, route
 from tests.support.running.suite import RunningSuite, no_cookies
 
@@ -39,7 +39,7 @@ class Program:
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command, env=self.env, stdout=log, stderr=log,
-                preexec_fn=dies_with_this_process(signal.SIGTERM),
+                preexec_fn=die_with_parent(signal.SIGTERM),
             )  # fmt: skip
 
     def send(self, number: signal.Signals) -> None:

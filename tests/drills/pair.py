@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from onsale.deploy.balancers import ASKED_INSIDE, Plan, Process
+from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Plan, Process
 from shared.web.routes import SERVICES
 from tests.drills.crowd import PatientFan
 from tests.drills.fleet import HOST, Fleet, Program, until
@@ -30,7 +30,7 @@ class Pair:
 
     def __init__(self, folder: Path, postgres_url: str) -> None:
         plans = {kind: elsewhere(Plan(limits=UNLIMITED)) for kind in installed()}
-        inside = {name: plans[ASKED_BY[name]].inside[name] for name in ASKED_INSIDE}
+        inside = {name: plans[ASKED_BY[name]].internal[name] for name in SERVICES_WITH_INTERNAL_API}
         environ = {f"ONSALE_{name.upper()}_URL": f"http://{address}" for name, address in inside.items()}
         environ |= {"ONSALE_DRAIN_DELAY_S": str(DRAIN_DELAY_S), "ONSALE_POSTGRES_POOL_MAX": "5"}
         environ |= {"GATEWAY_ADDRESS_JOINS_BURST": "100000", "ONSALE_LOG_REQUESTS": "false"}
@@ -125,12 +125,12 @@ class Ear:
     def __init__(self, browser: httpx.AsyncClient, fan: Fan) -> None:
         self._browser, self._path, self._headers = browser, f"{fan.path}/sections/updates", bearer(fan.token)
         self.frames, self.ends, self.deaf_s = 0, 0, 0.0
-        self._last, self._retry_s = "", 0.5
+        self._last_pass, self._retry_s = "", 0.5
 
     async def listen(self, until_set: asyncio.Event) -> None:
         heard_s = time.monotonic()
         while not until_set.is_set():
-            headers = self._headers | ({"last-event-id": self._last} if self._last else {})
+            headers = self._headers | ({"last-event-id": self._last_pass} if self._last_pass else {})
             try:
                 async with self._browser.stream("GET", self._path, headers=headers) as stream:
                     assert stream.status_code == 200, stream.status_code
@@ -149,7 +149,7 @@ class Ear:
     def _hear(self, line: str) -> None:
         name, _, value = line.partition(": ")
         if name == "id":
-            self._last, self.frames = value, self.frames + 1
+            self._last_pass, self.frames = value, self.frames + 1
         elif name == "retry":
             self._retry_s = int(value) / 1000
 

@@ -1,4 +1,4 @@
-"""A gateway in front of a queue in memory, with the real Valkey between them."""
+"""A gateway with a fake queue and a real Redis."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -11,7 +11,7 @@ from services.gateway.app import create_app
 from services.gateway.settings import Settings
 from services.gateway.state import State
 from shared.contracts.frames import LineFrame, line_channel
-from shared.contracts.queue import LifeReport
+from shared.contracts.queue import HeartbeatReport
 from shared.web.app import public
 from tests.gateway.fake_queue import FakeQueue, listening
 from tests.support.wait import wait_until
@@ -31,28 +31,28 @@ def settings(queue: FakeQueue, redis_url: str) -> Settings:
 
 @pytest.fixture
 async def app(settings: Settings, queue: FakeQueue) -> AsyncIterator[FastAPI]:
-    """The gateway, running; its loops have had their first turn."""
+    """The gateway, running; its background loops have run once."""
     app = create_app(settings)
     async with app.router.lifespan_context(app):
-        await wait_until(lambda: queue.told(LifeReport))
+        await wait_until(lambda: queue.received(HeartbeatReport))
         yield app
 
 
 @pytest.fixture
-def room(app: FastAPI) -> State:
-    room: State = app.state.deps
-    return room
+def state(app: FastAPI) -> State:
+    state: State = app.state.deps
+    return state
 
 
 @pytest.fixture
 async def browser(app: FastAPI) -> AsyncIterator[Callable[[], httpx.AsyncClient]]:
-    """Makes HTTP clients, each with cookies of its own and our pages' Origin."""
+    """Makes HTTP clients, each with its own cookies and our pages' Origin."""
     clients = []
 
     def make(**headers: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(public(app))
-        own = {"origin": "http://door", **headers}
-        clients.append(httpx.AsyncClient(transport=transport, base_url="http://door", headers=own))
+        own = {"origin": "http://gateway", **headers}
+        clients.append(httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=own))
         return clients[-1]
 
     yield make
@@ -66,12 +66,12 @@ async def fan(browser: Callable[[], httpx.AsyncClient]) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-async def show(redis: Any, room: State) -> Callable[[LineFrame], Any]:
+async def show(redis: Any, state: State) -> Callable[[LineFrame], Any]:
     """Publishes a frame and returns once the gateway has it."""
 
     async def show(frame: LineFrame) -> None:
         def taken() -> bool:
-            line = room.board.seen(frame.event_id)
+            line = state.line_cache.cached(frame.event_id)
             return line is not None and line.frame.version == frame.version
 
         async def shown() -> bool:

@@ -1,4 +1,4 @@
-"""A queue in memory that keeps the contract, counts what it is asked, and fails or tarries on demand."""
+"""A fake queue in memory: it keeps the contract, counts requests, and fails or delays on demand."""
 
 import asyncio
 import time
@@ -18,20 +18,20 @@ from shared.contracts.lottery import PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
     Claimed,
+    HeartbeatAnswer,
+    HeartbeatReport,
     HoldersAnswer,
     HoldersQuestion,
     JoinAnswer,
     JoinBatch,
     Joined,
     LeaveAnswer,
-    LifeAnswer,
-    LifeReport,
     PlaceFound,
     PlacesQuestion,
     PlaceStatus,
+    PlaceStatuses,
     ReleaseAnswer,
     RoomQuestion,
-    StatusAnswer,
 )
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import development_keys
@@ -111,10 +111,10 @@ class FakeQueue:
 
     def __init__(self) -> None:
         self.rooms: dict[str, FakeRoom] = {}
-        self.asked: Counter[str] = Counter()
-        self.heard: list[Any] = []
+        self.calls: Counter[str] = Counter()
+        self.requests: list[Any] = []
         self.fail: list[Problem] = []
-        self.deaf = False
+        self.heartbeats_fail = False
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self._answers: dict[str, tuple[type[BaseModel], Callable[[Any], BaseModel]]] = {
@@ -125,7 +125,7 @@ class FakeQueue:
             "/leaves": (PlacesQuestion, self.leave),
             "/releases": (PlacesQuestion, self.release),
             "/rooms/revoked": (RoomQuestion, self.revoked),
-            "/life": (LifeReport, lambda report: LifeAnswer(report_again_s=0.2)),
+            "/heartbeats": (HeartbeatReport, lambda report: HeartbeatAnswer(report_again_s=0.2)),
             "/lottery": (RoomQuestion, self.lottery),
             "/rooms/frame": (RoomQuestion, lambda question: self.room(question.event_id).frame()),
         }
@@ -134,8 +134,8 @@ class FakeQueue:
         room = self.rooms[event_id] = FakeRoom(event_id, **facts)
         return room
 
-    def told(self, kind: type[BaseModel]) -> list[Any]:
-        return [question for question in self.heard if isinstance(question, kind)]
+    def received(self, kind: type[BaseModel]) -> list[Any]:
+        return [question for question in self.requests if isinstance(question, kind)]
 
     async def __call__(self, scope, receive, send) -> None:
         request = Request(scope, receive)
@@ -144,16 +144,16 @@ class FakeQueue:
         header = request.headers.get(SERVICE_HEADER, "")
         check_service_call(development_keys("service"), header, "POST", path, body, now_s=time.time())
         name = path.removeprefix("/internal")
-        self.asked[name] += 1
+        self.calls[name] += 1
         kind, answer = self._answers[name]
         question = kind.model_validate_json(body)
-        self.heard.append(question)
-        if name != "/life":
+        self.requests.append(question)
+        if name != "/heartbeats":
             await self.may_answer.wait()
         try:
-            if self.deaf and name == "/life":
+            if self.heartbeats_fail and name == "/heartbeats":
                 raise Unavailable
-            if self.fail and name != "/life":
+            if self.fail and name != "/heartbeats":
                 raise self.fail.pop(0)
             response = Response(answer(question).model_dump_json())
         except Problem as problem:
@@ -169,10 +169,10 @@ class FakeQueue:
         return room
 
     def lottery(self, question: RoomQuestion) -> BaseModel:
-        told = self.room(question.event_id).lottery
-        if told is None:
+        lottery = self.room(question.event_id).lottery
+        if lottery is None:
             raise NoLottery
-        return told
+        return lottery
 
     def join(self, batch: JoinBatch) -> JoinAnswer:
         room = self.room(batch.event_id)
@@ -202,9 +202,9 @@ class FakeQueue:
         ]
         return HoldersAnswer(epoch=room.epoch, places=places)
 
-    def status(self, question: PlacesQuestion) -> StatusAnswer:
+    def status(self, question: PlacesQuestion) -> PlaceStatuses:
         room = self.room(question.event_id, question.epoch)
-        return StatusAnswer(places=[room.place_status(place.join_seq) for place in question.places])
+        return PlaceStatuses(places=[room.place_status(place.join_seq) for place in question.places])
 
     def claim(self, question: PlacesQuestion) -> ClaimAnswer:
         room = self.room(question.event_id, question.epoch)
@@ -218,8 +218,16 @@ class FakeQueue:
         jti = f"{room.epoch}-0-{join_seq}-1"
         expires_at_s = room.claimed.setdefault(join_seq, (now_s + SESSION_S) * 1000) // 1000
         admission = Pass(
-            room.event_id, holder, jti, room.epoch, 0, join_seq, 6, expires_at_s - SESSION_S, expires_at_s
-        )  # fmt: skip
+            event_id=room.event_id,
+            holder=holder,
+            jti=jti,
+            epoch=room.epoch,
+            lane=0,
+            join_seq=join_seq,
+            qty_max=6,
+            issued_at_s=expires_at_s - SESSION_S,
+            expires_at_s=expires_at_s,
+        )
         return Claimed(
             word="admitted",
             admission=sign_pass(development_keys("pass"), admission),

@@ -13,7 +13,7 @@ from shared.redis.scripts import Script
 from shared.runtime import clock_offsets
 
 HOUR_MS = 3_600_000
-STEPPED = """
+STEPPED_CLOCK = """
     CREATE SCHEMA stepped;
     CREATE TABLE stepped.step AS SELECT 0 AS ms;
     CREATE FUNCTION stepped.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
@@ -22,19 +22,19 @@ STEPPED = """
 
 
 class Steps:
-    """Sets clocks forward and back: those that services read, of the engine, the ledger and this process."""
+    """Sets clocks forward and back: those that services read, of Redis, the database and this process."""
 
-    def __init__(self, ledger: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._ledger, self._engine_ms, self._process_ms = ledger, 0, 0
+    def __init__(self, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._db, self._redis_ms, self._process_ms = db, 0, 0
         bind, redis_ms, time_ns = Script.bind, clock_offsets.redis_ms, time.time_ns
 
         def bound(script: Script, named: Any) -> Any:
             if "clock_offset_ms" in named:
-                named = {**named, "clock_offset_ms": named["clock_offset_ms"] + self._engine_ms}
+                named = {**named, "clock_offset_ms": named["clock_offset_ms"] + self._redis_ms}
             return bind(script, named)
 
         async def told(node: Any) -> int:
-            return await redis_ms(node) + self._engine_ms
+            return await redis_ms(node) + self._redis_ms
 
         monkeypatch.setattr(Script, "bind", bound)
         monkeypatch.setattr(clock_offsets, "redis_ms", told)
@@ -42,8 +42,8 @@ class Steps:
 
     async def set(self, which: str, ms: int) -> None:
         """So far from the true time."""
-        if which == "ledger":
-            await self._ledger.execute("UPDATE stepped.step SET ms = $1", ms)
+        if which == "postgres":
+            await self._db.execute("UPDATE stepped.step SET ms = $1", ms)
         else:
             setattr(self, f"_{which}_ms", ms)
 
@@ -57,9 +57,9 @@ async def steps(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 @asynccontextmanager
 async def stepping(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
-    """Before anybody else connects: statements find the ledger's clock by the search path of their session."""
+    """Before anybody else connects: statements find the database's clock by the search path of their session."""
     connection = await asyncpg.connect(with_driver(postgres_url))
-    await connection.execute(STEPPED)
+    await connection.execute(STEPPED_CLOCK)
     name = postgres_url.rsplit("/", 1)[1]
     await connection.execute(f"ALTER DATABASE {name} SET search_path = stepped, pg_catalog, public")
     yield Steps(connection, monkeypatch)

@@ -1,4 +1,4 @@
-"""A running inventory over real engines, with fans, operators and neighbours to ask it."""
+"""A running inventory over real servers, with fans, operators and neighbours to ask it."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -50,7 +50,7 @@ def make_pass(
 
 
 # What orders says of an order: whether its payment stands, and what becomes of a wish to refund it.
-SAID = {
+ORDER_ANSWERS = {
     "sold": ("live", "asked"), "free": ("live", "free"), "pending": ("live", "later"), "cancelled": ("dead", "none"),
     "unknown": ("absent", "none"),
 }  # fmt: skip
@@ -63,16 +63,16 @@ class Orders:
         self.states: dict[str, str] = {}
         self.refunds: list[str] = []
 
-    def _said(self, ref: PaymentRef) -> tuple[str, str]:
-        return SAID[self.states.get(ref.order_reference, "sold")]
+    def _answer(self, ref: PaymentRef) -> tuple[str, str]:
+        return ORDER_ANSWERS[self.states.get(ref.order_reference, "sold")]
 
     async def payments(self, refs: list[PaymentRef]) -> PaymentsAnswer:
-        return PaymentsAnswer.model_validate({"payments": [self._said(ref)[0] for ref in refs]})
+        return PaymentsAnswer.model_validate({"payments": [self._answer(ref)[0] for ref in refs]})
 
     async def refund(self, refs: list[PaymentRef], *, reason: str) -> RefundsAnswer:
         assert reason == "oversell"
         self.refunds += [ref.order_reference for ref in refs]
-        return RefundsAnswer.model_validate({"refunds": [self._said(ref)[1] for ref in refs]})
+        return RefundsAnswer.model_validate({"refunds": [self._answer(ref)[1] for ref in refs]})
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Inventory:
 
     async def left(self, section_id: str) -> tuple[int, int]:
         """Available and held, as everybody sees it."""
-        frame = await self.state.board.frame(self.state.catalogue.layout(EVENT))
+        frame = await self.state.availability.frame(self.state.catalogue.layout(EVENT))
         counts = next(s for s in frame.sections if s.section_id == section_id)
         return counts.available, counts.held
 
@@ -145,12 +145,12 @@ class Inventory:
         findings = (await self.admin("GET", f"/events/{EVENT}/audit"))["invariants"]
         broken = [finding for finding in findings if not finding["holds"]]
         if at_rest:
-            frame = await self.state.board.frame(self.state.catalogue.layout(EVENT))
+            frame = await self.state.availability.frame(self.state.catalogue.layout(EVENT))
             broken += [f"{s.section_id} holds {s.held}" for s in frame.sections if s.held]
         return broken
 
     def travel(self, ms: int) -> None:
-        """Moves the engines' clock."""
+        """Moves the servers' clock."""
         self.state.redis_stock.clock_offset_ms += ms
 
     async def ready(self) -> None:
@@ -166,8 +166,8 @@ async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
     async with app.router.lifespan_context(app):
         state: State = app.state.deps
         orders = Orders()
-        state.sweeper._orders = orders  # type: ignore[assignment]
-        state.refunding._orders = orders  # type: ignore[assignment]
+        state.expiry_worker._orders = orders  # type: ignore[assignment]
+        state.oversell_refunds._orders = orders  # type: ignore[assignment]
         outside = httpx.ASGITransport(public(app), raise_app_exceptions=False)
         inside = httpx.ASGITransport(internal(app), raise_app_exceptions=False)
         async with (
@@ -197,7 +197,7 @@ async def still(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     monkeypatch.setattr(app_room, "_start", lambda *_: None)
     async for running in start(settings):
         assert (await running.put(event_file())).status_code == 200
-        await running.state.watcher.check()
+        await running.state.redis_monitor.check()
         yield running
 
 

@@ -1,10 +1,11 @@
-"""Sales by hand, faults put into the ledger, and looks as if time passed."""
+"""Test helpers: a sale, changes by SQL, and reconcile passes with time between them."""
 
 from typing import Any
 
 from sqlalchemy import text
 
 from services.inventory.reconcile.reconciler import Reconciler
+from shared.contracts.admin.inventory import ReconcilePass
 from tests.inventory.conftest import EVENT, Inventory
 
 
@@ -14,7 +15,7 @@ async def sold(inventory: Inventory, holder: str, **body: Any) -> str:
     assert made.status_code == 201, made.text
     reservation_id = str(made.json()["reservation_id"])
     for verb in ("begin-payment", "confirm"):
-        assert (await inventory.step(verb, reservation_id, f"order-{holder}"))["word"] == "done"
+        assert (await inventory.step(verb, reservation_id, f"order-{holder}"))["outcome"] == "done"
     return reservation_id
 
 
@@ -33,17 +34,17 @@ async def status(inventory: Inventory, reservation_id: str) -> str:
     return str(answer["reservations"][0]["status"])
 
 
-async def looks(inventory: Inventory, reconciler: Reconciler | None = None, *, times: int = 2) -> dict[str, int]:
-    """Looks, six seconds apart; what the last one says."""
+async def reconciled(inventory: Inventory, reconciler: Reconciler | None = None, *, times: int = 2) -> ReconcilePass:
+    """Reconciles `times` times, six seconds apart; the last result."""
     state = inventory.state
     reconciler = reconciler or state.reconciler
     at_s = reconciler._clock() + 1000
     reconciler._clock = lambda: at_s
-    said: dict[str, int] = {}
+    result = ReconcilePass(differences=0, old=0, corrected=0)
     for _ in range(times):
-        said = await reconciler.look(state.catalogue.layout(EVENT))
+        result = await reconciler.reconcile(state.catalogue.layout(EVENT))
         at_s += 6
-    return said
+    return result
 
 
 def another(inventory: Inventory) -> Reconciler:

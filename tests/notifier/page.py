@@ -1,4 +1,4 @@
-"""What a page knows that applies what it hears: a whole `sections` replaces, a delta is laid over."""
+"""The state of a page that applies a stream's events: a whole `sections` replaces it, a delta updates it."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -6,13 +6,13 @@ from typing import Any, Self
 import orjson
 
 from services.notifier.broadcast.topic import Topic
-from tests.notifier.ear import Ear, Heard
+from tests.notifier.client import SseClient, SseEvent
 
 
-def say(topic: Topic, fact: object) -> None:
-    """The topic has news of its line."""
-    topic.identify(b"1.%d" % (topic.revision + 1))
-    topic.show("line", {"line": fact}, lambda _: orjson.dumps(fact), at_ms=1)
+def update_line(topic: Topic, fact: object) -> None:
+    """Changes the line of the topic."""
+    topic.set_frame_id(b"1.%d" % (topic.revision + 1))
+    topic.update("line", {"line": fact}, lambda _: orjson.dumps(fact), at_ms=1)
 
 
 class Page:
@@ -22,25 +22,25 @@ class Page:
         self.degraded = False
         self.last_id: str | None = None
 
-    def hear(self, heard: Iterable[Heard]) -> Self:
-        for one in heard:
-            if one.name == "line":
-                self.line = one.data
-            elif one.name == "sections":
-                self._lay(one.data)
-            self.last_id = one.frame_id or self.last_id
+    def apply(self, events: Iterable[SseEvent]) -> Self:
+        for event in events:
+            if event.name == "line":
+                self.line = event.data
+            elif event.name == "sections":
+                self._lay(event.data)
+            self.last_id = event.frame_id or self.last_id
         return self
 
     def _lay(self, data: Any) -> None:
-        said = {s["section_id"]: (s["available_seats"], s["held_seats"]) for s in data["sections"]}
-        self.sections = self.sections | said if data.get("delta") else said
+        changes = {s["section_id"]: (s["available_seats"], s["held_seats"]) for s in data["sections"]}
+        self.sections = self.sections | changes if data.get("delta") else changes
         self.degraded = data.get("degraded", False)
 
     def read(self, body: bytes) -> Self:
-        """Hears a piece of a stream."""
-        ear = Ear(None, None)  # type: ignore[arg-type]
-        ear.body = body
-        return self.hear(ear.heard)
+        """Applies a piece of a stream."""
+        client = SseClient(None, None)  # type: ignore[arg-type]
+        client.body = body
+        return self.apply(client.events)
 
     @property
     def available(self) -> dict[str, int]:

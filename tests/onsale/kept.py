@@ -10,7 +10,8 @@ from tests.support.engines.engines import database_numbers, in_database, sql
 
 SERVICES = ("orders", "inventory", "queue")
 ROWS = """
-INSERT INTO orders.hook (hook_id, url, secret, kinds) VALUES ('h1', 'https://example.org', 's', '{order.confirmed}');
+INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds)
+    VALUES ('h1', 'https://example.org', 's', '{order.confirmed}');
 INSERT INTO orders."order" (reference, event_id, status) VALUES ('T1', NULL, 'tombstone');
 INSERT INTO orders.money_entry
     (reference, kind, amount_minor, currency, provider, provider_ref, charge_ref, occurred_at)

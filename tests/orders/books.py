@@ -1,4 +1,4 @@
-"""Every place that says how much was charged and given back, beside the provider's books: field by field."""
+"""Every place that shows how much was charged and refunded, compared with the provider's records."""
 
 import csv
 import io
@@ -7,15 +7,15 @@ from typing import Any
 
 from sqlalchemy import text
 
-from services.orders.order.view import frame
+from services.orders.order.view import order_frame
 from tests.orders.holds import EVENT
 from tests.orders.shop import ADMIN_SECRET, Shop
 
-TOLD = text("SELECT body FROM orders.outbox WHERE body ->> 'aggregate' = :aggregate ORDER BY id")
+EVENTS = text("SELECT body FROM orders.outbox WHERE body ->> 'aggregate' = :aggregate ORDER BY id")
 
 
 async def booked_of(shop: Shop) -> dict[str, tuple[int, int]]:
-    """What the provider took and gave back, by order."""
+    """What the provider charged and refunded, by order."""
     sums: dict[str, tuple[int, int]] = {}
     for charge in await shop.charges():
         charged, refunded = sums.get(charge["reference"], (0, 0))
@@ -24,37 +24,37 @@ async def booked_of(shop: Shop) -> dict[str, tuple[int, int]]:
 
 
 async def books_agree(shop: Shop, reference: str) -> None:
-    """The order as fans, streams, operators, exports and receivers of events see it, and the provider."""
+    """The order as customers, streams, operators, exports and event consumers see it, and the provider."""
     booked = (await booked_of(shop)).get(reference, (0, 0))
     seen = await shop.row(reference)
-    told = {
-        "order": await shop.see(reference), "frame": frame(seen).body,
+    shown = {
+        "order": await shop.see(reference), "frame": order_frame(seen).body,
         "search": (await shop.look_up("", q=reference))["orders"][0], "export": await _exported(shop, reference),
     }  # fmt: skip
     for charge in (await shop.look_up(f"/events/{EVENT}/charges"))["charges"]:
         if charge["reference"] == reference:
-            sums = told.setdefault("charges", {"charged_minor": 0, "refunded_minor": 0})
+            sums = shown.setdefault("charges", {"charged_minor": 0, "refunded_minor": 0})
             sums["charged_minor"] += charge["charged_minor"]
             sums["refunded_minor"] += charge["refunded_minor"]
     events = await events_of(shop, reference)
     refunds = [event["after"] for event in events if event["type"] == "order.refunded"]
     if refunds:
-        told["events"] = refunds[-1]
-        assert sum(refund["amount_minor"] for refund in refunds) == booked[1], "each refund was told once"
+        shown["events"] = refunds[-1]
+        assert sum(refund["amount_minor"] for refund in refunds) == booked[1], "each refund has one event"
     assert bool(refunds) or seen.status != "refunded"
-    assert {who: (int(each["charged_minor"]), int(each["refunded_minor"])) for who, each in told.items()} == (
-        dict.fromkeys(told, booked)
+    assert {place: (int(each["charged_minor"]), int(each["refunded_minor"])) for place, each in shown.items()} == (
+        dict.fromkeys(shown, booked)
     )
-    assert told["order"]["refunding_minor"] == 0
+    assert shown["order"]["refunding_minor"] == 0
     versions = [event["version"] for event in events]
     assert sorted(set(versions)) == versions, "each event has a version of its own, higher than the last"
     assert versions[-1] <= seen.version
 
 
 async def events_of(shop: Shop, reference: str) -> list[dict[str, Any]]:
-    """What was told of this order, oldest first."""
+    """The events of this order, oldest first."""
     async with shop.app.state.deps.db.connect() as connection:
-        return list(await connection.scalars(TOLD, {"aggregate": f"order:{reference}"}))
+        return list(await connection.scalars(EVENTS, {"aggregate": f"order:{reference}"}))
 
 
 async def _exported(shop: Shop, reference: str) -> dict[str, Any]:
@@ -65,11 +65,11 @@ async def _exported(shop: Shop, reference: str) -> dict[str, Any]:
 
 
 async def settled_minor(shop: Shop) -> list[int]:
-    """What was charged and given back in all, by the settlement."""
+    """What was charged and refunded in all, by the settlement."""
     today = datetime.now(UTC).date()
     span = {"from": str(today - timedelta(days=2)), "to": str(today + timedelta(days=1))}
-    told = await shop.look_up("/settlement", **span)
+    report = await shop.look_up("/settlement", **span)
     sums = [0, 0]
-    for total in told["totals"]:
+    for total in report["totals"]:
         sums = [sums[0] + total["charged_minor"], sums[1] + total["refunded_minor"]]
     return sums

@@ -1,7 +1,7 @@
-"""Orders with real engines, the real sandbox on a port, and a neighbour that keeps its holds in memory.
+"""Orders with real PostgreSQL and Redis, the real sandbox on a port, and an inventory that keeps its holds in memory.
 
-What takes long to start (the sandbox, the neighbour, one orders service) is started once for all tests of a process,
-which therefore share an event loop; each test finds it empty.
+What is slow to start (the sandbox, the inventory, one orders process) is started once for all tests of a process, which
+therefore share an event loop; each test finds it empty.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
 from services.orders.settings import Settings
 from services.orders.tables import metadata, outbox_lease
-from shared.postgres.errors import outlive_deadlocks
+from shared.postgres.errors import retry_deadlocks
 from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys
 from shared.security.tokens import b64
 from shared.web.app import public
-from tests.orders.holds import Holds, Street
+from tests.orders.holds import Holds, InventoryDouble
 from tests.orders.mailbox import Mailbox
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
 from tests.support.engines.engines import database_numbers, in_database, sql
-from tests.support.providers.stripe_doors import SECRET_KEY, StripeDoors
+from tests.support.providers.stripe_doors import SECRET_KEY, StripeEndpoints
 from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.wait import wait_until
 
@@ -52,7 +52,7 @@ ORDERS_QUICK: dict[str, Any] = {
     "provider_timeout_s": 5.0,
     "retry_first_s": 0.05,
     "retry_max_s": 0.2,
-    "poll_s": 0.1,
+    "provider_sync_interval_s": 0.1,
     "sweep_s": 0.1,
     "post_end_sync_delays_s": (0.3, 0.6),
     "lease_s": 3.0,
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if FOLDER in item.path.parents:
             if asyncio.iscoroutinefunction(getattr(item, "function", None)):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
-            if "street" in getattr(item, "fixturenames", ()):
+            if "environment" in getattr(item, "fixturenames", ()):
                 item.add_marker("postgres")
                 item.add_marker("redis")
 
@@ -98,75 +98,80 @@ async def serving(app: Any) -> AsyncIterator[str]:
 
 
 @dataclass
-class Surroundings:
-    """The providers and the neighbour, and who hears the providers' webhooks, if anybody does."""
+class Environment:
+    """The providers and inventory, and the apps that receive the providers' webhooks."""
 
-    street: Street
+    inventory: InventoryDouble
     inventory_url: str
     sandbox_url: str
     sandbox: httpx.AsyncClient
     stripe_url: str
-    stripe: StripeDoors
-    hears: list[FastAPI] = field(default_factory=list)
+    stripe: StripeEndpoints
+    webhook_receivers: list[FastAPI] = field(default_factory=list)
 
     async def clear(self) -> Holds:
-        """Nothing is held, nothing was charged, nobody listens."""
-        self.hears.clear()
+        """Removes all holds, charges and webhook receivers."""
+        self.webhook_receivers.clear()
         quiet = {"down_for_s": 0, "latency_s": 0, "rate_limit_per_s": 0, "reset": True}
         assert (await self.sandbox.post("/control", json=quiet)).is_success
         self.stripe.clear()
-        self.street.holds = Holds()
-        return self.street.holds
+        self.inventory.holds = Holds()
+        return self.inventory.holds
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def street() -> AsyncIterator[Surroundings]:
-    neighbour, stripe = Street(), StripeDoors(StripeDouble())
+async def environment() -> AsyncIterator[Environment]:
+    inventory, stripe = InventoryDouble(), StripeEndpoints(StripeDouble())
 
     class ToTheShop(httpx.AsyncBaseTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            if not around.hears:
+            if not opened.webhook_receivers:
                 return httpx.Response(503)
-            return await httpx.ASGITransport(app=public(around.hears[-1])).handle_async_request(request)
+            app = public(opened.webhook_receivers[-1])
+            return await httpx.ASGITransport(app=app).handle_async_request(request)
 
     secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
     settings = SandboxSettings(webhook_secret=secret, webhook_url="http://shop/webhooks/sandbox", **SANDBOX_QUICK)
     async with (
-        serving(neighbour.app()) as inventory_url,
+        serving(inventory.app()) as inventory_url,
         serving(create_sandbox(settings, webhook_transport=ToTheShop())) as sandbox_url,
         serving(stripe.app()) as stripe_url,
         httpx.AsyncClient(transport=ToTheShop()) as stripes_own,
         httpx.AsyncClient(base_url=sandbox_url, trust_env=False, verify=False) as sandbox,
     ):
-        around = Surroundings(neighbour, inventory_url, sandbox_url, sandbox, stripe_url, stripe)
+        opened = Environment(
+            inventory=inventory, inventory_url=inventory_url, sandbox_url=sandbox_url, sandbox=sandbox,
+            stripe_url=stripe_url, stripe=stripe,
+        )  # fmt: skip
 
         async def tell(body: bytes, signature: str) -> None:
             await stripes_own.post("http://shop/webhooks/stripe", content=body, headers={"stripe-signature": signature})
 
-        stripe.books.tell = tell
-        yield around
+        stripe.books.send_webhook = tell
+        yield opened
 
 
-class Rooms:
-    """Opens shops on a fresh ledger; several may share it."""
+class OrdersProcesses:
+    """Opens orders processes on an empty database; several may share it."""
 
-    def __init__(self, stack: AsyncExitStack, street: Surroundings, postgres_url: str, redis_url: str) -> None:
-        self._stack, self._street, self._postgres_url, self._redis_url = stack, street, postgres_url, redis_url
+    def __init__(self, stack: AsyncExitStack, environment: Environment, postgres_url: str, redis_url: str) -> None:
+        self._stack, self._environment = stack, environment
+        self._postgres_url, self._redis_url = postgres_url, redis_url
 
     @property
     def _stripe(self) -> dict[str, Any]:
         return {
-            "payment_providers": (Sandbox.name, Stripe.name), "stripe_url": self._street.stripe_url,
+            "payment_providers": (Sandbox.name, Stripe.name), "stripe_url": self._environment.stripe_url,
             "stripe_secret_key": SECRET_KEY, "stripe_webhook_secrets": (WEBHOOK_SECRET,),
         }  # fmt: skip
 
     @property
-    def stripe(self) -> StripeDoors:
-        return self._street.stripe
+    def stripe(self) -> StripeEndpoints:
+        return self._environment.stripe
 
     @property
     def holds(self) -> Holds:
-        return self._street.street.holds
+        return self._environment.inventory.holds
 
     async def open(
         self, *, failpoint: Failpoint = no_failpoint, webhooks: bool = False, stack: AsyncExitStack | None = None,
@@ -175,15 +180,15 @@ class Rooms:
         """An orders process. With a `stack` of the test's own it can be closed before the test ends."""
         stack = stack or self._stack
         settings = Settings(
-            postgres_url=self._postgres_url, redis_url=self._redis_url, inventory_url=self._street.inventory_url,
+            postgres_url=self._postgres_url, redis_url=self._redis_url, inventory_url=self._environment.inventory_url,
             admin_keys=AdminKeys(f"root:admin:{ROOT_SECRET},ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"),
-            **{"sandbox_url": self._street.sandbox_url, **self._stripe, **ORDERS_QUICK, **fields},
+            **{"sandbox_url": self._environment.sandbox_url, **self._stripe, **ORDERS_QUICK, **fields},
         )  # fmt: skip
         app = create_app(settings, failpoint=failpoint)
         if webhooks:
-            self._street.hears.append(app)
+            self._environment.webhook_receivers.append(app)
         await stack.enter_async_context(app.router.lifespan_context(app))
-        return Shop(app, await stack.enter_async_context(browser(app)), self._street.sandbox, self.holds, settings)
+        return Shop(app, await stack.enter_async_context(browser(app)), self._environment.sandbox, self.holds, settings)
 
 
 def browser(app: FastAPI) -> httpx.AsyncClient:
@@ -191,36 +196,36 @@ def browser(app: FastAPI) -> httpx.AsyncClient:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def rooms(street: Surroundings, postgres_url: str, redis_url: str) -> AsyncIterator[Rooms]:
-    await street.clear()
+async def processes(environment: Environment, postgres_url: str, redis_url: str) -> AsyncIterator[OrdersProcesses]:
+    await environment.clear()
     async with AsyncExitStack() as stack:
-        yield Rooms(stack, street, postgres_url, redis_url)
+        yield OrdersProcesses(stack, environment, postgres_url, redis_url)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def house(street: Surroundings, engines: Engines, migrated: str) -> AsyncIterator[Shop]:
+async def shared_shop(environment: Environment, engines: Engines, migrated: str) -> AsyncIterator[Shop]:
     """One orders process with the usual settings, for every test that needs no others."""
     async with database(engines, migrated) as url, AsyncExitStack() as stack:
-        yield await Rooms(stack, street, url, engines.redis_url).open()
+        yield await OrdersProcesses(stack, environment, url, engines.redis_url).open()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def shop(house: Shop, street: Surroundings) -> AsyncIterator[Shop]:
-    """The house as if it had just been built; whoever comes next finds nobody at work in it."""
-    holds = await street.clear()
-    state = house.app.state.deps
-    street.hears.append(house.app)
-    async with browser(house.app) as http:
-        yield Shop(house.app, http, house.sandbox, holds, house.settings)
-    street.hears.clear()
-    await outlive_deadlocks(lambda: _empty(state.db))  # who is at work meanwhile may lock in between
-    await wait_until(lambda: not state.workers.busy, timeout_s=10)
+async def shop(shared_shop: Shop, environment: Environment) -> AsyncIterator[Shop]:
+    """The shared process, emptied; the next test finds no worker busy."""
+    holds = await environment.clear()
+    state = shared_shop.app.state.deps
+    environment.webhook_receivers.append(shared_shop.app)
+    async with browser(shared_shop.app) as http:
+        yield Shop(shared_shop.app, http, shared_shop.sandbox, holds, shared_shop.settings)
+    environment.webhook_receivers.clear()
+    await retry_deadlocks(lambda: _empty(state.db))  # a worker may lock rows meanwhile
+    await wait_until(lambda: not state.worker_pool.is_busy, timeout_s=10)
     await _empty(state.db)
     await state.redis.flushall()
 
 
 async def _empty(db: AsyncEngine) -> None:
-    """Orders first, in the order in which everybody locks them. Triggers and foreign keys are off meanwhile."""
+    """Orders first, in the order in which every transaction locks them; without triggers and foreign keys."""
     async with db.begin() as connection:
         await connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
         await connection.exec_driver_sql('SELECT FROM orders."order" ORDER BY reference FOR UPDATE')
@@ -239,7 +244,7 @@ async def database(engines: Engines, template: str) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def postgres_url(engines: Engines, migrated: str) -> AsyncIterator[str]:
-    """As everywhere, but on the loop that these tests share; so are the two below."""
+    """As everywhere, but on the event loop that these tests share; so are the two below."""
     async with database(engines, migrated) as url:
         yield url
 
@@ -265,9 +270,9 @@ async def mailbox() -> AsyncIterator[Mailbox]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def quiet(rooms: Rooms, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """A shop that owes mail and whose postman walks only when a test says so."""
-    monkeypatch.setattr("services.orders.app.MAIL_TURN_S", 3600.0)
-    return await rooms.open(
+async def quiet(processes: OrdersProcesses, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A shop that sends mail only when a test runs the dispatcher."""
+    monkeypatch.setattr("services.orders.app.MAIL_INTERVAL_S", 3600.0)
+    return await processes.open(
         smtp_url=mailbox.url, public_url="https://shop.test", mail_retry_first_s=3600.0, mails_per_s=5
     )

@@ -1,4 +1,4 @@
-"""A mail server on a port of its own, which fails as it is told to and keeps what it took."""
+"""A mail server on a port of its own, which fails on command and keeps the mails it accepts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,8 +15,9 @@ from sqlalchemy import select
 
 from services.orders.mail.compose import MailComposer
 from services.orders.mail.dispatcher import MailDispatcher
-from services.orders.mail.smtp import server_of, session
-from services.orders.tickets.tables import mail
+from services.orders.mail.smtp import session
+from services.orders.mail.tables import mail
+from services.orders.mail_settings import server_of
 from tests.orders.shop import Shop
 
 Word = str | None
@@ -25,7 +26,7 @@ DROP = "drop"
 
 @dataclass
 class Mailbox:
-    """`words` are what it says to the next mails, one each; then it takes them. `refused` says who it is not for."""
+    """`words` are its answers to the next mails, one each; then it accepts. `refused` are the recipients it rejects."""
 
     words: list[Word] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -93,7 +94,10 @@ def postman(shop: Shop, url: str | None = None) -> MailDispatcher:
     server = server_of(url or state.settings.smtp_url.get_secret_value())
     connect = partial(session, server, starttls="auto", timeout_s=5.0)
     return MailDispatcher(
-        state.db, MailComposer(state.book, state.stock, state.printer, state.settings), state.settings, connect
+        state.db,
+        MailComposer(state.repository, state.inventory, state.pdf_renderer, state.settings),
+        state.settings,
+        connect,
     )
 
 
@@ -101,11 +105,11 @@ async def rows(shop: Shop) -> dict[str, tuple[int, bool, bool, str]]:
     """By key: tries, whether sent, whether given up, and why."""
     async with shop.app.state.deps.db.connect() as connection:
         return {
-            row.mail_key: (row.tries, row.sent_at is not None, row.given_up_at is not None, row.error or "")
+            row.mail_key: (row.tries, row.sent_at is not None, row.abandoned_at is not None, row.error or "")
             for row in await connection.execute(select(mail))
         }
 
 
 async def due_again(shop: Shop) -> None:
-    """As time would have it."""
+    """As if the pause were over."""
     await shop.run("UPDATE orders.mail SET due_at = now() WHERE sent_at IS NULL")

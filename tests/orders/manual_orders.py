@@ -1,6 +1,6 @@
-"""Orders turned by hand: no loop runs by itself, and provider and inventory live here and misbehave on command.
+"""Orders stepped by hand: no loop runs by itself, and provider and inventory live in this process and fail on command.
 
-A worker dies or falls asleep at a failpoint, time passes when it is told to, webhooks are letters somebody delivers.
+A worker dies or sleeps at a failpoint, time passes by `travel`, and webhooks are delivered by the test.
 """
 
 import asyncio
@@ -17,28 +17,28 @@ import pytest
 from sqlalchemy import text
 from starlette.applications import Starlette
 
-from onsale.sandbox.app import Doors
-from onsale.sandbox.books import Books, in_words
-from onsale.sandbox.charges import Till
+from onsale.sandbox.charge_store import ChargeStore, as_rfc3339
+from onsale.sandbox.charges import ChargeService
+from onsale.sandbox.endpoints import Endpoints
 from onsale.sandbox.settings import SandboxSettings
-from onsale.sandbox.webhooks import Sender, sign
+from onsale.sandbox.webhooks import WebhookSender, sign
 from services.orders import app as app_room
-from services.orders.internal import standing
+from services.orders.order.payment_status import payment_statuses
 from services.orders.processing import worker_pool as workers_room
 from services.orders.settings import Settings
 from services.orders.state import State
 from services.orders.tables import metadata, outbox_lease
 from shared.contracts.inventory import (
-    Consents,
     PaymentSteps,
+    ReminderConsents,
     ReservationsAnswer,
+    ReturnStock,
+    ReturnTickets,
     StepDone,
     StepsAnswer,
-    TakeBack,
-    TicketsBack,
 )
 from shared.contracts.orders import PaymentRef
-from shared.rpc.outgoing import Answer, AnswerLost, NotReached
+from shared.rpc.outgoing import ExternalResponse, NotReached, ResponseLost
 from shared.runtime.clock import now_ms
 from shared.security.auth import AdminKeys
 from shared.web.app import public
@@ -51,24 +51,24 @@ SETTINGS: dict[str, Any] = {
     "retry_first_s": 1.0, "retry_max_s": RETRY_MAX_S, "post_end_sync_delays_s": (60.0, 3600.0), "lease_s": LEASE_S,
     "inline_timeout_s": 0.2, "workers": 256, "inline_slots_max": 64, "log_requests": False,
 }  # fmt: skip
-UNLOCKED = "SET LOCAL session_replication_role = replica"  # or nobody may touch an entry
+UNLOCKED = "SET LOCAL session_replication_role = replica"  # money entries are append-only
 CLOCKS = {
     "order": ("created_at", "expires_at", "due_at", "lease_until", "ended_at"),
     "webhook_inbox": ("due_at",),
     "money_entry": ("occurred_at", "created_at"),
 }
-Mood = Callable[[str, str], str | None]
+Fault = Callable[[str, str], str | None]
 
 
-def no_mood(call: str, about: str) -> str | None:
-    """Everything goes as it should."""
+def no_fault(call: str, about: str) -> str | None:
+    """No call fails."""
     return None
 
 
 @dataclass
-class Trap:
-    """At one point of its way an order's worker `dies` or `sleeps`: by number (`0` is the first point it comes by), or,
-    whoever comes by next, by name.
+class ScriptedFailpoint:
+    """Stops an order's worker at one failpoint: it `dies` or `sleeps`. The failpoint is given for an order by its
+    number (0 is the first one passed), or by name for the next order that passes it.
     """
 
     at: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -101,75 +101,75 @@ class Trap:
             self.asleep.pop(task, None)
 
     async def wake(self) -> None:
-        """All who sleep go on where they were."""
+        """All sleeping workers go on."""
         slept, self.asleep = self.asleep, {}
         for awake in slept.values():
             awake.set()
         await self.until_still(list(slept))
 
     async def until_still(self, tasks: Collection["asyncio.Task[Any]"]) -> None:
-        """Returns when each has ended or sleeps."""
+        """Returns when each task has ended or sleeps."""
         while busy := [task for task in tasks if task not in self.asleep and not task.done()]:
             await asyncio.wait(busy, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
 
 
-class Mail(Sender):
-    """Webhooks as letters: delivered when somebody picks one, as often as they like, or never."""
+class WebhookQueue(WebhookSender):
+    """Keeps the sandbox's webhooks until the test delivers them, as often as it likes, or never."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         super().__init__(settings)
-        self.letters: list[bytes] = []
+        self.webhooks: list[bytes] = []
 
-    def offer(self, body: bytes, *, after_s: float = 0.0, copies: int = 1, forged: bool = False) -> None:
-        self.letters += [body] * copies
+    def send(self, body: bytes, *, after_s: float = 0.0, copies: int = 1, forged: bool = False) -> None:
+        self.webhooks += [body] * copies
 
 
-class Line:
-    """The line to the provider: `mood` says of each call (method and path, key) whether it goes wrong, and how."""
+class ProviderConnection:
+    """The connection to the provider. `fault` names for each call (method and path, key) how it fails, or None."""
 
     def __init__(self, provider: httpx.AsyncClient) -> None:
         self._provider = provider
-        self.mood: Mood = no_mood
+        self.fault: Fault = no_fault
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout_s: float
-    ) -> Answer:
-        match self.mood(f"{method} {urlsplit(url).path.split('/')[-1]}", headers.get("idempotency-key", "")):
+    ) -> ExternalResponse:
+        match self.fault(f"{method} {urlsplit(url).path.split('/')[-1]}", headers.get("idempotency-key", "")):
             case "unreachable":
                 raise NotReached("away")
             case "error":
-                return Answer(503, {}, b"")
+                return ExternalResponse(503, {}, b"")
             case "busy":
-                return Answer(429, {}, b"")
+                return ExternalResponse(429, {}, b"")
             case "refused":
-                return Answer(409, {}, b'{"error": {"code": "charge_disputed"}}')
-            case mood:
+                return ExternalResponse(409, {}, b'{"error": {"code": "charge_disputed"}}')
+            case fault:
                 answer = await self._provider.request(method, url, headers=headers, content=content)
-        if mood == "answer lost":
-            raise AnswerLost("silent")
-        return Answer(answer.status_code, answer.headers, answer.content)
+        if fault == "answer lost":
+            raise ResponseLost("silent")
+        return ExternalResponse(answer.status_code, answer.headers, answer.content)
 
 
-class Shelf:
-    """Inventory at its contract, from memory: `mood` says of each step (verb, reference) whether its call fails."""
+class InMemoryInventory:
+    """Inventory's contract, from memory. `fault` names for each step (verb, reference) how its call fails, or None."""
 
     def __init__(self, holds: Holds) -> None:
         self.holds, self.calls = holds, list[tuple[str, int]]()
-        self.mood: Mood = no_mood
+        self.fault: Fault = no_fault
 
     async def read(self, reservation_ids: list[str]) -> ReservationsAnswer:
         return ReservationsAnswer(reservations=[self.holds.reservations.get(each) for each in reservation_ids])
 
-    async def consents(self, heard: list[str]) -> Consents:
-        return Consents(consents=[])
+    async def poll_consents(self, acknowledged: list[str]) -> ReminderConsents:
+        return ReminderConsents(consents=[])
 
     async def _do(self, verb: str, question: PaymentSteps) -> StepsAnswer:
-        moods = {self.mood(verb, step.order_reference) for step in question.steps}
-        if "unreachable" in moods:
+        faults = {self.fault(verb, step.order_reference) for step in question.steps}
+        if "unreachable" in faults:
             raise Unavailable
         self.calls.append((verb, len(question.steps)))
         answer = StepsAnswer(steps=[getattr(self.holds, verb)(step) for step in question.steps])
-        if "answer lost" in moods:
+        if "answer lost" in faults:
             raise Unavailable
         return answer
 
@@ -185,46 +185,46 @@ class Shelf:
     async def release(self, question: PaymentSteps) -> StepsAnswer:
         return await self._do("release", question)
 
-    async def retake(self, question: PaymentSteps) -> StepsAnswer:
-        return await self._do("retake", question)
+    async def reacquire(self, question: PaymentSteps) -> StepsAnswer:
+        return await self._do("reacquire", question)
 
-    async def take_back(self, question: TakeBack) -> StepsAnswer:
-        return await self._do("take", PaymentSteps(steps=question.steps))
+    async def return_stock(self, question: ReturnStock) -> StepsAnswer:
+        return await self._do("returns", PaymentSteps(steps=question.steps))
 
-    async def return_tickets(self, question: TicketsBack) -> StepDone:
-        match self.mood("return", question.order_reference):
+    async def return_tickets(self, question: ReturnTickets) -> StepDone:
+        match self.fault("return", question.order_reference):
             case "unreachable":
                 raise Unavailable
             case "answer lost":
-                self.holds.take_back(question)
+                self.holds.return_tickets(question)
                 raise Unavailable
-        return self.holds.take_back(question)
+        return self.holds.return_tickets(question)
 
 
 @dataclass
-class Desk(Shop):
+class ManualShop(Shop):
     """A shop in which nothing happens by itself. `bugs` are failures that no worker expects."""
 
     state: State
-    trap: Trap
-    line: Line
-    shelf: Shelf
-    mail: Mail
-    till: Till
-    books: Books
+    failpoint: ScriptedFailpoint
+    connection: ProviderConnection
+    inventory: InMemoryInventory
+    outgoing_webhooks: WebhookQueue
+    till: ChargeService
+    books: ChargeStore
     bugs: list[str]
 
     async def work(self) -> None:
-        """Whatever is due gets done by workers who are awake; what that makes due, too."""
-        workers = self.state.workers
+        """Processes all due orders, and those that become due by that."""
+        workers = self.state.worker_pool
         for _ in range(2):
-            await workers._turn()
-            await self.trap.until_still(workers._running)
+            await workers._run_once()
+            await self.failpoint.until_still(workers._running)
             await asyncio.sleep(0)
         assert not self.bugs, self.bugs
 
     async def travel(self, seconds: float) -> None:
-        """So much time passes, here, at the provider and at inventory."""
+        """So much time passes, in orders, at the provider and at inventory."""
         past = timedelta(seconds=seconds)
         async with self.state.db.begin() as connection:
             await connection.execute(text(UNLOCKED))
@@ -240,27 +240,27 @@ class Desk(Shop):
         for held in list(self.holds.reservations.values()):
             self.holds.change(held.reservation_id, reserved_until_ms=held.reserved_until_ms - round(seconds * 1000))
 
-    async def deliver(self, letter: bytes) -> None:
+    async def deliver(self, webhook: bytes) -> None:
         [secret, *_] = self.settings.sandbox_webhook_secrets
-        headers = {"sandbox-signature": sign(letter, secret=secret, at_s=int(time.time()))}
-        answer = await self.http.post("/webhooks/sandbox", content=letter, headers=headers)
+        headers = {"sandbox-signature": sign(webhook, secret=secret, at_s=int(time.time()))}
+        answer = await self.http.post("/webhooks/sandbox", content=webhook, headers=headers)
         assert answer.status_code == 200, answer.text
 
     async def deliver_all(self) -> None:
-        letters, self.mail.letters = self.mail.letters, []
-        for letter in letters:
-            await self.deliver(letter)
+        webhooks, self.outgoing_webhooks.webhooks = self.outgoing_webhooks.webhooks, []
+        for webhook in webhooks:
+            await self.deliver(webhook)
 
     def keep_promises(self) -> None:
-        """Every success that is still to come has come."""
+        """Every delayed success at the provider happens now."""
         for charge_id in list(self.till._timers):
-            self.till._keep_promise(charge_id)
+            self.till._succeed_later(charge_id)
 
     async def inventory_asks(self) -> None:
-        """Of holds that are being paid past their time inventory asks what became of the payment."""
+        """Inventory reads the payment status of holds in payment past their deadline."""
         late = [r for r in self.holds.reservations.values() if r.status == "paying" and r.reserved_until_ms < now_ms()]
         asked = [PaymentRef(reservation_id=r.reservation_id, order_reference=r.order_reference or "") for r in late]
-        words = await standing(self.state.db, asked) if asked else []
+        words = await payment_statuses(self.state.db, asked) if asked else []
         for held, word in zip(late, words, strict=True):
             if word in ("dead", "absent"):
                 self.holds.change(held.reservation_id, status="expired")
@@ -271,32 +271,40 @@ class Desk(Shop):
 
 
 def _earlier(at: str, past: timedelta) -> str:
-    return in_words(datetime.fromisoformat(at) - past)
+    return as_rfc3339(datetime.fromisoformat(at) - past)
 
 
 @asynccontextmanager
-async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIterator[Desk]:
-    """On an empty ledger."""
-    holds, trap, bugs = Holds(pay_ttl_ms=PAY_TTL_S * 1000), Trap(), list[str]()
-    asked = SandboxSettings(webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600, reorder_gap_s=0)
-    books, mail, shelf = Books(charges_max=10_000), Mail(asked), Shelf(holds)
-    till = Till(settings=asked, books=books, sender=mail)
-    doors = Doors(settings=asked, books=books, sender=mail, till=till, closing=asyncio.Event())
+async def open_manual_shop(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIterator[ManualShop]:
+    """On an empty database."""
+    holds, failpoint, bugs = Holds(pay_ttl_ms=PAY_TTL_S * 1000), ScriptedFailpoint(), list[str]()
+    sandbox_settings = SandboxSettings(
+        webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600, reorder_gap_s=0
+    )
+    books, outgoing_webhooks, inventory = (
+        ChargeStore(charges_max=10_000),
+        WebhookQueue(sandbox_settings),
+        InMemoryInventory(holds),
+    )
+    till = ChargeService(settings=sandbox_settings, store=books, sender=outgoing_webhooks)
+    doors = Endpoints(
+        settings=sandbox_settings, store=books, sender=outgoing_webhooks, charges=till, closing=asyncio.Event()
+    )
     provider = Starlette(routes=doors.routes())
     settings = Settings(
         postgres_url=postgres_url, redis_url=redis_url,
         admin_keys=AdminKeys(f"ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"), **{**SETTINGS, **fields},
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app_room, "InventoryClient", lambda _: shelf)
+        patch.setattr(app_room, "InventoryClient", lambda _: inventory)
         patch.setattr(workers_room.log, "exception", lambda what, **more: bugs.append(f"{what} {more}"))
         async with AsyncExitStack() as stack:
-            app = app_room.create_app(settings, failpoint=trap)
-            state = app.state.deps = await app_room._open(stack, settings, trap)
-            async with state.db.begin() as connection:
+            app = app_room.create_app(settings, failpoint=failpoint)
+            state = app.state.deps = await app_room._open(stack, settings, failpoint)
+            async with state.db.begin() as transaction:
                 tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_lease)
-                await connection.execute(text(UNLOCKED))
-                await connection.execute(text(f"TRUNCATE {tables}"))
+                await transaction.execute(text(UNLOCKED))
+                await transaction.execute(text(f"TRUNCATE {tables}"))
             ways = (("http://shop", public(app)), ("http://provider", provider))
             http, sandbox = [
                 await stack.enter_async_context(
@@ -305,12 +313,16 @@ async def open_desk(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIt
                 for url, to in ways
             ]
             calls: Any = state.providers["sandbox"]
-            calls._client = line = Line(sandbox)
-            desk = Desk(app, http, sandbox, holds, settings, state, trap, line, shelf, mail, till, books, bugs)
+            calls._client = connection = ProviderConnection(sandbox)
+            manual = ManualShop(
+                app=app, http=http, sandbox=sandbox, holds=holds, settings=settings, state=state, failpoint=failpoint,
+                connection=connection, inventory=inventory, outgoing_webhooks=outgoing_webhooks, till=till,
+                books=books, bugs=bugs,
+            )  # fmt: skip
             try:
-                yield desk
+                yield manual
             finally:
-                for task in list(trap.asleep):
+                for task in list(failpoint.asleep):
                     task.cancel()
-                await asyncio.gather(*list(trap.asleep), return_exceptions=True)
+                await asyncio.gather(*list(failpoint.asleep), return_exceptions=True)
                 till.close()

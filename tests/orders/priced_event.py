@@ -1,4 +1,4 @@
-"""An event of its own with fees, taxes and promo codes, and what fans and operators do there."""
+"""An event with fees, taxes and promo codes, and what fans and operators do there."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from shared.contracts.inventory import Line, Reservation
+from shared.contracts.inventory import Reservation, ReservedItem
 from shared.runtime.clock import now_ms
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, Shop, pass_of
 
@@ -46,9 +46,9 @@ class Sale:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def hold(self, *lines: Line, holder: str = "fan") -> str:
-        """Two floor tickets of 50, if nothing else is said."""
-        held = list(lines) or [Line(section_id="GA1", quantity=2, unit_price_minor=5000)]
+    def hold(self, *lines: ReservedItem, holder: str = "fan") -> str:
+        """A hold of two floor tickets of 50 by default."""
+        held = list(lines) or [ReservedItem(section_id="GA1", quantity=2, unit_price_minor=5000)]
         reservation_id = uuid.uuid4().hex
         self.shop.holds.reservations[reservation_id] = Reservation(
             event_id=self.event_id, reservation_id=reservation_id, holder=holder, status="pending_payment",
@@ -79,7 +79,7 @@ class Sale:
         return dict(answer.json())
 
     async def uses(self, code: str) -> int:
-        """As operators see it."""
+        """As operators see them."""
         return int((await self.operate("GET", f"/promo-codes/{code}")).json()["uses"])
 
 

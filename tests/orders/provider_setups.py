@@ -1,4 +1,4 @@
-"""Two providers to one test: the calls that make each of them behave in a given way, and what the fan does there."""
+"""The providers under test: the calls that make each behave in a given way, and what the fan does there."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -9,24 +9,24 @@ from typing import Any
 import httpx
 import orjson
 
-from services.orders.payments.provider import ChargeOrder, Provider, ProviderCharge
+from services.orders.payments.provider import ChargeRequest, Provider, ProviderCharge
 from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
-from shared.rpc.outgoing import Client
+from shared.rpc.outgoing import ExternalClient
 from shared.runtime.clock import now_s
 from shared.runtime.settings import development_keys
 from shared.security.tokens import b64
 from tests.support.providers import stripe_double
-from tests.support.providers.stripe_doors import SECRET_KEY, StripeDoors
+from tests.support.providers.stripe_doors import SECRET_KEY, StripeEndpoints
 
 PATIENT_S, IMPATIENT_S = 10.0, 0.4
 BACK = "https://tickets.example/o/ORDER1"
-CHARGE = ChargeOrder(reference="ORDER1", key="ORDER1:1", amount_minor=6800, currency="EUR", method="")
+CHARGE = ChargeRequest(reference="ORDER1", key="ORDER1:1", amount_minor=6800, currency="EUR", method="")
 
 
 @dataclass
-class Desk(ABC):
-    """One provider; `ways` is what is asked for so that it behaves in the way of that name."""
+class ProviderSetup(ABC):
+    """One provider; `ways` are the charge requests that make it behave in the way of that name."""
 
     make: Callable[[float], Provider]
     ways: dict[str, dict[str, Any]]
@@ -34,11 +34,11 @@ class Desk(ABC):
     def __post_init__(self) -> None:
         self.provider = self.make(PATIENT_S)
 
-    def asks(self, way: str = "ok", **changes: Any) -> ChargeOrder:
+    def asks(self, way: str = "ok", **changes: Any) -> ChargeRequest:
         return replace(CHARGE, **(self.ways[way] | changes))
 
     async def create(self, way: str = "ok", **changes: Any) -> ProviderCharge:
-        """For silence nobody waits long; the connection it is met with is open before."""
+        """A silent provider is given a short timeout; its connection is opened before."""
         if way != "silent":
             return await self.provider.create(self.asks(way, **changes))
         await self.provider.find("nobody's")
@@ -46,11 +46,11 @@ class Desk(ABC):
 
     @abstractmethod
     async def stumble(self, how: str) -> None:
-        """The next call is answered 429 (`limited`) or by a broken gateway (`broken`)."""
+        """The next call is answered 429 (`limited`) or by a broken proxy (`broken`)."""
 
     @abstractmethod
     async def pay(self, charge: ProviderCharge) -> None:
-        """The fan pays on the page they were sent to."""
+        """The fan pays on the hosted page."""
 
     @abstractmethod
     def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
@@ -61,8 +61,8 @@ class Desk(ABC):
         return f"{self.provider.name}-signature"
 
 
-class SandboxDesk(Desk):
-    def __init__(self, client: Client, url: str, http: httpx.AsyncClient) -> None:
+class SandboxSetup(ProviderSetup):
+    def __init__(self, client: ExternalClient, url: str, http: httpx.AsyncClient) -> None:
         self.secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
         self.http, self.url = http, url
         ways: dict[str, dict[str, Any]] = {
@@ -88,8 +88,8 @@ class SandboxDesk(Desk):
         return stripe_double.signed(body, secret=secret or self.secret, at_s=int(now_s()) - late_s), body
 
 
-class StripeDesk(Desk):
-    def __init__(self, client: Client, url: str, doors: StripeDoors) -> None:
+class StripeSetup(ProviderSetup):
+    def __init__(self, client: ExternalClient, url: str, doors: StripeEndpoints) -> None:
         self.doors, self.url = doors, url
         ways: dict[str, dict[str, Any]] = {
             "ok": {"method": "card", "token": "pm_card_visa"},

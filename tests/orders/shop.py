@@ -1,4 +1,4 @@
-"""Orders with its surroundings, and the calls a fan makes."""
+"""An orders process, and the calls that customers and operators make."""
 
 import uuid
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy import select, text
 
-from services.orders.api.auth import owner_id
 from services.orders.order import leases
+from services.orders.order.customers import owner_id
 from services.orders.order.next_step import Order
 from services.orders.order.references import order_reference
 from services.orders.settings import Settings
@@ -33,7 +33,7 @@ def pass_of(holder: str = "fan", *, event_id: str = EVENT, expires_in_s: int = 6
 
 @dataclass
 class Shop:
-    """Orders with its surroundings, and the calls a fan makes."""
+    """An orders process with its providers and inventory, and the calls that customers and operators make."""
 
     app: FastAPI
     http: httpx.AsyncClient
@@ -61,7 +61,7 @@ class Shop:
         return await self.http.post("/orders", json=body, headers=sent)
 
     async def order(self, *, method: str = "ok", key: str | None = None, **payment: Any) -> str:
-        """Holds and orders; the reference."""
+        """Makes a hold and orders it; the reference."""
         return await self.order_of(self.holds.hold(), method=method, key=key, **payment)
 
     async def order_of(self, reservation_id: str, *, method: str = "ok", key: str | None = None, **payment: Any) -> str:
@@ -70,7 +70,7 @@ class Shop:
         return str(answer.json()["reference"])
 
     async def row(self, reference: str) -> Order:
-        """The order as the ledger has it."""
+        """The order as the database has it."""
         order = await leases.read(self.app.state.deps.db, reference)
         assert order is not None
         return order
@@ -88,12 +88,12 @@ class Shop:
         return list((await self.sandbox.get("/charges", params=params)).json()["charges"])
 
     async def net_minor(self, reference: str) -> int:
-        """What the provider kept of this order's money, by its own books."""
+        """What the provider kept of this order's money, by its own records."""
         charges = await self.charges(reference)
         return sum(c["captured_minor"] - c["refunded_minor"] for c in charges)
 
     async def settled(self, reference: str, *statuses: str, timeout_s: float = 15.0) -> str:
-        """Waits for one of these statuses with the provider's books agreeing; the status it is."""
+        """Waits for one of these statuses with the provider's records agreeing; returns the status."""
 
         async def agrees() -> bool:
             status = await self.status(reference)
@@ -104,35 +104,35 @@ class Shop:
         return await self.status(reference)
 
     async def attempt_is(self, reference: str, status: str) -> bool:
-        """By the ledger: outside, an attempt is `processing` before anybody was asked to charge."""
+        """By the database: outside, an attempt is `processing` before the provider was called."""
         attempt = (await self.row(reference)).attempt
         return attempt is not None and attempt.status == status
 
-    async def desk(self, path: str, *, key: str | None = None, **body: Any) -> httpx.Response:
-        """An operator does this to an order or an event; why is always the same."""
+    async def operate(self, path: str, *, key: str | None = None, **body: Any) -> httpx.Response:
+        """An operator's action on an order or an event."""
         headers = {"authorization": f"Bearer {ADMIN_SECRET}"} | ({"idempotency-key": key} if key else {})
         asked = {"reason": "the show moved", **body}
         return await self.http.post(f"/admin/orders/{path}", json=asked, headers=headers)
 
     async def look_up(self, path: str = "", **params: Any) -> dict[str, Any]:
-        """What the desk shows an operator."""
+        """An operator's read of orders."""
         operator = {"authorization": f"Bearer {ADMIN_SECRET}"}
         answer = await self.http.get(f"/admin/orders{path}", params=params, headers=operator)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
     async def is_now(self, reference: str, *statuses: str) -> None:
-        """Waits for one of these statuses, with nothing on its way."""
+        """Waits for one of these statuses with no refund or return pending."""
 
         async def settled() -> bool:
             seen = await self.row(reference)
-            return seen.status in statuses and not (seen.refunds or seen.returns or seen.decided)
+            return seen.status in statuses and not (seen.refunds or seen.returns or seen.review_decision)
 
         await wait_until(settled, timeout_s=10, interval_s=0.02)
 
     async def expire(self, reference: str, *, ago_s: int = 0) -> None:
-        """Moves the order's deadline to now, or to a while ago, as time would. A worker who has it in hand has seen the
-        old deadline, so it is nudged as well.
+        """Moves the order's deadline to now, or to `ago_s` before, and wakes its worker, which may have read the old
+        one.
         """
         await self.run(
             'UPDATE orders."order" SET expires_at = now() - make_interval(secs => :ago_s), due_at = now(),'
@@ -146,7 +146,7 @@ class Shop:
             await connection.execute(text(statement), values)
 
     async def entries(self) -> list[tuple[str, str, int]]:
-        """Every cent by our books: which way, whose, how much."""
+        """Every money entry of orders: kind, reference, amount."""
         async with self.app.state.deps.db.connect() as connection:
             rows = await connection.execute(
                 select(money_entry.c.kind, money_entry.c.reference, money_entry.c.amount_minor)
@@ -154,14 +154,14 @@ class Shop:
             return sorted((row.kind, row.reference, row.amount_minor) for row in rows)
 
     async def booked(self) -> list[tuple[str, str, int]]:
-        """The same by the provider's books."""
+        """The same by the provider's records."""
         charges = await self.charges()
         taken = [("charge", c["reference"], c["captured_minor"]) for c in charges if c["captured_minor"]]
         given = [("refund", c["reference"], c["refunded_minor"]) for c in charges if c["refunded_minor"]]
         return sorted(taken + given)
 
     async def audit(self) -> dict[str, str]:
-        """The promises that are broken."""
+        """The invariants that are violated."""
         answer = await self.http.get(
             f"/admin/orders/events/{EVENT}/audit", headers={"authorization": f"Bearer {VIEWER_SECRET}"}
         )
@@ -170,5 +170,5 @@ class Shop:
 
 
 def reference_of(shop: Shop, key: str, holder: str = "fan") -> str:
-    """What an order of this holder under this key will be called."""
+    """The reference that an order of this holder with this key has."""
     return order_reference(shop.settings.order_token_keys, owner_id(EVENT, holder), key)

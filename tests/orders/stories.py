@@ -1,7 +1,7 @@
-"""What may become of a purchase, as stories that any number of fans live through at the same time.
+"""Stories of a purchase, which any number of fans live through at the same time.
 
-Every story is told so that it ends the same although a worker dies or sleeps anywhere in it: whoever is away for longer
-than a lease is replaced.
+Every story ends the same although a worker dies or sleeps anywhere in it: a worker away for longer than a lease is
+replaced.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.orders.manual_orders import LEASE_S, PAY_TTL_S, Desk, Mood
+from tests.orders.manual_orders import LEASE_S, PAY_TTL_S, Fault, ManualShop
 from tests.orders.shop import pass_of, reference_of
 
 ASKED_MAX = 6
@@ -19,21 +19,23 @@ HOURS_S = 7200
 
 
 class Fans:
-    """The same story for each; `traps` say at which point of it a fan's worker is stopped, and how."""
+    """The same story for each fan; `failpoints` say where in it a fan's worker is stopped, and how."""
 
-    def __init__(self, desk: Desk, name: str, traps: Sequence[tuple[int, str] | None]) -> None:
-        self.desk, self.reservations = desk, dict[str, str]()
-        self._keys = {reference_of(desk, key): key for key in (f"{name}-{n}" for n in range(len(traps)))}
+    def __init__(self, manual: ManualShop, name: str, failpoints: Sequence[tuple[int, str] | None]) -> None:
+        self.manual, self.reservations = manual, dict[str, str]()
+        self._keys = {reference_of(manual, key): key for key in (f"{name}-{n}" for n in range(len(failpoints)))}
         self.references = list(self._keys)
-        desk.trap.at |= {reference: trap for reference, trap in zip(self.references, traps, strict=True) if trap}
+        manual.failpoint.at |= {
+            reference: failpoint for reference, failpoint in zip(self.references, failpoints, strict=True) if failpoint
+        }
 
     async def order(self, method: str = "ok", **hold: Any) -> None:
-        """Each holds and orders, and asks again while the answer is 503."""
+        """Each makes a hold and orders, and repeats the request while the answer is 503."""
 
         async def one(reference: str, key: str) -> None:
-            held = self.reservations[reference] = self.desk.holds.hold(**hold)
-            body = self.desk.body(held, method=method, total_minor=hold.get("total_minor", 6800))
-            answer = await _insist(lambda: self.desk.post(body, key=key))
+            held = self.reservations[reference] = self.manual.holds.hold(**hold)
+            body = self.manual.body(held, method=method, total_minor=hold.get("total_minor", 6800))
+            answer = await _insist(lambda: self.manual.post(body, key=key))
             assert (answer.status_code, answer.json()["reference"]) == (202, reference), answer.text
 
         await asyncio.gather(*(one(reference, key) for reference, key in self._keys.items()))
@@ -42,7 +44,7 @@ class Fans:
         async def one(reference: str) -> None:
             headers = {"authorization": f"Bearer {pass_of()}", "idempotency-key": f"{path}-{reference}"}
             url = f"/orders/{reference}/{path}"
-            answer = await _insist(lambda: self.desk.http.post(url, json=body, headers=headers))
+            answer = await _insist(lambda: self.manual.http.post(url, json=body, headers=headers))
             assert answer.is_success, answer.text
 
         await asyncio.gather(*map(one, self.references))
@@ -54,32 +56,32 @@ class Fans:
         await self._post("cancel")
 
     async def are_given_back(self) -> None:
-        """By an operator, who clicks twice."""
+        """An operator requests the refund, and clicks twice."""
         for reference in self.references * 2:
-            answer = await self.desk.operator(f"{reference}/refund", {"reason": "rain"})
+            answer = await self.manual.operator(f"{reference}/refund", {"reason": "rain"})
             assert answer.status_code in (202, 409), answer.text
 
     async def the_money_comes(self) -> None:
-        self.desk.keep_promises()
-        await self.desk.deliver_all()
+        self.manual.keep_promises()
+        await self.manual.deliver_all()
         await self.go_on()
 
     async def go_on(self) -> None:
-        """Workers work; those that died are replaced once their leases have run out."""
+        """Workers work; those that died are replaced once their leases have expired."""
         for _ in range(3):
-            await self.desk.work()
-            await self.desk.travel(LEASE_S + 1)
-        await self.desk.work()
+            await self.manual.work()
+            await self.manual.travel(LEASE_S + 1)
+        await self.manual.work()
 
     async def wait(self, seconds: float) -> None:
-        await self.desk.travel(seconds)
+        await self.manual.travel(seconds)
         await self.go_on()
 
     def lose_their_holds(self, *, taken: bool) -> None:
-        """By force; `taken`: somebody else has the seats now."""
+        """Their holds end by force; with `taken` somebody else has the seats now."""
         for held in self.reservations.values():
-            self.desk.holds.change(held, status="expired")
-        self.desk.holds.taken |= set(self.reservations.values()) if taken else set()
+            self.manual.holds.change(held, status="expired")
+        self.manual.holds.taken |= set(self.reservations.values()) if taken else set()
 
 
 async def _insist(ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
@@ -90,17 +92,17 @@ async def _insist(ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Respons
     return answer
 
 
-def first(wanted: str, how: str) -> Mood:
-    """The first such call of everybody goes wrong."""
+def first(wanted: str, how: str) -> Fault:
+    """The first such call of each order fails in this way."""
     known = set[str]()
 
-    def mood(call: str, about: str) -> str | None:
+    def fault(call: str, about: str) -> str | None:
         if call != wanted or about in known:
             return None
         known.add(about)
         return how
 
-    return mood
+    return fault
 
 
 async def paid(fans: Fans) -> None:
@@ -182,13 +184,13 @@ async def paid_twice(fans: Fans) -> None:
 
 
 async def paid_and_not_answered(fans: Fans) -> None:
-    fans.desk.line.mood = first("POST charges", "answer lost")
+    fans.manual.connection.fault = first("POST charges", "answer lost")
     await fans.order()
     await fans.go_on()
 
 
 async def never_charged(fans: Fans) -> None:
-    fans.desk.line.mood = lambda call, about: "error" if call == "POST charges" else None
+    fans.manual.connection.fault = lambda call, about: "error" if call == "POST charges" else None
     await fans.order()
     await fans.go_on()
     await fans.go_on()
@@ -196,11 +198,11 @@ async def never_charged(fans: Fans) -> None:
 
 async def unknown_for_long(fans: Fans) -> None:
     lost = first("POST charges", "answer lost")
-    fans.desk.line.mood = lambda call, about: lost(call, about) or "unreachable"
+    fans.manual.connection.fault = lambda call, about: lost(call, about) or "unreachable"
     await fans.order()
     await fans.go_on()
     await fans.wait(PAY_TTL_S + REVIEW_AFTER_S)
-    fans.desk.line.mood = lambda call, about: None
+    fans.manual.connection.fault = lambda call, about: None
     await fans.wait(70)
 
 
@@ -218,14 +220,14 @@ async def hold_lost_and_found(fans: Fans) -> None:
 
 
 async def given_back_in_vain(fans: Fans) -> None:
-    """The provider will never give it back; a person decides that the sale stands."""
-    fans.desk.line.mood = lambda call, about: "refused" if call == "POST refunds" else None
+    """The provider rejects the refund for good; an operator keeps the sale."""
+    fans.manual.connection.fault = lambda call, about: "refused" if call == "POST refunds" else None
     await fans.order()
     await fans.go_on()
     await fans.are_given_back()
     await fans.go_on()
     for reference in fans.references:
-        answer = await fans.desk.operator(f"{reference}/resolve", {"decision": "confirm", "reason": "disputed"})
+        answer = await fans.manual.operator(f"{reference}/resolve", {"decision": "confirm", "reason": "disputed"})
         assert answer.is_success, answer.text
     await fans.go_on()
 
@@ -246,22 +248,28 @@ STORIES: dict[Story, tuple[str, str]] = {
     paid: ("confirmed", "charge confirm"),
     free: ("confirmed", "confirm"),
     declined_then_paid: ("confirmed", "charge confirm"),
-    declined_and_left: ("expired", "charge expire release"),
-    cancelled_at_once: ("cancelled", "give_up_attempt cancel release"),
-    cancelled_on_the_page: ("cancelled", "charge cancel_charge cancel release"),
-    cancelled_and_paid: ("refunded", "cancel_charge cancel release look own_up refund send_refund close_refunded"),
-    paid_late: ("confirmed", "cancel_charge expire release look own_up retake"),
-    paid_late_and_taken: ("refunded", "look own_up retake refund send_refund close_refunded"),
-    paid_too_late: ("refunded", "look own_up refund send_refund close_refunded"),
-    paid_slowly: ("confirmed", "charge look confirm"),
-    paid_twice: ("confirmed", "charge look confirm refund send_refund"),
+    declined_and_left: ("expired", "charge expire release_hold"),
+    cancelled_at_once: ("cancelled", "abandon_attempt cancel release_hold"),
+    cancelled_on_the_page: ("cancelled", "charge cancel_charge cancel release_hold"),
+    cancelled_and_paid: (
+        "refunded",
+        "cancel_charge cancel release_hold sync_provider mark_paid_late request_refund send_refund mark_refunded",
+    ),
+    paid_late: ("confirmed", "cancel_charge expire release_hold sync_provider mark_paid_late reacquire_stock"),
+    paid_late_and_taken: (
+        "refunded",
+        "sync_provider mark_paid_late reacquire_stock request_refund send_refund mark_refunded",
+    ),
+    paid_too_late: ("refunded", "sync_provider mark_paid_late request_refund send_refund mark_refunded"),
+    paid_slowly: ("confirmed", "charge sync_provider confirm"),
+    paid_twice: ("confirmed", "charge sync_provider confirm request_refund send_refund"),
     paid_and_not_answered: ("confirmed", "charge confirm"),
-    never_charged: ("cancelled", "charge cancel release"),
-    unknown_for_long: ("confirmed", "review look confirm"),
+    never_charged: ("cancelled", "charge cancel release_hold"),
+    unknown_for_long: ("confirmed", "review sync_provider confirm"),
     given_back: ("refunded", "charge confirm send_refund return_tickets"),
-    given_back_in_vain: ("confirmed", "charge confirm send_refund stand"),
-    captured_later: ("confirmed", "charge confirm capture issue"),
-    never_captured: ("cancelled", "charge confirm cancel_charge take_back"),
-    hold_lost_and_found: ("confirmed", "charge confirm own_up retake"),
+    given_back_in_vain: ("confirmed", "charge confirm send_refund keep_sold"),
+    captured_later: ("confirmed", "charge confirm capture issue_tickets"),
+    never_captured: ("cancelled", "charge confirm cancel_charge revoke_unpaid_sale"),
+    hold_lost_and_found: ("confirmed", "charge confirm mark_paid_late reacquire_stock"),
 }
 AFTER_CONFIRM = frozenset({captured_later, never_captured})

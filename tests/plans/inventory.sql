@@ -14,8 +14,8 @@ SELECT 'e', section_id, (r - 1) * 51 + s - 1, CAST(r AS text), s,
        CASE WHEN status <> 'expired' THEN reservation_id END
 FROM made;
 INSERT INTO inventory.reservation (event_id, reservation_id, holder, email, total_minor, currency, status,
-    order_reference, customer_key, reserved_until_ms, fingerprint, hold_ttl_s, arm, created_at, payment_begun_at,
-    confirmed_at, ended_at, reminders_asked)
+    order_reference, customer_key, reserved_until_ms, fingerprint, hold_ttl_s, variant, created_at, payment_begun_at,
+    confirmed_at, ended_at, reminders_requested)
 SELECT 'e', reservation_id, holder, holder || '@x', 5000, 'EUR', status,
        CASE WHEN status IN ('paying', 'confirmed') THEN 'o' || i END,
        CASE WHEN status IN ('paying', 'confirmed') THEN 'c' || i END, 1000000 + i, 'a..b', 600,
@@ -35,9 +35,9 @@ FROM made WHERE i % 4 = 0 AND status <> 'expired' GROUP BY i % 8;
 INSERT INTO inventory.customer_usage SELECT 'e', 'c' || i, 1 FROM made;
 INSERT INTO inventory.revoked_pass
 SELECT 'e', 'j' || i, extract(epoch FROM now()) * 1000 + CASE WHEN i <= 100 THEN 60000 ELSE -9000000 END FROM made;
-INSERT INTO inventory.release_log (event_id, reservation_id, section_id, positions, ga_quantity, how, late_ms)
+INSERT INTO inventory.release_log (event_id, reservation_id, section_id, positions, ga_quantity, reason, late_ms)
 SELECT 'e', reservation_id, section_id, '{{1}}', 0, 'deadline', 0 FROM made WHERE status = 'expired';
-INSERT INTO inventory.drift (event_id, what, seen, should_be, since, done) SELECT 'e', 'w', 's', 'b', now(), 'left' FROM made;
+INSERT INTO inventory.drift (event_id, item, actual, expected, since, action) SELECT 'e', 'w', 's', 'b', now(), 'left' FROM made;
 INSERT INTO inventory.oversell (event_id, section_id, position, excess, percent, policy, status)
 SELECT 'e', section_id, i, 1, 1, 'cancel', CASE WHEN i <= 5 THEN 'waiting' WHEN i <= 10 THEN 'cancelling' ELSE 'cancelled' END
 FROM made;
@@ -48,7 +48,7 @@ SELECT 'e', 'a' || i, 'n', 'buffer', '{{}}', i, CASE WHEN i > 10 THEN now() END 
 INSERT INTO inventory.allotment_ga
 SELECT 'e', 'a' || i, 'G' || i % 2 + 1, CASE WHEN i <= 10 THEN 1 ELSE 0 END FROM generate_series(1, {size} / 50) AS i;
 UPDATE inventory.section SET blocked = 5, seats_remaining = seats_remaining - 5 WHERE kind = 'ga';
-INSERT INTO inventory.stock_change (event_id, actor, action, version, before, after)
+INSERT INTO inventory.stock_audit_log (event_id, actor, action, version, before, after)
 SELECT 'e', 'a', 'block', i, '{{}}', '{{}}' FROM made;
 INSERT INTO inventory.ticket_return (event_id, return_id, reservation_id, places, kept_blocked, reason)
 SELECT 'e', 't' || i, reservation_id, '[]', false, 'r' FROM made;

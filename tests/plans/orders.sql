@@ -4,7 +4,7 @@ CREATE TEMP TABLE made AS
 SELECT i, 'o' || i AS reference, (ARRAY['pending', 'confirmed', 'confirmed', 'cancelled', 'refunded'])[i % 5 + 1] AS status,
        now() - (i + 3600) * interval '1 second' AS at
 FROM generate_series(1, {size}) AS i;
-INSERT INTO orders."order" (reference, status, event_id, reservation_id, principal, lane, join_seq, total_minor, currency,
+INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, lane, join_seq, total_minor, currency,
     customer_name, customer_email, created_at, changed_at, expires_at, confirmed_at, fulfilled_at, charge_ref, due_at)
 SELECT reference, status, 'e', 'r' || i, 'e:' || CASE WHEN i % 10 = 1 THEN 'user.' ELSE 'h' END || i, 0, i, 5000, 'EUR',
        'Name ' || i, 'm' || i || '@x', at, at, now(), CASE WHEN status IN ('confirmed', 'refunded') THEN at END,
@@ -26,7 +26,7 @@ SELECT reference, 'charge', 5000, 'EUR', 'sandbox', 'ch' || i, 'ch' || i, at, at
 FROM made WHERE status IN ('confirmed', 'refunded')
 UNION ALL
 SELECT reference, 'refund', 5000, 'EUR', 'sandbox', 're' || i, 'ch' || i, at, at FROM made WHERE status = 'refunded';
-INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, asked_by, idem_key, status)
+INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, requested_by, idem_key, status)
 SELECT reference, 'sandbox', 'ch' || i, 5000, 'EUR', 'r', 'a', 'k' || i, 'succeeded' FROM made WHERE status = 'refunded';
 INSERT INTO orders.webhook_inbox (provider, webhook_id, kind, reference, charge_ref, raw, applied_at)
 SELECT 'sandbox', 'w' || i, 'charge', reference, 'ch' || i, '', CASE WHEN i > 50 THEN now() END FROM made;
@@ -40,8 +40,8 @@ INSERT INTO orders.promo_code (event_id, code, percent, uses_max, customer_uses_
 SELECT 'e', 'code' || i, 10, 100, 2 FROM generate_series(1, {size} / 50) AS i;
 INSERT INTO orders.promo_redemption (reference, event_id, code, customer_key)
 SELECT reference, 'e', 'code' || i % ({size} / 50) + 1, 'c' || i FROM made;
-INSERT INTO orders.hook (hook_id, url, secret, kinds) SELECT 'k' || i, 'u', 's', '{{a}}' FROM generate_series(1, 3) AS i;
-INSERT INTO orders.hook_delivery (hook_id, message_id, kind, event_id, reference, body, status, due_at, lease, lease_until)
+INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds) SELECT 'k' || i, 'u', 's', '{{a}}' FROM generate_series(1, 3) AS i;
+INSERT INTO orders.webhook_delivery (endpoint_id, message_id, kind, event_id, reference, body, status, due_at, lease, lease_until)
 SELECT 'k' || i % 3 + 1, 'm' || i, 'k', 'e', reference, 'b', CASE WHEN i <= 50 THEN 'pending' ELSE 'delivered' END,
        CASE WHEN i <= 50 THEN now() END, CASE WHEN i <= 5 THEN 'me' END, CASE WHEN i <= 5 THEN now() END
 FROM made;
@@ -50,6 +50,6 @@ SELECT reference, 1, 1, 'e', 't' || i, CASE status WHEN 'refunded' THEN now() EN
 FROM made WHERE status IN ('confirmed', 'refunded');
 INSERT INTO orders.mail (mail_key, kind, address, event_id, reference, sent_at)
 SELECT 'm' || i, 'confirmed', 'a@x', 'e', reference, CASE WHEN i > 50 THEN now() END FROM made;
-INSERT INTO orders.event_refund (event_id, status, reason, asked_by, role, to_sale, rate_per_s, ended_at)
+INSERT INTO orders.event_refund (event_id, status, reason, requested_by, role, return_to_sale, rate_per_s, ended_at)
 SELECT 'e', CASE i WHEN 1 THEN 'running' ELSE 'done' END, 'r', 'a', 'admin', true, 100, now() FROM made;
 INSERT INTO orders.operator_change (actor, action, subject) SELECT 'a', 'x', 'order:' || reference FROM made;

@@ -1,4 +1,4 @@
-"""What each statement of orders is tried with: a hundred orders, a page of them, or all of an event."""
+"""The values each statement of orders is tried with: a hundred orders, a page of them, or all of an event."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -13,11 +13,11 @@ NOW = datetime.now(UTC)
 PENDING = [f"o{i}" for i in range(5, 5 + 5 * BATCH, 5)]
 CODES = [f"code{i % 20 + 1}" for i in range(BATCH)]
 NEW = [f"new{i}" for i in range(BATCH)]
-CHANGES = (
+PARTS = (
     "attempts",
     "money",
     "commands",
-    "refunds_asked",
+    "refunds_requested",
     "refunds_done",
     "events",
     "tickets",
@@ -27,21 +27,21 @@ CHANGES = (
 
 VALUES: dict[str, Any] = {
     "event_id": "e", "reference": "o5", "references": PENDING, "owners": ["me"] * BATCH, "lease": "me", "lease_s": 30.0,
-    "after": None, "count_max": BATCH, "many": BATCH, "event_max": 500, "each_max": 50, "keep_days": 30, "most": 10.0,
-    "settled_after_s": 10.0, "skipped": 0, "codes": CODES, "event_ids": ["e"] * BATCH,
+    "after": None, "count_max": BATCH, "many": BATCH, "event_max": 500, "each_max": 50, "keep_days": 30,
+    "batch_max": 10.0, "settled_after_s": 10.0, "skipped": 0, "codes": CODES, "event_ids": ["e"] * BATCH,
     "customer_keys": [f"c{i}" for i in range(1, BATCH + 1)],
 }  # fmt: skip
 
 
 def _days() -> dict[str, Any]:
-    """Those of a month, in the middle of what was sold."""
+    """The days of a month, in the middle of the sale."""
     starts = [NOW - timedelta(days=n + 1) for n in range(30)]
     return {"days": [str(at) for at in starts], "starts": starts, "ends": [at + timedelta(days=1) for at in starts]}
 
 
-def _placed() -> str:
+def _drafts() -> str:
     order = {
-        "scope": "e:new", "fingerprint": "00", "event_id": "e", "principal": "e:new", "lane": 0, "join_seq": 1,
+        "scope": "e:new", "fingerprint": "00", "event_id": "e", "owner_id": "e:new", "lane": 0, "join_seq": 1,
         "total_minor": 5000, "currency": "EUR", "expires_at_ms": 10**12, "grace_s": 5, "extras": [],
         "promo_code": "code1",
         "lines": [{"section_id": "S", "quantity": 1, "unit_price_minor": 5000, "paid_minor": 5000}], "event": {},
@@ -52,11 +52,11 @@ def _placed() -> str:
     )
 
 
-def _changed() -> dict[str, Any]:
-    """A step of each order, with everything that a step may write."""
+def _updates() -> dict[str, Any]:
+    """An update of each order, with everything that an update may write."""
     orders = [
-        {"reference": r, "lease": "me", "lease_s": 30, "status": "pending", "wake_count": 0, "is_news": True,
-         "looked": False, "sets": {"status": "review"}, "rests": True, "due_in_s": 60, "errors": 0}
+        {"reference": r, "lease": "me", "lease_s": 30, "status": "pending", "wake_count": 0, "event_count": 1,
+         "synced": False, "sets": {"status": "review"}, "releases": True, "due_in_s": 60, "errors": 0}
         for r in PENDING
     ]  # fmt: skip
     attempts = [{"reference": r, "n": 1, "sets": {"status": "failed"}} for r in PENDING]
@@ -65,47 +65,47 @@ def _changed() -> dict[str, Any]:
     ]
     voided = [{"reference": r, "reason": "r", "beyond": 0} for r in PENDING]
     written = {"orders": orders, "attempts": attempts, "commands": commands, "tickets_voided": voided}
-    return {name: json.dumps(written.get(name, [])) for name in ("orders", *CHANGES)}
+    return {name: json.dumps(written.get(name, [])) for name in ("orders", *PARTS)}
 
 
 SEARCH: dict[str, Any] = dict.fromkeys(("event_id", "status", "since", "until", "after", "q")) | {
     "providers": ["sandbox"]
 }
 CASES = {
-    "sql/apply_hints": Case(200),
-    "sql/change": Case(BATCH, **_changed()),
-    "sql/export": Case(BATCH, is_rare=True),
-    "sql/find_keys": Case(
+    "sql/apply_webhooks": Case(200),
+    "sql/update_orders": Case(BATCH, **_updates()),
+    "sql/charges": Case(BATCH, is_rare=True),
+    "sql/order_export": Case(BATCH, is_rare=True),
+    "sql/booked_charges": Case(
+        every, provider="sandbox", refs=[f"ch{i}" for i in range(1, BATCH)], start=NOW - timedelta(days=30), stop=NOW
+    ),
+    "sql/find_idempotency_keys": Case(
         BATCH, scopes=[f"e:h{i}" for i in range(1, BATCH + 1)],
         key_hashes=[md5(str(i).encode(), usedforsecurity=False).hexdigest() for i in range(1, BATCH + 1)],
     ),
     "sql/finish_delivery": Case(
         1, delivered=False, pause_s=1.0, answer_status=500, error="e", id=1, gone=False, disable_after_s=10.0
     ),
-    "sql/forget_deliveries": Case(10_000),
-    "sql/load": Case(BATCH),
+    "sql/delete_old_deliveries": Case(10_000),
+    "sql/read_orders": Case(BATCH),
     "sql/lock_promo_codes": Case(20),
-    "sql/pace": Case(1),
-    "sql/place": Case(BATCH, orders=_placed()),
+    "sql/claim_batch": Case(1),
+    "sql/insert_orders": Case(BATCH, orders=_drafts()),
     "sql/promo_codes": Case(every),
-    "sql/renew": Case(BATCH),
+    "sql/extend_lease": Case(BATCH),
     "sql/search": Case(every, **{**SEARCH, "q": "o500"}),
     "sql/settlement": Case(every, **_days()),
-    "sql/standing": Case(BATCH, is_rare=True),
+    "sql/find_next_orders": Case(BATCH, is_rare=True),
     "sql/store_webhooks": Case(
         BATCH, providers=["sandbox"] * BATCH, webhook_ids=NEW, kinds=["k"] * BATCH, references=NEW, charge_refs=NEW,
         raws=[b""] * BATCH,
     ),
-    "sql/take": Case(BATCH),
-    "sql/take_deliveries": Case(BATCH),
-    "sql/take_mails": Case(BATCH),
-    "sql/take_one": Case(1),
+    "sql/lease_due": Case(BATCH),
+    "sql/lease_deliveries": Case(BATCH),
+    "sql/lease_mails": Case(BATCH),
+    "sql/lease_one": Case(1),
     "sql/timeline": Case(BATCH, is_rare=True),
-    "audit.invariants.confirmed": Case(every),
-    "admin.charges._CHARGES": Case(BATCH, is_rare=True),
+    "audit.invariants.count_confirmed": Case(every),
     "refunds.event_refunds._PENDING": Case(1, is_rare=True),
-    "admin.settlement._OURS": Case(
-        every, provider="sandbox", refs=[f"ch{i}" for i in range(1, BATCH)], start=NOW - timedelta(days=30), stop=NOW
-    ),
-    **{f"audit {name}": Case(every) for name in CHECKS},
+    **{f"sql/{name}": Case(every) for name in CHECKS.values()},
 }  # fmt: skip

@@ -1,9 +1,9 @@
 -- One room with one lane: a fifth of its places has ended, every tenth is a signed-in fan's; each place had one call.
-INSERT INTO queue.room (event_id, epoch, fill, redis_instance_id, state, version, ordering, rate_per_s, burst, max_active, session_s,
+INSERT INTO queue.room (event_id, epoch, generation, redis_instance_id, state, version, ordering, rate_per_s, burst, max_active, session_s,
     claim_window_s, liveness_window_s, max_misses, returning_share, tickets_per_order, stock_coupling)
 VALUES ('e', 1, 1, '', 'open', 1, 'fifo', 1, 1, 1, 900, 60, 60, 3, 0.1, 8, true);
 INSERT INTO queue.lane (event_id, epoch, lane, head_seq) VALUES ('e', 1, 0, {size}), ('e', 1, 1, 0);
-INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder, ended_at, how)
+INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder, ended_at, end_reason)
 SELECT 'e', 1, 0, i, CASE WHEN i % 10 = 1 THEN 'user.' ELSE 'h' END || i, CASE WHEN i % 5 = 0 THEN now() END,
        CASE WHEN i % 5 = 0 THEN 'expired' END
 FROM generate_series(1, {size}) AS i;
@@ -11,11 +11,11 @@ INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state, deadl
 SELECT 'e', 1, 0, i, 1, (ARRAY['called', 'claimed', 'missed', 'ended'])[i % 4 + 1], i,
        CASE WHEN i % 4 = 1 THEN 'j' || i END, CASE WHEN i % 4 = 1 THEN 100000 + i END
 FROM generate_series(1, {size}) AS i;
-INSERT INTO queue.code (event_id, code_hash, lane, uses_max, epoch, uses)
+INSERT INTO queue.access_code (event_id, code_hash, lane, uses_max, epoch, uses)
 SELECT 'e', decode(md5(CAST(i AS text)), 'hex'), 0, 5, 1, 0 FROM generate_series(1, {size}) AS i;
-INSERT INTO queue.code_use
+INSERT INTO queue.access_code_use
 SELECT 'e', 1, decode(md5(CAST(i AS text)), 'hex'), 'h' || i, 0, i FROM generate_series(1, {size}) AS i;
-INSERT INTO queue.room_change (event_id, actor, action, version, before, after)
+INSERT INTO queue.room_audit_log (event_id, actor, action, version, before, after)
 SELECT 'e', 'a', 'rate', i, '{{}}', 
        '{{"epoch": 1, "rollout_percent": 100, "state": "open", "rate_per_s": 1, "burst": 1, "claim_window_s": 60}}'
 FROM generate_series(1, {size}) AS i;

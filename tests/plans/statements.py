@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from services.orders.audit.invariants import CHECKS
-from services.queue.rooms.invariants import LEDGER
+from services.queue.rooms.invariants import DB_CHECKS
 
 SERVICES = Path(__file__).parents[2] / "services"
 TABLES = re.compile(r"(^|_)tables$")
 NO_PLAN = re.compile(r"SET LOCAL|SELECT pg_\w*advisory\w*|SELECT (CAST\()?(extract\(epoch FROM )?clock_timestamp\(\)")
-QUESTIONS = {"queue": LEDGER, "orders": CHECKS}
+QUESTIONS = {"queue": DB_CHECKS}
 
 
 def statements(service: str) -> dict[str, str]:

@@ -34,7 +34,7 @@ SERVICES: dict[str, tuple[Callable[..., FastAPI], type[Any]]] = {
     "inventory": (inventory, InventorySettings), "orders": (orders, OrdersSettings), "queue": (queue, Settings),
 }  # fmt: skip
 NAMED = {
-    "event_id": "e", "hook_id": "1", "code": "code1", "ticket_id": "t6", "section_id": "S1", "what": "seats",
+    "event_id": "e", "endpoint_id": "1", "code": "code1", "ticket_id": "t6", "section_id": "S1", "what": "seats",
     "reservation_id": ids(1, 1)[0], "allotment_id": "a1",
 }  # fmt: skip
 ABOUT_ALL = {  # what these count is every order of the event, every use of each code, or every code
@@ -109,11 +109,11 @@ async def read(app: FastAPI, path: str) -> None:
 
 
 async def orders_turns(app: FastAPI) -> None:
-    """What loops read by themselves. What changed lately is found by a BRIN index, which knows of old rows only once
-    they were vacuumed: the repeated frames are left out here.
+    """What the loops read. Recently changed orders are found by a BRIN index, which covers old rows only after a
+    vacuum: the republished frames are left out.
     """
     room = app.state.deps
-    await EventRefunds(room.db).turn()
+    await EventRefunds(room.db).run_once()
     await room.shares.refresh()
     await room.couriers.forget()
 
@@ -127,7 +127,7 @@ async def inventory_turns(app: FastAPI) -> None:
 
 async def queue_turns(app: FastAPI) -> None:
     """As `orders_turns`."""
-    await app.state.queue.rooms.refresh()
+    await app.state.deps.rooms.refresh()
 
 
 TURNS = {"inventory": inventory_turns, "orders": orders_turns, "queue": queue_turns}

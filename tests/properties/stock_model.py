@@ -7,7 +7,7 @@ SEATS = tuple(f"A-{row}-{number}" for row in (1, 2) for number in (1, 2, 3))
 FLOOR = 5
 TICKETS_MAX, LIVE_MAX = 4, 2
 HOLD_TTL_S, PAY_TTL_S, GRACE_S = 120, 60, 5
-DUE_MS = 5_000  # a hold that is gated must be in the ledger by then
+DUE_MS = 5_000  # a hold that is gated must be in the database by then
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ NOTHING = Wish(frozenset(), 0)
 
 @dataclass
 class Entry:
-    """One reservation as the ledger must have it."""
+    """One reservation as the database must have it."""
 
     reservation_id: str
     holder: str
@@ -56,14 +56,14 @@ class Entry:
 
 @dataclass
 class Notebook:
-    """Every reservation; `unwritten` are gated by a process that has not reached the ledger, `astray` those whose last
-    change the gate did not hear of.
+    """Every reservation; `unwritten` are gated by a process that has not reached the database, `astray` those whose
+    last change Redis did not hear of.
     """
 
     entries: dict[str, Entry] = field(default_factory=dict)
     unwritten: dict[str, Entry] = field(default_factory=dict)
     astray: set[str] = field(default_factory=set)
-    lost: bool = False  # the engine has forgotten, and nobody has filled it yet
+    lost: bool = False  # Redis has forgotten, and nobody has filled it yet
     believes_the_past: bool = False  # what it remembers instead is from before
 
     def of(self, holder: str) -> list[Entry]:
@@ -84,7 +84,7 @@ class Notebook:
         )
 
     def word(self, holder: str, wish: Wish) -> str:
-        """What the gate must say to a wish while everything is settled."""
+        """What Redis must say to a wish while everything is settled."""
         if self.lost:
             return "unavailable"
         mine = self.of(holder)
@@ -100,21 +100,21 @@ class Notebook:
         return "sold-out" if wish.floor and floor + wish.floor > FLOOR else "held"
 
     def write(self, entry: Entry) -> None:
-        """The ledger took it: nothing of it may belong to anybody else."""
+        """The database took it: nothing of it may belong to anybody else."""
         seats, floor = self.taken(e for e in self.entries.values() if e.reservation_id != entry.reservation_id)
         assert not seats & entry.wish.seats, f"{entry} got seats that were somebody else's"
         assert floor + entry.wish.floor <= FLOOR, f"{entry} got places on the floor that were not there"
         self.entries[entry.reservation_id] = entry
 
     def are_free(self, entry: Entry) -> bool:
-        """Whether the ledger has all of its places left."""
+        """Whether the database has all of its places left."""
         seats, floor = self.taken(self.entries.values())
         return not seats & entry.wish.seats and floor + entry.wish.floor <= FLOOR
 
     def step(self, verb: str, entry: Entry, reference: str, now_ms: int) -> str:
         """One step of payment: the word, and what the entry has become."""
         return {"begin": self._begin, "end": self._end, "confirm": self._confirm, "release": self._release,
-                "retake": self._retake}[verb](entry, reference, now_ms)  # fmt: skip
+                "reacquire": self._reacquire}[verb](entry, reference, now_ms)  # fmt: skip
 
     def _begin(self, entry: Entry, reference: str, now_ms: int) -> str:
         if entry.status in ("paying", "confirmed") and entry.reference == reference:
@@ -151,7 +151,7 @@ class Notebook:
             return "done"
         return "done" if mine and entry.status != "confirmed" else "ended"
 
-    def _retake(self, entry: Entry, reference: str, now_ms: int) -> str:
+    def _reacquire(self, entry: Entry, reference: str, now_ms: int) -> str:
         mine = entry.reference == reference
         if entry.status == "confirmed":
             return "done" if mine else "not-owner"

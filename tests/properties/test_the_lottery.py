@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.rules import lottery_ranking
-from shared.rules.lottery_ranking import Order, climb, commitment, draw_key, leaf, path, root
+from shared.rules.lottery_ranking import Permutation, climb, commitment, draw_key, leaf, path, root
 
 KEYS = st.binary(min_size=32, max_size=32)
 VALUES = st.text(min_size=1, max_size=40)
@@ -21,9 +21,9 @@ def key(number: int) -> bytes:
     return hashlib.sha256(b"test %d" % number).digest()
 
 
-def drawn(seed: bytes, value: str, entrants_n: int, entrants_hash: str = "00") -> Order:
+def drawn(seed: bytes, value: str, entrants_n: int, entrants_hash: str = "00") -> Permutation:
     secret = draw_key(seed, value, event_id="show", epoch=1, lane=0, entrants_n=entrants_n, entrants_hash=entrants_hash)
-    return Order(entrants_n, secret)
+    return Permutation(entrants_n, secret)
 
 
 # -- a permutation -----------------------------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ def drawn(seed: bytes, value: str, entrants_n: int, entrants_hash: str = "00") -
 
 @pytest.mark.parametrize("entrants_n", [*range(70), 97, 100, 101, 255, 256, 257, 1000, 10_007])
 def test_every_entrant_gets_one_place_and_every_place_one_entrant(entrants_n: int):
-    order = Order(entrants_n, key(entrants_n))
+    order = Permutation(entrants_n, key(entrants_n))
     ranks = [order.rank(entry) for entry in range(1, entrants_n + 1)]
     assert sorted(ranks) == list(range(1, entrants_n + 1))
     assert [order.entry(rank) for rank in ranks] == list(range(1, entrants_n + 1))
@@ -39,7 +39,7 @@ def test_every_entrant_gets_one_place_and_every_place_one_entrant(entrants_n: in
 
 @given(KEYS, st.integers(1, 50_000), st.data())
 def test_the_way_there_leads_back(secret: bytes, entrants_n: int, data: st.DataObject):
-    order = Order(entrants_n, secret)
+    order = Permutation(entrants_n, secret)
     entry = data.draw(st.integers(1, entrants_n))
     assert 1 <= order.rank(entry) <= entrants_n
     assert order.entry(order.rank(entry)) == entry
@@ -47,7 +47,7 @@ def test_the_way_there_leads_back(secret: bytes, entrants_n: int, data: st.DataO
 
 @given(KEYS, st.integers(0, 50_000), st.integers(1, 10**9))
 def test_a_late_comer_never_gets_a_place_among_the_entrants(secret: bytes, entrants_n: int, later: int):
-    order = Order(entrants_n, secret)
+    order = Permutation(entrants_n, secret)
     assert order.rank(entrants_n + later) == entrants_n + later == order.entry(entrants_n + later)
 
 
@@ -104,7 +104,7 @@ Rank = Callable[[int, bytes, int], int]
 
 
 def fair(entrants_n: int, secret: bytes, entry: int) -> int:
-    return Order(entrants_n, secret).rank(entry)
+    return Permutation(entrants_n, secret).rank(entry)
 
 
 def loaded(entrants_n: int, secret: bytes, entry: int) -> int:

@@ -14,21 +14,22 @@ from redis.exceptions import ConnectionError as EngineAway
 from sqlalchemy import text
 
 from services.inventory import app as app_room
-from services.inventory.api.reservations import make_ask
-from services.inventory.api.schemas import ReservationAsk
+from services.inventory.api.reservations import build_request
+from services.inventory.api.schemas import ReserveBody
 from services.inventory.reconcile.redis_diff import differences, read_redis_stock
-from services.inventory.reservations.keep import keep
+from services.inventory.reservations.partial_release import keep_only
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.reserve import Reserved
 from services.inventory.stock.snapshot import read_stock
 from services.inventory.tables import metadata
+from shared.contracts.admin.inventory import ReconcilePass
 from shared.contracts.inventory import PaymentStep
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass
 from shared.web.problems import Problem
 from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, start
 from tests.properties.examples import bounded, run_machine
-from tests.properties.sleeper import Sleeper
+from tests.properties.sleeper import PausedProcess
 from tests.properties.stock_model import (
     FLOOR,
     GRACE_S,
@@ -45,12 +46,12 @@ from tests.properties.stock_model import (
 FAN = st.sampled_from(["ann", "ben", "cyd", "dee"])
 WISH = st.builds(Wish, st.frozensets(st.sampled_from(SEATS), max_size=2), st.integers(0, 3)).filter(lambda w: w.size)
 REFERENCE = st.sampled_from(["order-1", "order-2"])
-VERB = st.sampled_from(["begin", "begin", "confirm", "end", "release", "retake"])
+VERB = st.sampled_from(["begin", "begin", "confirm", "end", "release", "reacquire"])
 LATER_S = st.sampled_from([0.0, 4.0, 6.0, PAY_TTL_S + GRACE_S + 1, HOLD_TTL_S + GRACE_S + 1])
 HEARD = st.sampled_from([True, True, True, False])
 ASLEEP_MAX = 4
 ANY = st.integers(0, 999)
-FOLLOW_UPS = ("extend", "begin_payment", "confirm", "release", "keep", "retake", "written")
+FOLLOW_UPS = ("extend", "begin_payment", "confirm", "release", "keep_only", "reacquire", "confirm_written")
 EDGE_MS = 2_000  # the test reads the clock a little before or after the engines do
 ROWS = text(
     "SELECT reservation_id, status, order_reference, reserved_until_ms, fingerprint = '' AS tombstone "
@@ -59,7 +60,7 @@ ROWS = text(
 
 
 class TheStock(RuleBasedStateMachine):
-    """One inventory on real engines, turned by hand, with other processes of it asleep in the middle of something."""
+    """One inventory on real servers, turned by hand, with other processes of it asleep in the middle of something."""
 
     redis_url: str
     postgres_url: str
@@ -67,7 +68,7 @@ class TheStock(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.loop = asyncio.Runner()
-        self.notes, self.sleepers, self.names = Notebook(), list[Sleeper](), 0
+        self.notes, self.sleepers, self.names = Notebook(), list[PausedProcess](), 0
         self.whole, self.reconcile_s, self.older = False, 0.0, dict[bytes, bytes]()
         self.app = start(settings_of(self.redis_url, self.postgres_url))
         self.loop.run(self._open())
@@ -85,7 +86,7 @@ class TheStock(RuleBasedStateMachine):
         seated, _, floor = venue["sections"]
         venue["sections"] = [seated | {"rows": 2, "seats_per_row": 3}, floor | {"capacity": FLOOR}]
         assert (await self.inventory.put(venue)).is_success
-        await self.state.watcher.check()
+        await self.state.redis_monitor.check()
         self.state.reconciler._clock = lambda: self.reconcile_s
 
     # -- taking --------------------------------------------------------------------------------------------------------
@@ -94,8 +95,8 @@ class TheStock(RuleBasedStateMachine):
         at = now_ms() // 1000
         admission = Pass(EVENT, holder, f"jti-{holder}", 1, 0, 7, 6, at, at + 900)
         floor = {"ga_section": "GA1", "ga_quantity": wish.floor} if wish.floor else {}
-        body = ReservationAsk.model_validate({"seats": sorted(wish.seats), **floor})
-        return make_ask(self.state.catalogue.layout(EVENT), admission, body, key)
+        body = ReserveBody.model_validate({"seats": sorted(wish.seats), **floor})
+        return build_request(self.state.catalogue.layout(EVENT), admission, body, key)
 
     def _key(self) -> str:
         self.names += 1
@@ -103,7 +104,7 @@ class TheStock(RuleBasedStateMachine):
 
     async def _reserve(self, holder: str, wish: Wish, key: str) -> Any:
         try:
-            return await self.state.reserver(EVENT).reserve(self._ask(holder, wish, key))
+            return await self.state.batcher_of(EVENT).reserve(self._ask(holder, wish, key))
         except Problem as problem:
             return problem
 
@@ -151,13 +152,13 @@ class TheStock(RuleBasedStateMachine):
         if other != wish:
             assert self.run(self._reserve(holder, other, key)).slug == "idempotency-key-reused"
 
-    @rule(holder=FAN, wish=WISH, stop=st.sampled_from(["after the gate", "after the ledger"]))
+    @rule(holder=FAN, wish=WISH, stop=st.sampled_from(["after Redis", "after the database"]))
     def fall_asleep(self, holder: str, wish: Wish, stop: str) -> None:
         if len(self.sleepers) >= ASLEEP_MAX:
             return
 
-        async def doze() -> Sleeper:
-            sleeper = Sleeper(self.state.db, self.state.redis_stock, self._ask(holder, wish, self._key()), stop)
+        async def doze() -> PausedProcess:
+            sleeper = PausedProcess(self.state.db, self.state.redis_stock, self._ask(holder, wish, self._key()), stop)
             if await sleeper.settles():
                 self.sleepers.append(sleeper)
             return sleeper
@@ -169,9 +170,9 @@ class TheStock(RuleBasedStateMachine):
         else:
             self._answered(sleeper)
 
-    def _answered(self, sleeper: Sleeper) -> str:
-        basket = sleeper.ask.basket
-        wish = Wish(frozenset(seat[2] for seat in basket.seats), sum(quantity for _, quantity, _ in basket.ga))
+    def _answered(self, sleeper: PausedProcess) -> str:
+        selection = sleeper.ask.selection
+        wish = Wish(frozenset(seat[2] for seat in selection.seats), sum(quantity for _, quantity, _ in selection.ga))
         return self._note(sleeper.ask.holder, wish, sleeper.answer.exception() or sleeper.answer.result())
 
     @rule(which=ANY, dies=st.booleans())
@@ -203,9 +204,9 @@ class TheStock(RuleBasedStateMachine):
             return
         step = PaymentStep(reservation_id=entry.reservation_id, order_reference=reference)
         before = (entry.status, entry.reference)
-        with self._engine_deaf(not hears):
+        with self._redis_away(not hears):
             [done] = self.run(getattr(self.state.payments, verb)([step]))
-        assert done.word == self.notes.step(verb, entry, reference, at_ms), f"{verb} by {reference} of {entry}"
+        assert done.outcome == self.notes.step(verb, entry, reference, at_ms), f"{verb} by {reference} of {entry}"
         assert done.order_reference == entry.reference
         if not hears and before != (entry.status, entry.reference):
             self.notes.astray.add(entry.reservation_id)
@@ -217,7 +218,7 @@ class TheStock(RuleBasedStateMachine):
             return
         asked = self.inventory.mine("DELETE", entry.reservation_id, entry.holder)
         was_pending = entry.status == "pending_payment"
-        with self._engine_deaf(not hears):
+        with self._redis_away(not hears):
             try:
                 answer = self.run(asked).status_code
             except EngineAway:
@@ -250,8 +251,8 @@ class TheStock(RuleBasedStateMachine):
             return
         possible = entry.status == "pending_payment" and not entry.reference and not entry.overdue(at_ms)
         floor = {"GA1": kept.floor} if kept.floor else {}
-        work = keep(self.state.db, self.state.redis_stock, entry.reservation_id, sorted(kept.seats), floor)
-        with self._engine_deaf(not hears), contextlib.nullcontext() if possible else pytest.raises(Problem):
+        work = keep_only(self.state.db, self.state.redis_stock, entry.reservation_id, sorted(kept.seats), floor)
+        with self._redis_away(not hears), contextlib.nullcontext() if possible else pytest.raises(Problem):
             self.run(work)
         if possible:
             entry.wish = kept
@@ -263,12 +264,12 @@ class TheStock(RuleBasedStateMachine):
     @rule(seconds=LATER_S, turn=st.sampled_from(["sweep", "scan", "both"]), hears=HEARD)
     def time_passes(self, seconds: float, turn: str, hears: bool) -> None:
         self.inventory.travel(round(seconds * 1000))
-        with self._engine_deaf(not hears):
+        with self._redis_away(not hears):
             if turn != "scan":
-                self.run(self.state.sweeper.sweep())
+                self.run(self.state.expiry_worker.sweep())
             if turn != "sweep":
                 with contextlib.suppress(EngineAway):
-                    self.run(self.state.sweeper.scan())
+                    self.run(self.state.expiry_worker.scan())
         self.run(self._read(astray=not hears))
 
     @rule(reference=REFERENCE)
@@ -280,14 +281,14 @@ class TheStock(RuleBasedStateMachine):
         if any(abs(e.until_ms + 1000 * GRACE_S - at_ms) < EDGE_MS for e in late):
             return
         self.inventory.orders.states = {reference: "cancelled"}
-        self.run(self.state.sweeper.check_paying(EVENT, now_ms=at_ms))
+        self.run(self.state.expiry_worker.check_paying(EVENT, now_ms=at_ms))
         self.inventory.orders.states = {}  # the next scan asks, too
         for entry in due:
             entry.status = "expired"
 
     @rule()
     def remember(self) -> None:
-        """The engine writes a snapshot."""
+        """Redis writes a snapshot."""
 
         async def dump() -> dict[bytes, bytes]:
             return {key: value async for key in self.redis.scan_iter() if (value := await self.redis.dump(key))}
@@ -311,7 +312,7 @@ class TheStock(RuleBasedStateMachine):
     def rebuild(self) -> None:
         if not self.notes.lost:
             return
-        self.run(self.state.watcher.check())
+        self.run(self.state.redis_monitor.check())
         self.notes.lost = self.notes.believes_the_past = False
         self.notes.astray.clear()
         self.notes.unwritten.clear()
@@ -322,10 +323,10 @@ class TheStock(RuleBasedStateMachine):
         if self.notes.lost:
             return
 
-        async def looks() -> list[dict[str, int]]:
+        async def looks() -> list[ReconcilePass]:
             found = []
             for _ in range(3):
-                found.append(await self.state.reconciler.look(self.state.catalogue.layout(EVENT)))
+                found.append(await self.state.reconciler.reconcile(self.state.catalogue.layout(EVENT)))
                 self.reconcile_s += 6
             return found
 
@@ -333,7 +334,7 @@ class TheStock(RuleBasedStateMachine):
         found = self.run(looks())
         self.run(self._read())
         self.notes.astray.clear()
-        assert found[-1]["differences"] == 0, found
+        assert found[-1].differences == 0, found
 
     # -- what must be true at every moment -----------------------------------------------------------------------------
 
@@ -345,8 +346,8 @@ class TheStock(RuleBasedStateMachine):
         return now_ms() + self.state.redis_stock.clock_offset_ms
 
     @contextlib.contextmanager
-    def _engine_deaf(self, deaf: bool) -> Iterator[None]:
-        """The ledger decides, and the gate does not hear of it."""
+    def _redis_away(self, deaf: bool) -> Iterator[None]:
+        """The database decides, and Redis does not hear of it."""
 
         async def away(*_: object, **__: object) -> None:
             raise EngineAway
@@ -357,7 +358,7 @@ class TheStock(RuleBasedStateMachine):
             yield
 
     async def _read(self, *, astray: bool = False) -> None:
-        """The ledger is as the notebook says; what was due may have ended, what was never written be a tombstone."""
+        """The database is as the notebook says; what was due may have ended, what was never written be a tombstone."""
         async with self.state.db.connect() as connection:
             rows = (await connection.execute(ROWS)).all()
         assert {row.reservation_id for row in rows if not row.tombstone} == set(self.notes.entries)
@@ -378,7 +379,7 @@ class TheStock(RuleBasedStateMachine):
             entry.until_ms = row.reserved_until_ms
 
     @invariant()
-    def ledger_and_gate_are_as_written_down(self) -> None:
+    def ledger_and_redis_are_as_written_down(self) -> None:
         self.run(self._read())
         stock = self.run(read_stock(self.state.db, EVENT))
         seats, floor = self.notes.taken(self.notes.entries.values())
@@ -408,12 +409,12 @@ class TheStock(RuleBasedStateMachine):
             self.wake_or_die(0, True)
         self.inventory.orders.states = {"order-1": "cancelled", "order-2": "unknown"}
         self.inventory.travel(3_600_000)
-        self.run(self.state.watcher.check())
-        for turn in (self.state.sweeper.sweep, self.state.sweeper.scan, self.state.sweeper.sweep):
+        self.run(self.state.redis_monitor.check())
+        for turn in (self.state.expiry_worker.sweep, self.state.expiry_worker.scan, self.state.expiry_worker.sweep):
             self.run(turn())
         for _ in range(3):
             self.reconcile_s += 6
-            self.run(self.state.reconciler.look(self.state.catalogue.layout(EVENT)))
+            self.run(self.state.reconciler.reconcile(self.state.catalogue.layout(EVENT)))
         assert self.run(self.inventory.broken(at_rest=True)) == []
 
     async def _close(self) -> None:

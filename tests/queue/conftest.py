@@ -1,4 +1,4 @@
-"""A queue on real engines, with an inventory that answers what a test tells it to."""
+"""A queue on real PostgreSQL and Redis, with an inventory that answers what a test tells it to."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -11,13 +11,13 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.queue.app import build
-from services.queue.line import redis_line as line_room
+from services.queue.line import redis_line
 from services.queue.settings import Settings
 from services.queue.state import State
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import StockFrame
-from shared.contracts.inventory import EndSessions, InventoryClient, PassFloor, SessionEnd, SessionsAnswer
-from shared.contracts.queue import Join, JoinBatch, Joined, PlaceRef, PlacesQuestion, PlaceState
+from shared.contracts.inventory import EndSessions, InventoryClient, MinPassEpoch, SessionEnd, SessionsAnswer
+from shared.contracts.queue import JoinBatch, Joined, JoinRequest, PlaceRef, PlacesQuestion, PlaceState
 from shared.redis.client import connect
 from shared.redis.scripts import Script
 from shared.rpc.client import ServiceClient
@@ -38,7 +38,7 @@ def event_file(**room) -> EventFile:
 
 @dataclass
 class Inventory:
-    """Answers as told; remembers what it was asked. `stands`: holders with a live reservation, and until when (ms)."""
+    """A fake inventory that records its requests. `stands`: holders with a live reservation, and until when (ms)."""
 
     stands: dict[str, int] = field(default_factory=dict)
     ended: list[EndSessions] = field(default_factory=list)
@@ -58,15 +58,15 @@ class Inventory:
             assert self.stock is not None
             self.asked_for_stock += 1
             return httpx.Response(200, json=self.stock.model_dump())
-        if request.url.path.endswith("/floor"):
-            self.floors.append(PassFloor.model_validate_json(request.content).epoch)
+        if request.url.path.endswith("/min-epoch"):
+            self.floors.append(MinPassEpoch.model_validate_json(request.content).epoch)
             return httpx.Response(200, content=request.content)
         question = EndSessions.model_validate_json(request.content)
         self.ended.append(question)
         ends = [
-            SessionEnd(word="until", until_ms=self.stands[s.holder])
+            SessionEnd(outcome="until", until_ms=self.stands[s.holder])
             if s.holder in self.stands
-            else SessionEnd(word="gone")
+            else SessionEnd(outcome="gone")
             for s in question.sessions
         ]
         return httpx.Response(200, json=SessionsAnswer(sessions=ends).model_dump())
@@ -74,9 +74,9 @@ class Inventory:
 
 @dataclass
 class Queue:
-    """One queue process without its loops: a test turns it by hand."""
+    """One queue process without its background loops: a test runs each tick."""
 
-    running: State
+    state: State
     db: AsyncEngine
     redis: Redis
     inventory: Inventory
@@ -85,20 +85,20 @@ class Queue:
 
     async def open(self, **room) -> None:
         """An open room whose bucket is full: nobody has to wait for tokens."""
-        await self.running.rooms.apply(event_file(**room), actor="test")
-        opened = await self.running.rooms.transition(EVENT, "open", actor="test", reason=None)
-        await self.running.gatekeeper.apply_config(opened)
+        await self.state.rooms.apply(event_file(**room), actor="test")
+        opened = await self.state.rooms.transition(EVENT, "open", actor="test", reason=None)
+        await self.state.gatekeeper.apply_config(opened)
 
     async def configure(self, **wanted) -> None:
-        """What an operator's change does."""
-        room = await self.running.rooms.change(EVENT, wanted, actor="test", action="change", reason=None)
-        await self.running.gatekeeper.apply_config(room)
+        """Changes the room as an operator does."""
+        room = await self.state.rooms.change(EVENT, wanted, actor="test", action="change", reason=None)
+        await self.state.gatekeeper.apply_config(room)
 
     def later(self, seconds: float) -> None:
-        """Moves the engine's clock to so much later than it was last moved to; how long a test takes does not count,
+        """Moves Redis' clock to so much later than it was last moved to; how long a test takes does not count,
         unless it takes longer: only a step below 0 sets the clock back.
         """
-        line = self.running.line
+        line = self.state.line
         self.time_ms += round(seconds * 1000)
         if seconds >= 0:
             self.time_ms = max(self.time_ms, now_ms() + line.clock_offset_ms)
@@ -107,30 +107,30 @@ class Queue:
     async def join(
         self, *holders: str, lane: int = 0, may_be_known: bool = False, batch_id: str | None = None
     ) -> list[Joined]:
-        joins = [Join(holder=holder, lane=lane, may_be_known=may_be_known) for holder in holders]
+        joins = [JoinRequest(holder=holder, lane=lane, may_be_known=may_be_known) for holder in holders]
         batch = JoinBatch(event_id=EVENT, batch_id=batch_id or f"batch-{next(batch_ids):06}", joins=joins)
-        return (await self.running.joins.join(batch)).joined
+        return (await self.state.joins.join(batch)).joined
 
     async def crowd(self, count: int, *, name: str = "fan", lane: int = 0) -> list[Joined]:
         return await self.join(*(f"{name}-{i}" for i in range(1, count + 1)), lane=lane)
 
-    async def turn(self, after_s: float = 0.5):
-        """One turn of the gatekeeper, later."""
+    async def tick(self, after_s: float = 0.5):
+        """One tick of the gatekeeper, later."""
         self.later(after_s)
-        return await self.running.gatekeeper.turn(EVENT)
+        return await self.state.gatekeeper.tick(EVENT)
 
     def places(self, *refs: tuple[int, str], lane: int = 0, epoch: int | None = None) -> PlacesQuestion:
         places = [PlaceRef(lane=lane, join_seq=seq, holder=holder) for seq, holder in refs]
         return PlacesQuestion(event_id=EVENT, epoch=epoch or self.epoch, places=places)
 
     async def status(self, *refs: tuple[int, str]) -> list[PlaceState]:
-        return [place.status for place in await self.running.claims.status(self.places(*refs))]
+        return [place.status for place in await self.state.claims.status(self.places(*refs))]
 
     async def claim(self, *refs: tuple[int, str]):
-        return await self.running.claims.claim(self.places(*refs))
+        return await self.state.claims.claim(self.places(*refs))
 
     async def leave(self, *refs: tuple[int, str]) -> list[PlaceState]:
-        return await self.running.claims.leave(self.places(*refs))
+        return await self.state.claims.leave(self.places(*refs))
 
     async def sql(self, statement: str, **values):
         async with self.db.begin() as connection:
@@ -146,19 +146,19 @@ class Queue:
         rows = await self.redis.zrangebyscore(key, "-inf", "(inf", withscores=True)
         return {member.decode(): score for member, score in rows}
 
-    async def heard(self, *join_seqs: int, lane: int = 0) -> None:
-        await self.running.line.touch(EVENT, self.epoch, lane, join_seqs)
+    async def heartbeat(self, *join_seqs: int, lane: int = 0) -> None:
+        await self.state.line.touch(EVENT, self.epoch, lane, join_seqs)
 
-    async def ears_open(self) -> None:
-        """Lets the time pass in which everybody is taken as live."""
-        await self.turn(3 * 30 + 1)
+    async def liveness_assumed_over(self) -> None:
+        """Lets the time pass in which all places are taken as live."""
+        await self.tick(3 * 30 + 1)
 
     async def room_hash(self) -> dict[str, str]:
         fields = await self.redis.hgetall(f"queue:{{{EVENT}}}:room")
         return {name.decode(): value.decode() for name, value in fields.items()}
 
     async def sessions_ended(self) -> None:
-        await self.running.sessions.rest()
+        await self.state.sessions.drain()
 
 
 @pytest.fixture
@@ -170,14 +170,14 @@ def inventory() -> Inventory:
 async def another(
     redis: Redis, redis_url: str, postgres: AsyncEngine, inventory: Inventory
 ) -> AsyncIterator[Callable[[], Queue]]:
-    """Makes queue processes on the same engines."""
+    """Makes queue processes on the same PostgreSQL and Redis."""
     clients: list[Redis] = []
 
     def make() -> Queue:
         client = connect(redis_url)
         clients.append(client)
-        running = build(Settings(ramp_after_loss=False), postgres, client, inventory.client())
-        return Queue(running, postgres, redis, inventory)
+        state = build(Settings(ramp_after_loss=False), postgres, client, inventory.client())
+        return Queue(state, postgres, redis, inventory)
 
     yield make
     for client in clients:
@@ -191,11 +191,11 @@ def queue(another: Callable[[], Queue]) -> Queue:
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Takes a guard out of a script: what a test protects must break without it."""
+    """Removes a guard from a script: the test must fail without it."""
 
     def take_out(verb: str, guard: str, instead: str = "") -> None:
-        script: Script = getattr(line_room, verb.upper())
+        script: Script = getattr(redis_line, verb.upper())
         assert guard in script.source, f"{verb} has no such guard"
-        monkeypatch.setattr(line_room, verb.upper(), Script(script.name, script.source.replace(guard, instead)))
+        monkeypatch.setattr(redis_line, verb.upper(), Script(script.name, script.source.replace(guard, instead)))
 
     return take_out

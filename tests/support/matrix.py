@@ -25,7 +25,7 @@ POSTGRES_MAJORS = (15, 16, 17, 18)
 REDIS_KINDS = ("Valkey", "Redis")
 FAST = ("-m", "not redis and not postgres and not journey and not browser")
 ENGINE_TESTS = (
-    "tests/journeys/buying/test_one_fan.py", "tests/onsale/commands/test_migrations.py",
+    "tests/journeys/buying/test_one_fan.py", "tests/onsale/cli/test_migrations.py",
     "tests/shared/postgres/test_migrations.py", "tests/queue/admin/test_migrations.py", "tests/plans",
     "tests/queue/recovery/test_recovery.py", "tests/inventory/redis_stock/test_rebuild.py",
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""What the gateway answers: the line, forward-auth, lotteries and the fans' pages."""
+"""The gateway's API: line, forward-auth, lotteries and the fans' pages."""

@@ -1,85 +1,90 @@
-"""The gate in front of any origin: a proxy asks whether a request may pass, and lets it through or not.
+"""Forward-auth for protected sites: whether a request may pass, and the release of its slot.
 
-A yes is always 200, the one status that all four proxies take for it. A no is a redirect or a problem as it stands,
-except for nginx, which knows only 401 and 403: there the words travel in headers, and its configuration says them.
+A yes is always 200, the one status that all four proxies accept for it. A no is a redirect or a problem, except for
+nginx, which knows only 401 and 403: it gets location and problem in headers, from which its configuration answers.
 """
 
 import re
-import time
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from services.gateway.forward_auth.decision import Decision, admitted, decide
-from services.gateway.forward_auth.handover_codes import HANDOVER_S, Grant
-from services.gateway.forward_auth.request import RETURN_MAX_CHARS, OriginalRequest, Proxy, asked, site_of, with_code
-from services.gateway.metrics import GATE_CHECKS, GATE_RELEASES
-from services.gateway.problems import ReturnUrlNotAllowed
+from services.gateway.api.schemas import PublicKeys, ReturnLink, SlotReleased
+from services.gateway.forward_auth.decision import Decision
+from services.gateway.forward_auth.handover_codes import CODE_LIFETIME_S
+from services.gateway.forward_auth.request import RETURN_MAX_CHARS, Proxy, read_request
+from services.gateway.metrics import CHECKS
 from services.gateway.state import State
 from shared.security.auth import pass_cookie, require_credential
 from shared.security.key_rotation import JWKS_MAX_AGE_S
-from shared.security.tokens import jwks
+from shared.security.tokens import Keyring, jwks
 from shared.web.exception_handlers import REQUEST_ID_KEY
 from shared.web.fields import Body, EventIdPath
-from shared.web.problems import MEDIA_TYPE, MalformedRequest, Problem, WrongEvent
+from shared.web.problems import MEDIA_TYPE, MalformedRequest, Problem
 from shared.web.routes import EVENT_ID
 
 ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+VERDICT_HEADERS = {
+    "X-Onsale-Verdict": {"description": "Why the request may pass", "schema": {"type": "string"}},
+    "X-Onsale-Holder": {"description": "The holder of the pass, if there is one", "schema": {"type": "string"}},
+}
 EventQuery = Annotated[str, Query(pattern=f"^{EVENT_ID}$")]
 router = APIRouter(tags=["gate"])
 
 
 @router.get(
-    "/gate/{proxy}/check", summary="Decide a forward-auth request",
+    "/gate/{proxy}/check", summary="Decide a forward-auth request", response_class=Response,
     responses={
-        303: {"description": "To the waiting room"}, 401: {"description": "To the waiting room, as nginx takes it"},
-        403: {"description": "No, or no such event: proxies tell 403 from everything else"},
+        200: {"description": "May pass; the answer is in the headers", "headers": VERDICT_HEADERS},
+        303: {"description": "Redirect to the waiting room"},
+        401: {"description": "Redirect to the waiting room, in the form that nginx accepts"},
+        403: {"description": "Refused, or no such event: proxies distinguish 403 from everything else"},
     },
 )  # fmt: skip
 async def check(request: Request, proxy: Proxy, event: EventQuery) -> Response:
-    """200 with `X-Onsale-Verdict`, and `X-Onsale-Holder` of who has a pass; else as this proxy needs its no."""
+    """200 with `X-Onsale-Verdict`, and `X-Onsale-Holder` of a pass's holder; else a refusal in this proxy's form."""
     return await _check(request, proxy, event, "")
 
 
 @router.api_route("/gate/envoy/check{tail:path}", methods=ANY_METHOD, include_in_schema=False)
 async def check_for_envoy(request: Request, tail: str) -> Response:
-    """Envoy puts the original path and query behind ours, so the event comes in a header its configuration sets."""
+    """Envoy appends the original path and query to ours, so its configuration names the event in a header."""
     event_id = request.headers.get("x-onsale-event") or ("" if tail else request.query_params.get("event", ""))
-    raw: bytes = request.scope["raw_path"]  # as it was written: an escaped dot is not a dot
+    raw: bytes = request.scope["raw_path"]  # unescaped, because an escaped dot is not a dot
     return await _check(request, "envoy", event_id, raw.partition(b"/check")[2].decode("latin-1"))
 
 
 async def _check(request: Request, proxy: Proxy, event_id: str, tail: str) -> Response:
     try:
-        verdict = await _judge(request, proxy, event_id, tail)
-    except Problem as refused:
-        verdict = Decision(refused.slug, problem=refused)
-    GATE_CHECKS.labels(proxy, verdict.word).inc()
-    return _answer(proxy, verdict, request.scope.get(REQUEST_ID_KEY))
+        decision = await _decide(request, proxy, event_id, tail)
+    except Problem as problem:
+        decision = Decision(problem.slug, problem=problem)
+    CHECKS.labels(proxy, decision.verdict).inc()
+    return _respond(proxy, decision, request.scope.get(REQUEST_ID_KEY))
 
 
-async def _judge(request: Request, proxy: Proxy, event_id: str, tail: str) -> Decision:
+async def _decide(request: Request, proxy: Proxy, event_id: str, tail: str) -> Decision:
     if not re.fullmatch(EVENT_ID, event_id):
-        raise MalformedRequest("Say which event: X-Onsale-Event, or ?event= where the proxy can.")
-    about: OriginalRequest = asked(request, proxy, event_id, tail)
-    return await decide(request.app.state.deps, about)
+        raise MalformedRequest("Name the event: in the header X-Onsale-Event, or in ?event= if the proxy can.")
+    state: State = request.app.state.deps
+    return await state.forward_auth.decide(read_request(request, proxy, event_id, tail))
 
 
-def _answer(proxy: Proxy, verdict: Decision, request_id: str | None) -> Response:
-    """The verdict in the words of this proxy."""
-    headers = {"cache-control": "no-store", "x-onsale-verdict": verdict.word}
-    if verdict.holder:
-        headers["x-onsale-holder"] = verdict.holder
-    if verdict.cookie:
-        headers["set-cookie"] = verdict.cookie
+def _respond(proxy: Proxy, decision: Decision, request_id: str | None) -> Response:
+    """The decision in the form that this proxy accepts."""
+    headers = {"cache-control": "no-store", "x-onsale-verdict": decision.verdict}
+    if decision.holder:
+        headers["x-onsale-holder"] = decision.holder
+    if decision.cookie:
+        headers["set-cookie"] = decision.cookie
     nginx = proxy == "nginx"
-    if verdict.location:
-        headers["x-onsale-location" if nginx else "location"] = verdict.location
+    if decision.location:
+        headers["x-onsale-location" if nginx else "location"] = decision.location
         return Response(status_code=401 if nginx else 303, headers=headers)
-    if verdict.problem is None:
+    if decision.problem is None:
         return Response(headers=headers)
-    problem = verdict.problem
+    problem = decision.problem
     if nginx:
         problem.code = 403 if problem.code in (403, 404) else 401
     body = problem.body(request_id)
@@ -89,53 +94,48 @@ def _answer(proxy: Proxy, verdict: Decision, request_id: str | None) -> Response
 
 
 class HandoverBody(Body):
-    """Where the fan came from, as the gate there told the fan page."""
+    """Where the fan came from: the values from the fragment of the fan page's address."""
 
     return_to: Annotated[str, Field(max_length=RETURN_MAX_CHARS)]
     gate: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{24}$")]
 
 
 @router.post("/events/{event_id}/queue/handover", status_code=201, summary="Create a one-time return link")
-async def hand_over(request: Request, response: Response, event_id: EventIdPath, body: HandoverBody) -> dict[str, Any]:
-    """For a fan with a pass: the address to go to, with a code that is good once, for seconds, in that browser."""
+async def create_return_link(
+    request: Request, response: Response, event_id: EventIdPath, body: HandoverBody
+) -> ReturnLink:
+    """Returns a fan with a pass to the protected site. The link carries a code that works once, for `good_for_s`
+    seconds, in the browser that the site sent here.
+    """
     state: State = request.app.state.deps
     text = require_credential(request, pass_cookie(event_id, secure=state.settings.secure_cookies))
-    line = await state.board.line(event_id)
-    await admitted(state, event_id, [text], line)
-    site = site_of(body.return_to, line.frame.options.gate)
-    if site is None:
-        raise ReturnUrlNotAllowed
+    location = await state.forward_auth.create_return_link(event_id, text, body.return_to, body.gate)
     response.headers["cache-control"] = "no-store"
-    code = await state.handovers.give(Grant(event_id=event_id, site=site, gate=body.gate, admission=text))
-    return {"location": with_code(body.return_to.partition("#")[0], code), "good_for_s": HANDOVER_S}
+    return ReturnLink(location=location, good_for_s=CODE_LIFETIME_S)
 
 
 @router.post("/gate/release", summary="Release the slot of a pass")
-async def release(request: Request, event: EventQuery) -> dict[str, str]:
-    """By the pass itself: the session is over, and the pass is dead before its slot is free. Twice is once; `admitted`
-    means that a reservation lets it stand.
+async def release_slot(request: Request, event: EventQuery) -> SlotReleased:
+    """Ends the session of the pass that is sent: the pass stops working before its slot is free. Releasing twice is
+    releasing once; `admitted` means that a reservation keeps the session.
     """
     state: State = request.app.state.deps
     text = require_credential(request, pass_cookie(event, secure=state.settings.secure_cookies))
-    admission = state.passes.read(text, now_s=time.time())
-    if admission.event_id != event:
-        raise WrongEvent
-    status = await state.places.release(admission)
-    GATE_RELEASES.labels(status).inc()
-    return {"status": status}
+    return SlotReleased(status=await state.forward_auth.release_slot(event, text))
 
 
 @router.get("/.well-known/jwks.json", summary="List public keys of passes")
-async def public_keys(request: Request, response: Response) -> dict[str, list[dict[str, str]]]:
-    """The JWK set any origin verifies passes with; during a rotation it holds the old key and the new."""
-    state: State = request.app.state.deps
-    response.headers["cache-control"] = f"public, max-age={JWKS_MAX_AGE_S}"
-    return jwks(state.settings.pass_public_keys)
+async def pass_keys(request: Request, response: Response) -> PublicKeys:
+    """The JWK set that verifies passes; during a rotation it holds the old key and the new one."""
+    return _jwks(response, request.app.state.deps.settings.pass_public_keys)
 
 
 @router.get("/.well-known/ticket-keys.json", summary="List public keys of tickets")
-async def ticket_keys(request: Request, response: Response) -> dict[str, list[dict[str, str]]]:
-    """The JWK set scanners load before the doors open; tickets are verified without asking anybody."""
-    state: State = request.app.state.deps
+async def ticket_keys(request: Request, response: Response) -> PublicKeys:
+    """The JWK set that verifies tickets. Scanners load it before the doors open and then work offline."""
+    return _jwks(response, request.app.state.deps.settings.ticket_public_keys)
+
+
+def _jwks(response: Response, keys: Keyring) -> PublicKeys:
     response.headers["cache-control"] = f"public, max-age={JWKS_MAX_AGE_S}"
-    return jwks(state.settings.ticket_public_keys)
+    return PublicKeys.model_validate(jwks(keys))

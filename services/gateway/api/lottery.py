@@ -1,4 +1,4 @@
-"""The lottery as anyone may check it: what is published, and a fan's own proof of having entered."""
+"""The lottery's public data, with which anyone can verify it, and a fan's own proof of entry."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -11,20 +11,18 @@ router = APIRouter(tags=["line"])
 
 @router.get("/events/{event_id}/queue/lottery", summary="Get the lottery of the pre-queue")
 async def published(event_id: EventIdPath, request: Request, response: Response) -> PublishedLottery:
-    """The commitment and the rules from the beginning; the entrants' number and hash once entry has closed; public
-    value and seed once it is drawn.
+    """Commitment and rules from the beginning; number and hash of the entrants once entry has closed; public value and
+    seed once it is drawn.
     """
     state: State = request.app.state.deps
-    told = await state.lotteries.published(event_id)
     response.headers["cache-control"] = "public, max-age=1"
-    return told
+    return await state.lottery_cache.published(event_id)
 
 
 @router.get("/events/{event_id}/queue/lottery/proof", summary="Get my lottery entry")
 async def proof(event_id: EventIdPath, request: Request, response: Response) -> EntryProof:
-    """For the holder of a queue token whose place was entered when entry closed."""
+    """The proof that the place of this queue token was among the entrants when entry closed."""
     state: State = request.app.state.deps
-    token = await state.place(request.scope, event_id)
-    proved = await state.lotteries.prove(token)
+    token = await state.require_place(request.scope, event_id)
     response.headers["cache-control"] = "no-store"
-    return proved
+    return await state.lottery_cache.prove(token)

@@ -1,4 +1,4 @@
-"""The documentation of the hot paths, which FastAPI cannot see: the same document as everything else."""
+"""OpenAPI of the fast routes, which FastAPI does not know; added to the same document."""
 
 from typing import Any
 
@@ -6,31 +6,38 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from services.gateway.api.queue import PATH
-from services.gateway.api.schemas import JoinBody, JoinedAnswer, LineAnswer, PassAnswer, StatusAnswer
+from services.gateway.api.queue import QUEUE_PATH
+from services.gateway.api.schemas import (
+    ChallengeAnswer,
+    JoinBody,
+    JoinedAnswer,
+    LineAnswer,
+    PassAnswer,
+    StatusAnswer,
+)
 
 REF = "#/components/schemas/{model}"
 EVENT = {"name": "event_id", "in": "path", "required": True, "schema": {"type": "string"}}
-KEY = {
+IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 22, "maxLength": 128},
-    "description": "A UUID or at least 22 random characters of your own, secret; asking again with it gives the same "
-    "place. Never take one from a link. In a browser it counts together with the page's cookie `onsale_browser`.",
+    "description": "A UUID or at least 22 random characters of your own, kept secret. Joining again with it returns "
+    "the same place. Never take one from a link. In a browser it counts together with the cookie `onsale_browser`.",
 }
-PROOF = {
+PROOF_OF_WORK = {
     "name": "Onsale-Proof-Of-Work",
     "in": "header",
     "required": False,
     "schema": {"type": "string", "maxLength": 2048},
-    "description": "Base64 of ALTCHA's `{challenge, solution}`, where the room asks for it; it opens one place.",
+    "description": "Base64 of ALTCHA's `{challenge, solution}`, if the room requires it; good for one place.",
 }
 CREDENTIAL: list[dict[str, list[str]]] = [{"queueToken": []}, {"queueCookie": []}, {"userJwt": []}]
 
 
-def document_hot_paths(app: FastAPI) -> None:
-    """Makes `/openapi.json` tell of the calls in `api`."""
+def document_fast_routes(app: FastAPI) -> None:
+    """Adds the fast routes to `/openapi.json`."""
     framework = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -50,7 +57,7 @@ def document_hot_paths(app: FastAPI) -> None:
 
 
 def _schemas() -> dict[str, Any]:
-    models = (JoinBody, JoinedAnswer, StatusAnswer, LineAnswer, PassAnswer)
+    models = (JoinBody, JoinedAnswer, ChallengeAnswer, StatusAnswer, LineAnswer, PassAnswer)
     _, document = models_json_schema([(model, "serialization") for model in models], ref_template=REF)
     schemas: dict[str, Any] = document["$defs"]
     return schemas
@@ -62,11 +69,12 @@ def _paths() -> dict[str, Any]:
                            409: "Code used up", 410: "Closed or sold out", 428: "Solve the challenge first",
                            429: "The line is full, or too many from one address, or too many wrong codes",
                            })  # fmt: skip
-    join["parameters"] = [KEY, PROOF]
+    join["parameters"] = [IDEMPOTENCY_KEY, PROOF_OF_WORK]
     join["requestBody"] = {"required": False, "content": _json(JoinBody)}
     join["security"] = [{}, *CREDENTIAL]
-    challenge = _call("Get a proof-of-work challenge", {200: "ALTCHA's challenge", 204: "None is needed"}, None)
-    challenge["parameters"], challenge["security"] = [KEY], [{}, *CREDENTIAL]
+    challenge = _call("Get a proof-of-work challenge", {200: "ALTCHA's challenge", 204: "None is required"},
+                      ChallengeAnswer)  # fmt: skip
+    challenge["parameters"], challenge["security"] = [IDEMPOTENCY_KEY], [{}, *CREDENTIAL]
     line = _call("Get the public state of the waiting room", {200: "The line", 304: "Unchanged"}, LineAnswer)
     leave = _call("Leave the line", {204: "Left"}, None)
     status = _call("Get the status of a place", {200: "The status"}, StatusAnswer, refusals={410: "The room was reset"})
@@ -75,12 +83,12 @@ def _paths() -> dict[str, Any]:
     for owned in (leave, status, claim):
         owned["security"] = CREDENTIAL
         owned["responses"]["401"] = {"description": "No credential, or not a valid one"}
-        owned["responses"]["429"] = {"description": "Asked far more often than `poll_after_ms` says"}
+        owned["responses"]["429"] = {"description": "Polled far more often than `poll_after_ms` says"}
     return {
-        PATH: {"parameters": [EVENT], "post": join, "get": line, "delete": leave},
-        f"{PATH}/challenge": {"parameters": [EVENT], "get": challenge},
-        f"{PATH}/status": {"parameters": [EVENT], "get": status},
-        f"{PATH}/pass": {"parameters": [EVENT], "post": claim},
+        QUEUE_PATH: {"parameters": [EVENT], "post": join, "get": line, "delete": leave},
+        f"{QUEUE_PATH}/challenge": {"parameters": [EVENT], "get": challenge},
+        f"{QUEUE_PATH}/status": {"parameters": [EVENT], "get": status},
+        f"{QUEUE_PATH}/pass": {"parameters": [EVENT], "post": claim},
     }
 
 

@@ -1,4 +1,4 @@
-"""The pages fans see: three documents and what they load, all from this origin and nowhere else."""
+"""The fans' pages: three HTML documents and their assets, loaded from this origin only."""
 
 import re
 from contextlib import suppress
@@ -29,7 +29,7 @@ _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
 
 
 class Files(StaticFiles):
-    """Files with ETag and the policy that nothing foreign runs on our pages."""
+    """Static files with an ETag and a policy that allows no foreign scripts."""
 
     def __init__(self, directory: Path, *, cache_control: str) -> None:
         super().__init__(directory=directory, check_dir=False)
@@ -61,16 +61,16 @@ async def index(request: Request) -> Response:
 
 @PAGE("/e/{event_id}")
 async def event(event_id: str, request: Request) -> Response:
-    """The page of one on-sale; with it the browser gets a secret, which its join is bound to. A line that cannot be
-    asked about now hides no event: the page asks by itself.
+    """The page of one on-sale. It sets the cookie with the browser's secret, which binds the browser's join. While the
+    line is not available the page is sent nevertheless, and polls.
     """
     if not _event_id.fullmatch(event_id):
         raise UnknownEvent
     state: State = request.app.state.deps
     with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
-        await state.board.line(event_id)
+        await state.line_cache.line(event_id)
     response = await DOCUMENTS.get_response("event.html", request.scope)
-    secret = state.identities.secret_for(request.scope)
+    secret = state.token_reader.new_browser_cookie(request.scope)
     if secret is not None:
         response.headers["set-cookie"], response.headers["cache-control"] = secret, "private, no-cache"
     return response
@@ -79,7 +79,7 @@ async def event(event_id: str, request: Request) -> Response:
 @PAGE("/o/{reference}")
 async def order(reference: str, request: Request) -> Response:
     if not _reference.fullmatch(reference):
-        raise NotFound("No order has this address. Take the whole link, as it stands in the mail.")
+        raise NotFound("No order has this address. Use the whole link from your e-mail.")
     return await DOCUMENTS.get_response("order.html", request.scope)
 
 

@@ -1,6 +1,6 @@
-"""`/problems/{slug}`: what the `type` of every problem document leads to, for people and for programs.
+"""`/problems/{slug}`: the page that the `type` of a problem document links to, as HTML or JSON.
 
-The catalogue is written from the problem classes of all services (`make api-documents`): the gateway imports none.
+`make api-documents` writes the catalogue from the problem classes of all services: the gateway imports none.
 """
 
 import html
@@ -13,20 +13,21 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from services.gateway.api.pages import PAGES, SECURITY
+from services.gateway.api.schemas import ProblemCatalogue, ProblemDescription
 from shared.web.problem_page import wanted
 from shared.web.problems import NotFound
 
 HEADERS = {**SECURITY, "cache-control": "public, max-age=3600", "vary": "Accept"}
 ADVICE = {
-    401: "Send a valid token or cookie. One that expired is not renewed by sending it again.",
-    403: "Sending the same request again changes nothing: this caller may not do that now.",
+    401: "Send a valid token or cookie. An expired one stays expired; request a new one.",
+    403: "Do not repeat the request: this caller may not do that now.",
     404: "Check the address and the id in it.",
-    409: "Read the present state, then decide what to ask for.",
-    410: "This is over and does not come back. Begin again where it began.",
-    412: "Read it again, then send your change with the version you have read.",
-    422: "Correct the value that the detail names, then send the request again.",
-    429: "Wait as long as Retry-After says, then send the same request again.",
-    503: "Nothing was changed. Wait as long as Retry-After says, then send the same request again, with the same "
+    409: "Read the current state, then decide what to request.",
+    410: "This has ended for good. Start again from the beginning.",
+    412: "Read the current version, then send your change with it.",
+    422: "Correct the value that `detail` names, then send the request again.",
+    429: "Wait as long as Retry-After says, then repeat the request.",
+    503: "Nothing was changed. Wait as long as Retry-After says, then repeat the request, with the same "
     "Idempotency-Key if it has one.",
 }
 PAGE = """<!doctype html>
@@ -41,14 +42,14 @@ router = APIRouter(tags=["problems"])
 
 @cache
 def catalogue() -> dict[str, dict[str, Any]]:
-    """Every problem by its slug, in the order of the slugs."""
+    """Every problem by its slug, sorted by slug."""
     entries = json.loads((PAGES / "problems.json").read_text(encoding="utf-8"))
     return {entry["slug"]: entry for entry in entries}
 
 
-@router.get("/problems", summary="List every problem")
+@router.get("/problems", summary="List every problem", response_model=ProblemCatalogue)
 async def every_problem(request: Request) -> Response:
-    """Every `type` that a problem document may have; HTML for browsers, JSON for everybody else."""
+    """Every `type` that a problem document may have; HTML for browsers, else JSON."""
     if not _wants_page(request):
         return JSONResponse({"problems": list(catalogue().values())}, headers=HEADERS)
     rows = "".join(
@@ -61,13 +62,13 @@ async def every_problem(request: Request) -> Response:
     )
 
 
-@router.get("/problems/{slug}", summary="Describe a problem")
+@router.get("/problems/{slug}", summary="Describe a problem", response_model=ProblemDescription)
 async def one_problem(request: Request, slug: str = Path(pattern="^[a-z-]{1,64}$")) -> Response:
-    """What a problem means and what to do about it; HTML for browsers, JSON for everybody else."""
+    """What a problem means and what to do about it; HTML for browsers, else JSON."""
     entry = catalogue().get(slug)
     if entry is None:
         raise NotFound
-    advice = ADVICE.get(entry["status"], "Correct the request; sent again as it is, it is refused again.")
+    advice = ADVICE.get(entry["status"], "Correct the request before you send it again.")
     if not _wants_page(request):
         return JSONResponse({**entry, "type": f"/problems/{slug}", "advice": advice}, headers=HEADERS)
     status = f"{entry['status']} {HTTPStatus(entry['status']).phrase}"

@@ -1,6 +1,7 @@
-"""The line's public calls: join, status, the line, pass, leave. ASGI classes, as crowds come here.
+"""The fans' API of the line: join, status, the public line, pass, leave.
 
-Each reads what it needs straight from the scope and answers with bytes; problems rise to the app's handlers.
+These are plain ASGI classes because crowds call them: each reads what it needs from the scope and writes bytes.
+Problems are raised to the app's exception handlers.
 """
 
 from collections.abc import Callable
@@ -13,56 +14,57 @@ from pydantic import BaseModel, ValidationError
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.api.schemas import JoinBody, NothingBody
+from services.gateway.api.schemas import EmptyBody, JoinBody
 from services.gateway.metrics import CLAIMS, POLLS
-from services.gateway.protection.identity import Claims, head
+from services.gateway.protection.identity import Claims, header_fields
 from services.gateway.state import State
-from services.gateway.waiting_line.place_client import ENDED
+from services.gateway.waiting_line.place_client import ENDED_STATES
 from services.gateway.waiting_line.snapshot import LineSnapshot
-from shared.contracts.queue import Claimed, PlaceState
-from shared.contracts.queue import Join as FanAtTheDoor
+from shared.contracts.queue import Claimed, JoinRequest, PlaceState
 from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.auth import pass_cookie, queue_cookie, set_cookie
 from shared.security.tokens import QueueToken
-from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer, whole_body
+from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer, read_body
 from shared.web.problems import NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
 Body = TypeVar("Body", bound=BaseModel)
-WAITING: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
-_by_arithmetic, _from_memory, _by_asking = (POLLS.labels(how) for how in ("arithmetic", "memory", "queue"))
+WAITING_STATES: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
+_polls_computed, _polls_cached, _polls_requested = (
+    POLLS.labels(source) for source in ("arithmetic", "memory", "queue")
+)
 
 
 def context(scope: Scope) -> tuple[State, str]:
-    """The room of this process and the event that is asked about."""
+    """The state of this process and the event id of the path."""
     scope[QUIET_KEY] = True
     return scope["app"].state.deps, scope["path_params"]["event_id"]
 
 
 class Status:
-    """A waiting place is arithmetic on the frame in memory; one at or below the head is asked about, in batches."""
+    """The status of a place: above the head computed from the cached line, below it requested from the queue."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id = context(scope)
-        token = state.identities.queue_token(scope, event_id) or await state.place(scope, event_id)
-        state.limits.fan(event_id, token.holder)
-        line = state.board.seen(event_id)
+        token = state.token_reader.queue_token(scope, event_id) or await state.require_place(scope, event_id)
+        state.rate_limits.check_fan(event_id, token.holder)
+        line = state.line_cache.cached(event_id)
         if line is None or line.epoch != token.epoch:
-            line = await state.board.line_of(event_id, token.epoch)
-        state.life.heard(event_id, token.epoch, token.lane, token.join_seq)
+            line = await state.line_cache.line_in_epoch(event_id, token.epoch)
+        state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
         position = line.position(token.lane, token.join_seq)
         if position > 0 and not may_bypass(scope, line, token):
-            _by_arithmetic.inc()
-            body = waiting(line, token, position)
-            state.board.told(event_id, token.lane, body.get("rank") or token.join_seq, body)
+            _polls_computed.inc()
+            body = waiting_status(line, token, position)
+            state.line_cache.record_estimate(event_id, token.lane, body.get("rank") or token.join_seq, body)
         else:
             body = await status_from_queue(state, line, token)
-        renewed = (_keep_place(state, token),) if state.identities.outdated(token) else ()
+        renewed = (_queue_token_cookie(state, token),) if state.token_reader.needs_renewal(token) else ()
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, *renewed)
 
 
-def waiting(line: LineSnapshot, token: QueueToken, position: int) -> dict[str, Any]:
+def waiting_status(line: LineSnapshot, token: QueueToken, position: int) -> dict[str, Any]:
     """The status of a place above the head."""
     wait_s = line.estimated_wait_s(position, token.lane)
     return {
@@ -79,20 +81,20 @@ def waiting(line: LineSnapshot, token: QueueToken, position: int) -> dict[str, A
 
 
 async def status_from_queue(state: State, line: LineSnapshot, token: QueueToken) -> dict[str, Any]:
-    """The status of a place at or below the head: only the queue knows."""
-    status = state.places.remembered(token)
+    """The status of a place at or below the head, which only the queue knows."""
+    status = state.place_client.cached_status(token)
     if status is None:
-        _by_asking.inc()
-        status = await state.places.status(token)
+        _polls_requested.inc()
+        status = await state.place_client.status(token)
     else:
-        _from_memory.inc()
-    near = status.status == "ready" or status.status in WAITING
+        _polls_cached.inc()
+    near = status.status == "ready" or status.status in WAITING_STATES
     return {
         "status": status.status,
         "join_seq": token.join_seq,
         **line.public_position(token.lane, token.join_seq, line.position(token.lane, token.join_seq)),
-        **({} if status.status in WAITING else {"position_in_queue": 0}),
-        "estimated_wait_time": None if status.status in WAITING else 0,
+        **({} if status.status in WAITING_STATES else {"position_in_queue": 0}),
+        "estimated_wait_time": None if status.status in WAITING_STATES else 0,
         "estimate_changed": None,
         "head_seq": line.heads.get(token.lane, 0),
         "poll_after_ms": line.min_poll_ms() if near else line.poll_after_ms(None, token.join_seq),
@@ -103,8 +105,8 @@ async def status_from_queue(state: State, line: LineSnapshot, token: QueueToken)
 
 
 def may_bypass(scope: Scope, line: LineSnapshot, token: QueueToken) -> bool:
-    """Whether a place above the head may have been called all the same: outside the rolled-out share, or with a pass
-    from when it was.
+    """Whether a place above the head may have been called nevertheless: it is outside the rollout, or was when it got
+    its pass.
     """
     if line.rollout_percent < 100 and outside(token.event_id, token.holder, line.rollout_percent):
         return True
@@ -112,26 +114,33 @@ def may_bypass(scope: Scope, line: LineSnapshot, token: QueueToken) -> bool:
 
 
 class Join:
-    """Takes a fan into the line; the same fan again gets the same place."""
+    """Adds a fan to the line. A fan who joins again gets the same place."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id = context(scope)
         fan, claims = await identify(state, scope, event_id)
-        said = await read(receive, JoinBody)
-        line = await state.board.line(event_id)
-        if said is not None and said.from_gate and line.rollout_percent < 100:
-            fan = state.identities.inside(scope, event_id, fan, line.rollout_percent)
-        fan = await state.door.admit(scope, event_id, line, fan)
-        if said is not None and said.code is not None:
-            fan = fan.model_copy(update={"code": said.code})
-        place = await state.joins.join(event_id, fan, claims, address=state.limits.address_of(scope))
-        token = QueueToken(event_id, place.epoch, place.lane, place.join_seq, fan.holder, now_ms() // 1000)
-        state.life.heard(event_id, token.epoch, token.lane, token.join_seq)
-        line = await state.board.line(event_id)
+        given = await read_model(receive, JoinBody) or JoinBody()
+        line = await state.line_cache.line(event_id)
+        if given.from_gate and line.rollout_percent < 100:
+            fan = state.token_reader.within_rollout(scope, event_id, fan, line.rollout_percent)
+        fan = await state.join_policy.require_proof(scope, event_id, line, fan)
+        if given.code is not None:
+            fan = fan.model_copy(update={"code": given.code})
+        place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
+        token = QueueToken(
+            event_id=event_id,
+            epoch=place.epoch,
+            lane=place.lane,
+            join_seq=place.join_seq,
+            holder=fan.holder,
+            issued_at_s=now_ms() // 1000,
+        )
+        state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
+        line = await state.line_cache.line(event_id)
         position = line.position(token.lane, token.join_seq) if line.epoch == token.epoch else 0
-        text = state.identities.sign(token)
+        text = state.token_reader.sign(token)
         if fan.user_id is not None:
-            state.user_places.took(token)
+            state.user_places.remember(token)
         body = {
             "queue_token": text if fan.user_id is None else None,
             "join_seq": token.join_seq,
@@ -141,89 +150,91 @@ class Join:
                 if line.epoch == token.epoch
                 else {"position_in_queue": 0}
             ),
-            "estimated_wait_time": line.estimated_wait_s(position, place.lane) if place.status in WAITING else 0,
-            **(line.estimated_range(position, place.lane) if place.status in WAITING else {}),
+            "estimated_wait_time": line.estimated_wait_s(position, place.lane) if place.status in WAITING_STATES else 0,
+            **(line.estimated_range(position, place.lane) if place.status in WAITING_STATES else {}),
             "status": place.status,
             "epoch": token.epoch,
         }
-        kept = _cookie(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
+        kept = _cookie_header(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
-async def identify(state: State, scope: Scope, event_id: str) -> tuple[FanAtTheDoor, Claims | None]:
-    """Who stands at the door, within the limits of their address and their own."""
-    state.limits.address(scope)
-    fan, claims = await state.identities.join(scope, event_id)
+async def identify(state: State, scope: Scope, event_id: str) -> tuple[JoinRequest, Claims | None]:
+    """Who wants to join, and the claims of a signed-in user. Raises `TooManyRequests`, `BadCredential`,
+    `ForeignOrigin`, `IdempotencyKeyMalformed`.
+    """
+    state.rate_limits.check_address(scope)
+    fan, claims = await state.token_reader.identify(scope, event_id)
     if fan.may_be_known:
-        state.limits.fan(event_id, fan.holder)
+        state.rate_limits.check_fan(event_id, fan.holder)
     return fan, claims
 
 
 class Challenge:
-    """Work to solve before joining, for who would rather not be sent for it: 204 while the room asks for none."""
+    """A proof-of-work challenge in advance of joining; 204 while the room requires none."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id = context(scope)
         fan, _ = await identify(state, scope, event_id)
-        challenge = state.door.challenge(scope, event_id, await state.board.line(event_id), fan)
+        challenge = state.join_policy.challenge(scope, event_id, await state.line_cache.line(event_id), fan)
         if challenge is None:
             await answer(send, 204, b"", NO_STORE)
         else:
             await answer(send, 200, orjson.dumps(challenge), JSON, NO_STORE)
 
 
-async def read(receive: Receive, kind: type[Body]) -> Body | None:
-    """What the body says, or nothing if it is empty. What `kind` does not know is refused, field by field."""
-    body = await whole_body(receive)
+async def read_model(receive: Receive, kind: type[Body]) -> Body | None:
+    """The body as `kind`, `None` if it is empty. Raises `RequestValidationError`, also for unknown fields."""
+    body = await read_body(receive)
     if not body.strip():
         return None
     try:
         return kind.model_validate_json(body)
-    except ValidationError as refused:
-        errors = [{**error, "loc": ("body", *error["loc"])} for error in refused.errors(include_input=False)]
-        raise RequestValidationError(errors) from refused
+    except ValidationError as invalid:
+        errors = [{**error, "loc": ("body", *error["loc"])} for error in invalid.errors(include_input=False)]
+        raise RequestValidationError(errors) from invalid
 
 
-class LineAsSeen:
-    """The line as everybody sees it: the same bytes for all, cacheable for a second."""
+class PublicLine:
+    """The public state of the line: the same bytes for everybody, cacheable for a second."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id = context(scope)
-        line = await state.board.line(event_id)
+        line = await state.line_cache.line(event_id)
         etag = (b"etag", line.etag)
-        if line.etag in head(scope).get(b"if-none-match", b""):
+        if line.etag in header_fields(scope).get(b"if-none-match", b""):
             await answer(send, 304, b"", etag, PUBLIC_1_S)
         else:
             await answer(send, 200, line.body(), JSON, etag, PUBLIC_1_S)
 
 
 class Claim:
-    """Fetches the pass of a fan who was called. Somebody not called is refused from the frame, if it is fresh."""
+    """Issues the pass of a called fan. Other fans are refused from the cached line while it is fresh."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id = context(scope)
-        token = await state.place(scope, event_id)
-        state.limits.fan(event_id, token.holder)
-        await read(receive, NothingBody)
-        line = await state.board.line_of(event_id, token.epoch)
-        state.life.heard(event_id, token.epoch, token.lane, token.join_seq)
+        token = await state.require_place(scope, event_id)
+        state.rate_limits.check_fan(event_id, token.holder)
+        await read_model(receive, EmptyBody)
+        line = await state.line_cache.line_in_epoch(event_id, token.epoch)
+        state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
         waits = line.position(token.lane, token.join_seq) > 0 and not may_bypass(scope, line, token)
-        if waits and state.board.fresh(line):
+        if waits and state.line_cache.is_fresh(line):
             CLAIMS.labels("not-admitted-by-frame").inc()
-            raise not_called(line)
+            raise not_admitted(line)
         try:
-            claimed = await state.places.claim(token)
-        except SoldOut as over:
-            raise SoldOut(over.detail, status=410) from over
+            claimed = await state.place_client.claim(token)
+        except SoldOut as sold_out:
+            raise SoldOut(sold_out.detail, status=410) from sold_out
         CLAIMS.labels(claimed.word).inc()
-        await self._admit(state, line, token, claimed, send)
+        await self._respond(state, line, token, claimed, send)
 
-    async def _admit(self, state: State, line: LineSnapshot, token: QueueToken, claimed: Claimed, send: Send) -> None:
-        if claimed.word in ENDED:
+    async def _respond(self, state: State, line: LineSnapshot, token: QueueToken, claimed: Claimed, send: Send) -> None:
+        if claimed.word in ENDED_STATES:
             why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
-            raise PlaceExpired(f"This place has ended: {claimed.word}. You may join again.", place=claimed.word, **why)
+            raise PlaceExpired(f"This place is {claimed.word}. Join the line again.", place=claimed.word, **why)
         if claimed.admission is None or claimed.expires_at_ms is None:
-            raise not_called(line)
+            raise not_admitted(line)
         body = {
             "pass": claimed.admission,
             "expires_at": rfc3339(claimed.expires_at_ms),
@@ -231,40 +242,40 @@ class Claim:
             "status": "admitted",
         }
         max_age_s = max(0, (claimed.expires_at_ms - now_ms()) // 1000)
-        kept = _cookie(state, pass_cookie, token.event_id, claimed.admission, max_age_s=max_age_s)
+        kept = _cookie_header(state, pass_cookie, token.event_id, claimed.admission, max_age_s=max_age_s)
         await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
-def not_called(line: LineSnapshot) -> Problem:
-    """Not yet: ask again as a waiting fan would. Or never: the sale is over."""
+def not_admitted(line: LineSnapshot) -> Problem:
+    """The problem of a fan without a call: not called yet, or the sale is over."""
     if line.frame.state == "closed":
         return RoomClosed()
     if line.frame.state == "sold_out":
-        return SoldOut("Every ticket has found an owner.", status=410)
+        return SoldOut("All tickets are sold.", status=410)
     return NotAdmitted(status=409, retry_after_s=max(1, line.min_poll_ms() // 1000))
 
 
 class Leave:
-    """Gives up the place. A place of a line that was reset is gone already."""
+    """Ends the place. A place from before a reset of the line has ended already."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id = context(scope)
-        token = await state.place(scope, event_id)
-        state.limits.fan(event_id, token.holder)
-        await read(receive, NothingBody)
+        token = await state.require_place(scope, event_id)
+        state.rate_limits.check_fan(event_id, token.holder)
+        await read_model(receive, EmptyBody)
         with suppress(StaleEpoch):
-            await state.places.leave(token)
-        gone = (_cookie(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
-        await answer(send, 204, b"", NO_STORE, *gone)
+            await state.place_client.leave(token)
+        deleted = (_cookie_header(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
+        await answer(send, 204, b"", NO_STORE, *deleted)
 
 
-def _keep_place(state: State, token: QueueToken) -> tuple[bytes, bytes]:
-    """The cookie with this place's token; asking how it stands renews it when its key has rotated."""
-    text = state.identities.sign(token)
-    return _cookie(state, queue_cookie, token.event_id, text, max_age_s=state.settings.queue_cookie_s)
+def _queue_token_cookie(state: State, token: QueueToken) -> tuple[bytes, bytes]:
+    """The cookie with this place's token, signed with the newest key."""
+    text = state.token_reader.sign(token)
+    return _cookie_header(state, queue_cookie, token.event_id, text, max_age_s=state.settings.queue_cookie_s)
 
 
-def _cookie(
+def _cookie_header(
     state: State, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int
 ) -> tuple[bytes, bytes]:
     secure = state.settings.secure_cookies
@@ -272,12 +283,12 @@ def _cookie(
     return b"set-cookie", kept.encode()
 
 
-PATH = "/events/{event_id}/queue"
+QUEUE_PATH = "/events/{event_id}/queue"
 HOT_ROUTES: list[BaseRoute] = [
-    Route(f"{PATH}/status", Status(), methods=["GET"]),
-    Route(PATH, Join(), methods=["POST"]),
-    Route(f"{PATH}/challenge", Challenge(), methods=["GET"]),
-    Route(PATH, LineAsSeen(), methods=["GET"]),
-    Route(f"{PATH}/pass", Claim(), methods=["POST"]),
-    Route(PATH, Leave(), methods=["DELETE"]),
+    Route(f"{QUEUE_PATH}/status", Status(), methods=["GET"]),
+    Route(QUEUE_PATH, Join(), methods=["POST"]),
+    Route(f"{QUEUE_PATH}/challenge", Challenge(), methods=["GET"]),
+    Route(QUEUE_PATH, PublicLine(), methods=["GET"]),
+    Route(f"{QUEUE_PATH}/pass", Claim(), methods=["POST"]),
+    Route(QUEUE_PATH, Leave(), methods=["DELETE"]),
 ]

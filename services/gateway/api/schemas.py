@@ -1,6 +1,6 @@
-"""What the door answers, for the documentation and for whoever reads it; hot paths write the same fields by hand."""
+"""Bodies and answers of the gateway's API. The fast routes write the same fields by hand; a test compares the two."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
@@ -13,19 +13,19 @@ Code = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_leng
 
 
 LOW = Field(
-    None, description="Seconds; the least it may be, unless something changes. Beyond a day this alone is told."
+    None, description="Seconds: lower bound of the wait unless something changes. Above a day only this bound is given."
 )
-HIGH = Field(None, description="Seconds; the most it may be, unless something changes.")
+HIGH = Field(None, description="Seconds: upper bound of the wait unless something changes.")
 
 
-class NothingBody(Body):
+class EmptyBody(Body):
     """An empty body or `{}`."""
 
 
 class JoinBody(Body):
-    """What a fan may say who joins: a code that opens a lane. It is never part of an address.
+    """Sent by a fan who joins. `code` is an access code that opens a lane; it never stands in an address.
 
-    `from_gate`: a gate sent them here, so the rollout's lot is drawn and says that they wait like everybody.
+    `from_gate`: a protected site redirected this fan, so the rollout has already selected them to wait.
     """
 
     code: Code | None = None
@@ -33,13 +33,13 @@ class JoinBody(Body):
 
 
 class JoinedAnswer(BaseModel):
-    """A place in the line. The same token also comes as an HttpOnly cookie."""
+    """A place in the line. The same token is also set as an HttpOnly cookie."""
 
     queue_token: str | None = Field(description="Null for signed-in fans, whose JWT is enough.")
     join_seq: int
     lane: int
     position_in_queue: int | None = Field(description="Null before a lottery is drawn.")
-    rank: int | None = Field(None, description="Only in a lottery: the place that was drawn; null before the draw.")
+    rank: int | None = Field(None, description="Only with a lottery: the drawn rank; null before the draw.")
     estimated_wait_time: int | None = Field(description="Seconds; null while unknown or paused.")
     estimated_wait_low: int | None = LOW
     estimated_wait_high: int | None = HIGH
@@ -48,23 +48,30 @@ class JoinedAnswer(BaseModel):
 
 
 class EstimateChanged(BaseModel):
-    """Why the estimate grew or went, and when."""
+    """Why the estimate grew or was withdrawn, and when."""
 
     reason: Reason
     at: AwareDatetime
 
 
+class ChallengeAnswer(BaseModel):
+    """A challenge of ALTCHA: find the number whose hash begins with the key prefix in `parameters`."""
+
+    parameters: dict[str, Any]
+    signature: str
+
+
 class StatusAnswer(BaseModel):
-    """How a place stands. Asking is also a sign of life."""
+    """The status of a place. Each request for it is also a heartbeat of the place."""
 
     status: PlaceState
     join_seq: int
     position_in_queue: int | None = Field(
         description="Never rises; an upper bound, as silent places are skipped. Null before a lottery is drawn."
     )
-    rank: int | None = Field(None, description="Only in a lottery: the place that was drawn; null before the draw.")
+    rank: int | None = Field(None, description="Only with a lottery: the drawn rank; null before the draw.")
     estimated_wait_time: int | None = Field(
-        description="Seconds; null while unknown, while nobody is called, and beyond a day. Never grows without "
+        description="Seconds; null while unknown, while nobody is called, and above a day. Never grows without "
         "`estimate_changed`."
     )
     estimated_wait_low: int | None = LOW
@@ -74,7 +81,7 @@ class StatusAnswer(BaseModel):
     poll_after_ms: int
     message: str | None
     until: AwareDatetime | None = Field(
-        None, description="Only when called or admitted: claim the pass before, or the end of the session."
+        None, description="Only when called: the time to claim the pass by. Only when admitted: the end of the session."
     )
     why: ExpiredWhy | None = Field(
         None, description="Only when expired: the call was not claimed in time, or the session ran out."
@@ -82,7 +89,7 @@ class StatusAnswer(BaseModel):
 
 
 class LaneAnswer(LaneHead):
-    """A further lane: where it stands, and how one comes into it. From `opens_at` on its fans are called."""
+    """A lane other than the general one. Its fans are called from `opens_at` on."""
 
     name: str
     code_required: bool
@@ -90,7 +97,7 @@ class LaneAnswer(LaneHead):
 
 
 class LineAnswer(BaseModel):
-    """The line as everybody sees it; `head_seq`, `tail_seq` and `opens_at` are lane 0's."""
+    """The public state of the line; `head_seq`, `tail_seq` and `opens_at` are those of lane 0."""
 
     state: RoomState
     epoch: int
@@ -99,20 +106,78 @@ class LineAnswer(BaseModel):
     rate_per_s: float
     live_ratio: float
     message: str | None
-    throttled: Throttled | None = Field(None, description="Only while the rate is below what was set.")
+    throttled: Throttled | None = Field(None, description="Only while the rate is throttled below the configured one.")
     sale_starts_at: AwareDatetime | None
     server_time: AwareDatetime
-    lottery: Literal["open", "closed", "drawn"] | None = Field(None, description="How far the lottery is, if any.")
-    opens_at: AwareDatetime | None = Field(None, description="When the general lane is called, if later than others.")
-    lanes: dict[int, LaneAnswer] | None = Field(None, description="Further lanes, if there are any.")
+    lottery: Literal["open", "closed", "drawn"] | None = Field(
+        None, description="The lottery's stage, if there is one."
+    )
+    opens_at: AwareDatetime | None = Field(None, description="When the general lane opens, if later than others.")
+    lanes: dict[int, LaneAnswer] | None = Field(None, description="Other lanes than the general one, if any.")
 
 
 class PassAnswer(BaseModel):
-    """Admission to buy. It also comes as an HttpOnly cookie."""
+    """The pass to buy with. It is also set as an HttpOnly cookie."""
 
     model_config = {"populate_by_name": True}
 
     admission: str = Field(alias="pass")
     expires_at: AwareDatetime
-    checkout_key: str = Field(description="Stable for this admission; the first half of an Idempotency-Key.")
+    checkout_key: str = Field(
+        description="The same for every claim of this pass; use it as the first half of an Idempotency-Key."
+    )
     status: Literal["admitted"] = "admitted"
+
+
+class ReturnLink(BaseModel):
+    """The address to send the fan to."""
+
+    location: str
+    good_for_s: int = Field(description="Seconds for which the code in the address works.")
+
+
+class SlotReleased(BaseModel):
+    """The state of the place after the release."""
+
+    status: PlaceState
+
+
+class PublicKey(BaseModel):
+    """An Ed25519 public key as a JWK (RFC 8037)."""
+
+    kty: str
+    crv: str
+    x: str
+    kid: str
+    use: str
+    alg: str
+
+
+class PublicKeys(BaseModel):
+    """A JWK set."""
+
+    keys: list[PublicKey]
+
+
+class ProblemEntry(BaseModel):
+    """One kind of problem document: what it means."""
+
+    slug: str
+    status: int
+    title: str
+    more: str
+    retry_after_s: float | None
+    service: str | None
+
+
+class ProblemCatalogue(BaseModel):
+    """All kinds of problem documents, sorted by slug."""
+
+    problems: list[ProblemEntry]
+
+
+class ProblemDescription(ProblemEntry):
+    """One kind of problem document, with its `type` and what to do about it."""
+
+    type: str
+    advice: str

@@ -1,1 +1,1 @@
-"""Whether a request in front of another site may pass: the question, the decision, and what it is decided by."""
+"""Forward-auth: whether a request to a protected site may pass."""

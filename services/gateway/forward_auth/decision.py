@@ -1,23 +1,29 @@
-"""May this request pass? The gate's judgement, the same whichever proxy asks; a pass is checked without asking anybody.
+"""The forward-auth decision: may a request to a protected site pass? Every proxy gets the same decision.
 
-In this order: a code in the address is traded for the pass it stands for; a working pass is let through; so is what
-the room's rules exempt, everybody for a while when nobody can be called, and who is outside the rolled-out share. Pages
-of all others are sent to the waiting room, other calls get a problem.
+A pass is verified without a network call. The order: a one-time code in the address is redeemed for its pass; a valid
+pass is admitted; then exempt paths, then every request while the line is out of order and its rules say so, then fans
+outside the rollout. All other page requests are redirected to the waiting room, other calls get a problem.
 """
 
 import time
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from services.gateway.forward_auth.handover_codes import COOKIE_PROBE, browser_binding, new_gate_id
-from services.gateway.forward_auth.request import OriginalRequest, gate_cookie, needs_no_pass, site_of, with_code
-from services.gateway.metrics import GATE_ENGINE
-from services.gateway.state import State
+from services.gateway.forward_auth.fail_open import FailOpenWindow
+from services.gateway.forward_auth.handover_codes import COOKIE_PROBE, Grant, OneTimeCodes, browser_binding, new_gate_id
+from services.gateway.forward_auth.request import OriginalRequest, allowed_site, gate_cookie, is_exempt, with_code
+from services.gateway.forward_auth.revoked_passes import RevokedPasses
+from services.gateway.metrics import FAIL_OPEN, RELEASES
+from services.gateway.problems import ReturnUrlNotAllowed
+from services.gateway.protection.identity import TokenReader
+from services.gateway.waiting_line.cache import LineCache
+from services.gateway.waiting_line.place_client import PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
-from shared.contracts.room_options import GateRules, RoomOptions
+from shared.contracts.queue import PlaceState
+from shared.contracts.room_options import ForwardAuthRules, RoomOptions
 from shared.rules.rollout import outside
 from shared.security.auth import pass_cookie, set_cookie
-from shared.security.tokens import Pass
+from shared.security.tokens import Pass, PassReader
 from shared.web.problems import BadCredential, NoCredential, Overloaded, Problem, Unavailable, WrongEvent
 
 DEFAULTS = RoomOptions()
@@ -25,147 +31,182 @@ DEFAULTS = RoomOptions()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`word` for the metrics; a `location` or a `problem` is a no. At most one cookie: nginx passes on no more."""
+    """`verdict` goes into `X-Onsale-Verdict` and the metrics. A `location` or a `problem` means that the request may
+    not pass. At most one cookie, because nginx passes on no more.
+    """
 
-    word: str
+    verdict: str
     holder: str | None = None
     location: str | None = None
     cookie: str | None = None
     problem: Problem | None = None
 
 
-async def decide(state: State, asked: OriginalRequest) -> Decision:
-    """The verdict. Raises `UnknownEvent`."""
-    line = await line_of(state, asked.event_id)
-    options = line.frame.options if line else DEFAULTS
-    if asked.handover:
-        return await _redeem_code(state, asked, options.gate, asked.handover)
-    try:
-        admission = await admitted(state, asked.event_id, asked.passes, line)
-    except Problem as refused:
-        return _without_pass(state, asked, options, line, refused)
-    return Decision("admitted", holder=admission.holder)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardAuth:
+    """Decides about requests to protected sites, and takes passes to those sites and back."""
 
+    line_cache: LineCache
+    passes: PassReader
+    revoked_passes: RevokedPasses
+    fail_open_window: FailOpenWindow
+    handover_codes: OneTimeCodes
+    token_reader: TokenReader
+    place_client: PlaceClient
 
-async def line_of(state: State, event_id: str) -> LineSnapshot | None:
-    """The line as this process knows it, asked for at first use; nothing while nobody can tell."""
-    try:
-        return await state.board.line(event_id)
-    except (Unavailable, Overloaded):
-        return None
-
-
-async def admitted(state: State, event_id: str, passes: list[str], line: LineSnapshot | None) -> Pass:
-    """The first of these passes that works. Raises what is wrong with the last, or `NoCredential`."""
-    refused: Problem = NoCredential()
-    for text in passes:
+    async def decide(self, request: OriginalRequest) -> Decision:
+        """Raises `UnknownEvent`."""
+        line = await self._current_line(request.event_id)
+        options = line.frame.options if line else DEFAULTS
+        if request.code:
+            return await self._redeem_code(request, options.gate, request.code)
         try:
-            admission = state.passes.read(text, now_s=time.time())
-            if admission.event_id != event_id:
-                raise WrongEvent
-            if line is not None and line.epoch > admission.epoch:
-                raise BadCredential("The waiting room was reset; this pass is from before.")
-            if await state.revocations.is_dead(event_id, admission.jti):
-                raise BadCredential("This pass has done its work; its slot was given back.")
-            return admission
+            admission = await self._require_pass(request.event_id, request.passes, line)
         except Problem as problem:
-            refused = problem
-    raise refused
+            return self._without_pass(request, options, line, problem)
+        return Decision("admitted", holder=admission.holder)
+
+    async def create_return_link(self, event_id: str, text: str, return_to: str, browser: str) -> str:
+        """The address `return_to` with a one-time code for the pass `text`, good only in `browser`. Raises what is
+        wrong with the pass, `ReturnUrlNotAllowed`, `UnknownEvent`, `Overloaded`, `Unavailable`.
+        """
+        line = await self.line_cache.line(event_id)
+        await self._require_pass(event_id, [text], line)
+        site = allowed_site(return_to, line.frame.options.gate)
+        if site is None:
+            raise ReturnUrlNotAllowed
+        code = await self.handover_codes.issue(Grant(event_id=event_id, site=site, browser=browser, admission=text))
+        return with_code(return_to.partition("#")[0], code)
+
+    async def release_slot(self, event_id: str, text: str) -> PlaceState:
+        """Ends the session of the pass `text`. Raises `BadCredential`, `WrongEvent`, `StaleEpoch`, `Unavailable`."""
+        status = await self.place_client.release(self._read_pass(event_id, text))
+        RELEASES.labels(status).inc()
+        return status
+
+    async def _current_line(self, event_id: str) -> LineSnapshot | None:
+        """The line; `None` while neither this process nor the queue knows it."""
+        try:
+            return await self.line_cache.line(event_id)
+        except (Unavailable, Overloaded):
+            return None
+
+    def _read_pass(self, event_id: str, text: str) -> Pass:
+        admission = self.passes.read(text, now_s=time.time())
+        if admission.event_id != event_id:
+            raise WrongEvent
+        return admission
+
+    async def _require_pass(self, event_id: str, passes: list[str], line: LineSnapshot | None) -> Pass:
+        """The first valid one of these passes. Raises what is wrong with the last one, or `NoCredential`."""
+        last: Problem = NoCredential()
+        for text in passes:
+            try:
+                admission = self._read_pass(event_id, text)
+                if line is not None and line.epoch > admission.epoch:
+                    raise BadCredential("The waiting room was reset after this pass was issued. Join the line again.")
+                if await self.revoked_passes.is_revoked(event_id, admission.jti):
+                    raise BadCredential("This pass was revoked: its slot was released. Join the line again.")
+                return admission
+            except Problem as problem:
+                last = problem
+        raise last
+
+    def _without_pass(
+        self, request: OriginalRequest, options: RoomOptions, line: LineSnapshot | None, problem: Problem
+    ) -> Decision:
+        if is_exempt(request, options.gate):
+            return Decision("let-through")
+        if self._fail_open(request.event_id, options.gate, line):
+            return Decision("engine-away")
+        gate_id = request.gate_id or new_gate_id()
+        if options.rollout_percent < 100 and (bypass := self._bypass(request, options, gate_id)):
+            return bypass
+        if not request.is_page:
+            problem.members["waiting_room"] = _waiting_room_url(request, options.gate)
+            return Decision(problem.slug, problem=problem)
+        return _redirect_to_waiting_room(request, options.gate, gate_id)
+
+    def _fail_open(self, event_id: str, rules: ForwardAuthRules, line: LineSnapshot | None) -> bool:
+        """Whether the line is out of order, the room's rule is to admit everybody meanwhile, and its time limit has not
+        passed.
+        """
+        healthy = line is not None and self.line_cache.is_fresh(line)
+        outage_s = self.fail_open_window.outage_s(event_id, healthy=healthy, limit_s=rules.admit_on_error_s)
+        if outage_s is None:
+            return False
+        may_admit = rules.on_engine_error == "admit"
+        admits = may_admit and outage_s < rules.admit_on_error_s
+        FAIL_OPEN.labels("admitted" if admits else "time-limit-over" if may_admit else "waits").inc()
+        return admits
+
+    def _bypass(self, request: OriginalRequest, options: RoomOptions, gate_id: str) -> Decision | None:
+        """Lets fans outside the rolled-out share pass. A browser first gets a cookie that identifies it; a call without
+        the cookie is drawn by its address.
+        """
+        by_id = request.gate_id is not None or request.is_page
+        drawn = self._browser_holder(request.event_id, gate_id) if by_id else request.headers.get("x-forwarded-for", "")
+        if not drawn or not outside(request.event_id, drawn, options.rollout_percent):
+            return None
+        if request.gate_id is None and request.is_page:
+            return Decision(
+                "outside-share-marked",
+                location=_original_url(request, options.gate, code=COOKIE_PROBE),
+                cookie=_set_gate_cookie(request, gate_id),
+            )
+        return Decision("outside-share")
+
+    def _browser_holder(self, event_id: str, gate_id: str) -> str:
+        """The holder that this browser will be in the line, so that site and waiting room draw the same share."""
+        return self.token_reader.holder_for_key(event_id, browser_binding(gate_id).encode())
+
+    async def _redeem_code(self, request: OriginalRequest, rules: ForwardAuthRules, code: str) -> Decision:
+        """Redirects to the address without its code; sets the site's cookie if the code was valid. A browser that keeps
+        no cookies is sent to the waiting room, to avoid a redirect loop.
+        """
+        if request.gate_id is None:
+            return Decision("no-cookies", location=_waiting_room_url(request, rules))
+        here = _original_url(request, rules)
+        if code == COOKIE_PROBE:
+            return Decision("outside-share-kept", location=here)
+        grant = await self.handover_codes.redeem(code)
+        expected = (request.event_id, request.site, browser_binding(request.gate_id))
+        if grant is None or (grant.event_id, grant.site, grant.browser) != expected:
+            return Decision("code-spent", location=here)
+        try:
+            admission = self.passes.read(grant.admission, now_s=time.time())
+        except BadCredential:
+            return Decision("code-spent", location=here)
+        max_age_s = max(1, admission.expires_at_s - int(time.time()))
+        name = pass_cookie(request.event_id, secure=request.secure)
+        cookie = set_cookie(name, grant.admission, max_age_s=max_age_s, secure=request.secure)
+        return Decision("handed-over", location=here, cookie=cookie)
 
 
-def _without_pass(
-    state: State, asked: OriginalRequest, options: RoomOptions, line: LineSnapshot | None, refused: Problem
-) -> Decision:
-    if needs_no_pass(asked, options.gate):
-        return Decision("let-through")
-    if _fail_open(state, asked.event_id, options.gate, line):
-        return Decision("engine-away")
-    gate_id = asked.gate_id or new_gate_id()
-    if options.rollout_percent < 100 and (beside := _beside(state, asked, options, gate_id)):
-        return beside
-    if not asked.is_page:
-        refused.members["waiting_room"] = _waiting_room(asked, options.gate)
-        return Decision(refused.slug, problem=refused)
-    return _redirect_to_waiting_room(asked, options.gate, gate_id)
-
-
-def _fail_open(state: State, event_id: str, rules: GateRules, line: LineSnapshot | None) -> bool:
-    """Whether nobody can be called, the room's rule is to admit meanwhile, and that has not lasted too long."""
-    well = line is not None and state.board.fresh(line)
-    lasts_s = state.outages.lasts_s(event_id, well=well, box_s=rules.admit_on_error_s)
-    if lasts_s is None:
-        return False
-    admits = rules.on_engine_error == "admit" and lasts_s < rules.admit_on_error_s
-    GATE_ENGINE.labels("admitted" if admits else "box-over" if rules.on_engine_error == "admit" else "waits").inc()
-    return admits
-
-
-def _beside(state: State, asked: OriginalRequest, options: RoomOptions, gate_id: str) -> Decision | None:
-    """Who is outside the rolled-out share passes. A browser is given its id first; a call without one is drawn by its
-    address.
-    """
-    by_id = asked.gate_id is not None or asked.is_page
-    drawn = _holder(state, asked.event_id, gate_id) if by_id else asked.headers.get("x-forwarded-for", "")
-    if not drawn or not outside(asked.event_id, drawn, options.rollout_percent):
-        return None
-    if asked.gate_id is None and asked.is_page:
-        return Decision(
-            "outside-share-marked",
-            location=_here(asked, options.gate, code=COOKIE_PROBE),
-            cookie=_gate_cookie(asked, gate_id),
-        )
-    return Decision("outside-share")
-
-
-def _holder(state: State, event_id: str, gate_id: str) -> str:
-    """The holder that this browser will be in the line: gate and room draw the same lot."""
-    return state.identities.holder(event_id, browser_binding(gate_id).encode())
-
-
-async def _redeem_code(state: State, asked: OriginalRequest, rules: GateRules, code: str) -> Decision:
-    """Back to the address without its code, with a cookie of this site if the code was good. A browser that keeps no
-    cookies is sent to the waiting room for good, not in circles.
-    """
-    if asked.gate_id is None:
-        return Decision("no-cookies", location=_waiting_room(asked, rules))
-    grant = await state.handovers.take(code) if code != COOKIE_PROBE else None
-    fits = (asked.event_id, asked.site, browser_binding(asked.gate_id))
-    if grant is None or (grant.event_id, grant.site, grant.gate) != fits:
-        return Decision("code-spent" if code != COOKIE_PROBE else "outside-share-kept", location=_here(asked, rules))
-    try:
-        admission = state.passes.read(grant.admission, now_s=time.time())
-    except BadCredential:
-        return Decision("code-spent", location=_here(asked, rules))
-    max_age_s = max(1, admission.expires_at_s - int(time.time()))
-    name = pass_cookie(asked.event_id, secure=asked.secure)
-    cookie = set_cookie(name, grant.admission, max_age_s=max_age_s, secure=asked.secure)
-    return Decision("handed-over", location=_here(asked, rules), cookie=cookie)
-
-
-def _redirect_to_waiting_room(asked: OriginalRequest, rules: GateRules, gate_id: str) -> Decision:
-    """The fan page, told in the fragment (which no server sees) where to come back to and in which browser."""
-    back = asked.url() if asked.method in ("GET", "HEAD") else f"{asked.site}/"
-    told = {"return_to": back, "gate": browser_binding(gate_id)} if site_of(back, rules) else {}
-    location = _waiting_room(asked, rules) + (f"#{urlencode(told)}" if told else "")
-    cookie = _gate_cookie(asked, gate_id) if asked.gate_id is None else None
+def _redirect_to_waiting_room(request: OriginalRequest, rules: ForwardAuthRules, gate_id: str) -> Decision:
+    """To the fan page; the fragment (which no server sees) names the address to return to and the browser."""
+    back = request.url() if request.method in ("GET", "HEAD") else f"{request.site}/"
+    fragment = {"return_to": back, "gate": browser_binding(gate_id)} if allowed_site(back, rules) else {}
+    location = _waiting_room_url(request, rules) + (f"#{urlencode(fragment)}" if fragment else "")
+    cookie = _set_gate_cookie(request, gate_id) if request.gate_id is None else None
     return Decision("to-the-room", location=location, cookie=cookie)
 
 
-def _gate_cookie(asked: OriginalRequest, gate_id: str) -> str:
-    name = gate_cookie(asked.event_id, secure=asked.secure)
-    return set_cookie(name, gate_id, max_age_s=7 * 86_400, secure=asked.secure)
+def _set_gate_cookie(request: OriginalRequest, gate_id: str) -> str:
+    name = gate_cookie(request.event_id, secure=request.secure)
+    return set_cookie(name, gate_id, max_age_s=7 * 86_400, secure=request.secure)
 
 
-def _waiting_room(asked: OriginalRequest, rules: GateRules) -> str:
-    """On the host that was asked unless the rules name another: a path, as what names the host may be the client's own
-    words.
+def _waiting_room_url(request: OriginalRequest, rules: ForwardAuthRules) -> str:
+    """A path on the requested host unless the rules name another host. The host is never written out from the request:
+    the client may have chosen it.
     """
-    return f"{rules.waiting_room or ''}/e/{asked.event_id}"
+    return f"{rules.waiting_room or ''}/e/{request.event_id}"
 
 
-def _here(asked: OriginalRequest, rules: GateRules, *, code: str | None = None) -> str:
-    """The address asked for, with this code; its host only where the rules know it."""
-    if asked.site in rules.return_to:
-        return asked.url(code=code)
-    path = with_code(asked.uri, code)
-    return f"/.{path}" if path.startswith("//") else path  # which browsers would take for a host
+def _original_url(request: OriginalRequest, rules: ForwardAuthRules, *, code: str | None = None) -> str:
+    """The requested address with this code; with its host only where the rules know the site."""
+    if request.site in rules.return_to:
+        return request.url(code=code)
+    path = with_code(request.uri, code)
+    return f"/.{path}" if path.startswith("//") else path  # browsers would take `//x` for a host

@@ -1,6 +1,6 @@
-"""How long each line has been out of order, so that letting everybody pass meanwhile has an end.
+"""The time limit of failing open: how long each line has been out of order.
 
-An outage is over when the line was well for as long as the box is; flapping does not open the box anew.
+An outage ends only when the line has been healthy for as long as the limit: a flapping line does not restart it.
 """
 
 import time
@@ -11,34 +11,34 @@ OUTAGES_MAX = 10_000
 
 
 @dataclass
-class _Spell:
+class _Outage:
     began_s: float
-    well_since_s: float | None = None
+    healthy_since_s: float | None = None
 
 
 class FailOpenWindow:
-    """The outages of this process's lines."""
+    """The outages of lines, as this process measures them."""
 
     def __init__(self) -> None:
-        self._spells: OrderedDict[str, _Spell] = OrderedDict()
+        self._outages: OrderedDict[str, _Outage] = OrderedDict()
 
-    def lasts_s(self, event_id: str, *, well: bool, box_s: float) -> float | None:
-        """How long this line has been out of order, or nothing if it is well."""
-        now_s, spell = time.monotonic(), self._spells.get(event_id)
-        if well:
-            self._mend(event_id, spell, now_s, box_s)
+    def outage_s(self, event_id: str, *, healthy: bool, limit_s: float) -> float | None:
+        """How long this line has been out of order; `None` if it is healthy."""
+        now_s, outage = time.monotonic(), self._outages.get(event_id)
+        if healthy:
+            self._record_healthy(event_id, outage, now_s, limit_s)
             return None
-        if spell is None:
-            spell = self._spells[event_id] = _Spell(now_s)
-            if len(self._spells) > OUTAGES_MAX:
-                self._spells.popitem(last=False)
-        spell.well_since_s = None
-        return now_s - spell.began_s
+        if outage is None:
+            outage = self._outages[event_id] = _Outage(now_s)
+            if len(self._outages) > OUTAGES_MAX:
+                self._outages.popitem(last=False)
+        outage.healthy_since_s = None
+        return now_s - outage.began_s
 
-    def _mend(self, event_id: str, spell: _Spell | None, now_s: float, box_s: float) -> None:
-        if spell is None:
+    def _record_healthy(self, event_id: str, outage: _Outage | None, now_s: float, limit_s: float) -> None:
+        if outage is None:
             return
-        if spell.well_since_s is None:
-            spell.well_since_s = now_s
-        elif now_s - spell.well_since_s >= box_s:
-            del self._spells[event_id]
+        if outage.healthy_since_s is None:
+            outage.healthy_since_s = now_s
+        elif now_s - outage.healthy_since_s >= limit_s:
+            del self._outages[event_id]

@@ -1,6 +1,6 @@
-"""How a pass crosses from the waiting room's host to the protected site's: by a code in the address, never by itself.
+"""One-time codes that take a pass from the waiting room's host to a protected site: the address carries the code only.
 
-A code is good once, for 30 s, on one site, in the one browser that the site's gate sent here.
+A code works once, for 30 s, on one site, in the one browser that this site redirected to the waiting room.
 """
 
 import base64
@@ -13,22 +13,22 @@ from pydantic import BaseModel
 from shared.redis.client import REDIS_AWAY, Redis
 from shared.security.tokens import b64
 
-HANDOVER_S = 30
-COOKIE_PROBE = "here"  # not a code: asks the browser whether it keeps cookies
+CODE_LIFETIME_S = 30
+COOKIE_PROBE = "here"  # not a code: tests whether the browser keeps cookies
 _CODE = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
 class Grant(BaseModel):
-    """What a code stands for."""
+    """The pass that a code stands for, and where it may be redeemed."""
 
     event_id: str
     site: str
-    gate: str
+    browser: str
     admission: str
 
 
 def browser_binding(gate_id: str) -> str:
-    """What a browser's gate id is called away from its own site: it proves nothing there, and names it all the same."""
+    """SHA-256 of the gate id: identifies the browser to other hosts without letting them impersonate it."""
     return b64(hashlib.sha256(f"onsale gate {gate_id}".encode()).digest()[:18])
 
 
@@ -37,19 +37,19 @@ def new_gate_id() -> str:
 
 
 class OneTimeCodes:
-    """Codes on their way, kept by the engine for as long as they are good."""
+    """Codes in Redis, which deletes them when they expire."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def give(self, grant: Grant) -> str:
-        """A code for this grant."""
+    async def issue(self, grant: Grant) -> str:
+        """A new code for this grant."""
         code = b64(secrets.token_bytes(24))
-        await self._redis.set(_key(code), grant.model_dump_json(), ex=HANDOVER_S)
+        await self._redis.set(_key(code), grant.model_dump_json(), ex=CODE_LIFETIME_S)
         return code
 
-    async def take(self, code: str) -> Grant | None:
-        """What the code stands for, this once. Nothing while the engine is away: the fan is sent for another."""
+    async def redeem(self, code: str) -> Grant | None:
+        """The grant of a code, once; `None` if it is spent or expired, and while Redis is away."""
         if not _CODE.fullmatch(code):
             return None
         try:

@@ -1,9 +1,7 @@
-"""What a proxy tells of the request it asks about: method, address and head, as each of the four says it.
+"""The original request behind a forward-auth check, and the room's rules for it: exempt paths, allowed return sites.
 
-nginx sends what its snippet sets, Traefik and Caddy send `X-Forwarded-*`, Envoy asks with the request's own method and
-path. A browser's page is told from an API call by what the browser says of itself.
-
-The rules of a room's gate: what needs no pass, and where a fan may be sent back to. No I/O, linear in the input.
+nginx sends the headers that its snippet sets, Traefik and Caddy send `X-Forwarded-*`, Envoy uses the request's own
+method and path. A page is distinguished from an API call by the browser's own headers. No I/O; linear in the input.
 """
 
 import re
@@ -13,19 +11,19 @@ from typing import Literal
 from fastapi import Request
 from starlette.datastructures import Headers
 
-from shared.contracts.room_options import GateRules
+from shared.contracts.room_options import ForwardAuthRules
 from shared.security.auth import cookie_name, pass_cookie
 from shared.security.tokens import TOKEN_MAX_CHARS
 from shared.web.problems import MalformedRequest
 
 Proxy = Literal["nginx", "traefik", "caddy", "envoy"]
-HANDOVER = "onsale_handover"
+CODE_PARAMETER = "onsale_handover"
 URI_MAX_CHARS = 4096
 _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _URI = re.compile(r"/[!-~]*")
 _METHOD = re.compile(r"[A-Z]{3,16}")
 _GATE_ID = re.compile(r"[A-Za-z0-9_-]{22}")
-_FROM: dict[Proxy, tuple[str, str]] = {
+_ORIGINAL_HEADERS: dict[Proxy, tuple[str, str]] = {
     "nginx": ("x-original-method", "x-original-uri"),
     "traefik": ("x-forwarded-method", "x-forwarded-uri"),
     "caddy": ("x-forwarded-method", "x-forwarded-uri"),
@@ -33,7 +31,7 @@ _FROM: dict[Proxy, tuple[str, str]] = {
 
 
 def gate_cookie(event_id: str, *, secure: bool = False) -> str:
-    """The cookie by which a protected site's gate knows a browser again."""
+    """The cookie with which a protected site identifies a browser."""
     return cookie_name(f"onsale_gate_{event_id}", secure=secure)
 
 
@@ -50,7 +48,7 @@ class OriginalRequest:
 
     @property
     def secure(self) -> bool:
-        """Whether the site is asked over HTTPS, where cookies are its own alone."""
+        """Whether the site is requested over HTTPS, where no other site can set its cookies."""
         return self.site.startswith("https:")
 
     @property
@@ -58,18 +56,18 @@ class OriginalRequest:
         return self.uri.partition("?")[0]
 
     @property
-    def handover(self) -> str | None:
+    def code(self) -> str | None:
         """The one-time code in the address, if there is one."""
-        found = (part for part in self.uri.partition("?")[2].split("&") if part.startswith(f"{HANDOVER}="))
-        return next(found, "").partition("=")[2][:64] or None
+        codes = (part for part in self.uri.partition("?")[2].split("&") if part.startswith(f"{CODE_PARAMETER}="))
+        return next(codes, "").partition("=")[2][:64] or None
 
     def url(self, *, code: str | None = None) -> str:
-        """The address asked for, without a code or with this one."""
+        """The requested address, without a code or with this one."""
         return with_code(self.site + self.uri, code)
 
     @property
     def is_page(self) -> bool:
-        """Whether a person navigates here: browsers say so; of an old one, wanting HTML and no script's mark is it."""
+        """Whether a browser navigates: by `Sec-Fetch-Mode`; without it by `Accept`, unless a script made the call."""
         mode = self.headers.get("sec-fetch-mode")
         if mode is not None:
             return mode == "navigate"
@@ -77,67 +75,77 @@ class OriginalRequest:
 
     @property
     def gate_id(self) -> str | None:
-        found = self.cookies.get(gate_cookie(self.event_id, secure=self.secure), "")
-        return found if _GATE_ID.fullmatch(found) else None
+        """The id of the browser that the site's cookie carries."""
+        gate_id = self.cookies.get(gate_cookie(self.event_id, secure=self.secure), "")
+        return gate_id if _GATE_ID.fullmatch(gate_id) else None
 
     @property
     def passes(self) -> list[str]:
-        """Passes that the request shows. `Authorization` may be the site's own business, so the cookie comes first."""
+        """The request's passes. The cookie comes first because `Authorization` may hold the site's own token."""
         scheme, _, bearer = self.headers.get("authorization", "").partition(" ")
-        kept = self.cookies.get(pass_cookie(self.event_id, secure=self.secure), "")
-        shown = [kept, bearer if scheme.lower() == "bearer" else ""]
-        return [text for text in shown if 0 < len(text) <= TOKEN_MAX_CHARS]
+        from_cookie = self.cookies.get(pass_cookie(self.event_id, secure=self.secure), "")
+        candidates = [from_cookie, bearer if scheme.lower() == "bearer" else ""]
+        return [text for text in candidates if 0 < len(text) <= TOKEN_MAX_CHARS]
 
 
-def asked(request: Request, proxy: Proxy, event_id: str, tail: str) -> OriginalRequest:
-    """What this check is about. Raises `MalformedRequest` for an address no browser would send."""
+def read_request(request: Request, proxy: Proxy, event_id: str, tail: str) -> OriginalRequest:
+    """The original request of this check. Raises `MalformedRequest` for an address that no browser would send."""
     if proxy == "envoy":
         query = request.url.query if tail else ""
         method, uri = request.method, (tail or "/") + (f"?{query}" if query else "")
     else:
-        names = _FROM[proxy]
+        names = _ORIGINAL_HEADERS[proxy]
         method, uri = request.headers.get(names[0], request.method), request.headers.get(names[1], "/")
-    told = None if proxy == "envoy" else request.headers.get("x-forwarded-host")  # Envoy asks with the site's own Host
-    host = told or request.headers.get("host", "")
+    host = request.headers.get("host", "")
+    if proxy != "envoy":  # Envoy keeps the site's own Host
+        host = request.headers.get("x-forwarded-host") or host
     scheme = "https" if request.headers.get("x-forwarded-proto", "").lower() == "https" else "http"
-    fit = _HOST.fullmatch(host) and _METHOD.fullmatch(method) and _URI.fullmatch(uri) and len(uri) <= URI_MAX_CHARS
-    if not fit:
-        raise MalformedRequest("The original request's method, host or address could not be read.")
-    return OriginalRequest(event_id, method, f"{scheme}://{host.lower()}", uri, request.headers, request.cookies)
+    is_valid = _HOST.fullmatch(host) and _METHOD.fullmatch(method) and _URI.fullmatch(uri) and len(uri) <= URI_MAX_CHARS
+    if not is_valid:
+        raise MalformedRequest(
+            "The original request's method, host or address could not be read. Check the proxy's configuration."
+        )
+    return OriginalRequest(
+        event_id=event_id,
+        method=method,
+        site=f"{scheme}://{host.lower()}",
+        uri=uri,
+        headers=request.headers,
+        cookies=request.cookies,
+    )
 
 
 def with_code(url: str, code: str | None) -> str:
-    """The address without its code, or with this one; the rest of it stays as it was written."""
+    """The address without its code, or with this one; the rest stays byte for byte."""
     path, _, query = url.partition("?")
-    parts = [part for part in query.split("&") if part and not part.startswith(f"{HANDOVER}=")]
-    parts += [f"{HANDOVER}={code}"] if code else []
+    parts = [part for part in query.split("&") if part and not part.startswith(f"{CODE_PARAMETER}=")]
+    parts += [f"{CODE_PARAMETER}={code}"] if code else []
     return f"{path}?{'&'.join(parts)}" if parts else path
 
 
 RETURN_MAX_CHARS = 2048
-_PLAIN = re.compile(r"/[A-Za-z0-9_.~/@:,+=-]*")
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9_.~/@:,+=-]*")
 _ADDRESS = re.compile(r"(https?://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?)(?:[/?][!-~]*)?")
 
 
-def needs_no_pass(asked: OriginalRequest, rules: GateRules) -> bool:
-    """Health checks, assets and what else the room lets through, and a browser's question before a call from another of
-    the seller's own sites. Anybody can claim to be that question.
+def is_exempt(request: OriginalRequest, rules: ForwardAuthRules) -> bool:
+    """Whether the request needs no pass: a path of `let_through`, such as health checks and assets, or a CORS preflight
+    from one of the seller's own sites (which anybody can imitate).
 
-    A path that is not written plainly (escapes, dots that climb, doubled slashes) never matches: the site may read it
-    as another one.
+    A path with escapes, parent segments or doubled slashes never matches: the site may read it as another one.
     """
-    if asked.method == "OPTIONS":
-        ours = {*rules.return_to, rules.waiting_room} - {None}
-        return "access-control-request-method" in asked.headers and asked.headers.get("origin") in ours
-    if asked.method not in ("GET", "HEAD") or not rules.let_through:
+    if request.method == "OPTIONS":
+        own_sites = {*rules.return_to, rules.waiting_room} - {None}
+        return "access-control-request-method" in request.headers and request.headers.get("origin") in own_sites
+    if request.method not in ("GET", "HEAD") or not rules.let_through:
         return False
-    path = asked.path
-    plain = _PLAIN.fullmatch(path) and "//" not in path and "/." not in path and ".." not in path
+    path = request.path
+    plain = _PLAIN_PATH.fullmatch(path) and "//" not in path and "/." not in path and ".." not in path
     return bool(plain) and any(matches(pattern, path) for pattern in rules.let_through)
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether the path is of this pattern, in which `*` stands for any characters; each part is looked for once."""
+    """Whether the path matches this pattern, in which `*` stands for any characters; linear in the path."""
     first, *rest = pattern.split("*")
     if not rest:
         return path == first
@@ -145,14 +153,14 @@ def matches(pattern: str, path: str) -> bool:
         return False
     at, end = len(first), len(path) - len(rest[-1])
     for part in rest[:-1]:
-        found = path.find(part, at, end)
-        if found < 0:
+        match_at = path.find(part, at, end)
+        if match_at < 0:
             return False
-        at = found + len(part)
+        at = match_at + len(part)
     return at <= end
 
 
-def site_of(address: str, rules: GateRules) -> str | None:
-    """The allowed site that this address lies on, or nothing."""
-    fits = _ADDRESS.fullmatch(address) if len(address) <= RETURN_MAX_CHARS and "\\" not in address else None
-    return fits[1] if fits and fits[1] in rules.return_to else None
+def allowed_site(address: str, rules: ForwardAuthRules) -> str | None:
+    """The site of this address if the rules allow returning to it."""
+    match = _ADDRESS.fullmatch(address) if len(address) <= RETURN_MAX_CHARS and "\\" not in address else None
+    return match[1] if match and match[1] in rules.return_to else None

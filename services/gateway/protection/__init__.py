@@ -1,1 +1,1 @@
-"""Who a request is from, and how much one of them may ask: identity, proof of work, rate limits."""
+"""Identity of a request, proof of work and rate limits."""

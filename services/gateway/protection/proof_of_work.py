@@ -1,9 +1,8 @@
-"""Proof of work at the door, in ALTCHA's format: a signed challenge that is made for one holder.
+"""Proof of work before joining, in ALTCHA's format: each signed challenge is made for one holder.
 
-Its solution therefore opens one place, however often and at whichever process it is shown: nothing has to be remembered
-or asked to refuse a second one. Who has a live place is never asked.
-
-How hard a room is pressed, by new fans a second at this process and by places that wait; the work follows.
+A solution is therefore good for one place, however often and at whichever process it is used, without any stored
+state. Fans with a live place need none. The number of hashes follows the load: joins per second at this process and
+fans who wait.
 """
 
 import math
@@ -18,95 +17,95 @@ from starlette.types import Scope
 
 from services.gateway.metrics import PROOFS
 from services.gateway.problems import ProofOfWorkNeeded
-from services.gateway.protection.identity import TokenReader, head
+from services.gateway.protection.identity import TokenReader, header_fields
 from services.gateway.protection.rate_limits import RateLimits
-from services.gateway.waiting_line.place_client import ENDED, PlaceClient
+from services.gateway.waiting_line.place_client import ENDED_STATES, PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
-from shared.contracts.queue import Join
+from shared.contracts.queue import JoinRequest
 from shared.contracts.room_options import FrictionRules
 from shared.security.tokens import Keyring, QueueToken, b64
 from shared.web.problems import StaleEpoch
 
-REMEMBERED_S = 10.0
+DECAY_S = 10.0
 
 
 class ArrivalRate:
-    """New fans per second and event, or per address of an event, as a fading count over about ten seconds; the latest
-    `events_max` of them.
+    """New fans per second of an event, or of one address at an event, as an exponentially decayed count over about ten
+    seconds; keeps the latest `events_max` keys.
     """
 
     def __init__(self, *, events_max: int) -> None:
         self._counts: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
         self._events_max = events_max
 
-    def note(self, whose: Hashable, *, now_s: float) -> None:
-        self._counts[whose] = self._faded(whose, now_s) + 1, now_s
-        self._counts.move_to_end(whose)
+    def record(self, key: Hashable, *, now_s: float) -> None:
+        self._counts[key] = self._decayed(key, now_s) + 1, now_s
+        self._counts.move_to_end(key)
         if len(self._counts) > self._events_max:
             self._counts.popitem(last=False)
 
-    def per_s(self, whose: Hashable, *, now_s: float) -> float:
-        return self._faded(whose, now_s) / REMEMBERED_S
+    def per_s(self, key: Hashable, *, now_s: float) -> float:
+        return self._decayed(key, now_s) / DECAY_S
 
-    def _faded(self, whose: Hashable, now_s: float) -> float:
-        count, at_s = self._counts.get(whose, (0.0, now_s))
-        return count * math.exp((at_s - now_s) / REMEMBERED_S)
+    def _decayed(self, key: Hashable, now_s: float) -> float:
+        count, at_s = self._counts.get(key, (0.0, now_s))
+        return count * math.exp((at_s - now_s) / DECAY_S)
 
 
 def load_level(rules: FrictionRules, line: LineSnapshot, joins_per_s: float) -> float:
-    """From 0 (nobody) to 1 (as busy as the room's rules call busy, or more)."""
+    """From 0 (idle) to 1 (as busy as the room's rules define busy, or more)."""
     waiting = sum(max(0, at.tail_seq - line.heads[lane]) for lane, at in line.frame.lanes.items())
     return min(1.0, max(joins_per_s / rules.busy_joins_per_s, waiting / rules.busy_waiting))
 
 
-def crowded(rules: FrictionRules, joins_per_s: float) -> float:
-    """The pressure that one address makes: 0 up to its free newcomers, 1 at four times as many."""
-    return min(1.0, max(0.0, joins_per_s * REMEMBERED_S / rules.address_joins - 1) / 3)
+def address_load(rules: FrictionRules, joins_per_s: float) -> float:
+    """The load of one address: 0 up to its free number of new fans, 1 at four times as many."""
+    return min(1.0, max(0.0, joins_per_s * DECAY_S / rules.address_joins - 1) / 3)
 
 
-def hashes_needed(rules: FrictionRules, pressed: float, of_address: float = 0.0) -> int:
-    """How many hashes a challenge may take at most; 0 when none is needed."""
-    asked = {
+def hashes_needed(rules: FrictionRules, room_load: float, of_address: float = 0.0) -> int:
+    """How many hashes a challenge takes at most; 0 if none is required."""
+    needed = {
         "off": False,
         "on": True,
-        "by_pressure": pressed >= rules.from_pressure or of_address > 0,
+        "by_pressure": room_load >= rules.from_pressure or of_address > 0,
         "by_address": of_address > 0,
     }
-    if not asked[rules.proof_of_work]:
+    if not needed[rules.proof_of_work]:
         return 0
-    most = of_address if rules.proof_of_work == "by_address" else max(pressed, of_address)
-    return rules.least_hashes + round((rules.most_hashes - rules.least_hashes) * most)
+    load = of_address if rules.proof_of_work == "by_address" else max(room_load, of_address)
+    return rules.least_hashes + round((rules.most_hashes - rules.least_hashes) * load)
 
 
 PROOF_HEADER = b"onsale-proof-of-work"
 PROOF_MAX_CHARS = 2_048
 ALGORITHM = "SHA-256"
-WORDS = {
+MESSAGES = {
     "needed": "Solve the challenge and join again.",
-    "malformed": "The proof of work could not be read.",
-    "expired": "The proof of work came too late; here is a new challenge.",
-    "forged": "The proof of work is for a challenge we did not make.",
-    "unsolved": "The proof of work does not solve its challenge.",
-    "other": "The proof of work is for another event or another fan.",
+    "malformed": "The proof of work could not be read. Solve the new challenge.",
+    "expired": "The proof of work came too late. Solve the new challenge.",
+    "forged": "The challenge of this proof of work is not ours. Solve the new challenge.",
+    "unsolved": "The proof of work does not solve its challenge. Solve the new challenge.",
+    "other": "The proof of work is for another event or another fan. Solve the new challenge.",
 }
 
 
 class InvalidProof(Exception):
-    """A proof that does not count; `word` is a key of `WORDS`."""
+    """An invalid proof; `reason` is a key of `MESSAGES`."""
 
-    def __init__(self, word: str) -> None:
-        super().__init__(word)
-        self.word = word
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Challenges:
-    """Makes challenges and reads their solutions; any process with the same keys can read what another made."""
+    """Creates challenges and verifies solutions; every process with the same keys verifies those of the others."""
 
     def __init__(self, keys: Keyring) -> None:
         self._keys = keys
 
-    def make(self, event_id: str, holder: str, *, hashes: int, lasts_s: int) -> dict[str, Any]:
-        """A challenge that takes one to `hashes` hashes."""
+    def create(self, event_id: str, holder: str, *, hashes: int, lasts_s: int) -> dict[str, Any]:
+        """A challenge that takes 1 to `hashes` hashes and is valid for `lasts_s` seconds."""
         kid = self._keys.kid
         challenge = altcha.create_challenge(
             ALGORITHM,
@@ -118,8 +117,8 @@ class Challenges:
         )
         return challenge.to_dict()
 
-    def read(self, text: str, event_id: str) -> str:
-        """The holder whose challenge for this event is solved here. Raises `InvalidProof`."""
+    def verify(self, text: str, event_id: str) -> str:
+        """The holder whose challenge for this event this text solves. Raises `InvalidProof`."""
         if len(text) > PROOF_MAX_CHARS:
             raise InvalidProof("malformed")
         try:
@@ -149,79 +148,79 @@ def _require_solved(result: altcha.VerifySolutionResult) -> None:
 
 
 class JoinPolicy:
-    """Lets a fan join as the room's friction says."""
+    """Requires proofs of work according to the room's `friction` rules."""
 
     def __init__(
         self,
-        identities: TokenReader,
+        token_reader: TokenReader,
         challenges: Challenges,
         arrivals: ArrivalRate,
         *,
-        limits: RateLimits,
-        places: PlaceClient,
+        rate_limits: RateLimits,
+        place_client: PlaceClient,
     ) -> None:
-        self._identities, self._challenges, self._arrivals = identities, challenges, arrivals
-        self._limits, self._places = limits, places
+        self._token_reader, self._challenges, self._arrivals = token_reader, challenges, arrivals
+        self._rate_limits, self._place_client = rate_limits, place_client
 
-    async def admit(self, scope: Scope, event_id: str, line: LineSnapshot, fan: Join) -> Join:
-        """The fan as they may join: as they came, or as the holder of a solved challenge.
-
-        Raises `ProofOfWorkNeeded` with a challenge.
+    async def require_proof(self, scope: Scope, event_id: str, line: LineSnapshot, fan: JoinRequest) -> JoinRequest:
+        """The fan who may join: unchanged if no proof is required, else with the holder of the solved challenge. Raises
+        `ProofOfWorkNeeded` with a challenge.
         """
-        if self._asks_nobody(scope, line):
+        if self._is_off(scope, line):
             return fan
-        shown = head(scope).get(PROOF_HEADER)
-        token = self._identities.place_of(scope, event_id)
-        hashes = self._hashes(scope, event_id, line, arrives=shown is None and token is None)
-        if hashes == 0 or (token is not None and await self._lives(token)):
+        proof = header_fields(scope).get(PROOF_HEADER)
+        token = self._token_reader.place_token(scope, event_id)
+        hashes = self._required_hashes(scope, event_id, line, arrives=proof is None and token is None)
+        if hashes == 0 or (token is not None and await self._is_live(token)):
             return fan
         try:
-            return self._proven(shown, event_id, fan)
-        except InvalidProof as why:
-            PROOFS.labels(why.word).inc()
-            challenge = self._challenge(event_id, line, fan, hashes)
-            raise ProofOfWorkNeeded(WORDS[why.word], reason=why.word, challenge=challenge) from why
+            return self._verify(proof, event_id, fan)
+        except InvalidProof as invalid:
+            PROOFS.labels(invalid.reason).inc()
+            challenge = self._create_challenge(event_id, line, fan, hashes)
+            raise ProofOfWorkNeeded(MESSAGES[invalid.reason], reason=invalid.reason, challenge=challenge) from invalid
 
-    def challenge(self, scope: Scope, event_id: str, line: LineSnapshot, fan: Join) -> dict[str, Any] | None:
-        """A challenge for this fan, `None` while none is needed."""
-        if self._asks_nobody(scope, line):
+    def challenge(self, scope: Scope, event_id: str, line: LineSnapshot, fan: JoinRequest) -> dict[str, Any] | None:
+        """A challenge for this fan; `None` while none is required."""
+        if self._is_off(scope, line):
             return None
-        hashes = self._hashes(scope, event_id, line, arrives=True)
-        return self._challenge(event_id, line, fan, hashes) if hashes else None
+        hashes = self._required_hashes(scope, event_id, line, arrives=True)
+        return self._create_challenge(event_id, line, fan, hashes) if hashes else None
 
-    def _asks_nobody(self, scope: Scope, line: LineSnapshot) -> bool:
+    def _is_off(self, scope: Scope, line: LineSnapshot) -> bool:
         mode = line.frame.options.friction.proof_of_work
-        return mode == "off" or (mode == "by_address" and self._limits.address_of(scope) is None)
+        return mode == "off" or (mode == "by_address" and self._rate_limits.address_of(scope) is None)
 
-    async def _lives(self, token: QueueToken) -> bool:
-        """Whether this place still stands. One that has ended, or whose line was reset, spares nobody the work."""
+    async def _is_live(self, token: QueueToken) -> bool:
+        """Whether this place is live: neither ended nor from before a reset of the line."""
         try:
-            return (self._places.remembered(token) or await self._places.status(token)).status not in ENDED
+            place = self._place_client.cached_status(token) or await self._place_client.status(token)
         except StaleEpoch:
             return False
+        return place.status not in ENDED_STATES
 
-    def _hashes(self, scope: Scope, event_id: str, line: LineSnapshot, *, arrives: bool) -> int:
-        """How much work the room wants at this moment; a fan who comes without a proof is counted as an arrival, of
-        the room and of their address.
+    def _required_hashes(self, scope: Scope, event_id: str, line: LineSnapshot, *, arrives: bool) -> int:
+        """How many hashes the room requires now. `arrives`: count the fan as a new one, of the room and of the
+        address.
         """
         now_s, rules = time.monotonic(), line.frame.options.friction
-        address = self._limits.address_of(scope)
+        address = self._rate_limits.address_of(scope)
         if arrives:
-            self._arrivals.note(event_id, now_s=now_s)
+            self._arrivals.record(event_id, now_s=now_s)
             if address is not None:
-                self._arrivals.note((event_id, address), now_s=now_s)
-        of_room = load_level(rules, line, self._arrivals.per_s(event_id, now_s=now_s))
-        of_address = crowded(rules, self._arrivals.per_s((event_id, address), now_s=now_s)) if address else 0.0
-        return hashes_needed(rules, of_room, of_address)
+                self._arrivals.record((event_id, address), now_s=now_s)
+        room_load = load_level(rules, line, self._arrivals.per_s(event_id, now_s=now_s))
+        of_address = address_load(rules, self._arrivals.per_s((event_id, address), now_s=now_s)) if address else 0.0
+        return hashes_needed(rules, room_load, of_address)
 
-    def _challenge(self, event_id: str, line: LineSnapshot, fan: Join, hashes: int) -> dict[str, Any]:
+    def _create_challenge(self, event_id: str, line: LineSnapshot, fan: JoinRequest, hashes: int) -> dict[str, Any]:
         lasts_s = line.frame.options.friction.solve_within_s
-        return self._challenges.make(event_id, fan.holder, hashes=hashes, lasts_s=lasts_s)
+        return self._challenges.create(event_id, fan.holder, hashes=hashes, lasts_s=lasts_s)
 
-    def _proven(self, shown: bytes | None, event_id: str, fan: Join) -> Join:
-        if shown is None:
+    def _verify(self, proof: bytes | None, event_id: str, fan: JoinRequest) -> JoinRequest:
+        if proof is None:
             raise InvalidProof("needed")
-        holder = self._challenges.read(shown.decode("latin-1"), event_id)
+        holder = self._challenges.verify(proof.decode("latin-1"), event_id)
         if fan.may_be_known and holder != fan.holder:
             raise InvalidProof("other")
         PROOFS.labels("solved").inc()

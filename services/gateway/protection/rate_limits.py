@@ -1,6 +1,6 @@
-"""Limits of this process, behind the balancer's: a call too many is refused before anybody is asked about it.
+"""Rate limits of this process, after those of the load balancer: excess calls are refused before any other work.
 
-Generous on purpose: hundreds of fans may share an address, and one fan may have twenty tabs.
+They are generous on purpose: hundreds of fans may share an address, and one fan may have twenty tabs.
 """
 
 import math
@@ -8,7 +8,7 @@ import time
 
 from starlette.types import Scope
 
-from services.gateway.metrics import REFUSED
+from services.gateway.metrics import RATE_LIMITED
 from services.gateway.settings import Settings
 from shared.security.token_buckets import Buckets
 from shared.web.client_address import client_address
@@ -16,10 +16,10 @@ from shared.web.problems import TooManyRequests
 
 
 class RateLimits:
-    """What one fan and what one address may ask of this process."""
+    """Rate limits per fan and per client address."""
 
     def __init__(self, settings: Settings) -> None:
-        self._trusted = settings.trusted_proxies
+        self._trusted_proxies = settings.trusted_proxies
         self._fans = Buckets(
             per_s=settings.identity_calls_per_s,
             burst=settings.identity_calls_burst,
@@ -31,22 +31,22 @@ class RateLimits:
             keys_max=settings.rate_limit_keys_max,
         )
 
-    def fan(self, event_id: str, holder: str) -> None:
-        """Raises `TooManyRequests` when this holder asks far more often than `poll_after_ms` says."""
-        _refuse(self._fans.take((event_id, holder), now_s=time.monotonic()), "fan")
+    def check_fan(self, event_id: str, holder: str) -> None:
+        """Raises `TooManyRequests` when this holder calls far more often than `poll_after_ms` says."""
+        _require_token(self._fans.take((event_id, holder), now_s=time.monotonic()), "fan")
 
     def address_of(self, scope: Scope) -> str | None:
-        """What this request is counted under; nothing when only proxies of ours are known."""
-        return client_address(scope, self._trusted)
+        """The client address that this request is counted under; `None` if only our own proxies are known."""
+        return client_address(scope, self._trusted_proxies)
 
-    def address(self, scope: Scope) -> None:
-        """Raises `TooManyRequests` when this address brings more new fans than an address has."""
+    def check_address(self, scope: Scope) -> None:
+        """Raises `TooManyRequests` when this address joins more fans than the limit."""
         address = self.address_of(scope)
         if address is not None:
-            _refuse(self._addresses.take(address, now_s=time.monotonic()), "address")
+            _require_token(self._addresses.take(address, now_s=time.monotonic()), "address")
 
 
-def _refuse(wait_s: float, limit: str) -> None:
+def _require_token(wait_s: float, limit: str) -> None:
     if wait_s > 0:
-        REFUSED.labels(limit).inc()
+        RATE_LIMITED.labels(limit).inc()
         raise TooManyRequests(retry_after_s=math.ceil(wait_s))

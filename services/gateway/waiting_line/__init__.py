@@ -1,1 +1,1 @@
-"""The line as a gateway knows it: the last snapshot, wait estimates from it, and its calls to the queue service."""
+"""The line in this process: cached snapshots, wait estimates, and batched calls to the queue."""

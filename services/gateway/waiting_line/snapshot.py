@@ -1,10 +1,8 @@
-"""One event's line as this process last heard of it: everything a waiting fan is told is arithmetic on this.
+"""A snapshot of one event's line: position and wait of a waiting fan are computed from it, without I/O.
 
-Heads never go back within an epoch, so a position never rises.
-
-What part of all calls each lane gets: its weight among those that have somebody waiting, or had a moment ago.
-
-A share that shrinks makes estimates grow, so when it last did is remembered, to be told as the reason.
+Heads never go back within an epoch, so a position never rises. Each lane's share of the calls is its weight among the
+lanes with fans waiting now or a moment ago. A shrinking share makes estimates grow, so the time of the last shrinking
+is kept and given as the reason.
 """
 
 import math
@@ -16,17 +14,17 @@ import orjson
 from services.gateway.waiting_line.wait_estimate import BEFORE_SALE, WaitEstimate
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lanes import Lane
-from shared.rules.lottery_ranking import order
+from shared.rules.lottery_ranking import permutation
 from shared.runtime.clock import now_ms, rfc3339
 
-REMEMBERED_MS = 30_000
+WAITED_RECENTLY_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class LaneWeights:
-    """Per lane: its share (absent before the lane's start), when somebody last waited there, when the share shrank."""
+    """Per lane: its share of calls (absent before the lane opens), when fans last waited, when the share shrank."""
 
-    of: dict[int, float] = field(default_factory=dict)
+    shares: dict[int, float] = field(default_factory=dict)
     waited_ms: dict[int, int] = field(default_factory=dict)
     shrank_ms: dict[int, int] = field(default_factory=dict)
 
@@ -34,38 +32,54 @@ class LaneWeights:
         """The shares after this frame of the same line."""
         now_ms = frame.at_ms
         waits = {lane: now_ms for lane, at in frame.lanes.items() if at.tail_seq > at.head_seq}
-        waited = {lane: ms for lane, ms in {**self.waited_ms, **waits}.items() if now_ms - ms <= REMEMBERED_MS}
+        waited = {lane: ms for lane, ms in {**self.waited_ms, **waits}.items() if now_ms - ms <= WAITED_RECENTLY_MS}
         weights = {lane.lane: lane.weight for lane in frame.options.lanes if lane.lane not in closed_lanes}
         wanting = {lane: weights[lane] for lane in waited if lane in weights}
-        of = {lane: weight / sum({**wanting, lane: weight}.values()) for lane, weight in weights.items()}
-        shrank = {lane: now_ms for lane, share in of.items() if share < self.of.get(lane, 0.0)}
-        return LaneWeights(of, waited, {**self.shrank_ms, **shrank})
+        shares = {lane: weight / sum({**wanting, lane: weight}.values()) for lane, weight in weights.items()}
+        shrank = {lane: now_ms for lane, share in shares.items() if share < self.shares.get(lane, 0.0)}
+        return LaneWeights(shares, waited, {**self.shrank_ms, **shrank})
 
 
 BODY_FRESH_MS = 1_000
 JITTER_STEPS = 64
-LONGEST_S = 86_400  # a longer wait is told as more than that
-TURN_S = 2  # a tick, a frame and its way
+ESTIMATE_MAX_S = 86_400  # a longer wait is given as "more than a day"
+ADMISSION_DELAY_S = 2  # a tick of the admission loop, and the frame's way here
 
 
 class LineSnapshot:
-    """A frame and what follows from it; `promise` is what estimates rest on."""
+    """A line frame, the heads and shares that follow from it and its predecessor, and the wait estimate."""
 
-    __slots__ = ("_body", "_body_at_ms", "_orders", "_poll_max_ms", "_poll_min_ms", "before_sale", "closed_lanes",
-                 "epoch", "etag", "frame", "heads", "heard_s", "lottery", "message", "promise", "rollout_percent",
-                 "shares")  # fmt: skip
+    __slots__ = (
+        "_body",
+        "_body_at_ms",
+        "_lottery_orders",
+        "_poll_max_ms",
+        "_poll_min_ms",
+        "before_sale",
+        "closed_lanes",
+        "epoch",
+        "estimate",
+        "etag",
+        "frame",
+        "heads",
+        "lane_weights",
+        "lottery",
+        "message",
+        "received_s",
+        "rollout_percent",
+    )  # fmt: skip
 
     epoch: int
     heads: dict[int, int]
-    shares: LaneWeights
+    lane_weights: LaneWeights
 
     def __init__(
         self,
         frame: LineFrame,
         previous: "LineSnapshot | None" = None,
         *,
-        promise: WaitEstimate,
-        heard_s: float,
+        estimate: WaitEstimate,
+        received_s: float,
         poll_ms: tuple[int, int],
     ) -> None:
         kept = previous.heads if previous is not None and previous.epoch == frame.epoch else {}
@@ -73,100 +87,102 @@ class LineSnapshot:
         self.epoch = frame.epoch
         self.heads = {**kept, **{lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()}}
         self.closed_lanes = frozenset(lane.lane for lane in frame.options.lanes if lane.opens_ms > frame.at_ms)
-        before = previous.shares if previous is not None and previous.epoch == frame.epoch else LaneWeights()
-        self.shares = before.after(frame, self.closed_lanes)
+        before = previous.lane_weights if previous is not None and previous.epoch == frame.epoch else LaneWeights()
+        self.lane_weights = before.after(frame, self.closed_lanes)
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
         self.lottery = frame.lottery
         drawn = frame.lottery.lanes if frame.lottery else {}
-        self._orders = {lane: order(draw.entrants_n, bytes.fromhex(draw.key)) for lane, draw in drawn.items()}
+        self._lottery_orders = {
+            lane: permutation(draw.entrants_n, bytes.fromhex(draw.key)) for lane, draw in drawn.items()
+        }
         self.rollout_percent = frame.options.rollout_percent
-        self.heard_s = heard_s
+        self.received_s = received_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
-        self.promise = promise
+        self.estimate = estimate
         self._poll_max_ms = min(poll_ms[1], frame.liveness_window_s * 1000)
         self._poll_min_ms = min(poll_ms[0], self._poll_max_ms)
         self._body, self._body_at_ms = b"", 0
 
     def rank(self, lane: int, join_seq: int) -> int | None:
-        """Where a number stands in the line: where it joined, or where its lottery put it; `None` before the draw."""
+        """The rank of a `join_seq`: itself, or its drawn rank with a lottery; `None` before the draw."""
         if self.lottery is not None and self.lottery.stage != "drawn":
             return None
-        drawn = self._orders.get(lane)
+        drawn = self._lottery_orders.get(lane)
         return drawn.rank(join_seq) if drawn else join_seq
 
     def position(self, lane: int, join_seq: int) -> int:
-        """How many places stand between this one and the head: an upper bound of how many fans. Before a lottery is
-        drawn the head stands still, and this says no more than that nobody was called.
+        """Places between this one and the head: an upper bound of the fans ahead. Before a lottery is drawn the head
+        does not move, so this only says that nobody was called yet.
         """
         place = join_seq if self.lottery is None else self.rank(lane, join_seq) or join_seq
         return max(0, place - self.heads.get(lane, 0))
 
     def public_position(self, lane: int, join_seq: int, position: int) -> dict[str, int | None]:
-        """This position as a fan is told it: unknown before the draw, and with the rank after it."""
+        """The position in the public answer: null before the draw, with the rank after it."""
         if self.lottery is None:
             return {"position_in_queue": position}
         rank = self.rank(lane, join_seq)
         return {"position_in_queue": None if rank is None else position, "rank": rank}
 
     def estimated_wait_s(self, position: int, lane: int = 0) -> int | None:
-        """Seconds until this position of its lane is called as promised; before the sale, counted from its start.
-        `None` while nobody can know, and for more than a day.
+        """Estimated seconds until this position of its lane is called; before the sale it includes the time to the
+        sale's start. `None` while unknown, and above a day.
         """
-        found = self._wait_s(position, lane)
-        return None if found is None or sum(found) > LONGEST_S else max(1, math.ceil(sum(found)))
+        range_s = self._wait_s(position, lane)
+        return None if range_s is None or sum(range_s) > ESTIMATE_MAX_S else max(1, math.ceil(sum(range_s)))
 
     def estimated_range(self, position: int, lane: int = 0) -> dict[str, int | None]:
-        """The least and the most it may be, unless something changes. Beyond a day only the least is told."""
-        found = self._wait_s(position, lane)
-        if found is None:
+        """Lower and upper bound of the wait unless something changes; above a day only the lower bound."""
+        range_s = self._wait_s(position, lane)
+        if range_s is None:
             return {"estimated_wait_low": None, "estimated_wait_high": None}
-        before_s, wait_s = found
-        unsure = math.exp(self.promise.band + min(1.0, position**-0.5))  # few places ahead are a matter of chance, too
-        low_s, high_s = before_s + wait_s / unsure, before_s + wait_s * unsure + TURN_S
-        if before_s + wait_s > LONGEST_S:
-            return {"estimated_wait_low": math.floor(min(low_s, LONGEST_S)), "estimated_wait_high": None}
+        before_s, wait_s = range_s
+        unsure = math.exp(self.estimate.band + min(1.0, position**-0.5))  # few places ahead are a matter of chance, too
+        low_s, high_s = before_s + wait_s / unsure, before_s + wait_s * unsure + ADMISSION_DELAY_S
+        if before_s + wait_s > ESTIMATE_MAX_S:
+            return {"estimated_wait_low": math.floor(min(low_s, ESTIMATE_MAX_S)), "estimated_wait_high": None}
         return {"estimated_wait_low": math.floor(low_s), "estimated_wait_high": math.ceil(high_s)}
 
     def _wait_s(self, position: int, lane: int) -> tuple[float, float] | None:
         """Seconds until calls begin, and from then on; nothing while nobody can know."""
-        per_place_s, share = self.promise.per_place_s, self.shares.of.get(lane, 0)
+        per_place_s, share = self.estimate.per_place_s, self.lane_weights.shares.get(lane, 0)
         drawn = self.lottery is None or self.lottery.stage == "drawn"
         if per_place_s is None or position == 0 or share == 0 or not drawn:
             return None
         wait_s = position * per_place_s / share
         if not self.before_sale:
             return 0.0, wait_s
-        if not self.promise.starts_at_ms:
+        if not self.estimate.starts_at_ms:
             return None
-        return max(0.0, (self.promise.starts_at_ms - now_ms()) / 1000), wait_s
+        return max(0.0, (self.estimate.starts_at_ms - now_ms()) / 1000), wait_s
 
     def estimate_changed(self, since_s: int, lane: int = 0) -> dict[str, Any] | None:
         """Why the estimate grew or went, if that was after `since_s`, when the fan joined."""
-        promise, shrank_ms = self.promise, self.shares.shrank_ms.get(lane, 0)
-        if promise.per_place_s is not None and shrank_ms > max(promise.at_ms, since_s * 1000):
+        estimate, shrank_ms = self.estimate, self.lane_weights.shrank_ms.get(lane, 0)
+        if estimate.per_place_s is not None and shrank_ms > max(estimate.at_ms, since_s * 1000):
             return {"reason": "other-lanes", "at": rfc3339(shrank_ms)}
-        if promise.reason is None or (promise.per_place_s is not None and promise.at_ms < since_s * 1000):
+        if estimate.reason is None or (estimate.per_place_s is not None and estimate.at_ms < since_s * 1000):
             return None
-        return {"reason": promise.reason, "at": rfc3339(promise.at_ms)}
+        return {"reason": estimate.reason, "at": rfc3339(estimate.at_ms)}
 
     def poll_after_ms(self, wait_s: int | None, join_seq: int) -> int:
-        """When to ask again: half the wait, within limits and never past one liveness window, spread by place."""
+        """The next poll: after half the wait, within the limits and one liveness window, spread by place."""
         longest = self._poll_max_ms if wait_s is None else min(self._poll_max_ms, wait_s * 500)
         spread = longest * (join_seq % JITTER_STEPS) // (JITTER_STEPS * 5)
         return max(self._poll_min_ms, longest - spread)
 
     @property
     def has_estimate(self) -> bool:
-        """Whether estimates are given at all."""
-        return self.promise.per_place_s is not None
+        """Whether there are estimates."""
+        return self.estimate.per_place_s is not None
 
     def min_poll_ms(self) -> int:
-        """When to ask again for a fan whose turn is near."""
+        """The next poll of a fan who is about to be called."""
         return self._poll_min_ms
 
     def body(self) -> bytes:
-        """The line as everybody sees it, encoded once per frame and second."""
+        """The public line, encoded once per frame and second."""
         at_ms = now_ms()
         if at_ms - self._body_at_ms > BODY_FRESH_MS:
             self._body, self._body_at_ms = orjson.dumps(self._public(at_ms), option=orjson.OPT_NON_STR_KEYS), at_ms
@@ -201,7 +217,7 @@ class LineSnapshot:
 
 
 def lane_view(lane: Lane | None) -> dict[str, Any]:
-    """What everybody may know of a lane's rules."""
+    """The public part of a lane's rules."""
     if lane is None:
         return {}
     opens = {"opens_at": rfc3339(lane.opens_ms)} if lane.opens_ms else {}

@@ -1,13 +1,12 @@
-"""How long each place ahead takes: a promise to everybody in the line, which only shrinks unless something changed.
+"""The wait estimate: seconds per place ahead, which only shrink unless something changed, and its measured accuracy.
 
-A wait is the places ahead times this, told as a range. It moves slowly both ways. Heads never go back, so a wait never
-grows while the promise does not; when it must grow, the promise says why and since when. While nobody is called there
-is none. Pure: frames in, a promise out; time is theirs, so gateways that hear the same frames promise the same.
+A wait is the number of places ahead times this estimate, given as a range. It moves slowly both ways. Heads never go
+back, so a wait never grows while the estimate does not; when the estimate must grow, it names the reason and the time.
+While nobody is called there is none. Estimates depend on the frames and their times only, so all gateways that get the
+same frames give the same estimates.
 
-Whether estimates were true: some fans' promises are kept in mind and compared with their call.
-
-A bounded sample per line, chosen by number, so that many tabs of one fan count once; a promise that was changed with a
-reason counts from then on, and separately.
+Accuracy is measured on a bounded sample per line, chosen by `join_seq`, so that many tabs of one fan count once. After
+a change with a reason, a sample counts from then on and under another label.
 """
 
 import heapq
@@ -18,85 +17,91 @@ from typing import Literal, NamedTuple
 from services.gateway.metrics import ESTIMATE_ERROR, ESTIMATE_RANGE, ESTIMATE_RATIO
 from shared.contracts.frames import LineFrame
 
-EVERY = 16
+SAMPLE_EVERY = 16
 SAMPLES_MAX = 512
-SHORT_S = 5  # below this a ratio says nothing
+RATIO_MIN_S = 5  # of a shorter wait the ratio means nothing
 
 
 class _Sample(NamedTuple):
-    """What one fan was promised, and when."""
+    """The estimate that one fan got, and when."""
 
     rank: int
     lane: int
-    told_s: float
+    recorded_s: float
     wait_s: int
     range_s: tuple[int, int]
     changed_ms: int
 
 
 class EstimateAccuracy:
-    """The sample of one line in one epoch."""
+    """Samples estimates of one line in one epoch and compares them with the calls."""
 
-    __slots__ = ("_epoch", "_heaps", "_told", "changed_ms")
+    __slots__ = ("_epoch", "_heaps", "_samples", "changed_ms")
 
     def __init__(self) -> None:
         self._epoch = 0
         self._heaps: dict[int, list[int]] = {}
-        self._told: dict[tuple[int, int], _Sample] = {}
+        self._samples: dict[tuple[int, int], _Sample] = {}
         self.changed_ms = 0
 
     def record(self, lane: int, rank: int, wait_s: int | None, *, low_s: int, high_s: int, now_s: float) -> None:
-        """This fan is being told this wait, between these two."""
-        if rank % EVERY or wait_s is None:
+        """Samples the estimate that this place is about to get."""
+        if rank % SAMPLE_EVERY or wait_s is None:
             return
-        known = self._told.get((lane, rank))
+        known = self._samples.get((lane, rank))
         if known is None:
-            if len(self._told) >= SAMPLES_MAX:
+            if len(self._samples) >= SAMPLES_MAX:
                 return
             heapq.heappush(self._heaps.setdefault(lane, []), rank)
         elif known.changed_ms == self.changed_ms:
             return
-        self._told[lane, rank] = _Sample(rank, lane, now_s, wait_s, (low_s, high_s), self.changed_ms)
+        self._samples[lane, rank] = _Sample(
+            rank=rank, lane=lane, recorded_s=now_s, wait_s=wait_s, range_s=(low_s, high_s), changed_ms=self.changed_ms
+        )
 
     def evaluate(self, epoch: int, heads: dict[int, int], *, now_s: float) -> None:
-        """The heads have come this far: whoever was passed was called, or was not there."""
+        """Compares the samples of all places that these heads have passed, and forgets them."""
         if epoch != self._epoch:
-            self._epoch, self._heaps, self._told = epoch, {}, {}
+            self._epoch, self._heaps, self._samples = epoch, {}, {}
         for lane, heap in self._heaps.items():
             while heap and heap[0] <= heads.get(lane, 0):
-                self._judge(self._told.pop((lane, heapq.heappop(heap))), now_s)
+                self._observe(self._samples.pop((lane, heapq.heappop(heap))), now_s)
 
-    def _judge(self, sample: _Sample, now_s: float) -> None:
-        actual_s = now_s - sample.told_s
-        kept = "kept" if sample.changed_ms == self.changed_ms else "changed"
-        ESTIMATE_ERROR.labels(kept).observe(abs(actual_s - sample.wait_s))
+    def _observe(self, sample: _Sample, now_s: float) -> None:
+        actual_s = now_s - sample.recorded_s
+        label = "kept" if sample.changed_ms == self.changed_ms else "changed"
+        ESTIMATE_ERROR.labels(label).observe(abs(actual_s - sample.wait_s))
         low_s, high_s = sample.range_s
-        ESTIMATE_RANGE.labels(kept, "sooner" if actual_s < low_s else "later" if actual_s > high_s else "within").inc()
-        if sample.wait_s >= SHORT_S:
-            ESTIMATE_RATIO.labels(kept).observe(actual_s / sample.wait_s)
+        ESTIMATE_RANGE.labels(label, "sooner" if actual_s < low_s else "later" if actual_s > high_s else "within").inc()
+        if sample.wait_s >= RATIO_MIN_S:
+            ESTIMATE_RATIO.labels(label).observe(actual_s / sample.wait_s)
 
 
 Reason = Literal["rate-lowered", "throttled", "recovering", "room-full", "fans-returned", "slower", "start-moved",
                  "paused", "stock-low", "unknown"]  # fmt: skip
-STANDSTILL: dict[str, Reason] = {"paused": "paused", "last_chance": "stock-low", "sold_out": "stock-low"}
+STALL_REASONS: dict[str, Reason] = {"paused": "paused", "last_chance": "stock-low", "sold_out": "stock-low"}
 CALLING = frozenset({"open", "draining"})
 BEFORE_SALE = frozenset({"draft", "prequeue"})
 SMOOTH_MS = 30_000
-TOLERANCE = 1.15  # measured slower than promised by less than this is noise
+TOLERANCE = 1.15  # slower than estimated by less than this factor is noise
 PATIENCE_MS = 10_000
-STEP_MAX = 1.5  # neither way further than this within `PATIENCE_MS`, but for what changed at once
-RATE_BINDS = 0.8  # measured above this share of the rate: it is the rate that holds the line up
-BLAME_MS = 60_000  # what changed at once may go on making itself felt for so long
-STOCK_CALM_MS = 10_000  # stock that held the line up is forgotten after so long without
-STILL_MS, STILL_GAPS = 15_000, 3.0  # nobody is called: for so long, and for so many times the usual time between calls
-BAND, BAND_MAX, BAND_MS = 0.2, 0.9, 120_000  # half the width of a range, as a logarithm, and how fast it narrows
+STEP_MAX = 1.5  # largest factor of change within `PATIENCE_MS`, except when the rate was lowered
+RATE_BINDS = 0.8  # calls above this share of the rate: the rate is the limit
+CAUSE_LASTS_MS = 60_000  # how long a lowered rate may go on being the reason
+STOCK_CALM_MS = 10_000  # how long the line counts as stock-bound after it last was
+STALL_MS, STALL_GAPS = 15_000, 3.0  # stalled: no call for so long, and for so many usual intervals
+BAND, BAND_MAX, BAND_MS = (
+    0.2,
+    0.9,
+    120_000,
+)  # half the width of a range as a logarithm, its maximum, and how fast it narrows
 
 
 @dataclass(frozen=True, slots=True)
 class WaitEstimate:
-    """Seconds per place ahead, `None` while nobody can know; the sale's start before it has come; the last reason for
-    which an estimate grew or went, and when (ms). `at_ms` of 0: nothing has grown yet. `band`: how unsure it is; the
-    truth may be a factor of e^band away.
+    """`per_place_s`: seconds per place ahead, `None` while unknown. `starts_at_ms`: the sale's start while it is ahead.
+    `reason` and `at_ms`: why and when the estimate last grew or was withdrawn; 0 if never. `band`: its uncertainty; the
+    actual wait may be a factor of e^band away.
     """
 
     per_place_s: float | None = None
@@ -107,135 +112,135 @@ class WaitEstimate:
 
 
 class WaitEstimator:
-    """One line's promise, as frames come in."""
+    """Updates one line's estimate by its frames."""
 
     def __init__(self) -> None:
-        self.promise = WaitEstimate()
+        self.current = WaitEstimate()
         self._pace_per_s: float | None = None
-        self._learned_ms = 0
+        self._observed_ms = 0
         self._slow_since_ms: int | None = None
-        self._before: LineFrame | None = None
+        self._previous: LineFrame | None = None
         self._lowered: tuple[Reason, float, int] | None = None
         self._stock_bound_ms: int | None = None
-        self._waits_since_ms: int | None = None
+        self._waiting_since_ms: int | None = None
 
     def observe(self, frame: LineFrame) -> WaitEstimate:
-        """The promise after this frame."""
-        before, self._before = self._before, frame
-        if before is not None and before.epoch != frame.epoch:
-            before, self.promise = None, WaitEstimate()
+        """The estimate after this frame."""
+        previous, self._previous = self._previous, frame
+        if previous is not None and previous.epoch != frame.epoch:
+            previous, self.current = None, WaitEstimate()
         if not frame.ready or frame.state not in CALLING | BEFORE_SALE:
-            self._pace_per_s = self._slow_since_ms = self._waits_since_ms = None
-            return self._withdraw(_standstill(frame), frame.at_ms)
-        passed_ms = max(0, frame.at_ms - self._learned_ms)
-        self._learned_ms = max(self._learned_ms, frame.at_ms)
-        pace = self._pace(frame, before, 1 - math.exp(-passed_ms / SMOOTH_MS))
+            self._pace_per_s = self._slow_since_ms = self._waiting_since_ms = None
+            return self._withdraw(_stall_reason(frame), frame.at_ms)
+        passed_ms = max(0, frame.at_ms - self._observed_ms)
+        self._observed_ms = max(self._observed_ms, frame.at_ms)
+        pace = self._pace(frame, previous, 1 - math.exp(-passed_ms / SMOOTH_MS))
         if pace <= 0:
             return self._withdraw("paused", frame.at_ms)
-        if self._stock_binds(frame):
+        if self._is_stock_bound(frame):
             return self._withdraw("stock-low", frame.at_ms)
-        if self._stands_still(frame, pace):
+        if self._is_stalled(frame, pace):
             return self._withdraw("room-full" if frame.full else "slower", frame.at_ms)
-        self._settle(frame, before, frame.live_ratio / pace, passed_ms)
-        return self.promise
+        self._adjust(frame, previous, frame.live_ratio / pace, passed_ms)
+        return self.current
 
     def withdraw(self, at_ms: int) -> WaitEstimate:
-        """Nothing was heard for too long."""
+        """Withdraws the estimate of a stale line."""
         return self._withdraw("unknown", at_ms)
 
     def _withdraw(self, reason: Reason, at_ms: int) -> WaitEstimate:
-        if self.promise.per_place_s is not None or self.promise.reason != reason:
-            self.promise = WaitEstimate(None, self.promise.starts_at_ms, reason, at_ms)
-        return self.promise
+        if self.current.per_place_s is not None or self.current.reason != reason:
+            self.current = WaitEstimate(None, self.current.starts_at_ms, reason, at_ms)
+        return self.current
 
-    def _stock_binds(self, frame: LineFrame) -> bool:
-        """Calls wait for tickets that come back, now or a moment ago."""
+    def _is_stock_bound(self, frame: LineFrame) -> bool:
+        """Whether calls wait for returned tickets, or did a moment ago."""
         if frame.stock_bound:
             self._stock_bound_ms = frame.at_ms
         return self._stock_bound_ms is not None and frame.at_ms - self._stock_bound_ms < STOCK_CALM_MS
 
-    def _stands_still(self, frame: LineFrame, pace_per_s: float) -> bool:
-        """Fans wait and may be called, but nobody has been for much longer than usual."""
-        if frame.state in BEFORE_SALE or not _waits(frame):
-            self._waits_since_ms = None
+    def _is_stalled(self, frame: LineFrame, pace_per_s: float) -> bool:
+        """Whether fans wait in an open line but none was called for much longer than usual."""
+        if frame.state in BEFORE_SALE or not _has_waiting(frame):
+            self._waiting_since_ms = None
             return False
-        if self._waits_since_ms is None:
-            self._waits_since_ms = frame.at_ms
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = frame.at_ms
         if frame.called_at_ms is None:
             return False
-        still_ms = frame.at_ms - max(frame.called_at_ms, self._waits_since_ms)
-        return still_ms > max(STILL_MS, STILL_GAPS * 1000 / pace_per_s)
+        stalled_ms = frame.at_ms - max(frame.called_at_ms, self._waiting_since_ms)
+        return stalled_ms > max(STALL_MS, STALL_GAPS * 1000 / pace_per_s)
 
-    def _pace(self, frame: LineFrame, before: LineFrame | None, weight: float) -> float:
-        """Calls per second, smoothed. A new rate counts at once where it binds; without anybody waiting, or before the
-        sale, nothing is measured and the rate itself is the best guess.
+    def _pace(self, frame: LineFrame, previous: LineFrame | None, weight: float) -> float:
+        """Calls per second, smoothed. A new rate counts at once where the rate is the limit. Before the sale and while
+        nobody waits nothing is measured: then it is the rate itself.
         """
         rate, measured = frame.rate_per_s, frame.calls_per_s
-        if frame.state in BEFORE_SALE or measured is None or not _waits(frame):
+        if frame.state in BEFORE_SALE or measured is None or not _has_waiting(frame):
             self._pace_per_s = rate
             return rate
         pace = measured if self._pace_per_s is None else self._pace_per_s
-        if before is not None and before.rate_per_s != rate:
-            pace = rate if pace >= RATE_BINDS * before.rate_per_s else min(pace, rate)
+        if previous is not None and previous.rate_per_s != rate:
+            pace = rate if pace >= RATE_BINDS * previous.rate_per_s else min(pace, rate)
         pace += (measured - pace) * weight
         self._pace_per_s = min(pace, rate) if rate > 0 else 0.0
         return self._pace_per_s
 
-    def _settle(self, frame: LineFrame, before: LineFrame | None, per_place_s: float, passed_ms: int) -> None:
-        """Promises less bit by bit, more only with a reason, and either by no more than a step at a time."""
-        old = self.promise
+    def _adjust(self, frame: LineFrame, previous: LineFrame | None, per_place_s: float, passed_ms: int) -> None:
+        """Shrinks the estimate gradually, grows it only with a reason, and limits the step of either."""
+        old = self.current
         starts_at_ms = (frame.sale_starts_at_ms or 0) if frame.state in BEFORE_SALE else 0
         if old.per_place_s is None:
             self._slow_since_ms = None
-            self.promise = WaitEstimate(per_place_s, starts_at_ms, old.reason, old.at_ms)
+            self.current = WaitEstimate(per_place_s, starts_at_ms, old.reason, old.at_ms)
             return
         band = self._band(old, per_place_s, passed_ms)
         reason: Reason | None = None
-        least = per_place_s
+        new_s = per_place_s
         if old.starts_at_ms < starts_at_ms:
-            reason, least = "start-moved", max(old.per_place_s, per_place_s)
+            reason, new_s = "start-moved", max(old.per_place_s, per_place_s)
         elif per_place_s > old.per_place_s:
-            reason, least = self._why(frame, before, old.per_place_s, per_place_s)
+            reason, new_s = self._growth_reason(frame, previous, old.per_place_s, per_place_s)
         else:
             self._slow_since_ms = None
         if reason is not None:
             self._slow_since_ms = None
-            self.promise = WaitEstimate(least, starts_at_ms, reason, frame.at_ms, band)
+            self.current = WaitEstimate(new_s, starts_at_ms, reason, frame.at_ms, band)
         else:
             share = 1 - math.exp(-passed_ms / SMOOTH_MS)
-            sink = min(0.0, math.log(per_place_s / old.per_place_s)) * share
-            sink = max(sink, -math.log(STEP_MAX) * passed_ms / PATIENCE_MS)
-            self.promise = WaitEstimate(old.per_place_s * math.exp(sink), starts_at_ms, old.reason, old.at_ms, band)
+            shrink = min(0.0, math.log(per_place_s / old.per_place_s)) * share
+            shrink = max(shrink, -math.log(STEP_MAX) * passed_ms / PATIENCE_MS)
+            self.current = WaitEstimate(old.per_place_s * math.exp(shrink), starts_at_ms, old.reason, old.at_ms, band)
 
     def _band(self, old: WaitEstimate, per_place_s: float, passed_ms: int) -> float:
-        """As wide as what is measured is away from what is promised; it narrows again bit by bit."""
+        """As wide as the measured value differs from the estimate; narrows again gradually."""
         assert old.per_place_s is not None
-        apart = abs(math.log(per_place_s / old.per_place_s))
-        return min(BAND_MAX, max(BAND, apart, BAND + (old.band - BAND) * math.exp(-passed_ms / BAND_MS)))
+        distance = abs(math.log(per_place_s / old.per_place_s))
+        return min(BAND_MAX, max(BAND, distance, BAND + (old.band - BAND) * math.exp(-passed_ms / BAND_MS)))
 
-    def _why(
-        self, frame: LineFrame, before: LineFrame | None, promised: float, per_place_s: float
+    def _growth_reason(
+        self, frame: LineFrame, previous: LineFrame | None, estimated: float, per_place_s: float
     ) -> tuple[Reason | None, float]:
-        """Why more must be promised, and how much: all at once when the rate was lowered, and by a step when it lasts
-        whatever the cause. The largest cause is named: a lowered rate as long as it accounts for what was added.
+        """Why the estimate must grow, and to what: to the measured value when the rate was lowered, by one step when
+        the line has been slower for long. A lowered rate stays the reason as long as it accounts for the growth.
         """
-        grown = per_place_s / promised
-        if before is not None and frame.rate_per_s < before.rate_per_s:
+        growth = per_place_s / estimated
+        if previous is not None and frame.rate_per_s < previous.rate_per_s:
             reason: Reason = "rate-lowered"
             if frame.throttled is not None:
                 reason = "recovering" if frame.throttled.reason == "recovering" else "throttled"
-            self._lowered = reason, grown, frame.at_ms
+            self._lowered = reason, growth, frame.at_ms
             return reason, per_place_s
-        if grown < TOLERANCE:
+        if growth < TOLERANCE:
             self._slow_since_ms = None
-            return None, promised
+            return None, estimated
         self._slow_since_ms = frame.at_ms if self._slow_since_ms is None else self._slow_since_ms
         if frame.at_ms - self._slow_since_ms < PATIENCE_MS:
-            return None, promised
-        return self._lasting(frame, grown, per_place_s), min(per_place_s, promised * STEP_MAX)
+            return None, estimated
+        return self._lasting_reason(frame, growth, per_place_s), min(per_place_s, estimated * STEP_MAX)
 
-    def _lasting(self, frame: LineFrame, grown: float, per_place_s: float) -> Reason:
-        if self._lowered is not None and frame.at_ms - self._lowered[2] < BLAME_MS and self._lowered[1] >= grown:
+    def _lasting_reason(self, frame: LineFrame, growth: float, per_place_s: float) -> Reason:
+        if self._lowered is not None and frame.at_ms - self._lowered[2] < CAUSE_LASTS_MS and self._lowered[1] >= growth:
             return self._lowered[0]
         if frame.full:
             return "room-full"
@@ -243,9 +248,9 @@ class WaitEstimator:
         return "fans-returned" if pace >= RATE_BINDS * frame.rate_per_s else "slower"
 
 
-def _waits(frame: LineFrame) -> bool:
+def _has_waiting(frame: LineFrame) -> bool:
     return any(lane.tail_seq > lane.head_seq for lane in frame.lanes.values())
 
 
-def _standstill(frame: LineFrame) -> Reason:
-    return STANDSTILL.get(frame.state, "unknown") if frame.ready else "unknown"
+def _stall_reason(frame: LineFrame) -> Reason:
+    return STALL_REASONS.get(frame.state, "unknown") if frame.ready else "unknown"

@@ -1,6 +1,6 @@
-"""How many live holds one client address has at this process: a bound that one address cannot buy the hall up behind.
+"""The limit of live holds per client address in this process, so that one address cannot hold most of the stock.
 
-A hold counts from its request until it is given back or its time is over; one that was bought counts until then, too.
+A hold counts from its request until it is released or its time is over, also if it was bought meanwhile.
 """
 
 import time
@@ -12,14 +12,14 @@ RETRY_S = 5
 
 
 class AddressHolds:
-    """Reservations by address, in memory; the longest silent address is forgotten first. `most` 0 counts nothing."""
+    """Holds by address, in memory; the least recently used address is dropped first. `most` 0 disables the limit."""
 
     def __init__(self, *, most: int, keys_max: int) -> None:
         self._most, self._keys_max = most, keys_max
         self._live: OrderedDict[str, dict[str, float]] = OrderedDict()
 
-    def begin(self, address: str | None, reservation_id: str, *, lasts_s: float) -> None:
-        """Counts a hold that is being made, or again. Raises `TooManyRequests`."""
+    def add(self, address: str | None, reservation_id: str, *, lasts_s: float) -> None:
+        """Counts a hold, once per reservation. Raises `TooManyRequests`."""
         if address is None or not self._most:
             return
         now_s, live = time.monotonic(), self._live.setdefault(address, {})
@@ -27,12 +27,14 @@ class AddressHolds:
         if reservation_id not in live and len(live) >= self._most:
             live = self._live[address] = {name: until_s for name, until_s in live.items() if until_s > now_s}
             if len(live) >= self._most:
-                raise TooManyRequests("Your network holds too much at this moment.", retry_after_s=RETRY_S)
+                raise TooManyRequests(
+                    "Your network has too many holds. Try again when some have ended.", retry_after_s=RETRY_S
+                )
         live[reservation_id] = now_s + lasts_s
         if len(self._live) > self._keys_max:
             self._live.popitem(last=False)
 
-    def end(self, address: str | None, reservation_id: str) -> None:
-        """It was refused or given back."""
+    def discard(self, address: str | None, reservation_id: str) -> None:
+        """Uncounts a hold that was denied or released."""
         if address is not None:
             self._live.get(address, {}).pop(reservation_id, None)

@@ -1,4 +1,4 @@
-"""Reservations over HTTP: taking (the hot path), seeing, extending, giving back."""
+"""Fans' API for reservations: reserve (the fast route), get, extend, release all or a part."""
 
 import hashlib
 import math
@@ -9,42 +9,38 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from services.inventory.api.auth import require_current_epoch, require_owner
 from services.inventory.api.schemas import (
-    RESERVATION_ASK,
+    RESERVE_BODY,
     BestAvailable,
-    KeepAsk,
-    ReservationAsk,
-    record_body,
+    KeepBody,
+    ReservationView,
+    ReserveBody,
     reservation_body,
+    reservation_view,
+    row_body,
 )
 from services.inventory.catalogue.layout import Layout
-from services.inventory.problems import AlreadyBought, AlreadyExtended
-from services.inventory.reservations.expiry import cancel
-from services.inventory.reservations.keep import keep
-from services.inventory.reservations.repository import ReservationRow, read
-from services.inventory.reservations.reserve import Answer, ReservationRequest, Reserved
+from services.inventory.reservations.partial_release import keep_only
+from services.inventory.reservations.repository import ReservationRow
+from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.reservations.selection import Selection, content_hash
-from services.inventory.state import InRoom, State
-from shared.postgres.engine import statement
+from services.inventory.state import State, StateDep
 from shared.runtime.clock import now_ms
-from shared.runtime.clock_offsets import LEDGER_NOW
 from shared.security.tokens import Pass
 from shared.web.client_address import client_address
-from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer, whole_body
+from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer, read_body
 from shared.web.fields import EventIdPath
 from shared.web.problems import (
-    HoldExpired,
     IdempotencyKeyMalformed,
     InvalidRequest,
     LimitExceeded,
     MalformedRequest,
-    PaymentInProgress,
     SoldOut,
     TooManyRequests,
     UnknownReservation,
@@ -52,12 +48,13 @@ from shared.web.problems import (
 
 router = APIRouter(tags=["reservations"])
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
-KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
-EXTEND = statement(__package__, "extend")
+IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 
 
 class Reserve:
-    """`POST /events/{event_id}/reservations`, spoken in plain ASGI: twice as fast as a function endpoint."""
+    """`POST /events/{event_id}/reservations` as a plain ASGI endpoint, which is twice as fast as a
+    function endpoint.
+    """
 
     path = "/events/{event_id}/reservations"
 
@@ -71,35 +68,36 @@ class Reserve:
         scope = self._scope
         scope["route"], scope[QUIET_KEY] = Reserve, True
         connection = HTTPConnection(scope)
-        inventory: State = scope["app"].state.deps
-        layout = inventory.catalogue.layout(scope["path_params"]["event_id"])
-        admission = require_current_epoch(await inventory.admissions.admitted(connection, layout.event_id), layout)
-        body = _read_body(await whole_body(self._receive))
-        ask = make_ask(layout, admission, body, connection.headers.get("idempotency-key"))
-        told = orjson.dumps(answer_body(await _reserve(inventory, ask, scope)))
-        await answer(self._send, 201, told, JSON, NO_STORE)
+        state: State = scope["app"].state.deps
+        layout = state.catalogue.layout(scope["path_params"]["event_id"])
+        admission = require_current_epoch(await state.authenticator.admitted(connection, layout.event_id), layout)
+        body = _read_body(await read_body(self._receive))
+        request = build_request(layout, admission, body, connection.headers.get("idempotency-key"))
+        result = result_body(await _reserve(state, request, scope))
+        await answer(self._send, 201, orjson.dumps(result), JSON, NO_STORE)
 
 
-async def _reserve(inventory: State, ask: ReservationRequest, scope: Scope) -> Answer:
-    """Within what one fan and one address may hold and give back. Raises `TooManyRequests`."""
-    wait_s = inventory.given_back.wait_s((ask.layout.event_id, ask.holder), now_s=time.monotonic())
+async def _reserve(state: State, request: ReservationRequest, scope: Scope) -> ReserveResult:
+    """Reserves within the limits per fan and per client address. Raises `TooManyRequests`."""
+    wait_s = state.release_limit.wait_s((request.layout.event_id, request.holder), now_s=time.monotonic())
     if wait_s > 0:
-        raise TooManyRequests("You gave tickets back several times just now.", retry_after_s=math.ceil(wait_s))
-    address = client_address(scope, inventory.settings.trusted_proxies)
-    inventory.address_holds.begin(address, ask.reservation_id, lasts_s=ask.layout.hold_ttl_s)
+        detail = "You released tickets several times just now. Wait before you reserve again."
+        raise TooManyRequests(detail, retry_after_s=math.ceil(wait_s))
+    address = client_address(scope, state.settings.trusted_proxies)
+    state.address_holds.add(address, request.reservation_id, lasts_s=request.layout.hold_ttl_s)
     try:
-        made = await inventory.reserver(ask.layout.event_id).reserve(ask)
+        made = await state.batcher_of(request.layout.event_id).reserve(request)
     except BaseException:
-        inventory.address_holds.end(address, ask.reservation_id)
+        state.address_holds.discard(address, request.reservation_id)
         raise
-    if made.reservation_id != ask.reservation_id:  # the hold that the fan has already
-        inventory.address_holds.end(address, ask.reservation_id)
+    if made.reservation_id != request.reservation_id:  # an earlier hold of this fan
+        state.address_holds.discard(address, request.reservation_id)
     return made
 
 
-def _read_body(raw: bytes) -> ReservationAsk:
+def _read_body(raw: bytes) -> ReserveBody:
     try:
-        return RESERVATION_ASK.validate_json(raw)
+        return RESERVE_BODY.validate_json(raw)
     except ValidationError as refused:
         errors = refused.errors(include_url=False, include_input=False, include_context=False)
         if errors[0]["type"] == "json_invalid":
@@ -109,158 +107,120 @@ def _read_body(raw: bytes) -> ReservationAsk:
         raise InvalidRequest(detail, errors=fields) from None
 
 
-def make_ask(layout: Layout, admission: Pass, body: ReservationAsk, key: str | None) -> ReservationRequest:
-    """The request as the gate takes it. The id derives from holder and key, so a repeat finds its reservation."""
-    if key is not None and not KEY.fullmatch(key):
-        raise IdempotencyKeyMalformed("For a reservation: 1 to 200 characters of A-Z a-z 0-9 . _ - :.")
-    basket = layout.basket(body.seats, body.tickets())
-    wanted, stock_print = _wanted(layout, basket, body.best_available)
-    quantity = body.best_available.quantity if body.best_available else basket.quantity
+def build_request(layout: Layout, admission: Pass, body: ReserveBody, key: str | None) -> ReservationRequest:
+    """The request for the batcher. The id is derived from holder and Idempotency-Key, so a repeat finds its
+    reservation.
+    """
+    if key is not None and not IDEMPOTENCY_KEY.fullmatch(key):
+        raise IdempotencyKeyMalformed("Send 1 to 200 characters of A-Z a-z 0-9 . _ - : as the Idempotency-Key.")
+    selection = layout.select(body.seats, body.tickets())
+    redis_request, stock_hash = _redis_request(layout, selection, body.best_available)
+    quantity = body.best_available.quantity if body.best_available else selection.quantity
     allowed = min(layout.tickets_per_order, admission.qty_max or layout.tickets_per_order)
     if quantity > allowed:
         raise LimitExceeded(f"tickets_per_order is {allowed}.", limit="tickets_per_order", allowed=allowed)
-    named = new_id() if key is None else digest_id(layout.event_id, admission.holder, key)
     return ReservationRequest(
-        layout,
-        named,
-        admission.holder,
-        admission.jti,
-        basket,
-        wanted,
-        stock_print,
-        content_hash(body.email or "", str(body.reminders)),
-        key is not None,
-        admission.lane,
-        admission.join_seq,
-        body.email,
-        body.reminders,
-        admission.epoch,
+        layout=layout,
+        reservation_id=reservation_id_of_key(layout.event_id, admission.holder, key) if key else random_id(),
+        holder=admission.holder,
+        jti=admission.jti,
+        selection=selection,
+        redis_request=redis_request,
+        stock_hash=stock_hash,
+        body_hash=content_hash(body.email or "", str(body.reminders)),
+        has_key=key is not None,
+        lane=admission.lane,
+        join_seq=admission.join_seq,
+        email=body.email,
+        reminders=body.reminders,
+        pass_epoch=admission.epoch,
     )
 
 
-def _wanted(layout: Layout, basket: Selection, best: BestAvailable | None) -> tuple[dict[str, Any], str]:
-    """What the gate reads, and a print of it."""
+def _redis_request(layout: Layout, selection: Selection, best: BestAvailable | None) -> tuple[dict[str, Any], str]:
+    """What the hold script reads, and its hash."""
     if best is None:
-        listed = basket.text()
-        return {"basket": listed}, content_hash(listed)
-    zones = layout.best(section_id=best.section_id, max_price_minor=best.max_price_minor)
-    if not zones:
-        raise SoldOut("Nothing is sold at this price.")
-    places = [zone[:1] if not zone.width else (zone.section_id, zone.first, zone.last, zone.width) for zone in zones]
+        listed = selection.text()
+        return {"selection": listed}, content_hash(listed)
+    price_blocks = layout.price_blocks(section_id=best.section_id, max_price_minor=best.max_price_minor)
+    if not price_blocks:
+        raise SoldOut("No section has this price or a lower one. Raise max_price_minor.")
+    places = [
+        block[:1] if not block.width else (block.section_id, block.first, block.last, block.width)
+        for block in price_blocks
+    ]
     tidy = layout.avoid_single_seats
-    look = {"quantity": best.quantity, "zones": places, "split": best.split, "tidy": tidy}
-    return {"best": look}, content_hash("best", best.model_dump_json())
+    criteria = {"quantity": best.quantity, "price_blocks": places, "split": best.split, "tidy": tidy}
+    return {"best": criteria}, content_hash("best", best.model_dump_json())
 
 
-def new_id() -> str:
-    """Nobody's guess, and rising with time: the ledger's index then grows at its end."""
-    return f"{now_ms():012x}{next(_tails)}"
+def random_id() -> str:
+    """Unguessable, and rising with time so that the primary key's index grows at its end."""
+    return f"{now_ms():012x}{next(_suffixes)}"
 
 
-def _random_tails() -> Iterator[str]:
-    """Ten random bytes each, fetched for many at once: asking the kernel costs more than the rest."""
+def _random_suffixes() -> Iterator[str]:
+    """Ten random bytes each, read from the kernel for many at once: the system call costs more than the rest."""
     while True:
         pool = os.urandom(10 * 256).hex()
         for start in range(0, len(pool), 20):
             yield pool[start : start + 20]
 
 
-_tails = _random_tails()
+_suffixes = _random_suffixes()
 
 
-def digest_id(event_id: str, holder: str, key: str) -> str:
+def reservation_id_of_key(event_id: str, holder: str, key: str) -> str:
     return hashlib.blake2b("\0".join((event_id, holder, key)).encode(), digest_size=16).hexdigest()
 
 
-def answer_body(answer: Answer) -> dict[str, Any]:
-    if isinstance(answer, Reserved):
-        ask = answer.ask
-        return reservation_body(
-            answer.reservation_id, "pending_payment", answer.until_ms, ask.layout.currency, ask.basket
-        )
-    return record_body(answer)
+def result_body(result: ReserveResult) -> dict[str, Any]:
+    if not isinstance(result, Reserved):
+        return row_body(result)
+    request = result.request
+    return reservation_body(
+        result.reservation_id, status="pending_payment", reserved_until_ms=result.until_ms,
+        currency=request.layout.currency, places=request.selection,
+    )  # fmt: skip
 
 
-async def _mine(request: Request, inventory: State, event_id: str, reservation_id: str) -> ReservationRow:
-    """The caller's own reservation of this event."""
-    inventory.catalogue.layout(event_id)
-    caller = await inventory.admissions.caller(request, event_id)
-    async with inventory.reading.connect() as connection:
-        record = (await read(connection, [reservation_id])).get(reservation_id)
-    if record is None or record.event_id != event_id:
+async def own_reservation(
+    request: Request, state: StateDep, event_id: EventIdPath, reservation_id: ReservationIdPath
+) -> ReservationRow:
+    """The holder's own reservation of this event, in any status. Raises `UnknownReservation` for another holder's."""
+    state.catalogue.layout(event_id)
+    holder = await state.authenticator.holder_of(request, event_id)
+    row = await state.holds.read(reservation_id)
+    if row.event_id != event_id:
         raise UnknownReservation
-    at_s = inventory.redis_stock.clocks.slowest_ms() / 1000
-    require_owner(caller, record.holder, until_ms=record.release_at_ms if record.is_live else 0, now_s=at_s)
-    return record
+    at_s = state.redis_stock.clocks.slowest_ms() / 1000
+    require_owner(holder, row.holder, until_ms=row.release_at_ms if row.is_live else 0, now_s=at_s)
+    return row
+
+
+Own = Annotated[ReservationRow, Depends(own_reservation)]
 
 
 @router.get("/events/{event_id}/reservations/{reservation_id}", summary="Get a reservation")
-async def see(
-    request: Request, response: Response, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath
-) -> dict[str, Any]:
+async def get_reservation(row: Own, response: Response) -> ReservationView:
     response.headers["cache-control"] = "no-store"
-    return record_body(await _mine(request, inventory, event_id, reservation_id))
+    return reservation_view(row)
 
 
 @router.delete("/events/{event_id}/reservations/{reservation_id}", status_code=204, summary="Release a reservation")
-async def give_back(
-    request: Request, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath
-) -> None:
-    record = await _mine(request, inventory, event_id, reservation_id)
-    if record.status == "pending_payment":
-        ended = await cancel(
-            inventory.db, inventory.redis_stock, event_id, [reservation_id], how="cancelled",
-            now_ms=await _now_ms(inventory), actor=record.holder,
-        )  # fmt: skip
-        if ended:
-            inventory.given_back.take((event_id, record.holder), now_s=time.monotonic())
-            address = client_address(request.scope, inventory.settings.trusted_proxies)
-            inventory.address_holds.end(address, reservation_id)
-            return
-        record = await _mine(request, inventory, event_id, reservation_id)
-    _require_ended(record)
-
-
-def _require_ended(record: ReservationRow) -> None:
-    if record.status == "paying":
-        raise PaymentInProgress("The reservation is being paid; cancel the order instead.")
-    if record.status == "confirmed":
-        raise AlreadyBought
-    if record.status == "expired":
-        raise HoldExpired
+async def release_reservation(row: Own, request: Request, state: StateDep) -> None:
+    if await state.holds.release(row):
+        state.release_limit.take((row.event_id, row.holder), now_s=time.monotonic())
+        state.address_holds.discard(client_address(request.scope, state.settings.trusted_proxies), row.reservation_id)
 
 
 @router.post("/events/{event_id}/reservations/{reservation_id}/extend", summary="Extend a reservation once")
-async def extend(
-    request: Request, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath
-) -> dict[str, Any]:
-    record = await _mine(request, inventory, event_id, reservation_id)
-    values = {"event_id": event_id, "reservation_id": reservation_id, "now_ms": await _now_ms(inventory)}
-    async with inventory.db.begin() as connection:
-        until_ms = (await connection.execute(EXTEND, values)).scalar()
-    if until_ms is None:
-        record = await _mine(request, inventory, event_id, reservation_id)
-        if record.status == "pending_payment" and record.extended:
-            raise AlreadyExtended
-        _require_ended(record)
-        raise HoldExpired
-    await inventory.redis_stock.extend(event_id, [(reservation_id, until_ms)], grace_ms=record.grace_s * 1000)
-    record.reserved_until_ms = until_ms
-    return record_body(record)
+async def extend(row: Own, state: StateDep) -> ReservationView:
+    return reservation_view(await state.holds.extend(row))
 
 
 @router.post("/events/{event_id}/reservations/{reservation_id}/keep", summary="Release a part of a reservation")
-async def keep_some(
-    request: Request, inventory: InRoom, event_id: EventIdPath, reservation_id: ReservationIdPath, kept: KeepAsk
-) -> dict[str, Any]:
-    """What is not named is free again. Asking again changes nothing."""
-    await _mine(request, inventory, event_id, reservation_id)
-    tickets = {part.section_id: part.quantity for part in kept.ga}
-    return record_body(await keep(inventory.db, inventory.redis_stock, reservation_id, kept.seats, tickets))
-
-
-async def _now_ms(inventory: State) -> int:
-    """The time by the slowest clock, the ledger's read anew."""
-    async with inventory.reading.connect() as connection:
-        now_ms: int = (await connection.execute(LEDGER_NOW)).scalar_one()
-    return min(now_ms + inventory.redis_stock.clock_offset_ms, inventory.redis_stock.slowest_ms())
+async def keep_places(row: Own, state: StateDep, kept: KeepBody) -> ReservationView:
+    """Keeps the named places and releases all others. Repeating it changes nothing."""
+    ga = {part.section_id: part.quantity for part in kept.ga}
+    return reservation_view(await keep_only(state.db, state.redis_stock, row.reservation_id, kept.seats, ga))

@@ -1,38 +1,41 @@
-"""What fans send and get: bodies with a limit on everything, and reservations as they see them."""
+"""Requests and responses of the fans' API. Every field of a request has a limit."""
 
-from typing import Annotated, Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from services.inventory.catalogue.layout import Layout, Section
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.selection import Selection
 from shared.contracts.event_file import PRICE_MINOR_MAX
+from shared.contracts.frames import StockFrame
+from shared.contracts.inventory import ReservationState
 from shared.runtime.clock import rfc3339
 from shared.web.fields import Body, Email, SeatId, SectionId
 
 TICKETS_MAX = 100
 
 
-class GaAsk(Body):
-    """Some tickets of one GA section."""
+class GaTickets(Body):
+    """Tickets of one GA section."""
 
     section_id: SectionId
     quantity: int = Field(ge=1, le=TICKETS_MAX)
 
 
 class BestAvailable(Body):
-    """So many places together, the best there are: in one section, or anywhere, at most at this price each."""
+    """The best places next to each other, in one section or anywhere, at most at this price each."""
 
     quantity: int = Field(ge=1, le=TICKETS_MAX)
     section_id: SectionId | None = None
     max_price_minor: int | None = Field(None, ge=0, le=PRICE_MINOR_MAX)
-    split: bool = Field(False, description="In groups, if there are not so many seats together")
+    split: bool = Field(False, description="Split into groups if there are not enough adjacent seats.")
 
 
-class ReservationAsk(Body):
-    """Seats, GA tickets, or both; `ga_section` and `ga_quantity` are shorthand for one entry of `ga`. Or the best
-    available.
+class ReserveBody(Body):
+    """Seats, GA tickets or both, or else the best available places. `ga_section` and `ga_quantity` are short for one
+    entry of `ga`.
     """
 
     model_config = ConfigDict(
@@ -40,84 +43,218 @@ class ReservationAsk(Body):
     )
 
     seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
-    ga: list[GaAsk] = Field(default_factory=list, max_length=20)
+    ga: list[GaTickets] = Field(default_factory=list, max_length=20)
     ga_section: SectionId | None = None
     ga_quantity: int | None = Field(None, ge=0, le=TICKETS_MAX)
     best_available: BestAvailable | None = None
     email: Email | None = None
-    reminders: bool = Field(False, description="Consent to mail before the hold ends and when it has, if mail is sent")
+    reminders: bool = Field(
+        False, description="Consent to reminder mail before the hold ends and after it has expired."
+    )
 
     @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _complete(self) -> Self:
         if (self.ga_section is None) != (not self.ga_quantity):
             raise ValueError("ga_section and ga_quantity go together")
         named = self.seats or self.ga or self.ga_section
         if not named and self.best_available is None:
-            raise ValueError("ask for seats, for GA tickets, for both, or for the best available")
+            raise ValueError("name seats, GA tickets, or best_available")
         if named and self.best_available is not None:
-            raise ValueError("best_available stands alone")
+            raise ValueError("best_available cannot be combined with seats or ga")
         if self.reminders and self.email is None:
             raise ValueError("reminders need an email")
         if len(set(self.seats)) != len(self.seats):
-            raise ValueError("a seat may be asked for once")
+            raise ValueError("each seat may be named once")
         return self
 
     def tickets(self) -> dict[str, int]:
-        """GA tickets by section, however they were asked for."""
+        """GA tickets by section, from `ga` and from the short form."""
         tickets: dict[str, int] = {self.ga_section: self.ga_quantity or 0} if self.ga_section else {}
         for part in self.ga:
             tickets[part.section_id] = tickets.get(part.section_id, 0) + part.quantity
         return tickets
 
 
-class KeepAsk(Body):
-    """What of a reservation is kept; seats and GA tickets that are not named are given back."""
+class KeepBody(Body):
+    """The places of a reservation to keep; all others are released."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 1}]}]}
     )
 
     seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
-    ga: list[GaAsk] = Field(default_factory=list, max_length=20)
+    ga: list[GaTickets] = Field(default_factory=list, max_length=20)
 
     @model_validator(mode="after")
     def _something_once(self) -> Self:
         if not self.seats and not self.ga:
-            raise ValueError("name what is kept; DELETE gives all of it back")
+            raise ValueError("name the places to keep; use DELETE to release all of them")
         if len(set(self.seats)) != len(self.seats) or len({part.section_id for part in self.ga}) != len(self.ga):
-            raise ValueError("a seat and a section may be named once")
+            raise ValueError("each seat and each section may be named once")
         return self
 
 
-RESERVATION_ASK: TypeAdapter[ReservationAsk] = TypeAdapter(ReservationAsk)
+RESERVE_BODY: TypeAdapter[ReserveBody] = TypeAdapter(ReserveBody)
 PAGE = Annotated[int, Field(ge=1, le=10_000)]
 PAGE_SIZE = Annotated[int, Field(ge=1, le=500)]
 
 
+class ReservationView(BaseModel):
+    """A reservation. `ga_section` and `ga_quantity` repeat the first entry of `ga`."""
+
+    reservation_id: str
+    reserved_until: str
+    seats: list[str]
+    ga_section: str | None
+    ga_quantity: int
+    ga: list[GaTickets]
+    total_amount_minor_units: int
+    currency: str
+    status: ReservationState
+
+
+class EventCard(BaseModel):
+    """An event in a list."""
+
+    event_id: str
+    name: str
+    venue: str
+    starts_at: str
+    timezone: str
+    currency: str
+    price_from_minor: int
+
+
+class EventPage(BaseModel):
+    """Events by their start; `next` is the path of the next page."""
+
+    events: list[EventCard]
+    next: str | None
+
+
+class EventLimits(BaseModel):
+    """Limits of tickets (0 is unlimited), and how long a hold and a payment last."""
+
+    tickets_per_order: int
+    tickets_per_customer: int
+    tour_tickets_per_customer: int
+    hold_ttl_s: int
+    pay_ttl_s: int
+
+
+class PriceLevelDetails(BaseModel):
+    """Rows, first and last, with a price of their own."""
+
+    name: str
+    rows: tuple[int, int]
+    price_minor: int
+
+
+class SectionDetails(BaseModel):
+    """A section and its lowest price; `rows` and `seats_per_row` are null for general admission."""
+
+    section_id: str
+    name: str
+    kind: Literal["seated", "ga"]
+    type: str
+    capacity: int
+    price_minor: int
+    currency: str
+    price_levels: list[PriceLevelDetails]
+    rows: int | None
+    seats_per_row: int | None
+
+
+class EventDetails(EventCard):
+    """An event with its limits and sections."""
+
+    limits: EventLimits
+    sections: list[SectionDetails]
+
+
+class SectionAvailability(BaseModel):
+    """A section, what is available and held, and its lowest price."""
+
+    section_id: str
+    name: str
+    kind: Literal["seated", "ga"]
+    type: str
+    total_seats: int
+    available_seats: int
+    held_seats: int
+    price_minor: int
+    currency: str
+
+
+class SectionList(BaseModel):
+    """The sections of an event."""
+
+    sections: list[SectionAvailability]
+
+
+class SeatView(BaseModel):
+    """One seat."""
+
+    seat_id: str
+    row: str
+    number: int
+    status: Literal["available", "reserved", "sold", "blocked"]
+    price_minor: int
+
+
+class SeatPage(BaseModel):
+    """Some seats of a section; a GA section has none."""
+
+    section_id: str
+    total_seats: int
+    page: int
+    page_size: int
+    seats: list[SeatView]
+
+
 def reservation_body(
-    reservation_id: str, status: str, reserved_until_ms: int, currency: str, basket: Selection | ReservationRow
+    reservation_id: str,
+    *,
+    status: ReservationState,
+    reserved_until_ms: int,
+    currency: str,
+    places: Selection | ReservationRow,
 ) -> dict[str, Any]:
-    """A reservation as its fan sees it."""
-    ga = [{"section_id": section_id, "quantity": quantity} for section_id, quantity, _ in basket.ga]
+    """A `ReservationView` as a dict: the fast route writes it without a model."""
+    ga = [{"section_id": section_id, "quantity": quantity} for section_id, quantity, _ in places.ga]
     return {
         "reservation_id": reservation_id,
         "reserved_until": rfc3339(reserved_until_ms),
-        "seats": [seat_id for _, _, seat_id, _ in basket.seats],
+        "seats": [seat_id for _, _, seat_id, _ in places.seats],
         "ga_section": ga[0]["section_id"] if ga else None,
         "ga_quantity": ga[0]["quantity"] if ga else 0,
         "ga": ga,
-        "total_amount_minor_units": basket.total_minor,
+        "total_amount_minor_units": places.total_minor,
         "currency": currency,
         "status": status,
     }
 
 
-def record_body(record: ReservationRow) -> dict[str, Any]:
-    return reservation_body(record.reservation_id, record.status, record.reserved_until_ms, record.currency, record)
+def row_body(row: ReservationRow) -> dict[str, Any]:
+    return reservation_body(
+        row.reservation_id, status=row.status, reserved_until_ms=row.reserved_until_ms, currency=row.currency,
+        places=row,
+    )  # fmt: skip
 
 
-def event_card(layout: Layout) -> dict[str, Any]:
-    """An event in a list."""
+def reservation_view(row: ReservationRow) -> ReservationView:
+    return ReservationView.model_validate(row_body(row))
+
+
+def event_page(layouts: Iterable[Layout], *, page: int, page_size: int) -> EventPage:
+    ordered = sorted(layouts, key=lambda layout: (layout.starts_at, layout.event_id))
+    start = (page - 1) * page_size
+    following = f"/events?page={page + 1}&page_size={page_size}" if len(ordered) > start + page_size else None
+    cards = [EventCard.model_validate(_card(layout)) for layout in ordered[start : start + page_size]]
+    return EventPage(events=cards, next=following)
+
+
+def _card(layout: Layout) -> dict[str, Any]:
     return {
         "event_id": layout.event_id,
         "name": layout.name,
@@ -129,24 +266,49 @@ def event_card(layout: Layout) -> dict[str, Any]:
     }
 
 
-def event_body(layout: Layout) -> dict[str, Any]:
-    """An event with its sections, prices and limits."""
-    limits = ("tickets_per_order", "tickets_per_customer", "tour_tickets_per_customer", "hold_ttl_s", "pay_ttl_s")
-    return {
-        **event_card(layout),
-        "limits": {name: getattr(layout, name) for name in limits},
-        "sections": [_section_body(section, layout.currency) for section in layout.sections.values()],
-    }
+def event_details(layout: Layout) -> EventDetails:
+    limits = {name: getattr(layout, name) for name in EventLimits.model_fields}
+    sections = [_section(section, layout.currency) for section in layout.sections.values()]
+    return EventDetails.model_validate({**_card(layout), "limits": limits, "sections": sections})
 
 
-def _section_body(section: Section, currency: str) -> dict[str, Any]:
+def _section(section: Section, currency: str) -> dict[str, Any]:
+    is_seated = section.kind == "seated"
     return {
         "section_id": section.section_id, "name": section.name, "kind": section.kind, "type": section.type,
         "capacity": section.capacity, "price_minor": section.price_from_minor, "currency": currency,
         "price_levels": [
-            {"name": level.name, "rows": [level.first, level.last], "price_minor": level.price_minor}
-            for level in section.levels
+            {"name": tier.name, "rows": [tier.first, tier.last], "price_minor": tier.price_minor}
+            for tier in section.price_tiers
         ],
-        "rows": section.rows if section.kind == "seated" else None,
-        "seats_per_row": section.seats_per_row if section.kind == "seated" else None,
+        "rows": section.rows if is_seated else None, "seats_per_row": section.seats_per_row if is_seated else None,
     }  # fmt: skip
+
+
+def section_list(layout: Layout, frame: StockFrame) -> SectionList:
+    counts = {section.section_id: section for section in frame.sections}
+    return SectionList.model_validate({"sections": [
+        {
+            "section_id": s.section_id, "name": s.name, "kind": s.kind, "type": s.type, "total_seats": s.capacity,
+            "available_seats": counts[s.section_id].available, "held_seats": counts[s.section_id].held,
+            "price_minor": s.price_from_minor, "currency": layout.currency,
+        }
+        for s in layout.sections.values() if s.section_id in counts
+    ]})  # fmt: skip
+
+
+def seat_page(
+    section: Section, positions: Sequence[int], statuses: Mapping[int, str], *, page: int, page_size: int
+) -> SeatPage:
+    return SeatPage.model_validate({
+        "section_id": section.section_id, "total_seats": section.capacity if section.kind == "seated" else 0,
+        "page": page, "page_size": page_size,
+        "seats": [
+            {
+                "seat_id": section.seat_id(position), "row": str(position // (section.seats_per_row + 1) + 1),
+                "number": position % (section.seats_per_row + 1) + 1, "status": statuses.get(position, "blocked"),
+                "price_minor": section.price_of(position),
+            }
+            for position in positions
+        ],
+    })  # fmt: skip

@@ -1,6 +1,7 @@
-"""The layout of every event as this process remembers it: sections, prices, limits, and where a seat lies in its map.
+"""An event's layout: sections, prices, sales rules, and the position of each seat in its section's map.
 
-The ledger has it; `EventCache.refresh` is called several times a second and reads again only what changed.
+A section's map is a string of rows, each seat one character, the rows joined by `ROW_END`; a position is an offset in
+it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,21 +10,16 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncEngine
-
-from services.inventory import tables
 from services.inventory.problems import UnknownSeat, UnknownSection
-from services.inventory.reservations.selection import Selection, read_selection
+from services.inventory.reservations.selection import Selection, parse_selection
 from shared.rules.rollout import within
-from shared.web.problems import Unavailable, UnknownEvent
 
 ROW_END = "|"
-ROWS_SHOWN_AS = {"seated": "Reserved seating", "ga": "General Admission"}
+TYPE_NAMES = {"seated": "Reserved seating", "ga": "General Admission"}
 
 
 class PriceTier(NamedTuple):
-    """Rows of a section, first and last, that have a price of their own, fee included."""
+    """Rows of a section, first and last, with a price of their own (fee included)."""
 
     name: str
     first: int
@@ -32,14 +28,16 @@ class PriceTier(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """How long this fan's holds last, and on which side of a comparison that is, if there is one."""
+    """How long a holder's holds last, and the name of the experiment's variant (a or b), if there is an experiment."""
 
     hold_ttl_s: int
     name: str | None = None
 
 
 class PriceBlock(NamedTuple):
-    """Places of one price: from `first` to `last` in the section's map, whose rows are `width` apart; GA has none."""
+    """Places of one price: positions `first` to `last` of the section's map, whose rows begin `width`
+    apart; 0 for GA.
+    """
 
     section_id: str
     price_minor: int
@@ -50,7 +48,7 @@ class PriceBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the venue. `price_minor` includes the fee; some rows may have another."""
+    """A section of the venue. `price_minor` includes the fee; `price_tiers` have other prices."""
 
     section_id: str
     name: str
@@ -59,50 +57,59 @@ class Section:
     seats_per_row: int
     capacity: int
     price_minor: int
-    levels: tuple[PriceTier, ...] = ()
+    price_tiers: tuple[PriceTier, ...] = ()
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "Section":
-        """As the ledger has it."""
+    def from_row(cls, row: Mapping[str, Any]) -> "Section":
+        """From a row of `inventory.section`."""
         return cls(
-            row["section_id"], row["name"], row["kind"], row["rows"], row["seats_per_row"], row["capacity"],
-            row["price_minor"] + row["fee_minor"], tuple(_level(level) for level in row["price_levels"]),
+            **{name: row[name] for name in ("section_id", "name", "kind", "rows", "seats_per_row", "capacity")},
+            price_minor=row["price_minor"] + row["fee_minor"],
+            price_tiers=tuple(_price_tier(level) for level in row["price_levels"]),
         )  # fmt: skip
 
     @property
     def type(self) -> str:
-        return ROWS_SHOWN_AS[self.kind]
+        return TYPE_NAMES[self.kind]
 
     @property
     def price_from_minor(self) -> int:
-        return min(zone.price_minor for zone in self.zones)
+        return min(block.price_minor for block in self.price_blocks)
 
     def price_of(self, position: int) -> int:
-        """What the seat at this place of the map costs."""
+        """The price of the seat at this position."""
         row = position // (self.seats_per_row + 1) + 1
-        return next((level.price_minor for level in self.levels if level.first <= row <= level.last), self.price_minor)
+        return next(
+            (level.price_minor for level in self.price_tiers if level.first <= row <= level.last), self.price_minor
+        )
 
     @cached_property
-    def zones(self) -> tuple[PriceBlock, ...]:
-        """The section as neighbouring rows of one price, from the front; a GA section is one zone."""
+    def price_blocks(self) -> tuple[PriceBlock, ...]:
+        """Neighbouring rows of one price, from the front; a GA section is one block."""
         if self.kind == "ga":
             return (PriceBlock(self.section_id, self.price_minor),)
-        width, zones = self.seats_per_row + 1, list[PriceBlock]()
+        width, price_blocks = self.seats_per_row + 1, list[PriceBlock]()
         for row in range(self.rows):
             price_minor, last = self.price_of(row * width), (row + 1) * width - 2
-            if zones and zones[-1].price_minor == price_minor:
-                zones[-1] = zones[-1]._replace(last=last)
+            if price_blocks and price_blocks[-1].price_minor == price_minor:
+                price_blocks[-1] = price_blocks[-1]._replace(last=last)
             else:
-                zones.append(PriceBlock(self.section_id, price_minor, row * width, last, width))
-        return tuple(zones)
+                price_blocks.append(PriceBlock(self.section_id, price_minor, row * width, last, width))
+        return tuple(price_blocks)
 
     def position(self, row: str, number: str) -> int:
-        """Where the seat lies in the map; raises `UnknownSeat`."""
+        """The seat's position in the map; raises `UnknownSeat`."""
         if self.kind == "seated" and row.isdecimal() and len(row) <= 4 and row == str(int(row)):
             r, n = int(row), int(number)
             if 1 <= r <= self.rows and 1 <= n <= self.seats_per_row and number == str(n):
                 return (r - 1) * (self.seats_per_row + 1) + n - 1
         raise UnknownSeat(f"There is no seat {self.section_id}-{row}-{number}.")
+
+    def positions(self, *, page: int, page_size: int) -> list[int]:
+        """The positions of one page of seats, front row first; a GA section has none."""
+        total = self.capacity if self.kind == "seated" else 0
+        ordinals = range(min((page - 1) * page_size, total), min(page * page_size, total))
+        return [n + n // self.seats_per_row for n in ordinals]
 
     def seat_id(self, position: int) -> str:
         row, number = divmod(position, self.seats_per_row + 1)
@@ -111,7 +118,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Layout:
-    """One event: what is sold, at which price, under which rules."""
+    """One event: sections, prices and sales rules."""
 
     event_id: str
     name: str
@@ -139,7 +146,7 @@ class Layout:
 
     @property
     def seated(self) -> list[str]:
-        """The sections whose seats are on a map."""
+        """The ids of the sections that have a map."""
         return [section_id for section_id, section in self.sections.items() if section.kind == "seated"]
 
     def section(self, section_id: str, kind: str | None = None) -> Section:
@@ -150,14 +157,14 @@ class Layout:
         return found
 
     def variant_for(self, holder: str) -> Variant:
-        """Always the same for one holder, whatever the waiting room's own shares made of them."""
+        """The same for a holder every time, and independent of the waiting room's rollout percentages."""
         if self.hold_ttl_b_s is None or not self.hold_ttl_b_percent:
             return Variant(self.hold_ttl_s)
         in_b = within("hold_ttl", self.event_id, holder, self.hold_ttl_b_percent)
         return Variant(self.hold_ttl_b_s, "b") if in_b else Variant(self.hold_ttl_s, "a")
 
-    def basket(self, seat_ids: list[str], ga: dict[str, int]) -> Selection:
-        """What was asked for, at today's prices; raises `UnknownSeat` or `UnknownSection`."""
+    def select(self, seat_ids: list[str], ga: dict[str, int]) -> Selection:
+        """Seats and GA tickets at their current prices; raises `UnknownSeat` or `UnknownSection`."""
         seats = []
         for seat_id in set(seat_ids):
             section_id, row, number = seat_id.split("-")
@@ -166,22 +173,22 @@ class Layout:
             seats.append((section_id, position, seat_id, section.price_of(position)))
         return self._priced(seats, ga)
 
-    def from_selection(self, basket: str) -> Selection:
-        """What the gate picked, from its text."""
-        places, tickets = read_selection(basket)
+    def from_selection(self, selection: str) -> Selection:
+        """A selection that Redis made, from its text."""
+        places, tickets = parse_selection(selection)
         seats = [(s, p, self.sections[s].seat_id(p), self.sections[s].price_of(p)) for s, p in places]
         return self._priced(seats, tickets)
 
-    def best(self, *, section_id: str | None, max_price_minor: int | None) -> list[PriceBlock]:
-        """Where best available looks, the dearest first; of the same price, in the order of the event file. Raises
+    def price_blocks(self, *, section_id: str | None, max_price_minor: int | None) -> list[PriceBlock]:
+        """The blocks that best available searches, highest price first, then in the order of the event file. Raises
         `UnknownSection`.
         """
-        zones = _dearest_first([self.section(section_id)]) if section_id else self._zones
-        return [zone for zone in zones if max_price_minor is None or zone.price_minor <= max_price_minor]
+        price_blocks = _by_price([self.section(section_id)]) if section_id else self._price_blocks
+        return [block for block in price_blocks if max_price_minor is None or block.price_minor <= max_price_minor]
 
     @cached_property
-    def _zones(self) -> list[PriceBlock]:
-        return _dearest_first(self.sections.values())
+    def _price_blocks(self) -> list[PriceBlock]:
+        return _by_price(self.sections.values())
 
     def _priced(self, seats: list[tuple[str, int, str, int]], ga: dict[str, int]) -> Selection:
         tickets = [(s, quantity, self.section(s, "ga").price_minor) for s, quantity in ga.items()]
@@ -190,60 +197,12 @@ class Layout:
         return Selection(tuple(sorted(seats)), tuple(sorted(tickets)), quantity, total_minor)
 
 
-def _dearest_first(sections: Iterable[Section]) -> list[PriceBlock]:
-    return sorted((zone for section in sections for zone in section.zones), key=lambda zone: -zone.price_minor)
+def _by_price(sections: Iterable[Section]) -> list[PriceBlock]:
+    return sorted(
+        (block for section in sections for block in section.price_blocks), key=lambda block: -block.price_minor
+    )
 
 
-class EventCache:
-    """All events this process knows of."""
-
-    def __init__(self, db: AsyncEngine) -> None:
-        self._db = db
-        self._layouts: dict[str, Layout] = {}
-        self._loaded = False
-
-    def layout(self, event_id: str) -> Layout:
-        """Raises `UnknownEvent`, or `Unavailable` while nothing has been read yet."""
-        found = self._layouts.get(event_id)
-        if found is None:
-            raise UnknownEvent() if self._loaded else Unavailable()
-        return found
-
-    def layouts(self) -> list[Layout]:
-        return list(self._layouts.values())
-
-    async def check(self) -> None:
-        if not self._loaded:
-            raise Unavailable("The catalogue has not been read yet.")
-
-    async def refresh(self) -> None:
-        """Reads the events whose version or gate epoch changed."""
-        known = select(tables.event.c.event_id, tables.event.c.version, tables.event.c.redis_epoch)
-        async with self._db.connect() as connection:
-            seen = {row.event_id: (row.version, row.redis_epoch) for row in await connection.execute(known)}
-            changed = [e for e, at in seen.items() if at != self._at(e)]
-            if changed:
-                of_changed = tables.event.c.event_id.in_(changed)
-                events = (await connection.execute(select(tables.event).where(of_changed))).mappings().all()
-                query = select(tables.section).where(tables.section.c.event_id.in_(changed))
-                rows = (await connection.execute(query.order_by(tables.section.c.ordinal))).mappings().all()
-                for event in events:
-                    mine = [row for row in rows if row["event_id"] == event["event_id"]]
-                    self._layouts[event["event_id"]] = _layout(dict(event), [dict(row) for row in mine])
-        for gone in self._layouts.keys() - seen.keys():
-            del self._layouts[gone]
-        self._loaded = True
-
-    def _at(self, event_id: str) -> tuple[int, int] | None:
-        layout = self._layouts.get(event_id)
-        return (layout.version, layout.redis_epoch) if layout else None
-
-
-def _layout(event: dict[str, Any], sections: list[dict[str, Any]]) -> Layout:
-    made = [Section.of(row) for row in sections]
-    return Layout(**event, sections={section.section_id: section for section in made})
-
-
-def _level(level: dict[str, Any]) -> PriceTier:
+def _price_tier(level: dict[str, Any]) -> PriceTier:
     first, last = level["rows"]
     return PriceTier(level["name"], first, last, level["price_minor"] + level["fee_minor"])

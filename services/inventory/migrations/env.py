@@ -1,4 +1,4 @@
-"""Migrations of the ledger."""
+"""Alembic environment of inventory's migrations."""
 
 from services.inventory import tables
 from services.inventory.tables import metadata

@@ -1,6 +1,6 @@
-"""What is left, shown to everybody: one frame per event, at most four a second, repeated every five seconds.
+"""The availability publisher: one stock frame per event, at most four a second, repeated every five seconds.
 
-Sections note themselves as dirty in the scripts that change them, so selling never waits for showing.
+Scripts mark the sections they change as dirty, so selling never waits for publishing.
 """
 
 import asyncio
@@ -12,9 +12,10 @@ from itertools import compress
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.catalogue.layout import EventCache, Layout
+from services.inventory.catalogue.event_cache import EventCache
+from services.inventory.catalogue.layout import Layout
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import EVENTS_AT_ONCE, RedisStock, load
+from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock, load_script
 from services.inventory.stock.snapshot import count_sections
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, stock_channel
 from shared.redis.client import REDIS_AWAY, RedisError
@@ -22,84 +23,85 @@ from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 from shared.runtime.group_commit import chunks
 
-SHOW = load("show")
-HOLDING = text(
+PUBLISH = load_script("publish")
+COUNT_HOLDERS = text(
     "SELECT count(DISTINCT holder) FROM inventory.reservation "
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
 )
-FRESH_S = 0.25
+CACHE_S = 0.25
 
 
 class AvailabilityPublisher:
-    """The latest frame of every event, and its loop."""
+    """Publishes stock frames, and answers the latest one."""
 
     def __init__(
-        self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, showing: SnapshotPublisher
+        self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, snapshots: SnapshotPublisher
     ) -> None:
-        self._db, self._redis_stock, self._catalogue, self._showing = db, redis_stock, catalogue, showing
-        self._shown_at_s: dict[str, float] = {}
-        self._seen: dict[str, tuple[float, StockFrame]] = {}
+        self._db, self._redis_stock, self._catalogue, self._snapshots = db, redis_stock, catalogue, snapshots
+        self._published_at_s: dict[str, float] = {}
+        self._cached: dict[str, tuple[float, StockFrame]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._shut: set[str] = (
-            set()
-        )  # said so; counting a large stock again and again would keep its gate from being filled
+        self._reported_not_ready: set[str] = set()  # counting a large stock again and again would slow its rebuild
 
     async def publish(self) -> None:
-        """One turn: publishes what changed, and what has not been said for a while."""
+        """Publishes the events that changed, and those whose last frame is old."""
         layouts = self._catalogue.layouts()
         changed = await self._changed(layouts)
         for layout in layouts:
-            due = time.monotonic() - self._shown_at_s.get(layout.event_id, 0.0) > FRAME_REPEAT_S * 0.8
+            due = time.monotonic() - self._published_at_s.get(layout.event_id, 0.0) > FRAME_REPEAT_S * 0.8
             if not due and layout.event_id not in changed:
                 continue
-            with suppress(*REDIS_AWAY):  # other events may be with another engine
+            with suppress(*REDIS_AWAY):  # other events may be on another Redis node
                 frame = await self._frame(layout, force=due, peek=False)
                 if frame is not None:
-                    await self._showing.publish(stock_channel(layout.event_id), frame)
-                    self._shown_at_s[layout.event_id] = time.monotonic()
+                    await self._snapshots.publish(stock_channel(layout.event_id), frame)
+                    self._published_at_s[layout.event_id] = time.monotonic()
 
     async def _changed(self, layouts: Iterable[Layout]) -> set[str]:
-        """Events whose stock may have changed since it was shown: many are asked in one round trip."""
+        """Events whose stock may have changed since their last frame, many per round trip."""
         changed: set[str] = set()
-        for some in chunks((layout.event_id for layout in layouts), EVENTS_AT_ONCE):
+        for some in chunks((layout.event_id for layout in layouts), EVENTS_PER_ROUND_TRIP):
             pipe = self._redis_stock.redis.pipeline(transaction=False)
             for event_id in some:
                 pipe.exists(Keys.of(event_id).dirty)
             try:
                 changed.update(compress(some, await pipe.execute()))
             except RedisError:
-                changed.update(some)  # each is asked by itself: other processes of the engine may answer
+                changed.update(some)  # each is queried by itself: other Redis nodes may answer
         return changed
 
     async def frame(self, layout: Layout) -> StockFrame:
-        """The stock as it was at most a quarter of a second ago: from the gate, or from the ledger while that is not
-        ready. Many who ask at once share one look.
+        """The stock, at most `CACHE_S` old: from Redis, or from PostgreSQL while Redis is not ready. Concurrent
+        requests share one read.
         """
         async with self._locks.setdefault(layout.event_id, asyncio.Lock()):
-            at_s, frame = self._seen.get(layout.event_id, (0.0, None))
-            if frame is None or time.monotonic() - at_s > FRESH_S:
+            at_s, frame = self._cached.get(layout.event_id, (0.0, None))
+            if frame is None or time.monotonic() - at_s > CACHE_S:
                 try:
                     frame = await self._frame(layout, force=True, peek=True)
                 except REDIS_AWAY:
-                    frame = await self.from_db(layout.event_id, ready=False)
+                    frame = await self.frame_from_db(layout.event_id, ready=False)
                 assert frame is not None
-                self._seen[layout.event_id] = (time.monotonic(), frame)
+                self._cached[layout.event_id] = (time.monotonic(), frame)
             return frame
 
     async def _frame(self, layout: Layout, *, force: bool, peek: bool) -> StockFrame | None:
         keys = Keys.of(layout.event_id).only("meta", "counts", "dirty")
-        times = {"clock_offset_ms": self._redis_stock.clock_offset_ms, "others_ms": self._redis_stock.others_ms()}
-        reply = await SHOW(self._redis_stock.redis, **keys, **times, force=int(force), peek=int(peek))
+        times = {
+            "clock_offset_ms": self._redis_stock.clock_offset_ms,
+            "others_ms": self._redis_stock.slowest_besides_redis_ms(),
+        }
+        reply = await PUBLISH(self._redis_stock.redis, **keys, **times, force=int(force), peek=int(peek))
         if not reply:
             return None
-        ready, epoch, version, at_ms, holding, begun, let_go = (int(part) for part in reply[:7])
+        ready, epoch, version, at_ms, holders, begun, ended = (int(part) for part in reply[:7])
         if not ready or self._redis_stock.clocks.apart():
             if not peek:
-                if layout.event_id in self._shut and not force:
+                if layout.event_id in self._reported_not_ready and not force:
                     return None
-                self._shut.add(layout.event_id)
-            return await self.from_db(layout.event_id, ready=False, epoch=epoch, version=version)
-        self._shut.discard(layout.event_id)
+                self._reported_not_ready.add(layout.event_id)
+            return await self.frame_from_db(layout.event_id, ready=False, epoch=epoch, version=version)
+        self._reported_not_ready.discard(layout.event_id)
         counts = {key.decode(): int(value) for key, value in zip(reply[7::2], reply[8::2], strict=True)}
         sections = [
             SectionCounts(
@@ -110,22 +112,22 @@ class AvailabilityPublisher:
         ]  # fmt: skip
         return StockFrame(
             event_id=layout.event_id, epoch=epoch, version=version, ready=True, at_ms=at_ms, sections=sections,
-            holders_holding=holding, holds_begun=begun, holds_let_go=let_go,
+            holders_holding=holders, holds_begun=begun, holds_let_go=ended,
         )  # fmt: skip
 
-    async def from_db(
+    async def frame_from_db(
         self, event_id: str, *, ready: bool = True, epoch: int | None = None, version: int | None = None
     ) -> StockFrame:
-        """The stock from the ledger's own rows."""
+        """The stock as counted in PostgreSQL."""
         at_ms = now_ms()
         async with self._db.connect() as connection:
             rows = await count_sections(connection, event_id)
-            holding = (await connection.execute(HOLDING, {"event_id": event_id})).scalar_one()
+            holders = (await connection.execute(COUNT_HOLDERS, {"event_id": event_id})).scalar_one()
         sections = [
             SectionCounts(section_id=s, available=r["available"], held=int(r["held"]), sold=int(r["sold"]), at_ms=at_ms)
             for s, r in rows.items()
         ]
         return StockFrame(
             event_id=event_id, epoch=self._catalogue.layout(event_id).redis_epoch if epoch is None else epoch,
-            version=version or at_ms, ready=ready, at_ms=at_ms, sections=sections, holders_holding=holding,
+            version=version or at_ms, ready=ready, at_ms=at_ms, sections=sections, holders_holding=holders,
         )  # fmt: skip

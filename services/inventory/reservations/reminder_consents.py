@@ -1,28 +1,33 @@
-"""Consent to reminders comes with a hold, and is kept here until orders, which sends mail, says that it has it."""
+"""Consents to reminder mail, which come with a hold and are kept here until orders, which sends mail, acknowledges
+them.
+
+Polling is safe to repeat: a consent that was not acknowledged is answered again.
+"""
 
 from collections.abc import Sequence
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.reservations.repository import read
-from shared.contracts.inventory import BATCH_MAX, Consent
+from services.inventory.reservations.repository import read_reservations
+from shared.contracts.inventory import BATCH_MAX, ReminderConsent
 
-HEARD = text(
-    "UPDATE inventory.reservation SET reminders_asked = false "
-    "WHERE reservation_id = ANY(CAST(:ids AS text[])) AND reminders_asked"
+ACKNOWLEDGE = text(
+    "UPDATE inventory.reservation SET reminders_requested = false "
+    "WHERE reservation_id = ANY(CAST(:ids AS text[])) AND reminders_requested"
 )
-UNHEARD = text(
-    "SELECT reservation_id, email FROM inventory.reservation WHERE reminders_asked ORDER BY reservation_id LIMIT :many"
+PENDING = text(
+    "SELECT reservation_id, email FROM inventory.reservation WHERE reminders_requested "
+    "ORDER BY reservation_id LIMIT :count_max"
 )
 
 
-async def pending_consents(db: AsyncEngine, heard: Sequence[str]) -> list[Consent]:
-    """Forgets those that were heard; some of the others."""
+async def pending_consents(db: AsyncEngine, *, acknowledged: Sequence[str]) -> list[ReminderConsent]:
+    """Marks consents as `acknowledged` (by reservation id), then returns up to `BATCH_MAX` others."""
     async with db.begin() as connection:
-        if heard:
-            await connection.execute(HEARD, {"ids": list(heard)})
-        found = await connection.execute(UNHEARD, {"many": BATCH_MAX})
-        addresses = {row.reservation_id: row.email for row in found}
-        held = await read(connection, list(addresses)) if addresses else {}
-    return [Consent(reservation=held[i].to_contract(), email=email) for i, email in addresses.items()]
+        if acknowledged:
+            await connection.execute(ACKNOWLEDGE, {"ids": list(acknowledged)})
+        rows = await connection.execute(PENDING, {"count_max": BATCH_MAX})
+        emails = {row.reservation_id: row.email for row in rows}
+        records = await read_reservations(connection, list(emails)) if emails else {}
+    return [ReminderConsent(reservation=records[i].to_contract(), email=email) for i, email in emails.items()]

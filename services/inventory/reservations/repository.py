@@ -1,13 +1,11 @@
-"""Writing holds: many in one transaction, locked in key order, each taken only from what is really left.
+"""Reservations in PostgreSQL: insert holds in batches, read reservations with their places, lock them for a payment.
 
-The second guard against overselling: nothing here believes the gate. A batch that raises or that comes out short is
-rolled back and replayed member by member, so that no member fails another.
-
-A reservation as the ledger has it, read in one go with its places.
+The second guard against overselling: it never trusts Redis. Places are locked in key order and taken only from what is
+left. A batch that fails is rolled back and replayed hold by hold, so that no hold makes another fail.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -16,19 +14,21 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory.catalogue.layout import Variant
-from services.inventory.reservations.events import ReservationEvent, event
+from services.inventory.reservations.events import ReservationEvent, event_body
 from services.inventory.reservations.selection import Selection, selection_text
-from shared.contracts.inventory import CustomerLimit, Line, Reservation, ReservationState, StepDone
+from shared.contracts.inventory import CustomerLimit, Reservation, ReservationState, ReservedItem, StepDone
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
-from shared.postgres.errors import is_busy, is_gone, outlive_deadlocks
+from shared.postgres.errors import is_busy, is_gone, retry_deadlocks
 from shared.postgres.fenced_transaction import fenced
 
 READ = statement(__package__, "read_reservations")
+LOCK = statement(__package__, "lock_reservations")
+LOCK_FOR_PAYMENT = statement(__package__, "lock_for_payment")
 
 
 @dataclass(slots=True)
 class ReservationRow:
-    """`seats` are (section_id, position, seat_id, price), `ga` (section_id, quantity, price)."""
+    """A reservation. `seats` are (section_id, position, seat_id, price), `ga` are (section_id, quantity, price)."""
 
     event_id: str
     reservation_id: str
@@ -45,7 +45,7 @@ class ReservationRow:
     extended: bool
     payment_extended: bool
     version: int
-    given_back: int
+    released_tickets: int
     seats: list[tuple[str, int, str, int]] = field(default_factory=list)
     ga: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -61,32 +61,34 @@ class ReservationRow:
     def release_at_ms(self) -> int:
         return self.reserved_until_ms + self.grace_s * 1000
 
-    def basket(self) -> str:
-        """As the gate's scripts read it."""
+    def selection_text(self) -> str:
+        """Its places as text for Redis' scripts."""
         return selection_text(((s, p) for s, p, _, _ in self.seats), ((s, q) for s, q, _ in self.ga))
 
     def places(self) -> dict[str, Any]:
-        """For facts and logs."""
+        """Its places for events."""
         return {
             "seats": [seat_id for _, _, seat_id, _ in self.seats],
             "ga": [{"section_id": s, "quantity": quantity} for s, quantity, _ in self.ga],
         }
 
     def to_contract(self) -> Reservation:
-        """As neighbours see it."""
-        seats = [Line(section_id=s, seat_id=seat_id, unit_price_minor=price) for s, _, seat_id, price in self.seats]
-        ga = [Line(section_id=s, quantity=quantity, unit_price_minor=price) for s, quantity, price in self.ga]
+        """As the other services see it."""
+        seats = [
+            ReservedItem(section_id=s, seat_id=seat_id, unit_price_minor=price) for s, _, seat_id, price in self.seats
+        ]
+        ga = [ReservedItem(section_id=s, quantity=quantity, unit_price_minor=price) for s, quantity, price in self.ga]
         return Reservation(
             event_id=self.event_id, reservation_id=self.reservation_id, holder=self.holder,
             status=self.status, lane=self.lane, join_seq=self.join_seq, total_minor=self.total_minor,
             currency=self.currency, reserved_until_ms=self.reserved_until_ms, grace_s=self.grace_s,
-            order_reference=self.order_reference, given_back=self.given_back, lines=seats + ga,
+            order_reference=self.order_reference, released_tickets=self.released_tickets, lines=seats + ga,
         )  # fmt: skip
 
 
 @dataclass(slots=True)
 class LockedReservation(ReservationRow):
-    """A reservation about to be paid: of its places only how many there are."""
+    """A reservation locked for payment; of its places only their number was read."""
 
     tickets: int = 0
 
@@ -96,8 +98,8 @@ class LockedReservation(ReservationRow):
 
 
 @dataclass(slots=True)
-class Live:
-    """A live reservation as the gate needs it: `seats` are (section_id, position), `ga` (section_id, quantity)."""
+class LiveHold:
+    """A live reservation as Redis needs it: `seats` are (section_id, position), `ga` (section_id, quantity)."""
 
     reservation_id: str
     holder: str
@@ -116,26 +118,26 @@ class Live:
     def release_at_ms(self) -> int:
         return self.reserved_until_ms + self.grace_s * 1000
 
-    def basket(self) -> str:
-        """As the gate's scripts read it."""
+    def selection_text(self) -> str:
+        """Its places as text for Redis' scripts."""
         return selection_text(self.seats, self.ga)
 
 
-def step_done(record: ReservationRow | None, word: str, *, over: CustomerLimit | None = None) -> StepDone:
-    """The answer to one step: its word, and the reservation as it is now."""
-    told = (
+def step_done(record: ReservationRow | None, outcome: str, *, over: CustomerLimit | None = None) -> StepDone:
+    """The result of one step, with the reservation as it is now."""
+    state = (
         {name: getattr(record, name) for name in ("order_reference", "status", "reserved_until_ms")} if record else {}
     )
-    return StepDone.model_validate({"word": word, "over": over, **told})
+    return StepDone.model_validate({"outcome": outcome, "over": over, **state})
 
 
-async def read(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, ReservationRow]:
-    """Those that exist, by id."""
+async def read_reservations(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, ReservationRow]:
+    """Existing reservations by id."""
     rows = await connection.execute(READ, {"ids": list(reservation_ids)})
-    return {row.reservation_id: _record(*row) for row in rows}
+    return {row.reservation_id: _row(*row) for row in rows}
 
 
-def _record(*columns: Any) -> ReservationRow:
+def _row(*columns: Any) -> ReservationRow:
     *own, seats, ga = columns
     return ReservationRow(*[*own, _places(seats), _places(ga)])
 
@@ -145,21 +147,23 @@ def _places(found: str | None) -> list[Any]:
 
 
 ConflictReason = Literal["exists", "refused", "stale"]
-BROKEN = (asyncpg.PostgresError, ValueError)
-Outcome = Literal["written"] | ConflictReason | Exception
+DB_ERRORS = (asyncpg.PostgresError, ValueError)
+WriteOutcome = Literal["written"] | ConflictReason | Exception
 
-COMMITTED = "ISOLATION LEVEL READ COMMITTED"  # whatever a pooler makes of our sessions
-OPEN = f"BEGIN {COMMITTED}; SELECT pg_advisory_xact_lock_shared(hashtextextended('inventory gate {{event_id}}', 0))"
-TAKE = raw_statement(__package__, "take")
+COMMITTED = "ISOLATION LEVEL READ COMMITTED"  # also if a connection pooler changed the session's default
+BEGIN_FENCED = (
+    f"BEGIN {COMMITTED}; SELECT pg_advisory_xact_lock_shared(hashtextextended('inventory stock {{event_id}}', 0))"
+)
+INSERT_HOLDS = raw_statement(__package__, "insert_holds")
 
 
 @dataclass(frozen=True, slots=True)
 class HoldInsert:
-    """One gated hold, on its way into the ledger."""
+    """A hold that Redis granted, to be written."""
 
     reservation_id: str
     holder: str
-    basket: Selection
+    selection: Selection
     currency: str
     until_ms: int
     fingerprint: str
@@ -167,49 +171,49 @@ class HoldInsert:
     join_seq: int = 0
     email: str | None = None
     reminders: bool = False
-    arm: Variant | None = None
+    variant: Variant | None = None
 
 
 class WriteConflict(Exception):
-    """Something differs from what was asked: rows that were there, places that were not, a gate of another epoch."""
+    """The batch cannot be written: a reservation exists, places are not available, or Redis has an older epoch."""
 
     def __init__(self, outcome: ConflictReason) -> None:
         super().__init__(outcome)
-        self.outcome: Outcome = outcome
+        self.outcome: WriteOutcome = outcome
 
 
-async def write(db: AsyncEngine, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> list[Outcome]:
-    """One outcome per take; ids must differ. Raises `Unavailable` when nobody knows what was written."""
+async def write_holds(db: AsyncEngine, event_id: str, epoch: int, holds: Sequence[HoldInsert]) -> list[WriteOutcome]:
+    """One outcome per hold, whose ids must differ. Raises `Unavailable` if it is unknown what was written."""
     try:
-        async with fenced(db, OPEN.format(event_id=event_id)) as driver:
-            await insert_holds(driver, event_id, epoch, takes)
-        return ["written"] * len(takes)
-    except WriteConflict as short:
-        if len(takes) == 1 or short.outcome == "stale":
-            return [short.outcome] * len(takes)
-    except BROKEN as broken:
-        if len(takes) == 1 and not is_busy(broken):
+        async with fenced(db, BEGIN_FENCED.format(event_id=event_id)) as driver:
+            await insert_holds(driver, event_id, epoch, holds)
+        return ["written"] * len(holds)
+    except WriteConflict as conflict:
+        if len(holds) == 1 or conflict.outcome == "stale":
+            return [conflict.outcome] * len(holds)
+    except DB_ERRORS as broken:
+        if len(holds) == 1 and not is_busy(broken):
             return [broken]
-    return await outlive_deadlocks(lambda: _replay(db, event_id, epoch, takes))
+    return await retry_deadlocks(lambda: _replay(db, event_id, epoch, holds))
 
 
-async def _replay(db: AsyncEngine, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> list[Outcome]:
-    """Each under its own savepoint, in the order of their ids."""
-    outcomes: dict[str, Outcome] = {}
-    async with fenced(db, OPEN.format(event_id=event_id)) as driver:
-        for member in sorted(takes, key=lambda t: t.reservation_id):
-            outcomes[member.reservation_id] = await _alone(driver, event_id, epoch, member)
-    return [outcomes[member.reservation_id] for member in takes]
+async def _replay(db: AsyncEngine, event_id: str, epoch: int, holds: Sequence[HoldInsert]) -> list[WriteOutcome]:
+    """Writes each hold under its own savepoint, in the order of their ids."""
+    outcomes: dict[str, WriteOutcome] = {}
+    async with fenced(db, BEGIN_FENCED.format(event_id=event_id)) as driver:
+        for member in sorted(holds, key=lambda h: h.reservation_id):
+            outcomes[member.reservation_id] = await _write_one(driver, event_id, epoch, member)
+    return [outcomes[member.reservation_id] for member in holds]
 
 
-async def _alone(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> Outcome:
-    outcome: Outcome = "written"
+async def _write_one(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> WriteOutcome:
+    outcome: WriteOutcome = "written"
     await driver.execute("SAVEPOINT member")
     try:
         await insert_holds(driver, event_id, epoch, [member])
-    except WriteConflict as short:
-        outcome = short.outcome
-    except BROKEN as broken:
+    except WriteConflict as conflict:
+        outcome = conflict.outcome
+    except DB_ERRORS as broken:
         if is_gone(broken) or is_busy(broken):
             raise
         outcome = broken
@@ -217,30 +221,33 @@ async def _alone(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> 
     return outcome
 
 
-async def insert_holds(driver: Any, event_id: str, epoch: int, takes: Sequence[HoldInsert]) -> None:
-    """Reservations, then sections, then seats: every writer of the ledger locks in this order. Raises `WriteConflict`.
+async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[HoldInsert]) -> None:
+    """Writes reservations, then sections, then seats, the order in which every writer locks. Raises `WriteConflict`.
 
-    The fence must have been taken in a statement before this one, which reads the gate's epoch.
+    The fence must have been taken in an earlier statement, because this one reads Redis' epoch.
     """
-    asked = _Asked.of(takes)
-    told = event(
-        event_id, "created", [ReservationEvent("created", t.reservation_id, 1, _after(t)) for t in takes], actor="fans"
+    columns = _HoldColumns.of(holds)
+    created = event_body(
+        event_id,
+        "created",
+        [ReservationEvent("created", t.reservation_id, 1, _event_values(t)) for t in holds],
+        actor="fans",
     )
-    columns = [*asked.reservations, *asked.tickets, *asked.sections, *asked.seats]
-    row = await driver.fetchrow(TAKE, event_id, takes[0].currency, *columns, told)
+    flat = [*columns.reservations, *columns.tickets, *columns.sections, *columns.seats]
+    row = await driver.fetchrow(INSERT_HOLDS, event_id, holds[0].currency, *flat, created)
     if row["redis_epoch"] != epoch:
         raise WriteConflict("stale")
-    if row["reservations"] != len(takes):
+    if row["reservations"] != len(holds):
         raise WriteConflict("exists")
-    if (row["sections"], row["seats"]) != (len(asked.sections[0]), len(asked.seats[0])):
+    if (row["sections"], row["seats"]) != (len(columns.sections[0]), len(columns.seats[0])):
         raise WriteConflict("refused")
 
 
 Columns = list[tuple[Any, ...]]
 
 
-class _Asked(NamedTuple):
-    """What a batch wants, column by column, as the statement takes it."""
+class _HoldColumns(NamedTuple):
+    """A batch column by column, as the statement takes it."""
 
     reservations: Columns
     tickets: Columns
@@ -248,16 +255,16 @@ class _Asked(NamedTuple):
     seats: Columns
 
     @classmethod
-    def of(cls, takes: Sequence[HoldInsert]) -> "_Asked":
-        seats = [(s, position, t.reservation_id, price) for t in takes for s, position, _, price in t.basket.seats]
-        tickets = [(t.reservation_id, *ticket) for t in takes for ticket in t.basket.ga]
+    def of(cls, holds: Sequence[HoldInsert]) -> "_HoldColumns":
+        seats = [(s, position, t.reservation_id, price) for t in holds for s, position, _, price in t.selection.seats]
+        tickets = [(t.reservation_id, *ticket) for t in holds for ticket in t.selection.ga]
         wanted: Counter[str] = Counter(seat[0] for seat in seats)
         for _, section_id, quantity, _ in tickets:
             wanted[section_id] += quantity
         rows = [
-            (t.reservation_id, t.holder, t.email, t.lane, t.join_seq, t.basket.total_minor, t.until_ms,
-             t.fingerprint, *(t.arm or (None, None)), t.reminders)
-            for t in takes
+            (t.reservation_id, t.holder, t.email, t.lane, t.join_seq, t.selection.total_minor, t.until_ms,
+             t.fingerprint, *(t.variant or (None, None)), t.reminders)
+            for t in holds
         ]  # fmt: skip
         return cls(_columns(rows, 11), _columns(tickets, 4), _columns(list(wanted.items()), 2), _columns(seats, 4))
 
@@ -266,9 +273,34 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
     return list(zip(*rows, strict=True)) or [()] * width
 
 
-def _after(take: HoldInsert) -> dict[str, Any]:
+def _event_values(hold: HoldInsert) -> dict[str, Any]:
     return {
-        "status": "pending_payment", "holder": take.holder, "total_minor": take.basket.total_minor,
-        "seats": [seat_id for _, _, seat_id, _ in take.basket.seats],
-        "ga": [{"section_id": s, "quantity": quantity} for s, quantity, _ in take.basket.ga],
+        "status": "pending_payment", "holder": hold.holder, "total_minor": hold.selection.total_minor,
+        "seats": [seat_id for _, _, seat_id, _ in hold.selection.seats],
+        "ga": [{"section_id": s, "quantity": quantity} for s, quantity, _ in hold.selection.ga],
     }  # fmt: skip
+
+
+LockArguments = dict[str, list[Any]]
+Lock = Callable[[AsyncConnection, LockArguments], Awaitable[tuple[int, Mapping[str, ReservationRow]]]]
+
+
+async def lock_reservations(
+    connection: AsyncConnection, arguments: LockArguments
+) -> tuple[int, Mapping[str, ReservationRow]]:
+    """PostgreSQL's clock (ms) under the locks, and the reservations by id with their places, which a second statement
+    reads.
+    """
+    now_ms: int = (await connection.execute(LOCK, {"ids": arguments["ids"]})).one().now_ms
+    return now_ms, await read_reservations(connection, arguments["ids"])
+
+
+async def lock_for_payment(
+    connection: AsyncConnection, arguments: LockArguments
+) -> tuple[int, Mapping[str, ReservationRow]]:
+    """Locks the customers, too; of the places only their number is read. It may be from before a partial release that
+    this waited for: then `released_tickets` differs from what orders saw.
+    """
+    rows = (await connection.execute(LOCK_FOR_PAYMENT, arguments)).all()
+    locked = (LockedReservation(*[*own, [], [], int(quantity)]) for _, _, *own, quantity in rows if own[0] is not None)
+    return rows[0].now_ms, {row.reservation_id: row for row in locked}

@@ -1,7 +1,7 @@
-"""What a fan asks for: seats and GA tickets of one event, checked against its layout, with a print of itself.
+"""A selection: seats and GA tickets of one event, priced by its layout, and its text form for Redis.
 
-On the way to the gate a basket is text: `A:0,5;GA1*3` is seats 0 and 5 of A and three tickets of GA1. A position is
-the seat's offset in the section's map, whose rows are separated by one character.
+`A:0,5;GA1*3` is seats 0 and 5 of A and three tickets of GA1. A position is the seat's offset in the section's map,
+whose rows are separated by one character.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ class Selection:
     total_minor: int
 
     def text(self) -> str:
-        """As the gate's scripts read it."""
+        """The text form."""
         return selection_text(
             ((section, position) for section, position, _, _ in self.seats),
             ((section, quantity) for section, quantity, _ in self.ga),
@@ -27,7 +27,7 @@ class Selection:
 
 
 def selection_text(seats: Iterable[tuple[str, int]], ga: Iterable[tuple[str, int]]) -> str:
-    """From (section_id, position) and (section_id, quantity)."""
+    """The text form of (section_id, position) and (section_id, quantity)."""
     by_section: dict[str, list[str]] = {}
     for section_id, position in seats:
         by_section.setdefault(section_id, []).append(str(position))
@@ -35,11 +35,11 @@ def selection_text(seats: Iterable[tuple[str, int]], ga: Iterable[tuple[str, int
     return ";".join([*parts, *(f"{section_id}*{quantity}" for section_id, quantity in ga)])
 
 
-def read_selection(basket: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
-    """Seats as (section_id, position) and GA tickets by section, from a basket's text."""
+def parse_selection(selection: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
+    """Seats as (section_id, position), and GA tickets by section."""
     seats: list[tuple[str, int]] = []
     ga: dict[str, int] = {}
-    for part in basket.split(";"):
+    for part in selection.split(";"):
         section_id, is_seats, positions = part.partition(":")
         if is_seats:
             seats += [(section_id, int(position)) for position in positions.split(",")]
@@ -50,5 +50,5 @@ def read_selection(basket: str) -> tuple[list[tuple[str, int]], dict[str, int]]:
 
 
 def content_hash(*parts: str) -> str:
-    """A short print of some texts; no two different lists share one in practice."""
+    """A hash of texts, 96 bits as hex."""
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()

@@ -1,7 +1,7 @@
-"""House holds, channel and presale allotments, buffers: kept aside until their time or an operator's hand.
+"""Allotments: places blocked for the house, a channel, a presale or as a buffer, until they open.
 
-Opening is decided by the ledger alone, so it happens once however many processes find the time come. An allotment that
-is open stays as a record; its places are ordinary stock.
+PostgreSQL decides about opening, so it happens once however many processes find it due. An open allotment stays as a
+record; its places are on sale.
 """
 
 import logging
@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.layout import EventCache
+from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.problems import StockConflict, UnknownAllotment
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
@@ -27,26 +27,26 @@ from shared.web.problems import Problem
 log = logging.getLogger("onsale.inventory")
 PLACES = set(Places.model_fields)
 OPEN_MAX = 100
-WAITING = text(
+NEXT_OPENINGS = text(
     "SELECT event_id, allotment_id, opens_at_ms FROM inventory.allotment "
     "WHERE opened_at IS NULL AND opens_at_ms IS NOT NULL ORDER BY opens_at_ms LIMIT :count_max"
 )
-OPENED = text(
+MARK_OPENED = text(
     "UPDATE inventory.allotment SET opened_at = clock_timestamp() "
     "WHERE event_id = :event_id AND allotment_id = :allotment_id AND opened_at IS NULL"
 )
-KEPT_SEATS = text(
+ALLOTTED_SEATS = text(
     "SELECT section_id, position FROM inventory.seat WHERE event_id = :event_id AND allotment_id = :allotment_id "
     "AND section_id = ANY(CAST(:section_ids AS text[])) ORDER BY section_id, position"
 )
-KEPT_GA = text(
-    "SELECT section_id, kept FROM inventory.allotment_ga "
-    "WHERE event_id = :event_id AND allotment_id = :allotment_id AND kept > 0"
+ALLOTTED_GA = text(
+    "SELECT section_id, allotted FROM inventory.allotment_ga "
+    "WHERE event_id = :event_id AND allotment_id = :allotment_id AND allotted > 0"
 )
 
 
 async def upsert(change: StockChange, allotment_id: str, wanted: AllotmentBody) -> bool:
-    """Makes the allotment what is wanted; whether that changed anything. Raises `StockConflict`."""
+    """Creates or changes the allotment; whether that changed anything. Raises `StockConflict`."""
     row = await _row(change, allotment_id)
     places = wanted.model_dump(mode="json", include=PLACES)
     opens_at_ms = from_datetime(wanted.opens_at) if wanted.opens_at else None
@@ -54,12 +54,12 @@ async def upsert(change: StockChange, allotment_id: str, wanted: AllotmentBody) 
     if row is not None and all(row[name] == value for name, value in values.items()):
         return False
     if row is not None and row["opened_at"] is not None and row["places"] != places:
-        raise StockConflict(f"The allotment {allotment_id} is open; its places are ordinary stock.")
+        raise StockConflict(f"The allotment {allotment_id} is open and its places are on sale; they cannot change.")
     if row is None:
         await change.connection.execute(
             insert(tables.allotment).values(event_id=change.event_id, allotment_id=allotment_id, **values)
         )
-        await block(change, await change.spots(wanted), allotment_id=allotment_id)
+        await block(change, await change.select(wanted), allotment_id=allotment_id)
     else:
         await change.connection.execute(update(tables.allotment).where(*_mine(change, allotment_id)).values(**values))
         if row["places"] != places:
@@ -69,20 +69,22 @@ async def upsert(change: StockChange, allotment_id: str, wanted: AllotmentBody) 
 
 
 async def _reshape(change: StockChange, allotment_id: str, before: Places, wanted: AllotmentBody) -> None:
-    """Keeps what was added and puts on sale what was taken away, as far as it is still there."""
+    """Blocks the places that were added, and puts those on sale that were removed and are still allotted."""
     await change.lock(section_ids(before) | section_ids(wanted))
-    old, new = await change.spots(before), await change.spots(wanted)
-    kept = await _kept(change, allotment_id, before)
-    less = {s: min(kept.ga.get(s, 0), n - new.ga.get(s, 0)) for s, n in old.ga.items() if n > new.ga.get(s, 0)}
-    gone = sorted(set(kept.seats) - set(new.seats))
-    await unblock(change, StockSelection(tuple(gone), {s: n for s, n in less.items() if n}), allotment_id=allotment_id)
+    old, new = await change.select(before), await change.select(wanted)
+    allotted = await _allotted(change, allotment_id, before)
+    less = {s: min(allotted.ga.get(s, 0), n - new.ga.get(s, 0)) for s, n in old.ga.items() if n > new.ga.get(s, 0)}
+    removed = sorted(set(allotted.seats) - set(new.seats))
+    await unblock(
+        change, StockSelection(tuple(removed), {s: n for s, n in less.items() if n}), allotment_id=allotment_id
+    )
     more = {s: n - old.ga.get(s, 0) for s, n in new.ga.items() if n > old.ga.get(s, 0)}
     added = sorted(set(new.seats) - set(old.seats))
     await block(change, StockSelection(tuple(added), more), allotment_id=allotment_id)
 
 
-async def open_now(change: StockChange, allotment_id: str, *, due_ms: int | None = None) -> bool:
-    """Puts on sale what is still kept, once; whether this call did it. With `due_ms`, only if its time has come.
+async def open_allotment(change: StockChange, allotment_id: str, *, due_ms: int | None = None) -> bool:
+    """Puts the allotted places on sale, once; whether this call did it. With `due_ms`, only if it opens by then.
 
     Raises `UnknownAllotment`.
     """
@@ -92,23 +94,23 @@ async def open_now(change: StockChange, allotment_id: str, *, due_ms: int | None
     if due_ms is not None and (row["opens_at_ms"] is None or row["opens_at_ms"] > due_ms):
         return False
     values = {"event_id": change.event_id, "allotment_id": allotment_id}
-    if not (await change.connection.execute(OPENED, values)).rowcount:
+    if not (await change.connection.execute(MARK_OPENED, values)).rowcount:
         return False
     places = Places.model_validate(row["places"])
     await change.lock(section_ids(places))
-    spots = await _kept(change, allotment_id, places)
-    await unblock(change, spots, allotment_id=allotment_id)
-    change.detail |= {"allotment": allotment_id, "opened": spots.counts()}
+    selected = await _allotted(change, allotment_id, places)
+    await unblock(change, selected, allotment_id=allotment_id)
+    change.detail |= {"allotment": allotment_id, "opened": selected.counts()}
     return True
 
 
-async def _kept(change: StockChange, allotment_id: str, places: Places) -> StockSelection:
-    """What is still kept aside, its sections being locked."""
+async def _allotted(change: StockChange, allotment_id: str, places: Places) -> StockSelection:
+    """The places that are still allotted; the caller has locked their sections."""
     values = {"event_id": change.event_id, "allotment_id": allotment_id}
     seated = {"section_ids": sorted(section_ids(places))}
-    rows = await change.connection.execute(KEPT_SEATS, values | seated)
+    rows = await change.connection.execute(ALLOTTED_SEATS, values | seated)
     seats = tuple((row.section_id, row.position) for row in rows)
-    ga = {row.section_id: row.kept for row in await change.connection.execute(KEPT_GA, values)}
+    ga = {row.section_id: row.allotted for row in await change.connection.execute(ALLOTTED_GA, values)}
     return StockSelection(seats, ga)
 
 
@@ -122,7 +124,7 @@ async def _row(change: StockChange, allotment_id: str) -> RowMapping | None:
 
 
 async def allotments(connection: AsyncConnection, event_id: str) -> list[dict[str, Any]]:
-    """All of an event, with when they open or opened."""
+    """All allotments of an event."""
     query = select(tables.allotment).where(tables.allotment.c.event_id == event_id)
     rows = (await connection.execute(query.order_by(tables.allotment.c.allotment_id))).mappings()
     return [
@@ -136,17 +138,17 @@ async def allotments(connection: AsyncConnection, event_id: str) -> list[dict[st
 
 
 class AllotmentOpener:
-    """Opens allotments whose time has come by the engine's clock; any number of processes may."""
+    """Opens allotments that are due by Redis' clock. Any number of processes may run it."""
 
     def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache) -> None:
         self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
 
-    async def turn(self) -> None:
+    async def run_once(self) -> None:
         async with self._db.connect() as connection:
-            waiting = list(await connection.execute(WAITING, {"count_max": OPEN_MAX}))
+            waiting = list(await connection.execute(NEXT_OPENINGS, {"count_max": OPEN_MAX}))
         for event_id in sorted({row.event_id for row in waiting}):
             try:
-                now_ms, _ = await self._redis_stock.due(event_id, count_max=1)
+                now_ms, _ = await self._redis_stock.list_due(event_id, count_max=1)
             except REDIS_AWAY:
                 continue
             due = [row.allotment_id for row in waiting if row.event_id == event_id and row.opens_at_ms <= now_ms]
@@ -154,15 +156,15 @@ class AllotmentOpener:
                 try:
                     await self._open(event_id, allotment_id, now_ms)
                 except (Problem, *DB_AWAY) as stuck:
-                    why = data(event_id=event_id, allotment=allotment_id, error=type(stuck).__name__)
-                    log.warning("allotment.not_opened", extra=why)
+                    extra = data(event_id=event_id, allotment=allotment_id, error=type(stuck).__name__)
+                    log.warning("allotment.not_opened", extra=extra)
 
     async def _open(self, event_id: str, allotment_id: str, now_ms: int) -> None:
-        touched = DirtySet()
-        why = "its time has come"
-        async with stock_change(self._db, event_id, actor="system", action="open", reason=why) as change:
-            if await open_now(change, allotment_id, due_ms=now_ms):
-                touched = change.touched
-        if touched:
+        dirty = DirtySet()
+        reason = "opens_at has passed"
+        async with stock_change(self._db, event_id, actor="system", action="open", reason=reason) as change:
+            if await open_allotment(change, allotment_id, due_ms=now_ms):
+                dirty = change.dirty
+        if dirty:
             log.info("allotment.opened", extra=data(event_id=event_id, allotment=allotment_id))
-            await push_stock(self._db, self._redis_stock, event_id, touched)
+            await push_stock(self._db, self._redis_stock, event_id, dirty)

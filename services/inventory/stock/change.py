@@ -1,7 +1,7 @@
-"""One change of an event's stock by an operator's hand: what it locked, what it touched, and its line in the audit.
+"""A stock change by an operator: one transaction with its locks, the places it changed, and its audit log entry.
 
-Operators take turns by the event's row, which sales only read. Everybody locks in this order: event, sections, seats.
-Every change raises the event's version, by which the gate knows what is newer.
+The event's row, which sales only read, serialises operators. Every writer locks in this order: event, sections, seats.
+Each change raises the event's version, by which Redis refuses what is stale.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -15,25 +15,26 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory import tables
 from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
+from shared.contracts.admin.inventory import StockAuditEntry, StockAuditPage
 from shared.contracts.allotments import Places
 from shared.web.problems import UnknownEvent, VersionMismatch
 
 SeatPosition = tuple[str, int]  # section_id, position
 SEATS_SHOWN_MAX = 200
-SEATS_MAX = 5_000  # their sections sell nothing meanwhile: a few tenths of a second
+SEATS_MAX = 5_000  # their sections are locked meanwhile: a few tenths of a second
 LOCK_EVENT = text("SELECT version FROM inventory.event WHERE event_id = :event_id FOR UPDATE")
-COUNTED = ("capacity", "seats_remaining", "blocked")
+AUDITED = ("capacity", "seats_remaining", "blocked")
 
 
 @dataclass(frozen=True, slots=True)
 class StockSelection:
-    """Places, one by one: seats in the order of their key, and how many of each GA section."""
+    """Selected places: seats in the order of their key, and GA places by section."""
 
     seats: tuple[SeatPosition, ...] = ()
     ga: Mapping[str, int] = field(default_factory=dict)
 
     def counts(self) -> dict[str, int]:
-        """How many by section."""
+        """Places by section."""
         counts = dict(self.ga)
         for section_id, _ in self.seats:
             counts[section_id] = counts.get(section_id, 0) + 1
@@ -42,7 +43,7 @@ class StockSelection:
 
 @dataclass(slots=True)
 class DirtySet:
-    """What the gate must be told of."""
+    """Places that Redis must be updated for: seats, and GA sections."""
 
     seats: set[SeatPosition] = field(default_factory=set)
     ga: set[str] = field(default_factory=set)
@@ -53,7 +54,7 @@ class DirtySet:
 
 @dataclass(slots=True)
 class StockChange:
-    """A change under way, in one transaction. `detail` goes into the audit; without it and without anything touched,
+    """A change under way. `detail` goes into the audit log; without it and without anything dirty,
     nothing was changed.
     """
 
@@ -62,20 +63,20 @@ class StockChange:
     version: int
     sections: dict[str, dict[str, Any]] = field(default_factory=dict)
     before: dict[str, dict[str, int]] = field(default_factory=dict)
-    touched: DirtySet = field(default_factory=DirtySet)
+    dirty: DirtySet = field(default_factory=DirtySet)
     detail: dict[str, Any] = field(default_factory=dict)
 
     async def lock(self, section_ids: Iterable[str]) -> None:
         """Locks sections in the order of their key and reads those not read yet. Raises `UnknownSection`."""
-        wanted = sorted(set(section_ids) - self.sections.keys())
-        if not wanted:
+        missing = sorted(set(section_ids) - self.sections.keys())
+        if not missing:
             return
-        mine = tables.section.c.event_id == self.event_id, tables.section.c.section_id.in_(wanted)
+        mine = tables.section.c.event_id == self.event_id, tables.section.c.section_id.in_(missing)
         query = select(tables.section).where(*mine).order_by(tables.section.c.section_id).with_for_update()
         for row in (await self.connection.execute(query)).mappings():
             self.sections[row["section_id"]] = dict(row)
             self.before.setdefault(row["section_id"], section_counts(row))
-        for section_id in wanted:
+        for section_id in missing:
             self.section(section_id)
 
     def section(self, section_id: str, kind: str | None = None) -> Section:
@@ -83,11 +84,11 @@ class StockChange:
         row = self.sections.get(section_id)
         if row is None or (kind and row["kind"] != kind):
             raise UnknownSection(f"There is no section {section_id}{' of that kind' if row else ''}.")
-        return Section.of(row)
+        return Section.from_row(row)
 
-    async def spots(self, places: Places) -> StockSelection:
-        """Places one by one, their sections locked. Raises `UnknownSection`, `UnknownSeat`, or `StockConflict` for more
-        seats than one step may move.
+    async def select(self, places: Places) -> StockSelection:
+        """Resolves places and locks their sections. Raises `UnknownSection`, `UnknownSeat`, or `StockConflict` for more
+        than `SEATS_MAX` seats.
         """
         await self.lock(section_ids(places))
         seats: set[SeatPosition] = set()
@@ -103,35 +104,35 @@ class StockChange:
             if len(seats) > SEATS_MAX:
                 raise StockConflict(f"At most {SEATS_MAX} seats change at a time. Nothing was changed.")
         ga: dict[str, int] = {}
-        for some in places.ga:
-            self.section(some.section_id, "ga")
-            ga[some.section_id] = ga.get(some.section_id, 0) + some.quantity
+        for ga_places in places.ga:
+            self.section(ga_places.section_id, "ga")
+            ga[ga_places.section_id] = ga.get(ga_places.section_id, 0) + ga_places.quantity
         return StockSelection(tuple(sorted(seats)), ga)
 
     def seat_ids(self, seats: Iterable[SeatPosition]) -> list[str]:
-        """By the names people know, at most a couple of hundred."""
+        """The ids of at most `SEATS_SHOWN_MAX` of these seats."""
         return [self.section(s).seat_id(position) for s, position in sorted(seats)[:SEATS_SHOWN_MAX]]
 
     async def write(self, *, actor: str, action: str, reason: str | None) -> None:
-        """The event's new version and the line in the audit, if anything was changed."""
-        if not (self.touched or self.detail):
+        """Raises the event's version and writes the audit log, if anything was changed."""
+        if not (self.dirty or self.detail):
             return
         mine = tables.event.c.event_id == self.event_id
-        raised = update(tables.event).where(mine).values(version=tables.event.c.version + 1)
-        self.version = (await self.connection.execute(raised.returning(tables.event.c.version))).scalar_one()
+        raise_version = update(tables.event).where(mine).values(version=tables.event.c.version + 1)
+        self.version = (await self.connection.execute(raise_version.returning(tables.event.c.version))).scalar_one()
         query = select(tables.section).where(tables.section.c.event_id == self.event_id)
         now = (await self.connection.execute(query)).mappings()
         after = {row["section_id"]: section_counts(row) for row in now if row["section_id"] in self.sections}
-        if self.touched.seats:
-            self.detail |= {"seats": self.seat_ids(self.touched.seats), "seats_count": len(self.touched.seats)}
-        await note(
+        if self.dirty.seats:
+            self.detail |= {"seats": self.seat_ids(self.dirty.seats), "seats_count": len(self.dirty.seats)}
+        await write_audit_log(
             self.connection, self.event_id, actor=actor, action=action, reason=reason, version=self.version,
             before={"sections": self.before}, after={"sections": after, **self.detail},
         )  # fmt: skip
 
 
 def seat_columns(seats: Iterable[SeatPosition]) -> dict[str, list[Any]]:
-    """Seats as statements take them: `section_ids` and `positions`, side by side."""
+    """Seats as parallel arrays for a statement: `section_ids` and `positions`."""
     pairs = list(seats)
     return {"section_ids": [section_id for section_id, _ in pairs], "positions": [position for _, position in pairs]}
 
@@ -143,20 +144,20 @@ def section_ids(places: Places) -> set[str]:
 
 
 def section_counts(row: RowMapping) -> dict[str, int]:
-    """A section in the audit."""
-    return {name: row[name] for name in COUNTED}
+    """A section's counts for the audit log."""
+    return {name: row[name] for name in AUDITED}
 
 
-async def note(connection: AsyncConnection, event_id: str, **line: Any) -> None:
-    """One line of the audit: actor, action, reason, version, before, after."""
-    await connection.execute(insert(tables.stock_change).values(event_id=event_id, **line))
+async def write_audit_log(connection: AsyncConnection, event_id: str, **entry: Any) -> None:
+    """One entry: actor, action, reason, version, before, after."""
+    await connection.execute(insert(tables.stock_audit_log).values(event_id=event_id, **entry))
 
 
 @asynccontextmanager
 async def stock_change(
     db: AsyncEngine, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None
 ) -> AsyncIterator[StockChange]:
-    """A change, alone among operators; a problem inside undoes it whole.
+    """Begins a change; one operator at a time. An exception inside rolls all of it back.
 
     Raises `UnknownEvent`, or `VersionMismatch` if the stock is no longer of this version.
     """
@@ -171,9 +172,12 @@ async def stock_change(
         await change.write(actor=actor, action=action, reason=reason)
 
 
-async def changes(connection: AsyncConnection, event_id: str, *, page: int, page_size: int) -> list[dict[str, Any]]:
-    """The audit, the newest first; one more than asked for, if there is one, so that a page knows the next."""
-    table = tables.stock_change
+async def list_changes(db: AsyncEngine, event_id: str, *, page: int, page_size: int) -> StockAuditPage:
+    """One page of the audit log, newest first."""
+    table = tables.stock_audit_log
     query = select(table).where(table.c.event_id == event_id).order_by(table.c.id.desc())
-    rows = await connection.execute(query.limit(page_size + 1).offset((page - 1) * page_size))
-    return [{name: value for name, value in row.items() if name != "event_id"} for row in rows.mappings()]
+    async with db.connect() as connection:
+        rows = await connection.execute(query.limit(page_size + 1).offset((page - 1) * page_size))
+        found = [StockAuditEntry.model_validate(dict(row)) for row in rows.mappings()]
+    path = f"/admin/inventory/events/{event_id}/changes?page={page + 1}&page_size={page_size}"
+    return StockAuditPage(changes=found[:page_size], next=path if len(found) > page_size else None)

@@ -1,7 +1,7 @@
-"""Seats and sales as CSV: read in pages by key and streamed, so that no event is too large for memory.
+"""CSV exports of seats and sales, read in pages by key and streamed, so that memory stays bounded.
 
-Each page is a moment of its own; an export during a sale is not one snapshot. A cell that a spreadsheet would take for
-a formula is defused.
+An export during a sale is not one snapshot: each page is read by itself. Cells that a spreadsheet would run as a
+formula are escaped.
 """
 
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ async def _page(db: AsyncEngine, query: TextClause, **values: Any) -> list[Any]:
 
 
 async def seats_csv(db: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
-    """Every seat, in the order of the map."""
+    """Every seat, by section and position."""
     yield csv_lines([SEAT_COLUMNS])
     section_id, position = "", -1
     while rows := await _page(db, SEATS, event_id=layout.event_id, section_id=section_id, position=position):
@@ -54,7 +54,7 @@ async def seats_csv(db: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
 
 
 async def sales_csv(db: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
-    """A line for every seat sold, and for the GA tickets of a section that one reservation bought."""
+    """One row per sold seat, and per reservation and GA section."""
     yield csv_lines([SALE_COLUMNS])
     after, position = "", ("", -1)
     while rows := await _page(

@@ -1,10 +1,8 @@
-"""How long fans take from hold to payment, who comes back after leaving, and which length of a hold sells more.
+"""Hold times: how long holders take to pay, who returns after leaving, and which length of a hold sells more.
 
-Read from the ledger alone, as of one moment, within a time limit; nothing is added up while the sale runs.
-
-Shares of a count and how sure they are: 95 % intervals that stay right when counts are small or shares extreme.
-
-Wilson's score interval for one share, Newcombe's hybrid of two for a difference (his method 10, 1998).
+Read from PostgreSQL in one snapshot within `TIME_MAX_MS`; nothing is aggregated while the sale runs. Shares have 95 %
+confidence intervals that are right for small counts, too: Wilson's score interval for one share, Newcombe's method 10
+(1998) for the difference of two.
 """
 
 from dataclasses import dataclass
@@ -15,15 +13,16 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
+from shared.contracts.admin.inventory import HoldTimesReport
 from shared.postgres.engine import DBAPIError, snapshot, statement
 from shared.web.problems import Unavailable
 
-Z = 1.959964  # leaves out 2.5 % on either side
+Z = 1.959964  # of the normal distribution: 2.5 % on either side
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A share, or a difference of two, and between what it lies."""
+    """A share, or the difference of two, with its confidence interval."""
 
     value: float
     low: float
@@ -34,7 +33,7 @@ class Estimate:
 
 
 def wilson_interval(part: int, whole: int) -> Estimate:
-    """`part` of `whole`; of nothing, anything."""
+    """`part` of `whole`; the interval is 0 to 1 if `whole` is 0."""
     if whole <= 0:
         return Estimate(0.0, 0.0, 1.0)
     p, z2 = part / whole, Z * Z
@@ -44,7 +43,7 @@ def wilson_interval(part: int, whole: int) -> Estimate:
 
 
 def newcombe_difference(more: Estimate, less: Estimate) -> Estimate:
-    """How much `more` is above `less`."""
+    """`more` minus `less`."""
     value = more.value - less.value
     low = value - sqrt((more.value - more.low) ** 2 + (less.high - less.value) ** 2)
     high = value + sqrt((more.high - more.value) ** 2 + (less.value - less.low) ** 2)
@@ -53,56 +52,58 @@ def newcombe_difference(more: Estimate, less: Estimate) -> Estimate:
 
 EDGES_S = (10, 20, 30, 45, 60, 90, 120, 180, 240, 300, 420, 600, 900, 1800)
 PERCENTILES = (10, 25, 50, 75, 90, 95, 99, 100)
-KEPT_PERCENT = 99  # of the buyers seen, so many would have begun to pay within the suggested time
-BUYERS_MIN = 100  # fewer than that have no 99th percentile
-STEP_S = 10
-ARMS_MAX = 20
+COVERED_PERCENT = 99  # of the buyers would have begun to pay within the suggested time
+BUYERS_MIN = 100  # with fewer the 99th percentile means nothing
+ROUND_TO_S = 10
+VARIANTS_MAX = 20
 TIME_MAX_MS = 5_000
 
 TIMES = statement(__package__, "hold_times")
-RETURNING = statement(__package__, "fans_returning")
-ARMS = statement(__package__, "arms")
-BOUND = text(f"SET LOCAL statement_timeout = {TIME_MAX_MS}")
+RETURNING_HOLDERS = statement(__package__, "returning_holders")
+VARIANTS = statement(__package__, "variants")
+LIMIT_TIME = text(f"SET LOCAL statement_timeout = {TIME_MAX_MS}")
 
 Row = RowMapping | dict[str, Any]
 
 
-async def hold_times(db: AsyncEngine, layout: Layout) -> dict[str, Any]:
-    """The report; raises `Unavailable` when it would take too long."""
+async def hold_times(db: AsyncEngine, layout: Layout) -> HoldTimesReport:
+    """Raises `Unavailable` if the statements take longer than `TIME_MAX_MS`."""
     try:
         async with snapshot(db) as connection:
-            await connection.execute(BOUND)
+            await connection.execute(LIMIT_TIME)
             return await _report(connection, layout)
     except DBAPIError as slow:
         if getattr(slow.orig, "sqlstate", None) != "57014":
             raise
-        raise Unavailable(f"This takes more than {TIME_MAX_MS // 1000} s at the moment; ask again later.") from slow
+        raise Unavailable(
+            f"The report takes more than {TIME_MAX_MS // 1000} s at the moment. Try again later."
+        ) from slow
 
 
-async def _report(connection: AsyncConnection, layout: Layout) -> dict[str, Any]:
+async def _report(connection: AsyncConnection, layout: Layout) -> HoldTimesReport:
     which = {"event_id": layout.event_id}
     measures = {**which, "edges_s": list(EDGES_S), "shares": [percent / 100 for percent in PERCENTILES]}
     rows = (await connection.execute(TIMES, measures)).mappings().all()
-    fans = (await connection.execute(RETURNING, which)).mappings().one()
-    settle = {**which, "settle_s": settle_s(layout), "rows_max": ARMS_MAX}
-    arms = (await connection.execute(ARMS, settle)).mappings().all()
-    return {
+    fans = (await connection.execute(RETURNING_HOLDERS, which)).mappings().one()
+    settle = {**which, "settle_s": settle_s(layout), "rows_max": VARIANTS_MAX}
+    variants = (await connection.execute(VARIANTS, settle)).mappings().all()
+    return HoldTimesReport.model_validate({
         "event_id": layout.event_id, "holds": int(fans["holds"]), "fans": fans["fans"],
         "to_payment": distribution([row for row in rows if row["name"] == "payment_begun"]),
         "to_confirmed": distribution([row for row in rows if row["name"] == "confirmed"]),
         "returning": returning(fans),
         "suggestion": suggestion([row for row in rows if row["name"] == "bought"], layout.hold_ttl_s),
-        "arms": [_arm(row) for row in arms], "b_minus_a": compare(arms, layout),
-    }  # fmt: skip
+        "arms": [_variant(row) for row in variants], "b_minus_a": compare(variants, layout),
+    })  # fmt: skip
 
 
 def settle_s(layout: Layout) -> int:
-    """After so long a hold has its outcome: two lengths (it may be extended once), the time to pay, and some slack."""
+    """Seconds until a hold has its outcome: twice its length (it may be extended once), the time to pay, and slack."""
     return 2 * max(layout.hold_ttl_s, layout.hold_ttl_b_s or 0) + layout.pay_ttl_s + layout.grace_s + 60
 
 
 def distribution(rows: list[RowMapping]) -> dict[str, Any]:
-    """Percentiles and histogram in seconds; the last bucket has no end."""
+    """A `HoldTimeDistribution` of rows by bucket."""
     whole = next((row for row in rows if row["bucket"] is None), None)
     counts = {row["bucket"]: row["holds"] for row in rows}
     edges: list[int | None] = [0, *EDGES_S, None]
@@ -122,29 +123,29 @@ def _tenths(seconds: float) -> float:
 
 
 def returning(fans: Row) -> dict[str, Any]:
-    """Of those whose hold ended unpaid: who held again, and who bought after all."""
+    """`ReturningHolders`: of holders whose hold ended unpaid, who held again and who then bought."""
     back = wilson_interval(fans["returned"], fans["fans_left"]) if fans["fans_left"] else None
     counts = {"left": fans["fans_left"], "returned": fans["returned"], "bought": fans["bought"]}
     return {**counts, "share": back.rounded() if back else None}
 
 
 def suggestion(rows: list[RowMapping], hold_ttl_s: int) -> dict[str, Any]:
-    """The shortest hold, in steps of ten seconds, in which 99 % of the buyers seen had begun to pay.
+    """The shortest hold, in steps of ten seconds, in which 99 % of the buyers had begun to pay.
 
-    It cannot see buyers who would have needed longer than they were given. `late_percent` says how many came close to
-    that: in the last tenth of their time, or after extending.
+    Buyers who would have needed a longer hold are not in the data. `late_percent` is the share that came close: in the
+    last tenth of their time, or after extending.
     """
     whole = next((row for row in rows if row["bucket"] is None), None)
     buyers = whole["holds"] if whole else 0
-    needed_s = whole["percentiles_s"][PERCENTILES.index(KEPT_PERCENT)] if whole and buyers >= BUYERS_MIN else None
+    needed_s = whole["percentiles_s"][PERCENTILES.index(COVERED_PERCENT)] if whole and buyers >= BUYERS_MIN else None
     return {
-        "hold_ttl_s": max(STEP_S, STEP_S * ceil(needed_s / STEP_S)) if needed_s is not None else None,
-        "now_s": hold_ttl_s, "kept_percent": KEPT_PERCENT, "buyers": buyers, "buyers_min": BUYERS_MIN,
+        "hold_ttl_s": max(ROUND_TO_S, ROUND_TO_S * ceil(needed_s / ROUND_TO_S)) if needed_s is not None else None,
+        "now_s": hold_ttl_s, "kept_percent": COVERED_PERCENT, "buyers": buyers, "buyers_min": BUYERS_MIN,
         "late_percent": round(100 * whole["late"] / buyers, 1) if whole else 0.0,
     }  # fmt: skip
 
 
-def _arm(row: Row) -> dict[str, Any]:
+def _variant(row: Row) -> dict[str, Any]:
     counts = {name: row[name] for name in ("arm", "hold_ttl_s", "fans", "bought", "open")}
     return {**counts, "conversion": _conversion(row).rounded() if row["fans"] else None}
 
@@ -153,9 +154,9 @@ def _conversion(row: Row) -> Estimate:
     return wilson_interval(row["bought"], row["fans"])
 
 
-def compare(arms: Any, layout: Layout) -> dict[str, Any] | None:
-    """How much more of b's fans buy than of a's, at the lengths that are set now; nothing while an arm has no fans."""
-    found = {row["arm"]: row for row in arms if row["fans"] and row["hold_ttl_s"] == _length(layout, row["arm"])}
+def compare(variants: Any, layout: Layout) -> dict[str, Any] | None:
+    """How much more of b's holders buy than of a's, at the lengths set now; None while a variant has no holders."""
+    found = {row["arm"]: row for row in variants if row["fans"] and row["hold_ttl_s"] == _length(layout, row["arm"])}
     if len(found) < 2:
         return None
     by = newcombe_difference(_conversion(found["b"]), _conversion(found["a"]))

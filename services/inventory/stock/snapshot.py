@@ -1,12 +1,11 @@
-"""What the ledger says at one moment: every section's map and counts, every live reservation, every holder's tickets.
+"""A snapshot of an event's stock in PostgreSQL: each section's map and counts, live holds, and tickets by holder.
 
-Read in one REPEATABLE READ transaction, so that a basket is never seen half moved. Only looking is done so: taking
-under REPEATABLE READ would decide on a snapshot older than its locks.
+Read in one REPEATABLE READ transaction, so a change is never seen half done. Writers do not use that isolation: their
+snapshot would be older than their locks.
 
-However large the stock is, each statement reads a bounded part of it: some sections, the places of some reservations,
-or a slice of all reservations by their key. A statement reads one table, or two that meet on the whole key of one of
-them, so it costs what its part is worth under any plan, also while the planner knows nothing of tables that were filled
-seconds ago.
+Each statement reads a bounded part (some sections, the places of some reservations, a key range of the reservations)
+from one table, or from two joined on the whole key of one, so its cost is bounded under any plan, even before the
+planner has statistics of tables that were just filled.
 """
 
 from collections import Counter, defaultdict
@@ -19,21 +18,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.layout import ROW_END
 from services.inventory.reconcile.owners import Dispute, disputes
-from services.inventory.reservations.repository import Live
-from services.inventory.stock.key_ranges import Part, sections_at_once, slices
+from services.inventory.reservations.repository import LiveHold
+from services.inventory.stock.key_ranges import KeyRange, key_ranges, section_groups
 from shared.postgres.engine import snapshot, statement
 from shared.runtime.clock import now_ms
 from shared.runtime.group_commit import chunks
 
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
-PLACES_OF_AT_ONCE = 1_000
+RESERVATIONS_PER_STATEMENT = 1_000
 SECTION_COUNTS = statement(__package__, "section_counts")
 EVENT = text("SELECT redis_epoch, version, min_pass_epoch, grace_s FROM inventory.event WHERE event_id = :event_id")
 SECTIONS = text(
-    "SELECT section_id, kind, rows, seats_per_row, capacity + honoured AS capacity, honoured, seats_remaining, blocked "
-    "FROM inventory.section WHERE event_id = :event_id ORDER BY ordinal"
+    "SELECT section_id, kind, rows, seats_per_row, capacity + overbooked_accepted AS capacity, overbooked_accepted, "
+    "seats_remaining, blocked FROM inventory.section WHERE event_id = :event_id ORDER BY ordinal"
 )
-GONE_SEATS = text(
+TAKEN_SEATS = text(
     "SELECT section_id, status, array_agg(position) AS positions FROM inventory.seat WHERE event_id = :event_id "
     "AND section_id = ANY(CAST(:section_ids AS text[])) AND status <> 'available' GROUP BY section_id, status"
 )
@@ -41,18 +40,11 @@ LIVE = text(
     "SELECT reservation_id, holder, status, reserved_until_ms, fingerprint FROM inventory.reservation "
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
 )
-PLACES = text(
-    "WITH asked AS MATERIALIZED (SELECT CAST(:event_id AS text) AS event_id, reservation_id "
-    "FROM unnest(CAST(:ids AS text[])) AS a (reservation_id)) "
-    "SELECT reservation_id, section_id, position, 1 AS quantity "
-    "FROM inventory.reservation_seat JOIN asked USING (event_id, reservation_id) "
-    "UNION ALL SELECT reservation_id, section_id, -1, quantity "
-    "FROM inventory.reservation_ga JOIN asked USING (event_id, reservation_id)"
-)
-BOUGHT = statement(__package__, "bought")
+PLACES = statement(__package__, "live_places")
+COUNT_BOUGHT = statement(__package__, "count_bought")
 SOLD = text(
     "SELECT reservation_id FROM inventory.reservation JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* "
-    "FROM unnest(CAST(:ids AS text[])) AS a (reservation_id) OFFSET 0) AS asked USING (event_id, reservation_id) "
+    "FROM unnest(CAST(:ids AS text[])) AS a (reservation_id) OFFSET 0) AS requested USING (event_id, reservation_id) "
     "WHERE status = 'confirmed'"
 )
 REVOKED = text(
@@ -63,54 +55,54 @@ REVOKED = text(
 
 @dataclass(frozen=True, slots=True)
 class SectionStock:
-    """One section; `marks` is its map, empty for GA. What is kept aside is blocked. `noted` is what its row says is
-    available and blocked, which its seats must add up to. `capacity` counts the `honoured`, which were sold beyond it.
+    """One section. `marks` is its map, empty for GA; allotted places count as blocked. `recorded` is what its row says
+    is available and blocked. `capacity` includes `overbooked_accepted`.
     """
 
     capacity: int
-    honoured: int
+    overbooked_accepted: int
     available: int
     held: int
     sold: int
     blocked: int
-    noted: tuple[int, int]
+    recorded: tuple[int, int]
     marks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StockSnapshot:
-    """The ledger of one event at one moment; `version` is the event's. `sold_meanwhile`: those of the asked
-    reservations that were bought. `disputed` is empty unless it was checked.
+    """One event at one moment; `version` is the event's. `sold_since`: those of the given reservations that are sold.
+    `usage` is held and bought tickets by holder. `disputed` is empty unless it was checked.
     """
 
     redis_epoch: int
     version: int
     sections: dict[str, SectionStock]
-    live: list[Live]
+    live: list[LiveHold]
     usage: dict[str, int]
-    revoked: list[tuple[str, int]]
+    revoked_passes: list[tuple[str, int]]
     min_pass_epoch: int
-    bought: dict[str, int]
+    bought_by_holder: dict[str, int]
     sold_since: frozenset[str]
     disputed: list[Dispute]
 
 
 async def read_stock(
-    db: AsyncEngine, event_id: str, *, asked: Iterable[str] = (), check: bool = False
+    db: AsyncEngine, event_id: str, *, reservation_ids: Iterable[str] = (), check: bool = False
 ) -> StockSnapshot:
-    """Everything a gate needs to know; with `check` also where seats and reservations do not agree."""
-    which = {"event_id": event_id}
+    """Everything that is also in Redis; with `check` also the seats whose owner is disputed."""
+    values = {"event_id": event_id}
     async with snapshot(db) as connection:
-        event = (await connection.execute(EVENT, which)).one()
-        rows = list(await connection.execute(SECTIONS, which))
+        event = (await connection.execute(EVENT, values)).one()
+        rows = list(await connection.execute(SECTIONS, values))
         maps = await _maps(connection, event_id, rows)
         live = await _live(connection, event_id, grace_s=event.grace_s)
-        parts = await slices(connection, event_id)
-        bought, sold_ga = await _bought(connection, parts)
-        disputed = await disputes(connection, event_id, rows, parts) if check else []
-        sold = await _sold(connection, event_id, set(asked) - live.keys())
-        revoked = await connection.execute(REVOKED, {**which, "now_ms": now_ms()})
-        dead = [(row.jti, row.expires_at_ms) for row in revoked]
+        ranges = await key_ranges(connection, event_id)
+        bought, sold_ga = await _bought(connection, ranges)
+        disputed = await disputes(connection, event_id, rows, ranges) if check else []
+        sold = await _which_sold(connection, event_id, set(reservation_ids) - live.keys())
+        revoked = await connection.execute(REVOKED, {**values, "now_ms": now_ms()})
+        revoked_passes = [(row.jti, row.expires_at_ms) for row in revoked]
     held_ga = Counter[str]()
     usage = Counter(bought)
     for one in live.values():
@@ -123,16 +115,16 @@ async def read_stock(
         for row in rows
     }
     return StockSnapshot(
-        event.redis_epoch,
-        event.version,
-        sections,
-        list(live.values()),
-        usage,
-        dead,
-        event.min_pass_epoch,
-        bought,
-        sold,
-        disputed,
+        redis_epoch=event.redis_epoch,
+        version=event.version,
+        sections=sections,
+        live=list(live.values()),
+        usage=usage,
+        revoked_passes=revoked_passes,
+        min_pass_epoch=event.min_pass_epoch,
+        bought_by_holder=bought,
+        sold_since=sold,
+        disputed=disputed,
     )
 
 
@@ -144,26 +136,26 @@ async def count_sections(connection: AsyncConnection, event_id: str) -> dict[str
 
 async def _maps(connection: AsyncConnection, event_id: str, rows: list[Row[Any]]) -> dict[str, str]:
     maps: dict[str, str] = {}
-    for some in sections_at_once(rows):
-        gone: defaultdict[str, list[tuple[str, list[int]]]] = defaultdict(list)
-        asked = {"event_id": event_id, "section_ids": [row.section_id for row in some]}
-        for row in await connection.execute(GONE_SEATS, asked):
-            gone[row.section_id].append((MARKS[row.status], row.positions))
+    for some in section_groups(rows):
+        taken: defaultdict[str, list[tuple[str, list[int]]]] = defaultdict(list)
+        values = {"event_id": event_id, "section_ids": [row.section_id for row in some]}
+        for row in await connection.execute(TAKEN_SEATS, values):
+            taken[row.section_id].append((MARKS[row.status], row.positions))
         for row in some:
             marks = list(ROW_END.join(["." * row.seats_per_row] * row.rows))
-            for mark, positions in gone[row.section_id]:
+            for mark, positions in taken[row.section_id]:
                 for position in positions:
                     marks[position] = mark
             maps[row.section_id] = "".join(marks)
     return maps
 
 
-async def _live(connection: AsyncConnection, event_id: str, *, grace_s: int) -> dict[str, Live]:
-    live: dict[str, Live] = {}
+async def _live(connection: AsyncConnection, event_id: str, *, grace_s: int) -> dict[str, LiveHold]:
+    live: dict[str, LiveHold] = {}
     async with connection.stream(LIVE, {"event_id": event_id}) as rows:
-        async for some in rows.partitions(PLACES_OF_AT_ONCE):
-            live |= {row.reservation_id: _hold(row, grace_s) for row in some}
-    for ids in chunks(sorted(live), PLACES_OF_AT_ONCE):
+        async for some in rows.partitions(RESERVATIONS_PER_STATEMENT):
+            live |= {row.reservation_id: _live_hold(row, grace_s) for row in some}
+    for ids in chunks(sorted(live), RESERVATIONS_PER_STATEMENT):
         for reservation_id, section_id, position, quantity in await connection.execute(
             PLACES, {"event_id": event_id, "ids": ids}
         ):
@@ -177,41 +169,48 @@ async def _live(connection: AsyncConnection, event_id: str, *, grace_s: int) -> 
     return live
 
 
-def _hold(row: Row[Any], grace_s: int) -> Live:
-    return Live(row.reservation_id, row.holder, row.status, row.reserved_until_ms, row.fingerprint, grace_s)
+def _live_hold(row: Row[Any], grace_s: int) -> LiveHold:
+    return LiveHold(
+        reservation_id=row.reservation_id, holder=row.holder, status=row.status,
+        reserved_until_ms=row.reserved_until_ms, fingerprint=row.fingerprint, grace_s=grace_s,
+    )  # fmt: skip
 
 
-async def _bought(connection: AsyncConnection, parts: list[Part]) -> tuple[dict[str, int], Counter[str]]:
+async def _bought(connection: AsyncConnection, ranges: list[KeyRange]) -> tuple[dict[str, int], Counter[str]]:
     """Tickets bought by each holder, and GA tickets sold of each section."""
     bought, sold_ga = Counter[str](), Counter[str]()
-    for part in parts:
-        for holder, section_id, tickets in await connection.execute(BOUGHT, part):
+    for key_range in ranges:
+        for holder, section_id, tickets in await connection.execute(COUNT_BOUGHT, key_range):
             bought[holder] += tickets
             if section_id is not None:
                 sold_ga[section_id] += tickets
     return bought, sold_ga
 
 
-async def _sold(connection: AsyncConnection, event_id: str, asked: set[str]) -> frozenset[str]:
+async def _which_sold(connection: AsyncConnection, event_id: str, reservation_ids: set[str]) -> frozenset[str]:
     sold: set[str] = set()
-    for ids in chunks(sorted(asked), PLACES_OF_AT_ONCE):
+    for ids in chunks(sorted(reservation_ids), RESERVATIONS_PER_STATEMENT):
         sold.update((await connection.execute(SOLD, {"event_id": event_id, "ids": ids})).scalars())
     return frozenset(sold)
 
 
 def _seated(row: Row[Any], marks: str) -> SectionStock:
     available, held, sold, blocked = (marks.count(mark) for mark in ".hsx")
-    noted = row.seats_remaining, row.blocked
-    return SectionStock(row.capacity, row.honoured, available, held, sold, blocked, noted, marks)
+    return SectionStock(
+        capacity=row.capacity, overbooked_accepted=row.overbooked_accepted, available=available, held=held, sold=sold,
+        blocked=blocked, recorded=(row.seats_remaining, row.blocked), marks=marks,
+    )  # fmt: skip
 
 
 def _ga(row: Row[Any], held: int, sold: int) -> SectionStock:
-    noted = row.seats_remaining, row.blocked
-    return SectionStock(row.capacity, row.honoured, row.seats_remaining, held, sold, row.blocked, noted)
+    return SectionStock(
+        capacity=row.capacity, overbooked_accepted=row.overbooked_accepted, available=row.seats_remaining, held=held,
+        sold=sold, blocked=row.blocked, recorded=(row.seats_remaining, row.blocked),
+    )  # fmt: skip
 
 
-def gate_counts(section_id: str, section: SectionStock) -> dict[str, Any]:
-    """As `fill_section` takes it."""
+def section_arguments(section_id: str, section: SectionStock) -> dict[str, Any]:
+    """The arguments of the script `rebuild_section`."""
     return {
         "section_id": section_id, "marks": section.marks, "available": section.available, "held": section.held,
         "sold": section.sold, "blocked": section.blocked,

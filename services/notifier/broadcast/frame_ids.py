@@ -1,8 +1,8 @@
-"""Ids of frames, `<epoch>.<version>`: which state a listener has seen, in a form that any process can read back.
+"""Ids of frames, `<epoch>.<version>`: the state that a listener has seen, readable by every process.
 
-An event's version holds the line's and the stock's side by side, so two processes that have heard different halves
-never give their states the same id; a stream of some sections only is marked with which. A state that nobody else
-need have had (asked for, or told as degraded) is version 0, which resumes as a snapshot.
+An event's version combines those of its line and its stock, so two processes with different halves never use the same
+id; with a section filter it also carries the filter's hash. A state that other processes may not have had (requested,
+or degraded) has version 0, from which a stream resumes with a snapshot.
 """
 
 import re
@@ -11,48 +11,51 @@ from typing import NamedTuple
 
 from services.notifier.feeds.feed import SectionFilter
 
-STOCK_DIGITS, ONLY_DIGITS = 13, 9
-LIMIT: int = 10**ONLY_DIGITS
-_written = re.compile(rb"(\d{1,10})\.(\d{1,48})")
+STOCK_DIGITS, FILTER_DIGITS = 13, 9
+FILTER_HASHES: int = 10**FILTER_DIGITS
+_pattern = re.compile(rb"(\d{1,10})\.(\d{1,48})")
 
 
-class Seen(NamedTuple):
-    """What an id says was seen: versions of the line and of the stock."""
+class EventVersions(NamedTuple):
+    """The versions of an event's line and stock."""
 
     epoch: int
     line: int
     stock: int
 
 
-def event_id_of(seen: Seen, only: SectionFilter) -> bytes:
-    """The id of an event's state as a stream with this filter tells it."""
-    version = seen.line * 10**STOCK_DIGITS + seen.stock
-    return b"%d.%d" % (seen.epoch, version if only is None else version * LIMIT + _mark(only))
+def event_frame_id(versions: EventVersions, section_filter: SectionFilter) -> bytes:
+    """The id of an event's state in a stream with this filter."""
+    version = versions.line * 10**STOCK_DIGITS + versions.stock
+    return b"%d.%d" % (
+        versions.epoch,
+        version if section_filter is None else version * FILTER_HASHES + _filter_hash(section_filter),
+    )
 
 
-def read_event_id(text: bytes, only: SectionFilter) -> Seen | None:
-    """What was seen, if it was on a stream with this filter."""
-    found = read_id(text)
-    if found is None:
+def parse_event_frame_id(text: bytes, section_filter: SectionFilter) -> EventVersions | None:
+    """The versions of an id; `None` if it is not an id of a stream with this filter."""
+    match = parse_frame_id(text)
+    if match is None:
         return None
-    epoch, version = found
-    if only is not None:
-        version, mark = divmod(version, LIMIT)
-        if mark != _mark(only):
+    epoch, version = match
+    if section_filter is not None:
+        version, filter_hash = divmod(version, FILTER_HASHES)
+        if filter_hash != _filter_hash(section_filter):
             return None
-    return Seen(epoch, *divmod(version, 10**STOCK_DIGITS))
+    return EventVersions(epoch, *divmod(version, 10**STOCK_DIGITS))
 
 
-def unshared_id(epoch: int) -> bytes:
+def non_resumable_id(epoch: int) -> bytes:
     """The id of a state that cannot be resumed from."""
     return b"%d.0" % epoch
 
 
-def read_id(text: bytes) -> tuple[int, int] | None:
-    """Epoch and version, or nothing when this is no id of ours."""
-    found = _written.fullmatch(text)
-    return None if found is None else (int(found[1]), int(found[2]))
+def parse_frame_id(text: bytes) -> tuple[int, int] | None:
+    """Epoch and version; `None` if this is not a frame id."""
+    match = _pattern.fullmatch(text)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
-def _mark(only: frozenset[str]) -> int:
-    return zlib.crc32(",".join(sorted(only)).encode()) % LIMIT
+def _filter_hash(section_filter: frozenset[str]) -> int:
+    return zlib.crc32(",".join(sorted(section_filter)).encode()) % FILTER_HASHES

@@ -1,6 +1,6 @@
-"""Frames as bytes: what an event stream says about a line, its sections or an order, encoded once for all listeners.
+"""Encodes frames: the events of a stream about a line, its sections or an order, once for all listeners.
 
-What is compared is without times, so that a repeated frame that says nothing new is not sent again.
+Items are compared without their timestamps, so that a repeated frame without changes is not sent again.
 """
 
 import random
@@ -12,14 +12,14 @@ import orjson
 from shared.contracts.frames import LineFrame, OrderFrame, StockFrame
 from shared.runtime.clock import now_ms, rfc3339
 
-HEARTBEAT = b"event: beat\ndata: {}\n\n"  # an event: a page cannot see comments, and must know that it still hears us
+HEARTBEAT = b"event: beat\ndata: {}\n\n"  # an event, because pages cannot see comments and must notice a dead stream
 INTERRUPTED = "Live updates are interrupted. Numbers here may be a few seconds old."
 RESTORED = "Live updates are back."
-TURNED_AWAY = "Too many listen here right now. Ask every few seconds meanwhile."
+REJECTED = "Too many open streams right now. Poll every few seconds until the stream is back."
 
 
-def line_fact(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
-    """Body of `line`: lane 0 at the top, further lanes beside it."""
+def line_body(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
+    """Body of `line`: lane 0 at the top level, other lanes under `lanes`."""
     lanes = {str(lane): {"head_seq": at.head_seq, "tail_seq": at.tail_seq} for lane, at in frame.lanes.items()}
     general = lanes.pop("0", {"head_seq": 0, "tail_seq": 0})
     fact: dict[str, Any] = {
@@ -38,12 +38,12 @@ def line_fact(frame: LineFrame, *, degraded: bool) -> dict[str, Any]:
 
 
 def section_items(frame: StockFrame) -> dict[str, object]:
-    """What is known of each section, without its times."""
+    """The counts of each section, without timestamps."""
     return {section.section_id: (section.available, section.held) for section in frame.sections}
 
 
 def sections_body(frame: StockFrame, names: Container[str], *, delta: bool, degraded: bool) -> dict[str, Any]:
-    """Body of `sections`: the named ones. A delta is laid over what is known, anything else replaces it."""
+    """Body of `sections`: the named ones. A delta updates what the client has, anything else replaces it."""
     sections = [
         {
             "section_id": section.section_id,
@@ -58,7 +58,7 @@ def sections_body(frame: StockFrame, names: Container[str], *, delta: bool, degr
     return body | ({"delta": True} if delta else {}) | ({"degraded": True} if degraded else {})
 
 
-def order_fact(frame: OrderFrame, *, degraded: bool) -> dict[str, Any]:
+def order_body(frame: OrderFrame, *, degraded: bool) -> dict[str, Any]:
     """Body of `order`: what `GET /orders/{reference}` answers."""
     return frame.body | ({"degraded": True} if degraded else {})
 
@@ -69,13 +69,13 @@ def notice(*, interrupted: bool) -> bytes:
     return orjson.dumps({"kind": kind, "message": message, "timestamp": rfc3339(now_ms())})
 
 
-def turned_away(why: str) -> bytes:
-    """Said before the end to who may not listen now, so that a page asks by itself meanwhile and says so."""
-    return compose([("turned_away", orjson.dumps({"why": why, "message": TURNED_AWAY}))], None)
+def rejected(reason: str) -> bytes:
+    """The event of a rejected stream: a page then polls until it reconnects."""
+    return encode_events([("turned_away", orjson.dumps({"why": reason, "message": REJECTED}))], None)
 
 
-def compose(events: Iterable[tuple[str, bytes]], frame_id: bytes | None) -> bytes:
-    """Events on the wire. The id goes with the last: a stream cut between two of them is not taken for complete."""
+def encode_events(events: Iterable[tuple[str, bytes]], frame_id: bytes | None) -> bytes:
+    """Events on the wire. The last one carries the id: a stream cut between two events does not resume after them."""
     *first, (name, data) = events
     head = b"".join(b"event: %b\ndata: %b\n\n" % (name.encode(), data) for name, data in first)
     id_line = b"" if frame_id is None else b"id: %b\n" % frame_id
@@ -83,7 +83,5 @@ def compose(events: Iterable[tuple[str, bytes]], frame_id: bytes | None) -> byte
 
 
 def retry(after_ms: int, over_ms: int) -> bytes:
-    """Asks the browser to reconnect after `after_ms`, at some moment of the `over_ms` from then on: a crowd comes back
-    spread out.
-    """
+    """Tells the browser to reconnect after `after_ms` to `after_ms + over_ms`, at random, to spread a crowd."""
     return b"retry: %d\n\n" % random.randint(after_ms, after_ms + over_ms)  # noqa: S311 - guards nothing

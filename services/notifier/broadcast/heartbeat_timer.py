@@ -1,5 +1,7 @@
-"""The pulse: one timer for all streams. Each of its beats sends a fifteenth of them a comment if they are silent, ends
-those that are old enough, and cuts off who has not read for too long; how late it comes tells how busy this process is.
+"""The heartbeat timer: one timer wheel for all streams.
+
+Each tick serves one of `SLOTS` slots: it sends a heartbeat to silent streams, ends those at their maximum age, and
+disconnects readers that have not read for too long. How late a tick comes measures the lag of the event loop.
 """
 
 import asyncio
@@ -10,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from services.notifier.broadcast import frames
-from services.notifier.broadcast.hub import BEATS, Hub
+from services.notifier.broadcast.hub import SLOTS, Hub
 from services.notifier.metrics import GC_PAUSE, LOOP_LAG
 from services.notifier.streams.connection import Connection, Message
 
@@ -18,45 +20,45 @@ HEARTBEAT = Message(frames.HEARTBEAT)
 
 
 class HeartbeatTimer:
-    """Beats for ever."""
+    """Ticks for ever; a round of all slots takes `heartbeat_s`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._step_s, self._just_s = hub.settings.heartbeat_s / BEATS, hub.settings.heartbeat_s / 5
+        self._step_s, self._recent_s = hub.settings.heartbeat_s / SLOTS, hub.settings.heartbeat_s / 5
 
     async def run(self) -> None:
-        """Every stream hears something in every round."""
-        clock, turn = asyncio.get_running_loop().time, 0
+        """Sends every stream something in every round."""
+        clock, slot = asyncio.get_running_loop().time, 0
         due_s = clock()
         while True:
-            due_s = max(due_s + self._step_s, clock())  # a beat that was missed is not made up for
+            due_s = max(due_s + self._step_s, clock())  # missed ticks are not made up for
             await asyncio.sleep(due_s - clock())
             LOOP_LAG.observe(clock() - due_s)
-            turn = (turn + 1) % BEATS
-            self._beat(turn, clock())
+            slot = (slot + 1) % SLOTS
+            self._tick(slot, clock())
 
-    def _beat(self, turn: int, now_s: float) -> None:
+    def _tick(self, slot: int, now_s: float) -> None:
         hub = self._hub
-        for connection in list(hub.beats[turn]):
+        for connection in list(hub.timer_slots[slot]):
             if connection.ends_s <= now_s:
-                hub.close(connection, why="max_age")
-            elif connection.paused_since_s is None and not _has_just_heard(connection, now_s - self._just_s):
+                hub.close(connection, reason="max_age")
+            elif connection.paused_since_s is None and not _recently_written(connection, now_s - self._recent_s):
                 hub.write(connection, HEARTBEAT)
         for connection in list(hub.paused):
             since_s = connection.paused_since_s
             if since_s is not None and now_s - since_s > hub.settings.slow_reader_max_s:
-                hub.cut(connection, why="slow")
+                hub.disconnect(connection, reason="slow")
 
 
-def _has_just_heard(connection: Connection, since_s: float) -> bool:
-    """Whether it got a frame since then: a round and a fifth is the longest silence."""
+def _recently_written(connection: Connection, since_s: float) -> bool:
+    """Whether it got a frame since then. The longest silence of a stream is therefore 1.2 rounds."""
     topic = connection.topic
-    return topic is not None and topic.written_s >= since_s and connection.seen >= topic.revision
+    return topic is not None and topic.written_s >= since_s and connection.revision >= topic.revision
 
 
 @contextmanager
-def collections_timed() -> Iterator[None]:
-    """Every run of the garbage collector is measured meanwhile."""
+def time_gc() -> Iterator[None]:
+    """Measures every run of the garbage collector inside this context."""
     began_s = 0.0
 
     def timed(phase: str, info: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Where news comes from: one feed an event or order, filled from Pub/Sub and from its service."""
+"""Feeds: the latest state of each event or order with listeners, from Pub/Sub, its log and the services."""

@@ -1,8 +1,7 @@
-"""History: which states of one channel this process has had, and when each item of it changed last.
+"""The change index of one channel: which states this process has had, and when each item changed last.
 
-A version that was shown is the same state in every process. So whoever has seen one that is known here can be told all
-that changed since, and nothing can be missing: an item differs from what it was only if it differs between two states
-known here.
+A published version means the same state in every process. A listener who has seen a version known here can therefore
+get all changes since: an item differs from what they saw only if it differs between two states known here.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ STATES_MAX = 512
 
 
 class ChangeIndex:
-    """States in the order in which they came."""
+    """The last states of one channel, in order of arrival."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -19,8 +18,8 @@ class ChangeIndex:
         self._changed: dict[str, int] = {}
         self._items: Mapping[str, object] = {}
 
-    def note(self, version: int | None, items: Mapping[str, object]) -> None:
-        """The channel's state now; without a version it is one that nobody else need have had."""
+    def record(self, version: int | None, items: Mapping[str, object]) -> None:
+        """Adds the current state; `None` as version for a state that other processes may not have had."""
         self._number += 1
         for name in differing(self._items, items):
             self._changed[name] = self._number
@@ -32,12 +31,12 @@ class ChangeIndex:
             del self._numbers[next(iter(self._numbers))]
 
     def since(self, version: int) -> set[str] | None:
-        """What has changed since this version was shown, a few items too many perhaps; `None` if nobody can tell."""
+        """The items that changed since this version, possibly a few more; `None` if the version is not known here."""
         number = self._numbers.get(version)
         return None if number is None else {name for name, at in self._changed.items() if at > number}
 
 
 def differing(one: Mapping[str, object], other: Mapping[str, object]) -> set[str]:
-    """Items that are new, gone or another."""
+    """The names of items that are new, gone or different."""
     gone = one.keys() - other.keys()
     return {name for name, item in other.items() if name not in one or one[name] != item} | gone

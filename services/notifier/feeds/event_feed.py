@@ -1,11 +1,11 @@
-"""The feed of an event: its line and its stock, told together under one id."""
+"""The feed of an event: its line and its stock, broadcast together under one frame id."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import orjson
 
 from services.notifier.broadcast import frames
-from services.notifier.broadcast.frame_ids import Seen, event_id_of, read_event_id, unshared_id
+from services.notifier.broadcast.frame_ids import EventVersions, event_frame_id, non_resumable_id, parse_event_frame_id
 from services.notifier.broadcast.hub import Hub
 from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.feed import Feed, SectionFilter
@@ -21,66 +21,66 @@ class EventFeed(Feed):
 
     def __init__(self, event_id: str, hub: Hub, *, queue: QueueClient, inventory: InventoryClient) -> None:
         self._line, self._stock = line_channel(event_id), stock_channel(event_id)
-        self._ask_by: dict[str, Callable[[str], Awaitable[Frame]]] = {
+        self._sources: dict[str, Callable[[str], Awaitable[Frame]]] = {
             self._line: queue.frame,
             self._stock: inventory.stock,
         }
         self._event_id = event_id
         super().__init__(hub, {self._line: LineFrame, self._stock: StockFrame})
 
-    def unknown(self, only: frozenset[str]) -> set[str]:
-        """Those of these sections that the event does not have; nobody knows before its stock was shown."""
+    def unknown_sections(self, section_filter: frozenset[str]) -> set[str]:
+        """Those of these sections that the event does not have; none while its stock is not known."""
         stock = self.frames.get(self._stock)
-        return set(only - frames.section_items(stock).keys()) if isinstance(stock, StockFrame) else set()
+        return set(section_filter - frames.section_items(stock).keys()) if isinstance(stock, StockFrame) else set()
 
-    def _silent(self, since_s: float) -> bool:
-        return min(self.heard_s.values()) < since_s
+    def _is_silent(self, since_s: float) -> bool:
+        return min(self.received_s.values()) < since_s
 
-    async def _ask(self, channel: str) -> Frame:
-        return await self._ask_by[channel](self._event_id)
+    async def _request_frame(self, channel: str) -> Frame:
+        return await self._sources[channel](self._event_id)
 
     def _items(self, frame: Frame) -> Mapping[str, object]:
         if isinstance(frame, LineFrame):
-            return {"line": frames.line_fact(frame, degraded=False)}
+            return {"line": frames.line_body(frame, degraded=False)}
         assert isinstance(frame, StockFrame)
         return frames.section_items(frame)
 
-    def _missed(self, only: SectionFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
-        seen = read_event_id(last_event_id, only)
-        if seen is None or seen.epoch != self.frames[self._line].epoch:
+    def _changes_since(self, section_filter: SectionFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
+        versions = parse_event_frame_id(last_event_id, section_filter)
+        if versions is None or versions.epoch != self.frames[self._line].epoch:
             return None
-        line = self._histories[self._line].since(seen.line)
-        sections = self._histories[self._stock].since(seen.stock)
+        line = self._histories[self._line].since(versions.line)
+        sections = self._histories[self._stock].since(versions.stock)
         if line is None or sections is None:
             return None
-        return {"line": line, "sections": sections if only is None else sections & only}
+        return {"line": line, "sections": sections if section_filter is None else sections & section_filter}
 
-    def _show(self, topic: Topic, only: SectionFilter) -> bool:
+    def _update_topic(self, topic: Topic, section_filter: SectionFilter) -> bool:
         line, stock = self.frames[self._line], self.frames[self._stock]
         assert isinstance(line, LineFrame)
         assert isinstance(stock, StockFrame)
         topic.degraded, topic.window_ms = self.degraded, line.options.updates.window_ms
-        line_news = self._show_line(topic, line)
-        stock_news = self._show_stock(topic, stock, only)
-        shared = not self.degraded and len(self._exact) == len(self.forms)
-        seen = Seen(line.epoch, line.version, stock.version)
-        topic.identify(event_id_of(seen, only) if shared else unshared_id(line.epoch))
-        return line_news or stock_news
+        line_changed = self._update_line(topic, line)
+        stock_changed = self._update_stock(topic, stock, section_filter)
+        shared = not self.degraded and len(self._exact_channels) == len(self.frame_types)
+        versions = EventVersions(line.epoch, line.version, stock.version)
+        topic.set_frame_id(event_frame_id(versions, section_filter) if shared else non_resumable_id(line.epoch))
+        return line_changed or stock_changed
 
-    def _show_line(self, topic: Topic, line: LineFrame) -> bool:
-        fact = frames.line_fact(line, degraded=self.degraded)
-        return topic.show("line", {"line": fact}, lambda _: orjson.dumps(fact), at_ms=line.at_ms)
+    def _update_line(self, topic: Topic, line: LineFrame) -> bool:
+        body = frames.line_body(line, degraded=self.degraded)
+        return topic.update("line", {"line": body}, lambda _: orjson.dumps(body), at_ms=line.at_ms)
 
-    def _show_stock(self, topic: Topic, stock: StockFrame, only: SectionFilter) -> bool:
+    def _update_stock(self, topic: Topic, stock: StockFrame, section_filter: SectionFilter) -> bool:
         degraded = self.degraded
-        known = frames.section_items(stock)
+        current = frames.section_items(stock)
         items: dict[str, object] = {
-            name: (item, degraded) for name, item in known.items() if only is None or name in only
+            name: (item, degraded) for name, item in current.items() if section_filter is None or name in section_filter
         }
-        items = items or {"": degraded}  # that there are none is something to tell too
+        items = items or {"": degraded}  # an event without sections has an item too: `degraded`
 
-        def tell(names: Collection[str] | None) -> bytes:
-            wanted = items if names is None else names
-            return orjson.dumps(frames.sections_body(stock, wanted, delta=names is not None, degraded=degraded))
+        def encode(names: Collection[str] | None) -> bytes:
+            included = items if names is None else names
+            return orjson.dumps(frames.sections_body(stock, included, delta=names is not None, degraded=degraded))
 
-        return topic.show("sections", items, tell, at_ms=stock.at_ms)
+        return topic.update("sections", items, encode, at_ms=stock.at_ms)

@@ -1,8 +1,8 @@
-"""The inbox: frames from Pub/Sub, of those channels only that somebody here listens to.
+"""The Pub/Sub subscriber: receives messages of the channels that have listeners in this process.
 
-So the engine is the routing table: a process hears nothing of events it has no listeners for. Where frames are shown
-in shards, channels of events are subscribed to there. When any of it breaks, `connected` turns false, and `generation`
-tells a later connection from an earlier: what was shown in between was missed.
+Redis is therefore the routing table: a process gets no messages of events it has no listeners for. With sharded
+Pub/Sub, channels of events are subscribed on their shards. When a connection breaks, `connected` turns false; each new
+connection has a higher `generation`, and messages between two generations were missed.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from shared.contracts.frames import keeps_log
 from shared.redis.client import REDIS_AWAY, Redis, RedisError
-from shared.redis.pubsub import ClusterSubscription, Subscription, ears
+from shared.redis.pubsub import ClusterSubscription, Subscription, open_subscription
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.notifier")
@@ -21,37 +21,37 @@ CONFIRM_S = 1.0
 
 
 class Subscriber:
-    """`follow` and `unfollow` channels; each message on one of them goes to `hear(channel, payload)`."""
+    """Subscribes to channels and passes each message to `on_message(channel, payload)`."""
 
     def __init__(
-        self, redis: Redis, hear: Callable[[str, bytes], None], *, sharded: Callable[[], Awaitable[bool]]
+        self, redis: Redis, on_message: Callable[[str, bytes], None], *, sharded: Callable[[], Awaitable[bool]]
     ) -> None:
         self._redis = redis
-        self._hear = hear
-        self._ask_whether_sharded, self._sharded = sharded, False
+        self._on_message = on_message
+        self._is_sharded, self._sharded = sharded, False
         self._confirmed: dict[str, asyncio.Event] = {}
-        self._ears: Subscription | ClusterSubscription | None = None
+        self._connection: Subscription | ClusterSubscription | None = None
         self.generation = 0
 
     @property
     def connected(self) -> bool:
-        return self._ears is not None
+        return self._connection is not None
 
     async def check(self) -> None:
-        """Raises unless the engine was reached once: without it streams go on, but a process must begin whole."""
+        """Raises `ConnectionError` until Redis was reached once; later outages do not stop streams."""
         if self.generation == 0:
-            raise ConnectionError("Pub/Sub was not reached yet")
+            raise ConnectionError("Redis Pub/Sub was not reached yet")
 
-    async def follow(self, *channels: str) -> int:
-        """From the answer on nothing shown on these channels is missed while this generation lasts; 0 while away."""
-        new = [channel for channel in channels if channel not in self._confirmed]
-        self._confirmed.update((channel, asyncio.Event()) for channel in new)
-        if self._ears is None:
+    async def subscribe(self, *channels: str) -> int:
+        """Returns the generation in which no message on these channels is missed from now on; 0 while away."""
+        new_channels = [channel for channel in channels if channel not in self._confirmed]
+        self._confirmed.update((channel, asyncio.Event()) for channel in new_channels)
+        if self._connection is None:
             return 0
         generation = self.generation
         try:
-            if new:
-                await self._subscribe(self._ears, new)
+            if new_channels:
+                await self._send_subscribe(self._connection, new_channels)
             async with asyncio.timeout(CONFIRM_S):
                 for channel in channels:
                     await self._confirmed[channel].wait()
@@ -59,60 +59,60 @@ class Subscriber:
             return 0
         return generation
 
-    async def unfollow(self, *channels: str) -> None:
-        """Nobody listens to these any more."""
+    async def unsubscribe(self, *channels: str) -> None:
+        """Ends the subscriptions of channels without listeners."""
         for channel in channels:
             self._confirmed.pop(channel, None)
-        if self._ears is not None:
-            with suppress(*REDIS_AWAY):  # the reader notices by itself
-                plain, shards = self._apart(channels)
+        if self._connection is not None:
+            with suppress(*REDIS_AWAY):  # `listen` notices the broken connection
+                plain, sharded_channels = self._split(channels)
                 if plain:
-                    await self._ears.unsubscribe(*plain)
-                if shards:
-                    await self._ears.sunsubscribe(*shards)
+                    await self._connection.unsubscribe(*plain)
+                if sharded_channels:
+                    await self._connection.sunsubscribe(*sharded_channels)
 
     async def listen(self) -> None:
-        """Reads until the connection breaks, then pauses; whoever keeps this running calls it again."""
+        """Reads messages until the connection breaks, then waits a moment; the caller runs it again."""
         try:
-            async with ears(self._redis) as hearing:
-                self._sharded = await self._ask_whether_sharded()
-                known = list(self._confirmed)
-                if known:  # only who may subscribe is connected
-                    await self._subscribe(hearing, known)
-                    await self._read(hearing)
-                self._ears, self.generation = hearing, self.generation + 1
-                if new := [channel for channel in self._confirmed if channel not in known]:
-                    await self._subscribe(hearing, new)
+            async with open_subscription(self._redis) as connection:
+                self._sharded = await self._is_sharded()
+                confirmed_channels = list(self._confirmed)
+                if confirmed_channels:  # a connection that may not subscribe does not count as connected
+                    await self._send_subscribe(connection, confirmed_channels)
+                    await self._read(connection)
+                self._connection, self.generation = connection, self.generation + 1
+                if new_channels := [channel for channel in self._confirmed if channel not in confirmed_channels]:
+                    await self._send_subscribe(connection, new_channels)
                 while True:
-                    await self._read(hearing)
+                    await self._read(connection)
         except (*REDIS_AWAY, RedisError) as away:
-            log.warning("pubsub.away", extra=data(error=type(away).__name__, words=str(away)))
+            log.warning("pubsub.unavailable", extra=data(error=type(away).__name__, detail=str(away)))
         finally:
-            self._ears = None
+            self._connection = None
             for confirmed in self._confirmed.values():
                 confirmed.clear()
         await asyncio.sleep(RECONNECT_S)
 
-    def _apart(self, channels: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Those to be heard the plain way, and those in shards."""
-        shards = [channel for channel in channels if self._sharded and keeps_log(channel)]
-        return [channel for channel in channels if channel not in shards], shards
+    def _split(self, channels: Iterable[str]) -> tuple[list[str], list[str]]:
+        """The channels for plain and for sharded Pub/Sub."""
+        sharded_channels = [channel for channel in channels if self._sharded and keeps_log(channel)]
+        return [channel for channel in channels if channel not in sharded_channels], sharded_channels
 
-    async def _subscribe(self, hearing: Subscription | ClusterSubscription, channels: Iterable[str]) -> None:
-        plain, shards = self._apart(channels)
+    async def _send_subscribe(self, connection: Subscription | ClusterSubscription, channels: Iterable[str]) -> None:
+        plain, sharded_channels = self._split(channels)
         if plain:
-            await hearing.subscribe(*plain)
-        if shards:
-            await hearing.ssubscribe(*shards)
+            await connection.subscribe(*plain)
+        if sharded_channels:
+            await connection.ssubscribe(*sharded_channels)
 
-    async def _read(self, hearing: Subscription | ClusterSubscription) -> None:
-        message = await hearing.next()
+    async def _read(self, connection: Subscription | ClusterSubscription) -> None:
+        message = await connection.next()
         if message is None:
             return
         kind, channel = message["type"], (message["channel"] or b"").decode()
         if kind in {"message", "smessage"}:
-            self._hear(channel, message["data"])
+            self._on_message(channel, message["data"])
         elif kind in {"subscribe", "ssubscribe"} and channel in self._confirmed:
             self._confirmed[channel].set()
         elif kind in {"unsubscribe", "sunsubscribe"} and channel in self._confirmed:
-            await self._subscribe(hearing, [channel])  # somebody came while the last was leaving
+            await self._send_subscribe(connection, [channel])  # subscribed again while the unsubscription was under way

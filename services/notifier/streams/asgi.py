@@ -1,5 +1,6 @@
-"""A stream held by ASGI alone, on any server whose `send` waits only while the reader does not read: a task that waits
-for the reader to leave, and a `send` that the hub drives by hand.
+"""The ASGI transport: serves a stream on any server whose `send` waits only while the reader does not read.
+
+Each stream costs one task that waits for the reader to leave; the hub drives `send` by hand, without a task.
 """
 
 import asyncio
@@ -7,61 +8,61 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from services.notifier.broadcast.hub import Hub
-from services.notifier.streams.connection import Connection, Message, body, written
-from services.notifier.streams.handshake import StreamHandshake, head
+from services.notifier.streams.connection import Connection, Message, body_message, try_send
+from services.notifier.streams.handshake import StreamHandshake, head_message
 from shared.web.problems import Problem
 
-NOTHING = body(b"")
+EMPTY = body_message(b"")
 Send = Callable[[Any], Coroutine[Any, Any, None]]
 
 
-class Portable(Connection):
+class AsgiStream(Connection):
     """Writes by `send`."""
 
-    __slots__ = ("_catching_up", "_hang_up", "_hub", "_left", "_send")
-    way = "asgi"
+    __slots__ = ("_abort", "_hub", "_on_end", "_resume_task", "_send")
+    transport_name = "asgi"
 
-    def __init__(self, hub: Hub, send: Send, hang_up: Callable[[], object], left: Callable[[], object]) -> None:
-        super().__init__(self._gone)
-        self._hub, self._send, self._hang_up, self._left = hub, send, hang_up, left
-        self._catching_up: asyncio.Task[None] | None = None
+    def __init__(self, hub: Hub, send: Send, abort: Callable[[], object], on_end: Callable[[], object]) -> None:
+        super().__init__(self._cleanup)
+        self._hub, self._send, self._abort, self._on_end = hub, send, abort, on_end
+        self._resume_task: asyncio.Task[None] | None = None
 
     def write(self, message: Message) -> bool:
-        if written(self._send, message.asgi):
+        if try_send(self._send, message.asgi):
             return True
-        if self._catching_up is None:
-            self._catching_up = asyncio.create_task(self._catch_up())
+        if self._resume_task is None:
+            self._resume_task = asyncio.create_task(self._wait_until_read())
         return False
 
-    async def _catch_up(self) -> None:
-        """Waits until the reader reads again: the only task a stream ever has."""
-        await self._send(NOTHING)
-        self._catching_up = None
-        self._hub.reads_again(self)
+    async def _wait_until_read(self) -> None:
+        """Waits until the reader reads again; the only task that a stream ever starts."""
+        await self._send(EMPTY)
+        self._resume_task = None
+        self._hub.resume(self)
 
     def end(self, data: bytes) -> bool:
-        return written(self._send, body(data, more=False))
+        return try_send(self._send, body_message(data, more=False))
 
-    def hang_up(self) -> None:
-        self._hang_up()
+    def abort(self) -> None:
+        self._abort()
 
-    def _gone(self) -> None:
-        if self._catching_up is not None:
-            self._catching_up.cancel()
-        self._left()
+    def _cleanup(self) -> None:
+        if self._resume_task is not None:
+            self._resume_task.cancel()
+        self._on_end()
 
 
-async def hold(opening: StreamHandshake) -> bool:
-    """Until either side ends it; answers that nothing is left of it then."""
-    hub = opening.hub
-    connection = Portable(hub, opening.send, opening.hang_up(), opening.left)
-    await opening.send(head())
-    opening.listen(connection)
+async def serve(handshake: StreamHandshake) -> bool:
+    """Serves the stream until either side ends it. Returns `False`: the stream does not outlive its request."""
+    hub = handshake.hub
+    connection = AsgiStream(hub, handshake.send, handshake.aborter(), handshake.on_end)
+    await handshake.send(head_message())
+    handshake.start(connection)
     try:
-        while (await opening.receive())["type"] != "http.disconnect":
+        while (await handshake.receive())["type"] != "http.disconnect":
             pass
-    except (asyncio.CancelledError, Problem):  # the server stops, or the request's body never does
+    except (asyncio.CancelledError, Problem):  # the server stops, or the request's body never ends
         hub.close(connection)
     finally:
-        hub.leave(connection)
+        hub.remove(connection)
     return False

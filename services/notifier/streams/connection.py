@@ -1,7 +1,6 @@
-"""One open stream as the hub sees it, however it is held: a way to write, a way to end it, a way to hang up.
+"""One open stream as the hub sees it, whatever its transport: write to it, end it, abort it.
 
-There are thousands of these, so each is slots and nothing else; whatever a way of holding needs beyond that, its own
-class adds.
+A process holds thousands of these, so each has slots only; a transport's own class adds what it needs.
 """
 
 from abc import ABC, abstractmethod
@@ -12,13 +11,13 @@ if TYPE_CHECKING:
     from services.notifier.broadcast.topic import Topic
 
 
-def body(data: bytes, *, more: bool = True) -> dict[str, Any]:
+def body_message(data: bytes, *, more: bool = True) -> dict[str, Any]:
     """An ASGI message that carries these bytes."""
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-def written(send: Callable[[Any], Coroutine[Any, Any, None]], message: dict[str, Any]) -> bool:
-    """Drives an ASGI `send` one step, which tells without a task whether it waits; one that waits writes nothing."""
+def try_send(send: Callable[[Any], Coroutine[Any, Any, None]], message: dict[str, Any]) -> bool:
+    """Runs an ASGI `send` for one step, without a task. Returns `False`, with nothing written, if it would wait."""
     writing = send(message)
     try:
         writing.send(None)
@@ -29,34 +28,34 @@ def written(send: Callable[[Any], Coroutine[Any, Any, None]], message: dict[str,
 
 
 class Message:
-    """Bytes of a stream in every form in which a connection writes them: made once, shared by all who get them."""
+    """Bytes of a stream in the form of each transport: encoded once, shared by all connections."""
 
     __slots__ = ("asgi", "chunk", "data")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.chunk = b"%x\r\n%b\r\n" % (len(data), data)
-        self.asgi = body(data)
+        self.asgi = body_message(data)
 
 
-def nothing_held() -> None:
-    """Nothing to give back when a stream ends."""
+def no_cleanup() -> None:
+    """For streams that hold nothing."""
 
 
 class Connection(ABC):
-    """`seen` is the revision of its topic that it has; `paused_since_s` says since when its reader does not read, and
-    `ends_s` when it is old enough to be sent away (both by the loop's clock). `left` gives back what it held.
+    """`revision` is the topic's revision that was last written to it. `paused_since_s`: since when its reader does not
+    read; `ends_s`: when it reaches its maximum age (both by the loop's clock). `on_end` releases what it holds.
     """
 
-    __slots__ = ("ends_s", "index", "left", "paused_since_s", "seen", "topic")
-    way: ClassVar[str]
+    __slots__ = ("ends_s", "index", "on_end", "paused_since_s", "revision", "topic")
+    transport_name: ClassVar[str]
 
-    def __init__(self, left: Callable[[], object] = nothing_held) -> None:
+    def __init__(self, on_end: Callable[[], object] = no_cleanup) -> None:
         self.topic: Topic | None = None
-        self.index = self.seen = 0
+        self.index = self.revision = 0
         self.paused_since_s: float | None = None
         self.ends_s = float("inf")
-        self.left = left
+        self.on_end = on_end
 
     @abstractmethod
     def write(self, message: Message) -> bool:
@@ -64,8 +63,8 @@ class Connection(ABC):
 
     @abstractmethod
     def end(self, data: bytes) -> bool:
-        """Writes the last bytes and ends the stream in order; `False` if it has to be hung up on instead."""
+        """Writes the last bytes and ends the stream in order; `False` if it must be aborted instead."""
 
     @abstractmethod
-    def hang_up(self) -> None:
-        """Cuts the reader off, whatever still waits for it."""
+    def abort(self) -> None:
+        """Closes the connection at once, with unsent data lost."""

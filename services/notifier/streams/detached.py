@@ -1,8 +1,8 @@
-"""A stream whose connection has left the server's request machinery: after the head, the transport is ours.
+"""The detached transport: after the head, it takes the connection over from the server's request machinery.
 
-The request's task ends, the server's protocol, parser and request are let go of, and one slotted object takes their
-place. That reaches into uvicorn, so it is done only with a version that was tried;
-`tests/notifier/streams/test_detached.py` says what is relied on. Whatever is not as expected is held portably instead.
+The request's task ends, the server's protocol, parser and request are released, and one slotted object takes their
+place. That uses uvicorn's internals, so it is done with tested versions only; `tests/notifier/streams/test_detached.py`
+states what is relied on. In every other case the ASGI transport serves the stream.
 """
 
 import asyncio
@@ -15,24 +15,24 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from services.notifier.broadcast.hub import Hub
 from services.notifier.streams import asgi
 from services.notifier.streams.connection import Connection, Message
-from services.notifier.streams.handshake import StreamHandshake, bound, head
+from services.notifier.streams.handshake import StreamHandshake, head_message, set_socket_limits
 
-TRIED = frozenset({"0.54.0"})
-
-
-def may_detach() -> bool:
-    """Whether this is a uvicorn whose insides are known."""
-    return uvicorn.__version__ in TRIED
+TESTED_VERSIONS = frozenset({"0.54.0"})
 
 
-class Detached(Connection, asyncio.Protocol):
-    """Writes chunks straight to the transport, and is told by it when the reader pauses, reads again or leaves."""
+def is_supported() -> bool:
+    """Whether this version of uvicorn was tested."""
+    return uvicorn.__version__ in TESTED_VERSIONS
+
+
+class DetachedStream(Connection, asyncio.Protocol):
+    """Writes chunks straight to the transport, which calls back when the reader pauses, resumes or leaves."""
 
     __slots__ = ("_hub", "transport")
-    way = "detached"
+    transport_name = "detached"
 
-    def __init__(self, hub: Hub, transport: Any, left: Callable[[], object]) -> None:
-        super().__init__(left)
+    def __init__(self, hub: Hub, transport: Any, on_end: Callable[[], object]) -> None:
+        super().__init__(on_end)
         self._hub, self.transport = hub, transport
 
     def write(self, message: Message) -> bool:
@@ -46,37 +46,37 @@ class Detached(Connection, asyncio.Protocol):
         self.transport.close()
         return True
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         self.transport.abort()
 
     def pause_writing(self) -> None:
-        self._hub.stopped_reading(self)
+        self._hub.pause(self)
 
     def resume_writing(self) -> None:
-        self._hub.reads_again(self)
+        self._hub.resume(self)
 
     def data_received(self, data: bytes) -> None:
-        """A listener has nothing more to say; whoever talks on is sent away."""
-        self._hub.close(self, why="left")
+        """Closes the stream: a listener has nothing more to send."""
+        self._hub.close(self, reason="left")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._hub.leave(self, why="half_open" if isinstance(exc, TimeoutError) else "left")
+        self._hub.remove(self, reason="half_open" if isinstance(exc, TimeoutError) else "left")
 
 
-async def hold(opening: StreamHandshake) -> bool:
-    """Sends the head and takes the connection over; answers whether it did: the stream then outlives the request."""
-    cycle = opening.cycle
-    protocol = _protocol_of(cycle) if may_detach() else None
+async def serve(handshake: StreamHandshake) -> bool:
+    """Sends the head and takes the connection over. Returns whether the stream outlives its request."""
+    cycle = handshake.cycle
+    protocol = _protocol_of(cycle) if is_supported() else None
     if protocol is None:
-        return await asgi.hold(opening)
-    await opening.send(head())
+        return await asgi.serve(handshake)
+    await handshake.send(head_message())
     if cycle.disconnected or cycle.transport.is_closing():
         return False
-    connection = Detached(opening.hub, cycle.transport, opening.left)
-    _let_go(protocol, cycle)
+    connection = DetachedStream(handshake.hub, cycle.transport, handshake.on_end)
+    _release(protocol, cycle)
     cycle.transport.set_protocol(connection)
-    bound(cycle.transport, opening.hub.settings)
-    opening.listen(connection)  # head and first frame leave together, where the transport in between sees to that
+    set_socket_limits(cycle.transport, handshake.hub.settings)
+    handshake.start(connection)  # head and first frame leave together if the transport buffers them
     release = getattr(cycle.transport, "release", None)
     if release is not None:
         connection.transport = release()
@@ -93,11 +93,11 @@ def _protocol_of(cycle: Any) -> HttpToolsProtocol | None:
     return protocol
 
 
-def _let_go(protocol: HttpToolsProtocol, cycle: RequestResponseCycle) -> None:
-    """What the server itself does when a connection becomes a WebSocket's or is lost, so that nothing refers to it."""
+def _release(protocol: HttpToolsProtocol, cycle: RequestResponseCycle) -> None:
+    """Does what the server does when a connection is upgraded or lost, so that nothing refers to it."""
     protocol.flow.resume_reading()
-    protocol._unset_keepalive_if_required()  # noqa: SLF001 - see TRIED
+    protocol._unset_keepalive_if_required()  # noqa: SLF001 - see TESTED_VERSIONS
     protocol.connections.discard(protocol)
     protocol.parser = None  # type: ignore[assignment]  # it refers back to the protocol
     protocol.cycle = protocol.scope = protocol.headers = None  # type: ignore[assignment]
-    cycle.disconnected = True  # the request ends here without having been answered in full
+    cycle.disconnected = True  # the request ends here before its answer is complete

@@ -1,6 +1,6 @@
-"""A stream that is about to begin: all that a way of holding it needs to know.
+"""The handshake of a stream: everything a transport needs to serve it, and the limits of its socket.
 
-What may wait for one reader, in the kernel and in the process, and how one whose machine has vanished is found.
+The socket limits bound the unsent data of one reader and let the kernel detect a reader whose machine has vanished.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from services.notifier.streams.connection import Connection
 from shared.web.app import RECEIVE_KEY
 
 
-def bound(transport: Any, settings: Settings) -> None:
-    """Sets the bounds on a transport of asyncio's kind; one that is gone already has none."""
+def set_socket_limits(transport: Any, settings: Settings) -> None:
+    """Sets the limits on an asyncio transport; does nothing if it is closed already."""
     transport.set_write_buffer_limits(high=settings.socket_buffer_bytes)
     reader = transport.get_extra_info("socket")
     with suppress(OSError):
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.socket_buffer_bytes)
-        find_half_open(reader, settings.half_open_max_s)
+        set_half_open_timeout(reader, settings.half_open_max_s)
 
 
-def find_half_open(reader: Any, after_s: float) -> None:
-    """The kernel ends a connection whose other side acknowledges nothing for this long. A write into a dead connection
-    succeeds at first, so that only the kernel can tell; elsewhere than on Linux it asks by keepalive.
+def set_half_open_timeout(reader: Any, after_s: float) -> None:
+    """Makes the kernel end a connection whose other side acknowledges nothing for this long. A write to a dead
+    connection succeeds at first, so only the kernel can detect it; by keepalive probes outside Linux.
     """
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(after_s * 1000))
@@ -52,39 +52,39 @@ HEADERS = (
 )
 
 
-def head() -> dict[str, Any]:
-    """The head of every stream; layers on its way out add to it."""
+def head_message() -> dict[str, Any]:
+    """The response head of every stream; middleware adds to it."""
     return {"type": "http.response.start", "status": 200, "headers": list(HEADERS)}
 
 
 @dataclass(frozen=True, slots=True)
 class StreamHandshake:
-    """`left` is to be called once when the stream has ended."""
+    """`on_end` must be called once when the stream has ended."""
 
     hub: Hub
     topic: Topic
     scope: Scope
     receive: Receive
     send: Callable[[Any], Coroutine[Any, Any, None]]
-    left: Callable[[], object]
+    on_end: Callable[[], object]
 
     @property
     def cycle(self) -> Any:
-        """The server's own object behind this request, beneath all layers; `None` if it cannot be reached."""
+        """The server's object of this request, beneath all middleware; `None` if it cannot be reached."""
         return getattr(self.scope.get(RECEIVE_KEY), "__self__", None)
 
-    def hang_up(self) -> Callable[[], object]:
-        """How to cut this reader off at once. With the transport in reach, bounds are set on what may wait for it."""
+    def aborter(self) -> Callable[[], object]:
+        """The function that closes this connection at once. Sets the socket limits if the transport can be reached."""
         transport: Any = getattr(self.cycle, "transport", None)
-        if not hasattr(transport, "abort"):  # by its verbs: uvloop's transports are no `asyncio.Transport`
+        if not hasattr(transport, "abort"):  # checked by method: uvloop's transports are no `asyncio.Transport`
             task = asyncio.current_task()
             assert task is not None
             return task.cancel
-        bound(transport, self.hub.settings)
+        set_socket_limits(transport, self.hub.settings)
         abort: Callable[[], object] = transport.abort
         return abort
 
-    def listen(self, connection: Connection) -> None:
-        """The connection is the hub's from now on."""
+    def start(self, connection: Connection) -> None:
+        """Hands the connection to the hub."""
         ids = (value for name, value in self.scope["headers"] if name == b"last-event-id")
         self.hub.open(connection, self.topic, last_event_id=next(ids, None))

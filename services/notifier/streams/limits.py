@@ -1,48 +1,47 @@
-"""The turnstile: how many streams there may be, how many for one fan or order, and none while the process is late.
+"""Limits of open streams: per process, per fan or order, and by the headroom of the process.
 
-Whoever does not get in is answered 200 with `retry`, an event that says why, and an end: an EventSource gives up for
-good on anything else.
+A rejected stream is answered 200 with `retry`, an event that names the reason, and an end: an EventSource would never
+reconnect after any other answer.
 """
 
 import asyncio
 from collections import Counter
 
 from services.notifier.headroom import Headroom
-from services.notifier.metrics import TURNED_AWAY
+from services.notifier.metrics import REJECTED
 from services.notifier.settings import Settings
 
 
 class StreamRejected(Exception):
-    """Not now; come back later."""
+    """No new stream now; the listener may retry later."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-        TURNED_AWAY.labels(why).inc()
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        REJECTED.labels(reason).inc()
 
 
 class StreamLimiter:
-    """Counts; whoever entered leaves once."""
+    """Counts open streams. Every `acquire` that returns is followed by one `release`."""
 
     def __init__(self, settings: Settings, headroom: Headroom) -> None:
         self._settings, self._headroom = settings, headroom
         self._by_identity: Counter[str] = Counter()
         self._open = 0
 
-    def enter(self, identity: str) -> None:
-        """One more; raises `StreamRejected`."""
+    def acquire(self, identity: str) -> None:
+        """Raises `StreamRejected`."""
         settings = self._settings
         if self._open >= settings.streams_max:
             raise StreamRejected("full")
         if self._by_identity[identity] >= settings.streams_per_identity:
             raise StreamRejected("identity")
-        if lack := self._headroom.lacks(asyncio.get_running_loop().time()):
-            raise StreamRejected(lack)
+        if shortage := self._headroom.shortage(asyncio.get_running_loop().time()):
+            raise StreamRejected(shortage)
         self._open += 1
         self._by_identity[identity] += 1
 
-    def leave(self, identity: str) -> None:
-        """One less."""
+    def release(self, identity: str) -> None:
         self._open -= 1
         self._by_identity[identity] -= 1
         if not self._by_identity[identity]:

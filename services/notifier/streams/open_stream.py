@@ -1,12 +1,11 @@
-"""A stream from its request to its beginning: who comes in, what is told to whom, and in which way it is held.
+"""Opens a stream: checks the limits, waits for the feed's first snapshot and hands the stream to its transport.
 
-Three ways, one hub: detached from the server's request machinery, by ASGI alone, or by sse-starlette. They differ in
-what a listener costs, never in what it hears.
-
-A visit: what a listener holds for as long as it listens, in whichever way its stream is held.
+Three transports serve one hub: detached from the server's request machinery, plain ASGI, and sse-starlette. They differ
+in what a stream costs, never in what it sends.
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
@@ -14,109 +13,124 @@ from typing import Any, NamedTuple
 from starlette.types import Receive, Scope
 
 from services.notifier.broadcast import frames
+from services.notifier.broadcast.hub import Hub
+from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import Feed, SectionFilter
-from services.notifier.heartbeats import place_of
 from services.notifier.problems import MalformedFilter
 from services.notifier.settings import Transport
-from services.notifier.state import State
 from services.notifier.streams import asgi, detached, sse_starlette
-from services.notifier.streams.connection import body
-from services.notifier.streams.handshake import StreamHandshake, head
-from services.notifier.streams.limits import StreamRejected
+from services.notifier.streams.connection import body_message
+from services.notifier.streams.handshake import StreamHandshake, head_message
+from services.notifier.streams.limits import StreamLimiter, StreamRejected
+from shared.rpc.heartbeats import HeartbeatReporter
 from shared.security.tokens import QueueToken
 from shared.web.fast_routes import QUIET_KEY
 
-
-class StreamLease:
-    """A count at the turnstile, a place's sign of life, and, once it is known, a feed. Ending twice is ending once."""
-
-    __slots__ = ("_feed", "_identity", "_place", "_state")
-
-    def __init__(self, state: State, identity: str, token: QueueToken | None) -> None:
-        """Raises `StreamRejected`."""
-        state.turnstile.enter(identity)
-        self._state: State | None = state
-        self._identity = identity
-        self._place = None if token is None else place_of(token)
-        self._feed: Feed | None = None
-        if self._place is not None:
-            state.life.begins(self._place)
-
-    def follow(self, feed: Feed) -> None:
-        """The feed lives at least as long as this visit."""
-        feed.holders += 1
-        self._feed = feed
-
-    def end(self) -> None:
-        """Gives everything back."""
-        state, self._state = self._state, None
-        if state is None:
-            return
-        state.turnstile.leave(self._identity)
-        if self._place is not None:
-            state.life.ends(self._place)
-        if self._feed is not None:
-            self._feed.holders -= 1
-            self._feed.idle_since_s = asyncio.get_running_loop().time()
-
-
-WAYS: Mapping[Transport, Callable[[StreamHandshake], Awaitable[bool]]] = {
-    "detached": detached.hold,
-    "asgi": asgi.hold,
-    "sse_starlette": sse_starlette.hold,
+TRANSPORTS: Mapping[Transport, Callable[[StreamHandshake], Awaitable[bool]]] = {
+    "detached": detached.serve,
+    "asgi": asgi.serve,
+    "sse_starlette": sse_starlette.serve,
 }
 
 
 class Listener(NamedTuple):
-    """Who listens: the name its limits go by, and its place if it came with a queue token."""
+    """Who opens a stream: the identity that its limits count, and its place if it has one."""
 
     identity: str
     place: QueueToken | None = None
 
 
-class Stream:
-    """One request that listens."""
+class StreamLease:
+    """What one stream holds while it is open: a slot of the limiter, heartbeats of its place, and its feed. Releasing
+    it twice is releasing it once.
+    """
 
-    def __init__(self, state: State, scope: Scope, receive: Receive, send: Any, *, transport: Transport) -> None:
-        self._state, self._scope, self._receive, self._send = state, scope, receive, send
-        self._transport = transport
-        scope[QUIET_KEY] = True
+    __slots__ = ("_feed", "_heartbeats", "_identity", "_limiter", "_place")
+
+    def __init__(self, limiter: StreamLimiter, heartbeats: HeartbeatReporter, listener: Listener) -> None:
+        """Raises `StreamRejected`."""
+        limiter.acquire(listener.identity)
+        self._limiter: StreamLimiter | None = limiter
+        self._heartbeats, self._identity = heartbeats, listener.identity
+        self._feed: Feed | None = None
+        token, self._place = listener.place, None
+        if token is not None:
+            self._place = (sys.intern(token.event_id), token.epoch, token.lane, token.join_seq)
+            heartbeats.connect(self._place)
+
+    def attach(self, feed: Feed) -> None:
+        """Keeps this feed at least until the lease is released."""
+        feed.lease_count += 1
+        self._feed = feed
+
+    def release(self) -> None:
+        limiter, self._limiter = self._limiter, None
+        if limiter is None:
+            return
+        limiter.release(self._identity)
+        if self._place is not None:
+            self._heartbeats.disconnect(self._place)
+        if self._feed is not None:
+            self._feed.lease_count -= 1
+            self._feed.idle_since_s = asyncio.get_running_loop().time()
+
+
+class StreamOpener:
+    """Opens the streams of this process."""
+
+    def __init__(self, hub: Hub, limiter: StreamLimiter, heartbeats: HeartbeatReporter) -> None:
+        self._hub, self._limiter, self._heartbeats = hub, limiter, heartbeats
 
     async def serve(
-        self, listener: Listener, held: AbstractAsyncContextManager[Feed], only: SectionFilter = None
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Any,
+        *,
+        listener: Listener,
+        feed: AbstractAsyncContextManager[Feed],
+        transport: Transport,
+        section_filter: SectionFilter = None,
     ) -> None:
-        """Answers with the stream, or turns the listener away."""
-        if self._scope["method"] == "HEAD":
-            await self._end(b"")
+        """Answers with the stream, or rejects it with `retry` and the reason."""
+        scope[QUIET_KEY] = True
+        if scope["method"] == "HEAD":
+            await _finish(send, b"")
             return
         try:
-            visit = StreamLease(self._state, listener.identity, listener.place)
-            outlives = False
+            lease, outlives_request = StreamLease(self._limiter, self._heartbeats, listener), False
             try:
-                async with held as feed:
-                    visit.follow(feed)
-                    outlives = await self._listen(feed, only, visit)
+                async with feed as opened:
+                    lease.attach(opened)
+                    handshake = StreamHandshake(
+                        hub=self._hub,
+                        topic=self._topic(opened, section_filter),
+                        scope=scope,
+                        receive=receive,
+                        send=send,
+                        on_end=lease.release,
+                    )
+                    outlives_request = await TRANSPORTS[transport](handshake)
             finally:
-                if not outlives:
-                    visit.end()
-        except StreamRejected as turned:
-            settings = self._state.settings
-            retry = frames.retry(settings.full_retry_ms, settings.full_retry_ms)
-            await self._end(retry + frames.turned_away(turned.why))
+                if not outlives_request:
+                    lease.release()
+        except StreamRejected as rejected:
+            retry_ms = self._hub.settings.full_retry_ms
+            await _finish(send, frames.retry(retry_ms, retry_ms) + frames.rejected(rejected.reason))
 
-    async def _end(self, data: bytes) -> None:
-        await self._send(head())
-        await self._send(body(data, more=False))
-
-    async def _listen(self, feed: Feed, only: SectionFilter, visit: StreamLease) -> bool:
-        """Whether the stream outlives this request."""
-        hub = self._state.hub
-        if hub.draining:
+    def _topic(self, feed: Feed, section_filter: SectionFilter) -> Topic:
+        """Raises `StreamRejected`, `MalformedFilter`."""
+        if self._hub.draining:
             raise StreamRejected("draining")
-        if only is not None and only not in feed.topics and len(feed.topics) > self._state.settings.filters_per_event:
-            raise StreamRejected("filters")
-        if only is not None and isinstance(feed, EventFeed) and (unknown := feed.unknown(only)):
-            raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")
-        opening = StreamHandshake(hub, feed.topic(only), self._scope, self._receive, self._send, visit.end)
-        return await WAYS[self._transport](opening)
+        if section_filter is not None:
+            if section_filter not in feed.topics and len(feed.topics) > self._hub.settings.filters_per_event:
+                raise StreamRejected("filters")
+            if isinstance(feed, EventFeed) and (unknown := feed.unknown_sections(section_filter)):
+                raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")
+        return feed.topic(section_filter)
+
+
+async def _finish(send: Any, data: bytes) -> None:
+    await send(head_message())
+    await send(body_message(data, more=False))

@@ -1,5 +1,6 @@
-"""A stream held by sse-starlette: five tasks and a few dozen KiB each, and nothing of ours between it and the reader.
-For streams that are few, and the reference the other ways are tested against.
+"""The sse-starlette transport: a library serves the stream, at five tasks and a few dozen KiB per stream.
+
+For streams that are few, and as the reference that the other transports are tested against.
 """
 
 import asyncio
@@ -9,72 +10,72 @@ from contextlib import suppress
 from sse_starlette import EventSourceResponse
 
 from services.notifier.broadcast.hub import Hub
-from services.notifier.streams.connection import Connection, Message, body, written
+from services.notifier.streams.connection import Connection, Message, body_message, try_send
 from services.notifier.streams.handshake import HEADERS, StreamHandshake
 from shared.web.problems import Problem
 
 
-class ByLibrary(Connection):
-    """Keeps what is to be written until the library asks for it, within the bound on a reader's buffer."""
+class SseStarletteStream(Connection):
+    """Buffers data until the library requests it, up to the limit of a reader's buffer."""
 
-    __slots__ = ("_ended", "_hang_up", "_hub", "_size_bytes", "_waiting", "_wake")
-    way = "sse_starlette"
+    __slots__ = ("_abort", "_buffer", "_ended", "_hub", "_size_bytes", "_wake")
+    transport_name = "sse_starlette"
 
-    def __init__(self, hub: Hub, hang_up: Callable[[], object], left: Callable[[], object]) -> None:
-        super().__init__(left)
-        self._hub, self._hang_up = hub, hang_up
-        self._waiting: list[bytes] = []
+    def __init__(self, hub: Hub, abort: Callable[[], object], on_end: Callable[[], object]) -> None:
+        super().__init__(on_end)
+        self._hub, self._abort = hub, abort
+        self._buffer: list[bytes] = []
         self._size_bytes = 0
         self._ended = False
         self._wake = asyncio.Event()
 
     def write(self, message: Message) -> bool:
-        return self._put(message.data)
+        return self._append(message.data)
 
-    def _put(self, data: bytes) -> bool:
-        if self._waiting and self._size_bytes + len(data) > self._hub.settings.socket_buffer_bytes:
+    def _append(self, data: bytes) -> bool:
+        if self._buffer and self._size_bytes + len(data) > self._hub.settings.socket_buffer_bytes:
             return False
-        self._waiting.append(data)
+        self._buffer.append(data)
         self._size_bytes += len(data)
         self._wake.set()
         return True
 
     def end(self, data: bytes) -> bool:
-        self._ended = self._put(data)
+        self._ended = self._append(data)
         return self._ended
 
-    def hang_up(self) -> None:
-        self._hang_up()
+    def abort(self) -> None:
+        self._abort()
 
-    def taken(self) -> bytes:
-        """All that waits; nothing waits then."""
-        given, self._waiting, self._size_bytes = b"".join(self._waiting), [], 0
-        return given
+    def drain_buffer(self) -> bytes:
+        """Returns and empties the buffer."""
+        data, self._buffer, self._size_bytes = b"".join(self._buffer), [], 0
+        return data
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """What the library writes; it asks for more when the reader has taken what it was given."""
-        while not self._ended or self._waiting:
+        """The data for the library, which requests more once the reader has read what it got."""
+        while not self._ended or self._buffer:
             await self._wake.wait()
             self._wake.clear()
-            yield self.taken()
+            yield self.drain_buffer()
             if self.paused_since_s is not None:
-                self._hub.reads_again(self)
+                self._hub.resume(self)
 
 
-async def hold(opening: StreamHandshake) -> bool:
-    """Until either side ends it; answers that nothing is left of it then."""
-    hub = opening.hub
-    connection = ByLibrary(hub, opening.hang_up(), opening.left)
+async def serve(handshake: StreamHandshake) -> bool:
+    """Serves the stream until either side ends it. Returns `False`: the stream does not outlive its request."""
+    hub = handshake.hub
+    connection = SseStarletteStream(hub, handshake.aborter(), handshake.on_end)
     response = EventSourceResponse(connection.frames(), ping=0)
     response.raw_headers = list(HEADERS)
-    opening.listen(connection)
+    handshake.start(connection)
     try:
-        with suppress(asyncio.CancelledError, Problem):  # the server stops, or the request's body never does
-            await response(opening.scope, opening.receive, opening.send)
-        unsaid = connection.taken() + (hub.retry() if connection.topic is not None else b"")
-        if unsaid:  # the library was stopped before it could say so
+        with suppress(asyncio.CancelledError, Problem):  # the server stops, or the request's body never ends
+            await response(handshake.scope, handshake.receive, handshake.send)
+        unsent = connection.drain_buffer() + (hub.retry() if connection.topic is not None else b"")
+        if unsent:  # the library was stopped before it could write this
             with suppress(OSError, RuntimeError):
-                written(opening.send, body(unsaid, more=False))
+                try_send(handshake.send, body_message(unsent, more=False))
     finally:
-        hub.leave(connection)
+        hub.remove(connection)
     return False

@@ -1,81 +1,72 @@
-"""Operators' doors to what was done: commands and their re-runs, the share of the background, the audit trail."""
+"""The admin API of commands and their replay, of the share of checkouts in the background, and of the audit log."""
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import Field
 
 from services.orders.api.orders import Page, PageSize
-from services.orders.audit import audit_log, command_log
+from services.orders.audit import command_log, pages
 from services.orders.state import state_of
+from shared.contracts.admin.orders import (
+    AuditLogPage,
+    BackgroundShareAnswer,
+    BackgroundShareChanged,
+    BackgroundShareRequest,
+    Command,
+    CommandPage,
+    CommandStatus,
+    Reason,
+)
 from shared.security.auth import AnOperator, Viewer
-from shared.web.fields import Body, EventId, EventIdPath, PlainText
+from shared.web.fields import EventId, EventIdPath
 from shared.web.routes import REFERENCE
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 CommandIdPath = Annotated[str, Path(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
-CommandStatus = Literal["pending", "processing", "completed", "failed"]
-Reference = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
-Subject = Annotated[str | None, Query(pattern=r"^(event|order|hook):[A-Za-z0-9_-]{1,64}$")]
-
-
-class Why(Body):
-    """It is kept in the audit trail."""
-
-    reason: PlainText
-
-
-class ShareAsk(Why):
-    """How much of an event's checkouts the background does; 0 settles every order in its request, within a bound."""
-
-    background_percent: float = Field(ge=0, le=100)
-
-
-def as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """A row, with its times as text."""
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+ReferenceQuery = Annotated[str | None, Query(alias="reference", pattern=f"^{REFERENCE}$")]
+SubjectQuery = Annotated[str | None, Query(alias="subject", pattern=r"^(event|order|webhook):[A-Za-z0-9_-]{1,64}$")]
 
 
 @router.get("/commands", summary="List commands")
 async def list_commands(
-    request: Request, operator: Viewer, status: CommandStatus | None = None, reference: Reference = None,
+    request: Request, operator: Viewer, status: CommandStatus | None = None, reference: ReferenceQuery = None,
     event_id: EventId | None = None, page: Page = 1, page_size: PageSize = 50,
-) -> dict[str, Any]:  # fmt: skip
-    async with state_of(request).db.connect() as connection:
-        found = await command_log.find(
-            connection, status=status, reference=reference, event_id=event_id, page=page, page_size=page_size
-        )
-    return {"page": page, "page_size": page_size, "commands": [as_json(row) for row in found]}
+) -> CommandPage:  # fmt: skip
+    return await pages.list_commands(
+        state_of(request).db, status=status, reference=reference, event_id=event_id, page=page, page_size=page_size
+    )
 
 
 @router.post("/commands/{command_id}/rerun", status_code=202, summary="Replay a command")
-async def rerun(operator: AnOperator, command_id: CommandIdPath, why: Why, request: Request) -> dict[str, Any]:
+async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, request: Request) -> Command:
     state = state_of(request)
-    again = await command_log.rerun(state.db, command_id, actor=operator.name, reason=why.reason)
-    state.workers.wake()
-    return as_json(again)
+    again = await command_log.replay(state.db, command_id, actor=operator.name, reason=body.reason)
+    state.worker_pool.wake()
+    return Command.model_validate(again)
 
 
-@router.get("/events/{event_id}/checkout", summary="Get the share of checkouts processed in the background")
-async def show_share(operator: Viewer, event_id: EventIdPath, request: Request) -> dict[str, Any]:
-    shares = state_of(request).shares
+@router.get("/events/{event_id}/background-share", summary="Get the share of checkouts processed in the background")
+async def get_share(operator: Viewer, event_id: EventIdPath, request: Request) -> BackgroundShareAnswer:
+    shares = state_of(request).background_share
     await shares.refresh()
-    return {"event_id": event_id, "background_percent": shares.percent(event_id)}
+    return BackgroundShareAnswer(event_id=event_id, background_percent=shares.percent(event_id))
 
 
-@router.patch("/events/{event_id}/checkout", summary="Change the share of checkouts processed in the background")
-async def change_share(operator: AnOperator, event_id: EventIdPath, ask: ShareAsk, request: Request) -> dict[str, Any]:
-    changed = await state_of(request).shares.change(
-        event_id, ask.background_percent, actor=operator.name, action="background", reason=ask.reason
+@router.patch(
+    "/events/{event_id}/background-share", summary="Change the share of checkouts processed in the background"
+)
+async def change_share(
+    operator: AnOperator, event_id: EventIdPath, body: BackgroundShareRequest, request: Request
+) -> BackgroundShareChanged:
+    percent = body.background_percent
+    changed = await state_of(request).background_share.change(
+        event_id, percent, actor=operator.name, action="background", reason=body.reason
     )
-    return {"event_id": event_id, "background_percent": ask.background_percent, "changed": changed}
+    return BackgroundShareChanged(event_id=event_id, background_percent=percent, changed=changed)
 
 
 @router.get("/changes", summary="List audit log entries")
 async def list_changes(
-    request: Request, operator: Viewer, subject: Subject = None, page: Page = 1, page_size: PageSize = 50
-) -> dict[str, Any]:
-    async with state_of(request).db.connect() as connection:
-        lines = await audit_log.read(connection, subject=subject, page=page, page_size=page_size)
-    return {"page": page, "page_size": page_size, "changes": [as_json(line) for line in lines]}
+    request: Request, operator: Viewer, subject: SubjectQuery = None, page: Page = 1, page_size: PageSize = 50
+) -> AuditLogPage:
+    return await pages.list_changes(state_of(request).db, subject=subject, page=page, page_size=page_size)

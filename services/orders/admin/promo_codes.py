@@ -1,77 +1,68 @@
-"""The operators' doors to prices: promo codes, their uses, and who changed what."""
+"""The admin API of promo codes, their uses, and the changes of an event's prices."""
 
-import logging
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
 from services.orders.api.orders import Page, PageSize
-from services.orders.api.schemas import PromoCodeAsk
 from services.orders.pricing import admin
 from services.orders.pricing.promo_codes import normalize_code
-from services.orders.problems import UnknownPromoCode
-from services.orders.state import State, state_of
+from services.orders.state import state_of
+from shared.contracts.admin.prices import (
+    PriceChangePage,
+    PromoCodeAnswer,
+    PromoCodeChanged,
+    PromoCodePage,
+    PromoCodeRequest,
+    PromoCodeUsePage,
+)
 from shared.security.auth import AnOperator, Viewer
 from shared.web.fields import EventIdPath, PlainText
 
-log = logging.getLogger("onsale.orders")
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["prices"])
 CodePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Reason = Annotated[PlainText | None, Query()]
+ReasonQuery = Annotated[PlainText | None, Query(alias="reason")]
 
 
 @router.put("/promo-codes/{code}", summary="Create or replace a promo code")
 async def put_code(
-    request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, ask: PromoCodeAsk
-) -> dict[str, Any]:
-    state = state_of(request)
-    changed = await admin.put_code(state.db, event_id, normalize_code(code), ask, actor=operator.name)
-    return await _seen(state, event_id, code, changed=changed)
+    request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, body: PromoCodeRequest
+) -> PromoCodeChanged:
+    """A deactivated code is active again."""
+    return await admin.put_code(state_of(request).db, event_id, normalize_code(code), body, actor=operator.name)
 
 
 @router.delete("/promo-codes/{code}", summary="Deactivate a promo code")
-async def stop_code(
-    request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, reason: Reason = None
-) -> dict[str, Any]:
-    """It takes nothing off any more; it stays in the list, and so do its uses."""
-    state = state_of(request)
-    changed = await admin.stop_code(state.db, event_id, normalize_code(code), actor=operator.name, reason=reason)
-    return await _seen(state, event_id, code, changed=changed)
-
-
-async def _seen(state: State, event_id: str, code: str, **more: Any) -> dict[str, Any]:
-    found = await admin.codes(state.book.db, event_id, code=normalize_code(code), page=1, page_size=1)
-    if not found:
-        raise UnknownPromoCode
-    return {**found[0], **more}
+async def deactivate_code(
+    request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, reason: ReasonQuery = None
+) -> PromoCodeChanged:
+    """It takes nothing off any more. It stays in the list, and so do its uses."""
+    db = state_of(request).db
+    return await admin.deactivate_code(db, event_id, normalize_code(code), actor=operator.name, reason=reason)
 
 
 @router.get("/promo-codes", summary="List promo codes and their uses")
 async def list_codes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
-) -> dict[str, Any]:
-    found = await admin.codes(state_of(request).book.db, event_id, code=None, page=page, page_size=page_size)
-    return {"page": page, "page_size": page_size, "promo_codes": found}
+) -> PromoCodePage:
+    return await admin.list_codes(state_of(request).repository.db, event_id, page=page, page_size=page_size)
 
 
 @router.get("/promo-codes/{code}", summary="Get a promo code")
-async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath) -> dict[str, Any]:
-    return await _seen(state_of(request), event_id, code)
+async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath) -> PromoCodeAnswer:
+    return await admin.get_code(state_of(request).repository.db, event_id, normalize_code(code))
 
 
 @router.get("/promo-codes/{code}/uses", summary="List orders that used a promo code, newest first")
-async def get_uses(
+async def list_uses(
     request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath, page: Page = 1, page_size: PageSize = 50
-) -> dict[str, Any]:
-    db = state_of(request).book.db
-    found = await admin.uses(db, event_id, normalize_code(code), page=page, page_size=page_size)
-    return {"page": page, "page_size": page_size, "uses": found}
+) -> PromoCodeUsePage:
+    db = state_of(request).repository.db
+    return await admin.list_redemptions(db, event_id, normalize_code(code), page=page, page_size=page_size)
 
 
 @router.get("/price-changes", summary="List changes of prices and promo codes, newest first")
-async def get_changes(
+async def list_changes(
     request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
-) -> dict[str, Any]:
-    db = state_of(request).book.db
-    found = await admin.changes(db, event_id, page=page, page_size=page_size)
-    return {"page": page, "page_size": page_size, "changes": found}
+) -> PriceChangePage:
+    return await admin.list_price_changes(state_of(request).repository.db, event_id, page=page, page_size=page_size)

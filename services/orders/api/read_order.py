@@ -1,6 +1,7 @@
-"""`GET /orders/{reference}`: what every buyer asks again and again until it says `confirmed`.
+"""`GET /orders/{reference}`: answers one order to its owner, who polls it until it is `confirmed`.
 
-An ASGI class, as crowds come here; orders that are asked for at the same moment are read by one statement.
+A fast route, written as an ASGI class because every buyer polls it. Orders that are read at the same moment are read by
+one statement.
 """
 
 import re
@@ -21,26 +22,26 @@ from shared.web.routes import REFERENCE
 _REFERENCE = re.compile(REFERENCE)
 
 
-async def owned(state: State, request: Request, reference: str) -> Order:
-    """The caller's own order. Raises `UnknownOrder` for anybody else's, or what `CustomerAuthenticator` raises."""
-    order = await state.book.read(reference)
+async def read_own_order(state: State, request: Request, reference: str) -> Order:
+    """The customer's own order. Raises `UnknownOrder` for anybody else's, and what `CustomerAuthenticator` raises."""
+    order = await state.repository.read(reference)
     if order is None:
-        await state.callers.require_any(request)
+        await state.authenticator.require_any(request)
         raise UnknownOrder
-    await state.callers.require_owner(request, order)
+    await state.authenticator.require_owner(request, order)
     return order
 
 
 class ReadOrderRoute:
-    """Answers with bytes; problems rise to the app's handlers."""
+    """Answers an `OrderView` as bytes. Problems rise to the app's exception handlers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[QUIET_KEY] = True
         reference = scope["path_params"]["reference"]
         if not _REFERENCE.fullmatch(reference):
-            raise InvalidRequest("reference: this cannot be one.")
-        order = await owned(scope["app"].state.deps, Request(scope), reference)
+            raise InvalidRequest("reference: this is not an order reference. Copy it from the order page or the mail.")
+        order = await read_own_order(scope["app"].state.deps, Request(scope), reference)
         await answer(send, 200, orjson.dumps(order_view(order)), JSON, NO_STORE)
 
 
-LOOK = Route("/orders/{reference}", ReadOrderRoute(), methods=["GET"])
+READ_ORDER = Route("/orders/{reference}", ReadOrderRoute(), methods=["GET"])

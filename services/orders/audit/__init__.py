@@ -1,1 +1,1 @@
-"""What was done about orders: the audit log, the commands, and the invariants that must hold."""
+"""The audit log, the command log, and the invariants of orders and money."""

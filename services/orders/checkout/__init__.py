@@ -1,1 +1,1 @@
-"""From a reservation to an order in payment, once per idempotency key."""
+"""Checkout: from a reservation to an order."""

@@ -1,7 +1,7 @@
-"""Which share of an event's checkouts is settled in the background: `checkout.background_percent`, switched live.
+"""The share of an event's checkouts that workers process in the background (`checkout.background_percent`).
 
-The same fan is always on the same side, and raising the share only adds to it. Every process looks once a second; an
-event nobody said anything about is settled in the background altogether.
+The rest is processed inside the request. The same fan is always on the same side, and a larger share only adds fans.
+Every process reloads once a second; without a setting all checkouts are in the background.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.audit import audit_log
-from services.orders.audit.tables import checkout_share
+from services.orders.checkout.tables import background_share
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.rules.rollout import within
@@ -21,28 +21,30 @@ ALL = 100.0
 
 
 class BackgroundShare:
-    """What this process knows of every event's share."""
+    """The share of every event, as last loaded."""
 
     def __init__(self, db: AsyncEngine) -> None:
         self._db = db
         self._percent: dict[str, float] = {}
 
     def in_background(self, event_id: str, holder: str) -> bool:
-        """Whether this fan's checkout is left to the workers."""
+        """Whether workers process this fan's checkouts."""
         return within("background", event_id, holder, self.percent(event_id))
 
     def percent(self, event_id: str) -> float:
         return self._percent.get(event_id, ALL)
 
     async def refresh(self) -> None:
-        """Reads them all."""
-        latest = select(checkout_share.c.event_id, checkout_share.c.background_percent)
+        """Loads the share of every event."""
+        query = select(background_share.c.event_id, background_share.c.background_percent)
         async with self._db.connect() as connection:
-            rows = await connection.execute(latest.order_by(checkout_share.c.changed_at.desc()).limit(EVENTS_MAX))
+            rows = await connection.execute(query.order_by(background_share.c.changed_at.desc()).limit(EVENTS_MAX))
             self._percent = {row.event_id: row.background_percent for row in rows}
 
     async def change(self, event_id: str, percent: float, *, actor: str, action: str, reason: str | None) -> bool:
-        """Whether anything is different now; then it is in the audit trail, and every process sees it in a second."""
+        """Changes the share and writes it to the audit log; other processes see it within a second. False if it is the
+        same already.
+        """
         async with self._db.begin() as connection:
             changed = await _write(connection, event_id, percent, actor=actor, action=action, reason=reason)
         self._percent[event_id] = percent
@@ -50,8 +52,8 @@ class BackgroundShare:
 
 
 async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
-    """The event file's part, in the caller's transaction; without one, what was set by hand stays. Whether anything is
-    different now.
+    """Applies the event file's part in the caller's transaction; without one a share set by hand stays. Whether
+    anything changed.
     """
     if file.checkout is None:
         return False
@@ -63,14 +65,14 @@ async def _write(
     connection: AsyncConnection, event_id: str, percent: float, *, actor: str, action: str, reason: str | None
 ) -> bool:
     await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("share " + event_id, 0))))
-    mine = select(checkout_share.c.background_percent).where(checkout_share.c.event_id == event_id)
-    before = await connection.scalar(mine)
+    query = select(background_share.c.background_percent).where(background_share.c.event_id == event_id)
+    before = await connection.scalar(query)
     if before == percent:
         return False
-    row = insert(checkout_share).values(event_id=event_id, background_percent=percent)
+    statement = insert(background_share).values(event_id=event_id, background_percent=percent)
     await connection.execute(
-        row.on_conflict_do_update(
-            index_elements=[checkout_share.c.event_id],
+        statement.on_conflict_do_update(
+            index_elements=[background_share.c.event_id],
             set_={"background_percent": percent, "changed_at": func.now()},
         )
     )

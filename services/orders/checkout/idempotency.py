@@ -1,9 +1,7 @@
-"""What idempotency keys were used for: a key belongs to a scope, and a caller may hold passes to several.
+"""Idempotency records: which order a key created, and with which body.
 
-What an order meets before it is made: what its idempotency key did earlier, and the reservation it is about.
-
-The ledger and inventory are asked at the same time, once for all requests of the moment; a key that was used is known
-although inventory is away.
+`Prefetch` reads the record and the reservation of new requests together, once for all concurrent ones. A key that was
+used is found even while inventory is unavailable.
 """
 
 import asyncio
@@ -21,41 +19,44 @@ from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.runtime.group_commit import GroupCommit
 from shared.web.problems import IdempotencyKeyReused
 
-_FIND = statement(__package__, "find_keys")
+_FIND_IDEMPOTENCY_KEYS = statement(__package__, "find_idempotency_keys")
+BATCH_MAX = 200
+WAITING_MAX = 5000
+IN_FLIGHT_MAX = 2
 
 
 class IdempotencyLookup(NamedTuple):
-    """One key, in any of these scopes."""
+    """One key in several scopes: a caller may hold passes to several events."""
 
     scopes: tuple[str, ...]
     key_hash: bytes
 
 
 class IdempotencyRecord(NamedTuple):
-    """The order a key made, and the body it was sent with."""
+    """The order that a key created, and the hash of the body it came with."""
 
     reference: str
     fingerprint: bytes
 
 
-async def find(db: AsyncEngine, questions: Sequence[IdempotencyLookup]) -> list[IdempotencyRecord | None]:
-    """One answer per question, in order."""
-    pairs = [(scope, question.key_hash) for question in questions for scope in question.scopes]
+async def find_records(db: AsyncEngine, lookups: Sequence[IdempotencyLookup]) -> list[IdempotencyRecord | None]:
+    """One record per lookup, in order; None for a new key."""
+    pairs = [(scope, lookup.key_hash) for lookup in lookups for scope in lookup.scopes]
     bound = {"scopes": [scope for scope, _ in pairs], "key_hashes": [key_hash.hex() for _, key_hash in pairs]}
     async with db.connect() as connection:
-        rows = await connection.execute(_FIND, bound)
+        rows = await connection.execute(_FIND_IDEMPOTENCY_KEYS, bound)
         known = {
             (row.scope, bytes(row.key_hash)): IdempotencyRecord(row.reference, bytes(row.fingerprint)) for row in rows
         }
     return [
         next((known[scope, key_hash] for scope in scopes if (scope, key_hash) in known), None)
-        for scopes, key_hash in questions
+        for scopes, key_hash in lookups
     ]
 
 
 async def used_before(connection: AsyncConnection, scope: str, key: str, fingerprint: bytes, reference: str) -> bool:
-    """Whether this key did this before; from now on it did, if the caller's transaction commits. Raises
-    `IdempotencyKeyReused` if it did something else.
+    """Whether this key was used before; if not, it is stored in the caller's transaction. Raises `IdempotencyKeyReused`
+    if it came with another body.
     """
     row = {"scope": scope, "key_hash": key_hash(key), "fingerprint": fingerprint, "reference": reference}
     if (await connection.execute(insert(idempotency).values(row).on_conflict_do_nothing())).rowcount:
@@ -67,41 +68,39 @@ async def used_before(connection: AsyncConnection, scope: str, key: str, fingerp
     return True
 
 
-BATCH_MAX = 200
-WAITING_MAX = 5000
-IN_FLIGHT_MAX = 2
-
-
 class Prefetched(NamedTuple):
-    """`known` wins: with it nobody needs the reservation, which may then be missing."""
+    """With a `record` the reservation is not needed and may be missing."""
 
-    known: IdempotencyRecord | None
+    record: IdempotencyRecord | None
     reservation: Reservation | None
 
 
 class Prefetch:
-    """Looks at both. Raises what inventory raised to those alone whose key is new."""
+    """Reads record and reservation of each request. An error of inventory only fails requests with a new key."""
 
-    def __init__(self, db: AsyncEngine, stock: InventoryBatcher) -> None:
-        self._db, self._stock = db.execution_options(isolation_level="AUTOCOMMIT"), stock
+    def __init__(self, db: AsyncEngine, inventory: InventoryBatcher) -> None:
+        self._db, self._inventory = db.execution_options(isolation_level="AUTOCOMMIT"), inventory
         self._group: GroupCommit[tuple[IdempotencyLookup, str], Prefetched] = GroupCommit(
-            self._look, name="orders-priors", batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX
+            self._read_batch,
+            name="orders-prefetch",
+            batch_max=BATCH_MAX,
+            waiting_max=WAITING_MAX,
+            in_flight_max=IN_FLIGHT_MAX,
         )
         self.close = self._group.close
 
-    async def read(self, question: IdempotencyLookup, reservation_id: str) -> Prefetched:
-        return await self._group.submit((question, reservation_id))
+    async def read(self, lookup: IdempotencyLookup, reservation_id: str) -> Prefetched:
+        return await self._group.submit((lookup, reservation_id))
 
-    async def _look(self, asked: list[tuple[IdempotencyLookup, str]]) -> Sequence[Prefetched | BaseException]:
-        questions, reservation_ids = (
-            [question for question, _ in asked],
-            [reservation_id for _, reservation_id in asked],
+    async def _read_batch(
+        self, requests: list[tuple[IdempotencyLookup, str]]
+    ) -> Sequence[Prefetched | BaseException]:  # fmt: skip
+        lookups, reservation_ids = [lookup for lookup, _ in requests], [each for _, each in requests]
+        records, reservations = await asyncio.gather(
+            find_records(self._db, lookups), self._inventory.read_many(reservation_ids), return_exceptions=True
         )
-        known, held = await asyncio.gather(
-            find(self._db, questions), self._stock.read_many(list(reservation_ids)), return_exceptions=True
-        )
-        if isinstance(known, BaseException):
-            raise known
-        if isinstance(held, BaseException):
-            return [Prefetched(before, None) if before else held for before in known]
-        return [Prefetched(before, reservation) for before, reservation in zip(known, held, strict=True)]
+        if isinstance(records, BaseException):
+            raise records
+        if isinstance(reservations, BaseException):
+            return [Prefetched(record, None) if record else reservations for record in records]
+        return list(map(Prefetched, records, reservations))

@@ -1,4 +1,4 @@
-"""Inventory as many orders ask it at once: the same step of several orders is one call and one transaction there."""
+"""Batches calls to inventory: the same step of concurrent orders is one call, and one transaction there."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -10,9 +10,9 @@ from shared.contracts.inventory import (
     PaymentStep,
     PaymentSteps,
     Reservation,
+    ReturnStock,
     StepDone,
     StepsAnswer,
-    TakeBack,
 )
 from shared.runtime.group_commit import GroupCommit
 
@@ -22,8 +22,8 @@ Call = Callable[[PaymentSteps], Awaitable[StepsAnswer]]
 
 
 class InventoryBatcher(AsyncExitStack):
-    """Every step is idempotent by contract, and answered for itself. Inside `async with`. Returns are asked one by one:
-    each is all or nothing.
+    """Every step is idempotent and has its own answer. Use inside `async with`. Returns are not batched: each is all or
+    nothing.
     """
 
     def __init__(self, client: InventoryClient) -> None:
@@ -37,9 +37,9 @@ class InventoryBatcher(AsyncExitStack):
         self.end_payment = self._batched("end-payment", client.end_payment)
         self.confirm = self._batched("confirm", client.confirm)
         self.release = self._batched("release", client.release)
-        self.retake = self._batched("retake", client.retake)
+        self.retake = self._batched("reacquire", client.reacquire)
         self.return_tickets = client.return_tickets
-        self.consents = client.consents
+        self.consents = client.poll_consents
 
     async def __aenter__(self) -> Self:
         self.push_async_callback(self._reads.close)
@@ -49,11 +49,11 @@ class InventoryBatcher(AsyncExitStack):
         return await self._reads.submit(reservation_id)
 
     async def return_stock(self, sold: PaymentStep, *, reason: str) -> StepDone:
-        """What this order bought goes back on sale."""
-        return (await self._client.take_back(TakeBack(steps=[sold], reason=reason))).steps[0]
+        """Returns everything that this order bought to sale."""
+        return (await self._client.return_stock(ReturnStock(steps=[sold], reason=reason))).steps[0]
 
     async def read_many(self, reservation_ids: list[str]) -> Sequence[Reservation | None]:
-        """In the order they are asked for, at most `BATCH_MAX`."""
+        """One reservation per id, in order; at most `BATCH_MAX`."""
         return (await self._client.read(reservation_ids)).reservations
 
     def _batched(self, name: str, call: Call) -> Callable[[PaymentStep], Awaitable[StepDone]]:

@@ -1,4 +1,7 @@
-"""Writes a mail when it is time to send it, from the rows as they are then: what is no longer true is not written."""
+"""Composes a mail when it is due, from the order or reservation as it is then.
+
+A mail whose content is no longer true is not composed: it is obsolete, or it is too early and due again later.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,28 +10,28 @@ from typing import NamedTuple, get_args
 
 from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.mail import templates
-from services.orders.mail.reminders import is_stopped, stop_token
-from services.orders.mail.smtp import address_of
+from services.orders.mail.reminders import has_opted_out, unsubscribe_token
 from services.orders.mail.templates import EmailContent, HoldKind, OrderKind
+from services.orders.mail_settings import parse_sender
 from services.orders.order.next_step import Order
 from services.orders.order.references import customer_key
 from services.orders.order.repository import OrderRepository
-from services.orders.order.states import BACKED
+from services.orders.order.states import SOLD_STATUSES
 from services.orders.settings import Settings
 from services.orders.tickets import pdf
 from services.orders.tickets import show as tickets_show
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowInfo
-from services.orders.tickets.tickets import TicketSigner, tickets_of
+from services.orders.tickets.tickets import TicketSigner, read_tickets
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.order_tokens import sign_order_token
 
 STILL_HELD = ("pending_payment", "paying")
-LOOK_AGAIN_S = 5
+RECHECK_AFTER_S = 5
 
 
 class PendingMail(NamedTuple):
-    """A mail as its row says. The order of `sql/take_mails.sql`."""
+    """A mail as `sql/lease_mails.sql` answers it; `age_s` counts from its creation."""
 
     mail_key: str
     kind: str
@@ -43,11 +46,11 @@ class PendingMail(NamedTuple):
 
 
 class Obsolete(Exception):
-    """What this mail would say is not so any more; the message says why."""
+    """The mail's content is no longer true; the message says why."""
 
 
 class TooEarly(Exception):
-    """It will be time later."""
+    """The mail is due later, at `until`."""
 
     def __init__(self, until: datetime) -> None:
         super().__init__(until)
@@ -56,47 +59,49 @@ class TooEarly(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MailComposer:
-    """Knows where to read what a mail says."""
+    """Composes mail from orders, and from reservations of inventory."""
 
     book: OrderRepository
     stock: InventoryBatcher
     printer: PdfRenderer
     settings: Settings
 
-    async def compose(self, owed: PendingMail, *, message_id: str) -> EmailMessage:
-        """Raises `TooEarly`, `Obsolete`, `NoMailbox`, and what neighbours raise."""
-        show = await tickets_show.read(self.book.db, owed.event_id)
-        letter = await (self._of_order(owed, show) if owed.reference else self._of_hold(owed, show))
-        sender = address_of(self.settings.mail_from)
-        return templates.message(letter, sender=sender, to=owed.address, message_id=message_id, at=owed.created_at)
+    async def compose(self, pending: PendingMail, *, message_id: str) -> EmailMessage:
+        """Raises `TooEarly`, `Obsolete`, `InvalidMailbox`, and the problems of inventory and of the PDF renderer."""
+        show = await tickets_show.read_show(self.book.db, pending.event_id)
+        content = await (self._order_email(pending, show) if pending.reference else self._hold_email(pending, show))
+        sender = parse_sender(self.settings.mail_from)
+        return templates.build_message(
+            content, sender=sender, to=pending.address, message_id=message_id, at=pending.created_at
+        )
 
-    async def _of_order(self, owed: PendingMail, show: ShowInfo) -> EmailContent:
-        order = await self.book.read(owed.reference or "")
-        kind = next((kind for kind in get_args(OrderKind) if kind == owed.kind), None)
-        if order is None or kind is None or (kind == "confirmed" and order.status not in BACKED):
+    async def _order_email(self, pending: PendingMail, show: ShowInfo) -> EmailContent:
+        order = await self.book.read(pending.reference or "")
+        kind = next((kind for kind in get_args(OrderKind) if kind == pending.kind), None)
+        if order is None or kind is None or (kind == "confirmed" and order.status not in SOLD_STATUSES):
             raise Obsolete("the order has changed")
         token = sign_order_token(self.settings.order_token_keys, order.reference)
         return templates.order_email(
             kind, show, order.reference, currency=order.currency,
-            amount_minor=order.total_minor if owed.amount_minor is None else owed.amount_minor,
+            amount_minor=order.total_minor if pending.amount_minor is None else pending.amount_minor,
             link=f"{self.settings.public_url}/o/{order.reference}#key={token}",
             attachment=await self._attachment(order, show) if kind == "confirmed" else None,
         )  # fmt: skip
 
     async def _attachment(self, order: Order, show: ShowInfo) -> tuple[str, bytes] | None:
-        codes = TicketSigner(self.settings)
-        if not self.settings.mail_tickets or codes.window_s:
+        signer = TicketSigner(self.settings)
+        if not self.settings.mail_tickets or signer.window_s:
             return None
-        pages = pdf.pages(order, show, await tickets_of(self.book.db, order.reference), codes)
+        pages = pdf.ticket_pages(order, show, await read_tickets(self.book.db, order.reference), signer)
         return (f"tickets-{order.reference}.pdf", await self.printer.tickets(pages)) if pages else None
 
-    async def _of_hold(self, owed: PendingMail, show: ShowInfo) -> EmailContent:
-        """Only for a hold that stands as the mail says, and only while its reader still wants it."""
-        customer = customer_key(self.settings.customer_keys, owed.address)
-        if await is_stopped(self.book.db, customer):
-            raise Obsolete("its reader opted out")
-        held = await self.stock.read(owed.reservation_id or "")
-        kind = next((kind for kind in get_args(HoldKind) if kind == owed.kind), None)
+    async def _hold_email(self, pending: PendingMail, show: ShowInfo) -> EmailContent:
+        """A reminder for an unpaid hold, or the news of its end; only while the customer has not opted out."""
+        customer = customer_key(self.settings.customer_keys, pending.address)
+        if await has_opted_out(self.book.db, customer):
+            raise Obsolete("the customer opted out")
+        held = await self.stock.read(pending.reservation_id or "")
+        kind = next((kind for kind in get_args(HoldKind) if kind == pending.kind), None)
         if held is None or kind is None:
             raise Obsolete("there is no such reservation")
         ends_at = to_datetime(held.reserved_until_ms)
@@ -106,8 +111,13 @@ class MailComposer:
             if (remind_at := ends_at - timedelta(seconds=self.settings.reminder_lead_s)) > to_datetime(now_ms() + 1000):
                 raise TooEarly(remind_at)
         elif held.status in STILL_HELD:
-            raise TooEarly(max(ends_at, to_datetime(now_ms())) + timedelta(seconds=held.grace_s + LOOK_AGAIN_S))
+            raise TooEarly(max(ends_at, to_datetime(now_ms())) + timedelta(seconds=held.grace_s + RECHECK_AFTER_S))
         elif held.status != "expired":
             raise Obsolete(f"the reservation is {held.status}")
-        stop = f"{self.settings.public_url}/reminders/stop/{stop_token(self.settings.customer_keys, customer)}"
-        return templates.hold_email(kind, show, link=f"{self.settings.public_url}/e/{owed.event_id}", stop=stop)
+        public_url, token = self.settings.public_url, unsubscribe_token(self.settings.customer_keys, customer)
+        return templates.hold_email(
+            kind,
+            show,
+            link=f"{public_url}/e/{pending.event_id}",
+            unsubscribe_url=f"{public_url}/reminders/stop/{token}",
+        )

@@ -1,7 +1,8 @@
-"""Sends the mail that is owed: leased by rows, at least once, with an id that stays, so that a mailbox can tell.
+"""Mail dispatcher: leases due mails, sends them by SMTP, and schedules retries.
 
-What the server refuses for good is given up; what it refuses for now, or what we do not know the fate of, is tried
-again for a day, ever less often. A mail that is no longer true is not sent.
+Delivery is at least once; a retry has the same `Message-ID`, so a mailbox can drop it. A mail that the server rejects
+for good is abandoned; one rejected for now, or of unknown outcome, is retried for a day with growing pauses. A mail
+whose content is no longer true is not sent.
 """
 
 import asyncio
@@ -19,18 +20,22 @@ import aiosmtplib
 from sqlalchemy import delete, func, update
 
 from services.orders.mail.compose import MailComposer, Obsolete, PendingMail, TooEarly
-from services.orders.mail.smtp import NoMailbox, address_of
+from services.orders.mail.tables import mail as mail_table
+from services.orders.mail_settings import InvalidMailbox, parse_sender
 from services.orders.metrics import MAILS
 from services.orders.settings import Settings
-from services.orders.tickets.tables import mail as mail_table
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.logging import data
 from shared.web.problems import Problem
 
 log = logging.getLogger("onsale.orders.mail")
-_TAKE = statement(__package__, "take_mails")
-LEASE_S, HAND_IN_S, TURN_S = 120, 40, 60  # no new mail is begun past TURN_S, so that the lease outlives the last
-RETRY_MAX_S, GIVE_UP_AFTER_S = 4 * 3600, 86_400
+_LEASE = statement(__package__, "lease_mails")
+LEASE_S, SUBMIT_TIMEOUT_S, RUN_MAX_S = (
+    120,
+    40,
+    60,
+)  # no mail is begun past RUN_MAX_S, so the lease outlives the last one
+RETRY_MAX_S, ABANDON_AFTER_S = 4 * 3600, 86_400
 FORGET_AFTER_S, FORGET_ROWS = 30 * 86_400, 5_000
 ERROR_MAX_CHARS = 300
 Connect = Callable[[], AbstractAsyncContextManager[aiosmtplib.SMTP]]
@@ -39,105 +44,109 @@ Ready = tuple[PendingMail, EmailMessage]
 
 @dataclass(frozen=True, slots=True)
 class MailDispatcher:
-    """One process's share of the sending: at most `mails_per_s` a turn, and a turn a second."""
+    """The sending of one process: `run_once` is called once a second and sends at most `mails_per_s`."""
 
     db: AsyncEngine
-    writer: MailComposer
+    composer: MailComposer
     settings: Settings
     connect: Connect
 
-    async def turn(self) -> None:
-        """Whatever is due now, as much as may be sent in a second."""
-        over_at = _clock() + TURN_S
+    async def run_once(self) -> None:
+        """Composes and sends the mails that are due now."""
+        stop_at = _clock() + RUN_MAX_S
         async with self.db.begin() as connection:
-            rows = await connection.execute(_TAKE, {"many": self.settings.mails_per_s, "lease_s": LEASE_S})
-            owed = [PendingMail(*row) for row in rows]
-        ready = [(one, message) for one in owed if (message := await self._written(one)) is not None]
-        await self._send(ready, over_at)
+            rows = await connection.execute(_LEASE, {"many": self.settings.mails_per_s, "lease_s": LEASE_S})
+            leased = [PendingMail(**row) for row in rows.mappings()]
+        ready = [(one, message) for one in leased if (message := await self._compose(one)) is not None]
+        await self._send(ready, stop_at)
 
-    async def _written(self, one: PendingMail) -> EmailMessage | None:
+    async def _compose(self, one: PendingMail) -> EmailMessage | None:
         try:
-            return await self.writer.compose(one, message_id=self._message_id(one))
-        except TooEarly as wait:
-            await self._mark(one, due_at=wait.until)
-        except Obsolete as why:
-            await self._give_up(one, str(why), outcome="not-true")
-        except NoMailbox as broken:
-            await self._give_up(one, str(broken), outcome="refused")
-        except Problem as away:
-            await self._retry(one, away)
-        except Exception as broken:  # one that cannot be written must not stop the others
-            log.exception("mail.not_written", extra=data(mail_key=one.mail_key))
-            await self._retry(one, broken)
+            return await self.composer.compose(one, message_id=self._message_id(one))
+        except TooEarly as early:
+            await self._update(one, due_at=early.until)
+        except Obsolete as reason:
+            await self._abandon(one, str(reason), outcome="obsolete")
+        except InvalidMailbox as invalid:
+            await self._abandon(one, str(invalid), outcome="rejected")
+        except Problem as problem:
+            await self._retry(one, problem)
+        except Exception as failed:  # one mail that cannot be composed must not stop the others
+            log.exception("mail.compose_failed", extra=data(mail_key=one.mail_key))
+            await self._retry(one, failed)
         return None
 
     def _message_id(self, one: PendingMail) -> str:
-        domain = address_of(self.settings.mail_from).domain
+        domain = parse_sender(self.settings.mail_from).domain
         return f"<{hashlib.sha256(one.mail_key.encode()).hexdigest()[:40]}@{domain or 'localhost'}>"
 
-    async def _send(self, ready: Sequence[Ready], over_at: float) -> None:
-        """A session that breaks costs one mail another try; without a session all of them wait."""
+    async def _send(self, ready: Sequence[Ready], stop_at: float) -> None:
+        """If a session breaks, the mail it was sending is retried later and the others are sent in a new session; if no
+        session can be opened, all of them are retried later.
+        """
         left = list(ready)
         while left:
-            begun = False
+            opened = False
             try:
                 async with self.connect() as client:
-                    begun = True
+                    opened = True
                     while left:
-                        if _clock() > over_at:
+                        if _clock() > stop_at:
                             return
                         await self._submit(client, *left[0])
                         left.pop(0)
             except (aiosmtplib.SMTPException, OSError) as failed:
-                late, left = (left[:1], left[1:]) if begun else (left, [])
-                for one, _ in late:
+                failing, left = (left[:1], left[1:]) if opened else (left, [])
+                for one, _ in failing:
                     await self._retry(one, failed)
 
     async def _submit(self, client: aiosmtplib.SMTP, one: PendingMail, message: EmailMessage) -> None:
-        """Raises when the session is lost; what the server says of this mail alone is written down."""
-        sender = address_of(self.settings.mail_from).addr_spec
+        """Raises when the session is lost; a rejection of this mail alone is stored with it."""
+        sender = parse_sender(self.settings.mail_from).addr_spec
         try:
-            async with asyncio.timeout(HAND_IN_S):
+            async with asyncio.timeout(SUBMIT_TIMEOUT_S):
                 await client.sendmail(sender, [message["To"].addresses[0].addr_spec], message.as_bytes())
         except aiosmtplib.SMTPRecipientsRefused as refused:
-            await self._refused(one, refused.recipients[0])
+            await self._on_rejection(one, refused.recipients[0])
         except (aiosmtplib.SMTPDataError, aiosmtplib.SMTPSenderRefused) as refused:
-            await self._refused(one, refused)
+            await self._on_rejection(one, refused)
         else:
-            await self._mark(one, sent_at=func.now(), error=None)
+            await self._update(one, sent_at=func.now(), error=None)
             MAILS.labels(one.kind, "sent").inc()
 
-    async def _refused(self, one: PendingMail, refused: aiosmtplib.SMTPResponseException) -> None:
-        """A sender who is refused is our mistake, which somebody will put right."""
+    async def _on_rejection(self, one: PendingMail, refused: aiosmtplib.SMTPResponseException) -> None:
+        """Abandons the mail on 5xx, except for a rejected sender: that is our configuration, which may be corrected."""
         if refused.code >= 500 and not isinstance(refused, aiosmtplib.SMTPSenderRefused):
-            await self._give_up(one, f"{refused.code} {refused.message}", outcome="refused")
+            await self._abandon(one, f"{refused.code} {refused.message}", outcome="rejected")
         else:
             await self._retry(one, refused)
 
     async def _retry(self, one: PendingMail, failed: Exception) -> None:
-        if one.age_s > GIVE_UP_AFTER_S:
-            await self._give_up(one, repr(failed), outcome="given-up")
+        if one.age_s > ABANDON_AFTER_S:
+            await self._abandon(one, repr(failed), outcome="abandoned")
             return
         pause_s = min(RETRY_MAX_S, self.settings.mail_retry_first_s * 2 ** min(one.tries, 20))
         pause_s *= 0.75 + random.random() / 2  # noqa: S311 - jitter
         error = repr(failed)[:ERROR_MAX_CHARS]
-        log.info("mail.again", extra=data(mail_key=one.mail_key, error=type(failed).__name__, in_s=round(pause_s)))
-        await self._mark(one, tries=one.tries + 1, error=error, due_at=func.now() + timedelta(seconds=pause_s))
-        MAILS.labels(one.kind, "later").inc()
+        log.info(
+            "mail.retry_scheduled", extra=data(mail_key=one.mail_key, error=type(failed).__name__, in_s=round(pause_s))
+        )
+        await self._update(one, tries=one.tries + 1, error=error, due_at=func.now() + timedelta(seconds=pause_s))
+        MAILS.labels(one.kind, "retried").inc()
 
-    async def _give_up(self, one: PendingMail, why: str, *, outcome: str) -> None:
-        if outcome != "not-true":
-            log.warning("mail.given_up", extra=data(mail_key=one.mail_key, outcome=outcome))
-        await self._mark(one, given_up_at=func.now(), error=why[:ERROR_MAX_CHARS])
+    async def _abandon(self, one: PendingMail, reason: str, *, outcome: str) -> None:
+        if outcome != "obsolete":
+            log.warning("mail.abandoned", extra=data(mail_key=one.mail_key, outcome=outcome))
+        await self._update(one, abandoned_at=func.now(), error=reason[:ERROR_MAX_CHARS])
         MAILS.labels(one.kind, outcome).inc()
 
-    async def _mark(self, one: PendingMail, **sets: Any | datetime) -> None:
+    async def _update(self, one: PendingMail, **sets: Any | datetime) -> None:
         row = mail_table.c.mail_key == one.mail_key
         async with self.db.begin() as connection:
             await connection.execute(update(mail_table).where(row).values(**sets))
 
     async def forget(self) -> None:
-        """Mail of a month ago, and whose address it went to, is nobody's business."""
+        """Deletes a batch of the mails of 30 days ago, and with them their addresses."""
         old = mail_table.c.created_at < func.now() - timedelta(seconds=FORGET_AFTER_S)
         keys = mail_table.select().with_only_columns(mail_table.c.mail_key).where(old).limit(FORGET_ROWS)
         async with self.db.begin() as connection:

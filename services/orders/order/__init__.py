@@ -1,1 +1,1 @@
-"""One order: its states, its next step, its rows in PostgreSQL, and who may see what of it."""
+"""Orders: states, next step, repository, leases, public view, search."""

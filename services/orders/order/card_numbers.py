@@ -1,4 +1,4 @@
-"""Card numbers do not come in: whoever sends one, in whichever field, is told so, and nothing of it is kept."""
+"""Refuses card numbers in any field of a request, so that none is ever stored or logged."""
 
 import re
 from collections.abc import Iterator
@@ -8,40 +8,44 @@ from services.orders.problems import CardNumberRefused
 from shared.web.fields import Body
 
 DIGITS_MIN, DIGITS_MAX = 13, 19
-OUR_IDS = ("reservation_id",)  # hexadecimal, and by chance anything
-_ROW = re.compile(r"\+?\d+(?:[ ._()/-]{1,2}\d+)*")
-_ROW_ALONE = re.compile(rf"(?<![^\W_]){_ROW.pattern}(?![^\W_])")  # among letters it is somebody's id
+OWN_ID_FIELDS = ("reservation_id",)  # hexadecimal: may look like anything by chance
+_DIGIT_GROUPS = re.compile(r"\+?\d+(?:[ ._()/-]{1,2}\d+)*")
+_DIGIT_GROUPS_ALONE = re.compile(
+    rf"(?<![^\W_]){_DIGIT_GROUPS.pattern}(?![^\W_])"
+)  # digits amid letters are part of an id
 
 
-_PERHAPS = re.compile(rf"\d(?:[ ._()/-]{{0,2}}\d){{{DIGITS_MIN - 1}}}")
+_MAYBE_CARD = re.compile(rf"\d(?:[ ._()/-]{{0,2}}\d){{{DIGITS_MIN - 1}}}")
 
 
-def refuse_card_numbers(asked: Body, told: str | None = None) -> None:
-    """Raises `CardNumberRefused`, which names the field and never repeats what was in it. `told` is the same as JSON,
-    if there is one already.
+def refuse_card_numbers(body: Body, as_json: str | None = None) -> None:
+    """Raises `CardNumberRefused`, which names the field and never repeats its value. `as_json` is the body as JSON, if
+    the caller has it already.
     """
-    if not _PERHAPS.search(told or asked.model_dump_json()):
-        return  # nobody's card: there are not so many digits in a row anywhere
-    for field, text in _texts(asked.model_dump()):
-        if field.split(".")[-1] not in OUR_IDS and looks_like_card_number(text, is_token=field.endswith("token")):
+    if not _MAYBE_CARD.search(as_json or body.model_dump_json()):
+        return  # the quick way out: too few digits anywhere
+    for field, text in _texts(body.model_dump()):
+        if field.split(".")[-1] not in OWN_ID_FIELDS and looks_like_card_number(text, is_token=field.endswith("token")):
             raise CardNumberRefused(f"{field}: this looks like a card number. Send the provider's token for the card.")
 
 
 def looks_like_card_number(text: str, *, is_token: bool = False) -> bool:
-    """13 to 19 digits whose check digit is right, in one piece or in groups, as cards have them: the first from 2 to 9,
-    and not a telephone number that says so by its `+`; standing alone, but in a token anywhere. Of a token also any 13
-    to 19 digits and nothing else.
+    """Whether a text contains 13 to 19 digits with a valid check digit, in one piece or grouped as on cards, the first
+    from 2 to 9. A telephone number with a `+` is none, nor digits amid letters, except in a token. A token of nothing
+    but 13 to 19 digits always counts.
     """
     if is_token and re.fullmatch(rf"\d{{{DIGITS_MIN},{DIGITS_MAX}}}", text):
         return True
     rows = (
-        re.findall(r"\d+", row) for row in (_ROW if is_token else _ROW_ALONE).findall(text) if not row.startswith("+")
+        re.findall(r"\d+", row)
+        for row in (_DIGIT_GROUPS if is_token else _DIGIT_GROUPS_ALONE).findall(text)
+        if not row.startswith("+")
     )
-    return any(_is_card(digits) for groups in rows for digits in _neighbours(groups))
+    return any(_is_card(digits) for groups in rows for digits in _adjacent_groups(groups))
 
 
-def _neighbours(groups: list[str]) -> Iterator[str]:
-    """Every row of neighbouring groups that is not too long."""
+def _adjacent_groups(groups: list[str]) -> Iterator[str]:
+    """Every concatenation of adjacent groups that is short enough for a card."""
     for first in range(len(groups)):
         digits = ""
         for group in groups[first:]:

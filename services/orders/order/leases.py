@@ -1,4 +1,4 @@
-"""Reading orders, taking those that are due, and nudging one; what is written under a lease is a `Change`."""
+"""Reads orders, leases those that are due, and wakes one. The owner of a lease writes an `OrderUpdate`."""
 
 import uuid
 from collections.abc import Sequence
@@ -11,29 +11,29 @@ from services.orders.order.updates import Lease
 from services.orders.tables import order
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 
-_TAKE = statement(__package__, "take")
-_TAKE_ONE = statement(__package__, "take_one")
-_RENEW = statement(__package__, "renew")
-_LOAD = statement(__package__, "load")
+_LEASE_DUE = statement(__package__, "lease_due")
+_LEASE_ONE = statement(__package__, "lease_one")
+_EXTEND_LEASE = statement(__package__, "extend_lease")
+_READ_ORDERS = statement(__package__, "read_orders")
 REFERENCES_MAX = 1000
 NOW = func.clock_timestamp()
 
 
 async def lease_due(db: AsyncEngine, *, many: int, event_max: int, lease_s: float) -> list[Lease]:
-    """The next due orders, events in turn, now ours for `lease_s`. `engine` commits each statement."""
+    """Leases the next due orders for `lease_s`; events alternate. `db` commits each statement."""
     owner = uuid.uuid4().hex
     async with db.connect() as connection:
         rows = await connection.execute(
-            _TAKE, {"many": many, "event_max": event_max, "lease": owner, "lease_s": lease_s}
+            _LEASE_DUE, {"many": many, "event_max": event_max, "lease": owner, "lease_s": lease_s}
         )
         return [Lease(row.reference, owner, lease_s, is_first_call=row.is_first_call) for row in rows]
 
 
 async def extend_lease(db: AsyncEngine, leases: Sequence[Lease], *, lease_s: float) -> None:
-    """These stay ours for `lease_s` from now; one that has passed to somebody else stays theirs."""
+    """Extends these leases to `lease_s` from now; leases that were lost stay lost."""
     async with db.connect() as connection:
         await connection.execute(
-            _RENEW,
+            _EXTEND_LEASE,
             {
                 "references": [lease.reference for lease in leases],
                 "owners": [lease.owner for lease in leases],
@@ -43,22 +43,22 @@ async def extend_lease(db: AsyncEngine, leases: Sequence[Lease], *, lease_s: flo
 
 
 async def lease_one(db: AsyncEngine, reference: str, *, lease_s: float) -> Lease | None:
-    """This order, if it is due and nobody has it. `engine` commits each statement."""
+    """Leases this order if it is due and not leased. `db` commits each statement."""
     owner = uuid.uuid4().hex
     async with db.connect() as connection:
         row = (
-            await connection.execute(_TAKE_ONE, {"reference": reference, "lease": owner, "lease_s": lease_s})
+            await connection.execute(_LEASE_ONE, {"reference": reference, "lease": owner, "lease_s": lease_s})
         ).first()
     return Lease(reference, owner, lease_s) if row else None
 
 
 async def read(db: AsyncEngine, reference: str) -> Order | None:
-    """One order as it is now; nothing for a tombstone."""
+    """Reads one order; None for an unknown reference or a tombstone."""
     return (await read_many(db, [reference])).get(reference)
 
 
 async def read_many(db: AsyncEngine, references: Sequence[str]) -> dict[str, Order]:
-    """Orders as they are now, by reference."""
+    """Reads orders, by reference; unknown references and tombstones are left out."""
     async with db.connect() as connection:
         return await read_in(connection, references)
 
@@ -66,7 +66,7 @@ async def read_many(db: AsyncEngine, references: Sequence[str]) -> dict[str, Ord
 async def read_in(connection: AsyncConnection, references: Sequence[str]) -> dict[str, Order]:
     """As `read_many`, in the caller's transaction."""
     assert len(references) <= REFERENCES_MAX
-    rows = await connection.execute(_LOAD, {"references": list(references)})
+    rows = await connection.execute(_READ_ORDERS, {"references": list(references)})
     return {row.reference: _order(row) for row in rows}
 
 
@@ -86,8 +86,8 @@ def _order(row: Row[Any]) -> Order:
 
 
 async def mark_due(connection: AsyncConnection, reference: str) -> Row[Any]:
-    """Makes an order due now, whoever has it, and answers how it stands; its row stays locked for this transaction."""
-    nudged = await connection.execute(
+    """Makes an order due now, leased or not, and returns its state. Its row stays locked for this transaction."""
+    woken = await connection.execute(
         update(order)
         .where(order.c.reference == reference)
         .values(wake_count=order.c.wake_count + 1, due_at=NOW)
@@ -96,7 +96,7 @@ async def mark_due(connection: AsyncConnection, reference: str) -> Row[Any]:
             order.c.event_id,
             order.c.total_minor,
             order.c.currency,
-            order.c.cancel_asked_at.is_not(None).label("cancel_asked"),
+            order.c.cancel_requested_at.is_not(None).label("cancel_requested"),
         )
     )
-    return nudged.one()
+    return woken.one()

@@ -1,39 +1,39 @@
-"""Names that follow from what is known, so that a retry finds them again: references and customer keys."""
+"""Ids derived from a request, so that a retry finds the same again: order references and customer keys."""
 
 import hashlib
 import re
 
-from shared.rules.email_addresses import one_spelling
+from shared.rules.email_addresses import normalize_email
 from shared.security.tokens import Keyring, b64
 from shared.web.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing
 
 REFERENCE_CHARS = 12
 KEY_MAX_CHARS = 255
-_ALPHABET = "ABCDEFGHJKMNPQRSTVWXYZ0123456789"  # 32 signs; no I, L, O or U to misread
+_ALPHABET = "ABCDEFGHJKMNPQRSTVWXYZ0123456789"  # 32 characters, without I, L, O and U, which are misread
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_MAX_CHARS}}}")
 
 
-def order_reference(keys: Keyring, principal: str, key: str) -> str:
-    """The reference of the order this principal makes with this key: 60 bits that nobody else can compute."""
-    return readable(keys.mac("reference", principal, key))
+def order_reference(keys: Keyring, owner_id: str, key: str) -> str:
+    """The reference of the order that this owner creates with this key: 60 bits that nobody else can compute."""
+    return readable_code(keys.mac("reference", owner_id, key))
 
 
-def readable(raw: bytes) -> str:
-    """60 bits of it, as a person can read them to another."""
+def readable_code(raw: bytes) -> str:
+    """The first 60 bits, in characters that people can read to each other."""
     bits = int.from_bytes(raw[:8], "big")
     return "".join(_ALPHABET[(bits >> (5 * place)) & 31] for place in range(REFERENCE_CHARS))
 
 
 def customer_key(keys: Keyring, email: str) -> str:
-    """One customer across holders, without telling inventory who: the same e-mail however it is typed. Dots and tags
-    before the @ stay: whether they name the same mailbox only its provider knows. Raises `ValueError` for what is no
-    address or hides what it is.
+    """Identifies a customer to inventory without telling who they are: the same for every spelling of an e-mail
+    address. Dots and tags before the @ count, as only the mail provider knows whether they matter. Raises `ValueError`
+    for an invalid or disguised address.
     """
-    return b64(keys.mac("customer", one_spelling(email)))
+    return b64(keys.mac("customer", normalize_email(email)))
 
 
 def idempotency_key(header: str | None) -> str:
-    """The key, or `IdempotencyKeyMissing`, or `IdempotencyKeyMalformed`."""
+    """The checked key. Raises `IdempotencyKeyMissing`, `IdempotencyKeyMalformed`."""
     if not header:
         raise IdempotencyKeyMissing
     if not _KEY.fullmatch(header):
@@ -42,5 +42,5 @@ def idempotency_key(header: str | None) -> str:
 
 
 def key_hash(key: str) -> bytes:
-    """Keys are secrets: only their hash is kept."""
+    """Idempotency keys are secrets: only their hash is stored."""
     return hashlib.sha256(key.encode()).digest()

@@ -1,5 +1,6 @@
-"""Finding orders, and everything that happened to one, for the people who answer the phone."""
+"""Searches orders and reads the timeline of one, for support staff."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -8,7 +9,6 @@ from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.order.view import order_view
 from services.orders.refunds.review import allowed_decisions
-from services.orders.state import State
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import from_datetime, rfc3339
 
@@ -19,7 +19,7 @@ TIMELINE_MAX = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What is looked for; `after` is the reference that was shown last."""
+    """The filters of a search; `after` is the last reference of the page before."""
 
     q: str | None
     event_id: str | None
@@ -30,29 +30,29 @@ class Search:
     page_size: int
 
 
-async def find(state: State, asked: Search) -> dict[str, Any]:
-    """One page, newest first; `next_after` is where the next one begins, if there is one."""
+async def find(db: AsyncEngine, search: Search, *, providers: Collection[str]) -> dict[str, Any]:
+    """One page, newest first; `next_after` starts the next page, or is None."""
     bound = {
-        "q": asked.q, "event_id": asked.event_id, "status": asked.status, "since": asked.since, "until": asked.until,
-        "after": asked.after, "providers": list(state.providers), "count_max": asked.page_size + 1,
+        "q": search.q, "event_id": search.event_id, "status": search.status, "since": search.since,
+        "until": search.until, "after": search.after, "providers": list(providers), "count_max": search.page_size + 1,
     }  # fmt: skip
-    async with state.book.db.connect() as connection:
+    async with db.connect() as connection:
         references = list((await connection.execute(_SEARCH, bound)).scalars())
-    shown = references[: asked.page_size]
-    orders = await leases.read_many(state.book.db, shown)
+    shown = references[: search.page_size]
+    orders = await leases.read_many(db, shown)
     more = shown[-1] if len(references) > len(shown) else None
     return {"orders": [admin_view(orders[r]) for r in shown if r in orders], "next_after": more}
 
 
-def admin_view(seen: Order) -> dict[str, Any]:
-    """As its owner sees it, with why it ended, and what may be decided about it."""
-    return {**order_view(seen), "end_reason": seen.end_reason, "may_be_resolved_by": sorted(allowed_decisions(seen))}
+def admin_view(order: Order) -> dict[str, Any]:
+    """The public view, with the end reason and the decisions allowed in review."""
+    return {**order_view(order), "end_reason": order.end_reason, "may_be_resolved_by": sorted(allowed_decisions(order))}
 
 
-async def timeline(db: AsyncEngine, seen: Order) -> dict[str, Any]:
-    """The order, and its rows in the order of time."""
-    bound = {"reference": seen.reference, "count_max": TIMELINE_MAX}
+async def timeline(db: AsyncEngine, order: Order) -> dict[str, Any]:
+    """The order and its rows, oldest first."""
+    bound = {"reference": order.reference, "count_max": TIMELINE_MAX}
     async with db.connect() as connection:
         rows = list(await connection.execute(_TIMELINE, bound))
-    happened = [{"at": rfc3339(from_datetime(row.at)), "kind": row.kind, **row.what} for row in rows]
-    return {"order": admin_view(seen), "timeline": happened, "complete": len(rows) < TIMELINE_MAX}
+    entries = [{"at": rfc3339(from_datetime(row.at)), "kind": row.kind, **row.what} for row in rows]
+    return {"order": admin_view(order), "timeline": entries, "complete": len(rows) < TIMELINE_MAX}

@@ -1,13 +1,13 @@
-"""The lawful steps of an order and of an attempt to charge it, as data.
+"""The allowed transitions of an order and of a payment attempt, as data.
 
-`succeeded` beats every other end of an attempt, because money that moved is a fact; nothing goes back. `authorised` is
-money promised to us and not yet taken; a confirmed order is cancelled only if it cannot be taken after all. A refund
-that the provider will never carry out takes an order to `review`, wherever it stood.
+`succeeded` beats every other end of an attempt, because money that moved is a fact; nothing moves backwards.
+`authorised` is money promised and not yet captured; a confirmed order is cancelled only if it cannot be captured. A
+refund that the provider rejects for good takes an order to `review` from any status.
 """
 
 from typing import Final
 
-ORDER_STEPS: Final[dict[str, frozenset[str]]] = {
+ORDER_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
     "pending": frozenset({"confirmed", "cancelled", "expired", "review"}),
     "review": frozenset({"confirmed", "expired", "partially_refunded", "refunded"}),
     "confirmed": frozenset({"partially_refunded", "refunded", "cancelled", "review"}),
@@ -17,10 +17,10 @@ ORDER_STEPS: Final[dict[str, frozenset[str]]] = {
     "late_paid": frozenset({"confirmed", "refunded", "review"}),
     "refunded": frozenset({"review"}),
 }
-BACKED: Final = frozenset({"confirmed", "partially_refunded"})
-SALE: Final = BACKED | {"refunded"}
+SOLD_STATUSES: Final = frozenset({"confirmed", "partially_refunded"})
+SALE_STATUSES: Final = SOLD_STATUSES | {"refunded"}
 
-ATTEMPT_STEPS: Final[dict[str, frozenset[str]]] = {
+ATTEMPT_TRANSITIONS: Final[dict[str, frozenset[str]]] = {
     "created": frozenset({"unknown", "authorised", "failed", "cancelled", "succeeded"}),
     "unknown": frozenset(
         {"created", "requires_action", "processing", "authorised", "failed", "cancelled", "succeeded"}
@@ -32,14 +32,14 @@ ATTEMPT_STEPS: Final[dict[str, frozenset[str]]] = {
     "cancelled": frozenset({"succeeded"}),
     "succeeded": frozenset(),
 }
-LIVE: Final = frozenset({"created", "unknown", "requires_action", "processing", "authorised"})
+LIVE_STATUSES: Final = frozenset({"created", "unknown", "requires_action", "processing", "authorised"})
 
 
-def may_become(status: str, to: str) -> bool:
-    """Whether an order may take this step."""
-    return to in ORDER_STEPS[status]
+def can_become(status: str, to: str) -> bool:
+    """Whether an order may change to this status."""
+    return to in ORDER_TRANSITIONS[status]
 
 
-def attempt_after(status: str, told: str) -> str:
-    """What an attempt is after the provider told this of it: forward only."""
-    return told if told in ATTEMPT_STEPS[status] else status
+def attempt_after(status: str, reported: str) -> str:
+    """The status of an attempt once the provider reported this one: forward only."""
+    return reported if reported in ATTEMPT_TRANSITIONS[status] else status

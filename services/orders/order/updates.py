@@ -1,8 +1,7 @@
-"""What one step writes about a leased order, as data; and the one statement that writes the changes of many orders.
+"""The update of one leased order as data, and the statement that writes the updates of many orders.
 
-A change is written whole or not at all: a worker that slept past its lease finds another's in the row, and nothing it
-still wants to write is written. Orders that are changed together do not share a fate: if their statement fails, each is
-tried by itself.
+An update is written whole or not at all: if the lease was lost, the row holds another worker's lease and nothing is
+written. Orders written together do not share a fate: if their statement fails, each is written by itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,25 +11,25 @@ from typing import Any, NamedTuple
 import orjson
 
 from services.orders.order.next_step import MISMATCH, Attempt, Charge, Order
-from services.orders.order.states import LIVE, attempt_after, may_become
+from services.orders.order.states import LIVE_STATUSES, attempt_after, can_become
 from services.orders.payments.provider import ProviderCharge
 from services.orders.refunds.plan import refund_row
 from services.orders.tickets.tickets import ticket_drafts
 from shared.contracts.events import Event
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
 
-_CHANGE = statement(__package__, "change")
+_UPDATE_ORDERS = statement(__package__, "update_orders")
 Row = dict[str, Any]
 
 
 class LeaseLost(Exception):
-    """Another worker has this order now."""
+    """Another worker has the lease of this order now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to change one order for a while. `is_first_call`: its attempt was written down as unknown when it was
-    taken, and the provider has not been asked to charge it yet.
+    """The right to change one order for `seconds`. With `is_first_call` the attempt became `unknown` together with the
+    lease, and the provider was not called for it yet.
     """
 
     reference: str
@@ -40,7 +39,7 @@ class Lease:
 
 
 class Written(NamedTuple):
-    """What the ledger made of a change; times in ms since the epoch."""
+    """What the database set; times in ms since the epoch."""
 
     version: int
     confirmed_at_ms: int | None
@@ -49,7 +48,9 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRelease:
-    """The lease goes back. Whatever nudged the order since it was seen makes it due at once."""
+    """Gives the lease back. The order is due again in `due_in_s` (None: never), or at once if it was woken since it was
+    read.
+    """
 
     due_in_s: float | None
     errors: int = 0
@@ -57,171 +58,175 @@ class LeaseRelease:
 
 @dataclass(slots=True)
 class OrderUpdate:
-    """Everything that follows from one step for one order. Without `is_news` only the lease goes back."""
+    """All that one step changes about one order. Without `bumps_version` nothing visible changed, e.g. only the lease
+    is released.
+    """
 
     lease: Lease
-    seen: Order
+    order: Order
     bumps_version: bool = True
     synced: bool = False
-    rest: LeaseRelease | None = None
+    release: LeaseRelease | None = None
     columns: Row = field(default_factory=dict)
     inserts: dict[str, list[Row]] = field(default_factory=dict)
 
-    def order(self, *, to: str | None = None, **sets: Any) -> "OrderUpdate":
-        """Sets `end_reason` and `charge_ref` to a value; `confirmed`, `fulfilled`, `ended`, `released` mean now. A new
-        status ends what was decided about a review, and so does `undecided`.
+    def set_order(self, *, to: str | None = None, **sets: Any) -> "OrderUpdate":
+        """Sets columns: `end_reason` and `charge_ref` to a value; `confirmed`, `fulfilled`, `ended` and `released` to
+        the present time. A new status clears the review decision, and so does `clear_decision`.
         """
         if to is not None:
-            assert may_become(self.seen.status, to), f"{self.seen.status} never becomes {to}"
+            assert can_become(self.order.status, to), f"{self.order.status} never becomes {to}"
             self.columns["status"] = to
         self.columns |= sets
         return self
 
-    def attempt(self, attempt: Attempt, **sets: Any) -> "OrderUpdate":
-        """With an attempt that fails ends its checkout command."""
-        if sets.get("status") == "failed" and attempt.status in LIVE:
-            self.command("checkout", error=sets.get("reason") or "failed")
-        return self._part("attempts", n=attempt.n, sets=sets)
+    def set_attempt(self, attempt: Attempt, **sets: Any) -> "OrderUpdate":
+        """Sets columns of an attempt. A live attempt that fails also ends its checkout command."""
+        if sets.get("status") == "failed" and attempt.status in LIVE_STATUSES:
+            self.finish_command("checkout", error=sets.get("reason") or "failed")
+        return self._add_row("attempts", n=attempt.n, sets=sets)
 
-    def charges(self, provider: str, charges: Sequence[ProviderCharge]) -> "OrderUpdate":
-        """What the provider says of its charges, forward only: attempts move on, money that moved is entered once."""
+    def record_charges(self, provider: str, charges: Sequence[ProviderCharge]) -> "OrderUpdate":
+        """Applies the provider's answer: attempts only move forward, and money that moved is entered once."""
         self.synced = True
-        status = {attempt.provider_key: attempt.status for attempt in self.seen.attempts}
-        told: dict[str, ProviderCharge] = {}
+        status = {attempt.provider_key: attempt.status for attempt in self.order.attempts}
+        reported: dict[str, ProviderCharge] = {}
         for charge in charges:
-            if charge.reference != self.seen.reference:
+            if charge.reference != self.order.reference:
                 continue
             if charge.key in status:
                 status[charge.key] = attempt_after(status[charge.key], charge.status)
-                told[charge.key] = charge
+                reported[charge.key] = charge
             if charge.status == "succeeded":
-                self.money(
+                self.add_money_entry(
                     "charge", provider, amount_minor=charge.amount_minor, currency=charge.currency,
                     charge_ref=charge.charge_ref, provider_ref=charge.charge_ref, occurred_at_ms=charge.occurred_at_ms,
                 )  # fmt: skip
-        for attempt in self.seen.attempts:
-            if last := told.get(attempt.provider_key):
-                self.attempt(
+        for attempt in self.order.attempts:
+            if last := reported.get(attempt.provider_key):
+                self.set_attempt(
                     attempt, status=status[attempt.provider_key], provider_ref=last.charge_ref,
-                    checkout_url=last.checkout_url, **_told_of(attempt, last),
+                    checkout_url=last.checkout_url, **_attempt_outcome(attempt, last),
                 )  # fmt: skip
         return self
 
-    def after(self) -> Order:
-        """The order as the provider's answers leave it, before they are written: its attempts and its charges."""
-        attempts = {attempt.n: attempt for attempt in self.seen.attempts}
+    def expected_order(self) -> Order:
+        """The order with the attempts and charges of this update, before they are written."""
+        attempts = {attempt.n: attempt for attempt in self.order.attempts}
         for row in self.inserts.get("attempts", ()):
             attempts[row["n"]] = replace(attempts[row["n"]], **row["sets"])
-        known = {charge.charge_ref for charge in self.seen.charges}
+        known = {charge.charge_ref for charge in self.order.charges}
         charges = [_charge(row) for row in self.inserts.get("money", ()) if row["charge_ref"] not in known]
         return replace(
-            self.seen, attempts=tuple(attempts.values()), charges=(*self.seen.charges, *charges), sync_requested=False,
-            look_due=False,
+            self.order, attempts=tuple(attempts.values()), charges=(*self.order.charges, *charges),
+            sync_requested=False, sync_due=False,
         )  # fmt: skip
 
-    def money(self, kind: str, provider: str, **entry: Any) -> "OrderUpdate":
-        """One entry for each id the provider gives, however often we hear of it."""
-        return self._part("money", kind=kind, provider=provider, **entry)
+    def add_money_entry(self, kind: str, provider: str, **entry: Any) -> "OrderUpdate":
+        """Adds a money entry. The provider's id makes it unique, so writing it again is harmless."""
+        return self._add_row("money", kind=kind, provider=provider, **entry)
 
-    def command(
+    def finish_command(
         self, kind: str, *, error: str | None = None, caused_by: str | None = None, command_id: str | None = None
     ) -> "OrderUpdate":
-        """Ends the open commands of this kind, or this one of them; with `caused_by`, what nobody had asked for is
-        recorded as well.
+        """Ends the open commands of this kind, or only `command_id`. With `caused_by` a command is recorded even if
+        none was open.
         """
         row = {"error": error, "caused_by": caused_by, "command_id": command_id, "closes": True, "attempts": 1}
-        return self._part("commands", kind=kind, **row)
+        return self._add_row("commands", kind=kind, **row)
 
     def begin_command(self, kind: str, *, caused_by: str) -> "OrderUpdate":
         """Opens a command that a later step will end, unless one is open."""
-        return self._part("commands", kind=kind, error=None, caused_by=caused_by, closes=False, attempts=0)
+        return self._add_row("commands", kind=kind, error=None, caused_by=caused_by, closes=False, attempts=0)
 
-    def try_command(self, kind: str, *, error: str, caused_by: str | None) -> "OrderUpdate":
-        """One more attempt that came to nothing: the command stays open, or is opened if something caused it."""
-        return self._part("commands", kind=kind, error=error, caused_by=caused_by, closes=False, attempts=1)
+    def record_failed_try(self, kind: str, *, error: str, caused_by: str | None) -> "OrderUpdate":
+        """Counts a failed try of the open command; with `caused_by` one is opened if there is none."""
+        return self._add_row("commands", kind=kind, error=error, caused_by=caused_by, closes=False, attempts=1)
 
-    def ask_refund(self, charge: Charge, *, reason: str, asked_by: str) -> "OrderUpdate":
-        return self._part("refunds_asked", **refund_row(charge, reason=reason, asked_by=asked_by))
+    def request_refund(self, charge: Charge, *, reason: str, requested_by: str) -> "OrderUpdate":
+        """Requests a refund of all that is left of this charge."""
+        return self._add_row("refunds_requested", **refund_row(charge, reason=reason, requested_by=requested_by))
 
     def finish_refund(self, refund_id: int, *, status: str) -> "OrderUpdate":
-        """Tickets of a refund that was refused stay with their buyer."""
-        return self._part("refunds_done", id=refund_id, status=status)
+        """`succeeded` or `refused`. Tickets of a refused refund stay with the customer."""
+        return self._add_row("refunds_done", id=refund_id, status=status)
 
-    def finish_return(self, refund_id: int, *, word: str) -> "OrderUpdate":
-        """Inventory has answered for the tickets of this refund."""
-        return self._part("refunds_done", id=refund_id, returned=word)
+    def finish_return(self, refund_id: int, *, outcome: str) -> "OrderUpdate":
+        """Stores what inventory answered about the tickets of this refund."""
+        return self._add_row("refunds_done", id=refund_id, returned=outcome)
 
-    def issue(self, *, status: str) -> "OrderUpdate":
-        """The tickets of the order, each once however often it is written."""
-        self.order(fulfilled=True).emit("fulfilled", status=status)
-        for admission in ticket_drafts(self.seen):
-            self._part("tickets", **admission._asdict())
+    def issue_tickets(self, *, status: str) -> "OrderUpdate":
+        """Issues the order's tickets; writing it again issues none twice."""
+        self.set_order(fulfilled=True).emit("fulfilled", status=status)
+        for draft in ticket_drafts(self.order):
+            self._add_row("tickets", **draft._asdict())
         return self
 
     def void_tickets(self, *, reason: str, line_no: int | None = None, beyond: int = 0) -> "OrderUpdate":
-        """Tickets admit nobody any more: those of this line, or of all, but the first so many."""
-        return self._part("tickets_voided", reason=reason, line_no=line_no, beyond=beyond)
+        """Voids the tickets of `line_no` (all lines if None) except the first `beyond` of each line."""
+        return self._add_row("tickets_voided", reason=reason, line_no=line_no, beyond=beyond)
 
-    def mail(self, kind: str, *, about: str = "", **facts: Any) -> "OrderUpdate":
-        """A mail to the customer is owed; `about` tells two of a kind apart."""
-        key = ":".join(filter(None, (kind, self.seen.reference, about)))
-        address, event_id = self.seen.customer_email, self.seen.event_id
-        return self._part("mails", mail_key=key, kind=kind, address=address, event_id=event_id, **facts)
+    def queue_mail(self, kind: str, *, about: str = "", **facts: Any) -> "OrderUpdate":
+        """Queues a mail to the customer; `about` distinguishes mails of one kind."""
+        key = ":".join(filter(None, (kind, self.order.reference, about)))
+        address, event_id = self.order.customer_email, self.order.event_id
+        return self._add_row("mails", mail_key=key, kind=kind, address=address, event_id=event_id, **facts)
 
     def emit(self, kind: str, *, status: str, **after: Any) -> "OrderUpdate":
-        """Tells the suite what became of the order, in the transaction that made it so."""
-        event = order_event(self.seen, kind, version=self.seen.version + self.news + 1, status=status, **after)
-        return self._part("events", event_id=event.event_id, body=event.model_dump(mode="json"))
+        """Adds the event `order.<kind>` to the outbox, in the same transaction."""
+        event = order_event(self.order, kind, version=self.order.version + self.event_count + 1, status=status, **after)
+        return self._add_row("events", event_id=event.event_id, body=event.model_dump(mode="json"))
 
     @property
-    def news(self) -> int:
-        """How many events there are of it: each has a version of its own."""
+    def event_count(self) -> int:
+        """The number of events so far; each takes a version of its own."""
         return len(self.inserts.get("events", ()))
 
-    def _part(self, name: str, **row: Any) -> "OrderUpdate":
-        self.inserts.setdefault(name, []).append({"reference": self.seen.reference, **row})
+    def _add_row(self, name: str, **row: Any) -> "OrderUpdate":
+        self.inserts.setdefault(name, []).append({"reference": self.order.reference, **row})
         return self
 
     def row(self) -> Row:
-        rest, news = self.rest, max(1, self.news) if self.bumps_version else 0
+        """The row of this update in the JSON that `update_orders.sql` takes."""
+        release, event_count = self.release, max(1, self.event_count) if self.bumps_version else 0
         return {
             "reference": self.lease.reference, "lease": self.lease.owner, "lease_s": self.lease.seconds,
-            "status": self.seen.status, "wake_count": self.seen.wake_count, "news": news, "looked": self.synced,
-            "sets": self.columns, "rests": rest is not None, "due_in_s": rest.due_in_s if rest else None,
-            "errors": rest.errors if rest else None,
+            "status": self.order.status, "wake_count": self.order.wake_count, "event_count": event_count,
+            "synced": self.synced, "sets": self.columns, "releases": release is not None,
+            "due_in_s": release.due_in_s if release else None, "errors": release.errors if release else None,
         }  # fmt: skip
 
 
 PARTS = (
-    "attempts", "money", "commands", "refunds_asked", "refunds_done", "events", "tickets", "tickets_voided", "mails"
+    "attempts", "money", "commands", "refunds_requested", "refunds_done", "events", "tickets", "tickets_voided", "mails"
 )  # fmt: skip
 
 
-async def write(db: AsyncEngine, changes: Sequence[OrderUpdate]) -> list[BaseException | Written]:
-    """One outcome per change: what was written, or `LeaseLost`, or what its statement failed with.
+async def write(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseException | Written]:
+    """Writes updates and returns one outcome for each: `Written`, `LeaseLost`, or the error of its statement.
 
-    `engine` commits each one. Raises when the ledger is away; then nobody knows what was written.
+    `db` commits each statement. Raises one of `DB_AWAY` if the database is unavailable; then the outcome is unknown.
     """
     try:
-        if len({change.lease.reference for change in changes}) == len(changes):
-            return await _together(db, changes)
+        if len({update.lease.reference for update in updates}) == len(updates):
+            return await _write_batch(db, updates)
     except DB_AWAY:
         raise
     except DBAPIError as failed:
-        if len(changes) == 1:
+        if len(updates) == 1:
             return [failed]
-    return [(await write(db, [change]))[0] for change in changes]
+    return [(await write(db, [update]))[0] for update in updates]
 
 
-async def _together(db: AsyncEngine, changes: Sequence[OrderUpdate]) -> list[BaseException | Written]:
-    bound: dict[str, Any] = {"orders": _json([change.row() for change in changes])}
-    bound["references"] = [change.lease.reference for change in changes]
+async def _write_batch(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseException | Written]:
+    bound: dict[str, Any] = {"orders": _json([update.row() for update in updates])}
+    bound["references"] = [update.lease.reference for update in updates]
     for part in PARTS:
-        bound[part] = _json([row for change in changes for row in change.inserts.get(part, ())])
+        bound[part] = _json([row for update in updates for row in update.inserts.get(part, ())])
     async with db.connect() as connection:
-        rows = (await connection.execute(_CHANGE, bound)).all()
+        rows = (await connection.execute(_UPDATE_ORDERS, bound)).all()
     written = {row.reference: Written(row.version, row.confirmed_at_ms, row.fulfilled_at_ms) for row in rows}
-    return [written.get(change.lease.reference) or LeaseLost(change.lease.reference) for change in changes]
+    return [written.get(update.lease.reference) or LeaseLost(update.lease.reference) for update in updates]
 
 
 def _charge(row: Row) -> Charge:
@@ -235,26 +240,28 @@ def _json(rows: Sequence[Mapping[str, Any]]) -> str:
     return orjson.dumps(rows).decode()
 
 
-def _told_of(attempt: Attempt, charge: ProviderCharge) -> Row:
-    """Why it failed. An authorisation begins to count errors anew, and one of another amount is no promise to us."""
+def _attempt_outcome(attempt: Attempt, charge: ProviderCharge) -> Row:
+    """The reason of a failure. An authorisation resets the error count; one of another amount or currency is a
+    mismatch.
+    """
     if charge.status != "authorised":
         return {"reason": charge.reason}
     is_ours = (charge.amount_minor, charge.currency) == (attempt.amount_minor, attempt.currency)
     return {"reason": None if is_ours else MISMATCH} | ({} if attempt.status == "authorised" else {"errors": 0})
 
 
-def order_event(seen: Order, kind: str, *, version: int, status: str, **after: Any) -> Event:
-    """`order.<kind>` with what consumers need to act without asking."""
-    _, _, holder = seen.principal.partition(":")
+def order_event(order: Order, kind: str, *, version: int, status: str, **after: Any) -> Event:
+    """`order.<kind>` with all that consumers need to act without a request."""
+    _, _, holder = order.owner_id.partition(":")
     return Event(
         type=f"order.{kind}",
-        event_id=seen.event_id,
-        aggregate=f"order:{seen.reference}",
+        event_id=order.event_id,
+        aggregate=f"order:{order.reference}",
         version=version,
-        before={"status": seen.status},
+        before={"status": order.status},
         after={
-            "reference": seen.reference, "event_id": seen.event_id, "status": status, "holder": holder,
-            "lane": seen.lane, "join_seq": seen.join_seq, "reservation_id": seen.reservation_id,
-            "total_minor": seen.total_minor, "currency": seen.currency, **after,
+            "reference": order.reference, "event_id": order.event_id, "status": status, "holder": holder,
+            "lane": order.lane, "join_seq": order.join_seq, "reservation_id": order.reservation_id,
+            "total_minor": order.total_minor, "currency": order.currency, **after,
         },
     )  # fmt: skip

@@ -1,6 +1,7 @@
-"""How an order looks from outside: the same body for `GET`, for its stream, and for neighbours."""
+"""The public view of an order: one body for `GET`, for its stream and for the other services."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -15,15 +16,15 @@ from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
 from shared.runtime.clock import rfc3339
 
-REPEATED_FOR_S = 30
-REPEATED_MAX = 500
+REPUBLISH_WINDOW_S = 30
+REPUBLISH_MAX = 500
 
 _PROGRESS = {"created": "waiting", "unknown": "paying", "processing": "paying", "authorised": "confirming"}
 _ATTEMPT_SHOWN = {"created": "processing", "unknown": "processing"}
 
 
 def order_view(order: Order) -> dict[str, Any]:
-    """What `GET /orders/{reference}` answers. An attempt whose outcome we do not know yet is processing."""
+    """What `GET /orders/{reference}` answers. An attempt whose outcome is unknown is shown as processing."""
     return {
         "reference": order.reference,
         "event_id": order.event_id,
@@ -43,7 +44,7 @@ def order_view(order: Order) -> dict[str, Any]:
         "expires_in_seconds": max(0, (order.expires_at_ms - order.now_ms) // 1000) if order.status == "pending" else 0,
         "confirmed_at": rfc3339(order.confirmed_at_ms) if order.confirmed_at_ms else None,
         "fulfilled_at": rfc3339(order.fulfilled_at_ms) if order.fulfilled_at_ms else None,
-        "cancel_asked": order.cancel_asked,
+        "cancel_asked": order.cancel_requested,
         "oversold": order.end_reason == OVERSELL,
         "end_reason": order.end_reason,
         "attempt": _attempt(order.attempt),
@@ -51,7 +52,7 @@ def order_view(order: Order) -> dict[str, Any]:
 
 
 def line_view(line: OrderLine) -> dict[str, Any]:
-    """Tickets, and what they cost with everything in it."""
+    """A line with its price, discounts, fees and taxes included."""
     return {
         "section_id": line.section_id, "seat_id": line.seat_id, "quantity": line.quantity,
         "returned": line.returned,
@@ -60,7 +61,7 @@ def line_view(line: OrderLine) -> dict[str, Any]:
 
 
 def adjustment_view(extra: Adjustment) -> dict[str, Any]:
-    """A discount, a fee or a tax; an included one is not added."""
+    """A discount, fee or tax; an included one is not added to the total."""
     return {
         "kind": extra.kind, "name": extra.name, "percent": extra.percent, "amount_minor": extra.amount_minor,
         "included": extra.included,
@@ -68,12 +69,12 @@ def adjustment_view(extra: Adjustment) -> dict[str, Any]:
 
 
 def _progress(order: Order) -> str | None:
-    """Where a pending order stands: `waiting` for a worker, `paying`, `your-turn` (on the provider's page, or to try
-    again), `confirming`, or `cancelling`; nothing for one that has ended.
+    """Where a pending order is: `waiting` for a worker, `paying`, `your-turn` (on the provider's page, or to try
+    again), `confirming` or `cancelling`; None for an order that has ended.
     """
     if order.status != "pending":
         return None
-    if order.cancel_asked:
+    if order.cancel_requested:
         return "cancelling"
     if order.charges or order.attempt is None:
         return "confirming"
@@ -91,8 +92,8 @@ def _attempt(attempt: Attempt | None) -> dict[str, Any] | None:
     }
 
 
-def frame(order: Order) -> OrderFrame:
-    """The order as a frame; orders have no line, so their epoch is 0."""
+def order_frame(order: Order) -> OrderFrame:
+    """The order as a frame; orders have no waiting line, so their epoch is 0."""
     return OrderFrame(
         event_id=order.event_id,
         epoch=0,
@@ -100,17 +101,17 @@ def frame(order: Order) -> OrderFrame:
         ready=True,
         at_ms=order.now_ms,
         reference=order.reference,
-        holder=order.principal.partition(":")[2],
+        holder=order.owner_id.partition(":")[2],
         status=order.status,
         body=order_view(order),
     )
 
 
 async def publish(redis: Redis, orders: Iterable[Order]) -> None:
-    """Publishes the latest state of these orders. Losing a frame is harmless, so a missing engine is no failure."""
+    """Publishes the latest state of these orders. A lost frame is republished soon, so a missing Redis is no error."""
     pipe = redis.pipeline(transaction=False)
     for order in orders:
-        pipe.publish(order_channel(order.reference), frame(order).model_dump_json())
+        pipe.publish(order_channel(order.reference), order_frame(order).model_dump_json())
     try:
         await pipe.execute()
     except (RedisError, OSError):
@@ -118,16 +119,16 @@ async def publish(redis: Redis, orders: Iterable[Order]) -> None:
 
 
 class FrameRepublisher:
-    """Shows orders that changed lately once more, so that a lost frame is made good within seconds."""
+    """Publishes recently changed orders again, so that a lost frame is made good within seconds."""
 
     def __init__(self, db: AsyncEngine, redis: Redis) -> None:
         self._db, self._redis = db, redis
 
-    async def turn(self) -> None:
-        """One round; under more changes than it can show, the latest are shown."""
-        lately = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, REPEATED_FOR_S)
-        changed = select(order_table.c.reference).where(order_table.c.changed_at > lately)
-        changed = changed.order_by(order_table.c.changed_at.desc()).limit(REPEATED_MAX)
+    async def run_once(self) -> None:
+        """One round; of more than `REPUBLISH_MAX` changed orders the latest are published."""
+        since = func.now() - timedelta(seconds=REPUBLISH_WINDOW_S)
+        changed = select(order_table.c.reference).where(order_table.c.changed_at > since)
+        changed = changed.order_by(order_table.c.changed_at.desc()).limit(REPUBLISH_MAX)
         async with self._db.connect() as connection:
             references = list(await connection.scalars(changed))
         if references:

@@ -1,6 +1,6 @@
 """Payment providers behind one protocol: charge with a token, or redirect and return.
 
-A provider is a file here with `open_provider(client, settings)`; the settings name those that are opened.
+A provider is a module here with `open_provider(client, settings)`; the setting `payment_providers` names those to open.
 """
 
 from importlib import import_module
@@ -8,16 +8,16 @@ from importlib.util import find_spec
 
 from services.orders.payments.provider import Provider
 from services.orders.settings import Settings
-from shared.rpc.outgoing import Client
+from shared.rpc.outgoing import ExternalClient
 
 
-def open_providers(client: Client, settings: Settings) -> dict[str, Provider]:
-    """Those of `payment_providers`, by name. Raises `ValueError` for one there is no file of."""
+def open_providers(client: ExternalClient, settings: Settings) -> dict[str, Provider]:
+    """The providers of `payment_providers`, by name. Raises `ValueError` for one without a module."""
     providers: dict[str, Provider] = {}
     for name in settings.payment_providers:
         module = f"{__name__}.{name}"
         opened = getattr(import_module(module), "open_provider", None) if find_spec(module) else None
         if opened is None:
-            raise ValueError(f"payment_providers: there is no provider called {name}")
+            raise ValueError(f"payment_providers: there is no provider named {name}")
         providers[name] = opened(client, settings)
     return providers

@@ -1,6 +1,6 @@
-"""The cashier's side of the provider: charging, asking, calling off; and writing down whatever it answers.
+"""Charges, syncs, captures and cancels at the payment provider, and writes down whatever it answers.
 
-`unknown` is written before a call to charge, not after it: whoever dies in the call leaves the truth behind.
+`unknown` is written before a charge is sent, not after: a crash during the call leaves the true status behind.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from services.orders.order.next_step import CAPTURES_MAX, Attempt, Order
 from services.orders.order.repository import OrderRepository
-from services.orders.order.states import LIVE
+from services.orders.order.states import LIVE_STATUSES
 from services.orders.order.updates import Lease, LeaseLost, OrderUpdate
 from services.orders.payments.provider import (
     AlreadySucceeded,
-    ChargeOrder,
+    ChargeRequest,
     NotSent,
     OutcomeUnknown,
     Provider,
@@ -24,99 +24,112 @@ from services.orders.payments.provider import (
 )
 from services.orders.settings import Settings
 
-REFERENCE = "{reference}"  # where a return_url has it stands the order's own: before ordering nobody knows it
+REFERENCE_PLACEHOLDER = (
+    "{reference}"  # in a return_url: replaced by the reference, which the client cannot know before ordering
+)
 Failpoint = Callable[[str, str], Awaitable[None]]
 
 
 async def no_failpoint(name: str, reference: str) -> None:
-    """Where a test may stop the process in the middle of an order; nothing happens elsewhere."""
+    """A failpoint is where a test may stop an order's processing; this one does nothing."""
 
 
 class ChargeExecutor:
-    """The steps that talk to a provider about an attempt."""
+    """The steps that call a provider about an attempt."""
 
     def __init__(
-        self, *, book: OrderRepository, providers: Mapping[str, Provider], settings: Settings, failpoint: Failpoint
+        self,
+        *,
+        repository: OrderRepository,
+        providers: Mapping[str, Provider],
+        settings: Settings,
+        failpoint: Failpoint,
     ) -> None:
-        self._book, self._providers, self._settings, self._failpoint = book, providers, settings, failpoint
+        self._repository, self._providers, self._settings, self._failpoint = repository, providers, settings, failpoint
 
-    async def charge(self, lease: Lease, seen: Order) -> OrderUpdate | None:
-        """What the provider says of it, not yet written. The attempt is written down as unknown before the call: if we
-        die in it, that is what it is.
+    async def charge(self, lease: Lease, order: Order) -> OrderUpdate | None:
+        """Sends the charge and returns the provider's answer as an update that is not written yet; None if there is no
+        outcome. The attempt is written as `unknown` before the call.
         """
-        attempt = _attempt(seen)
+        attempt = _attempt(order)
         if attempt.status == "created":
-            await self._write(lease, seen, attempt, status="unknown")
-            seen = replace(seen, attempts=(*seen.attempts[:-1], replace(attempt, status="unknown")))
-        await self._failpoint("before the provider", seen.reference)
+            await self._write_attempt(lease, order, attempt, status="unknown")
+            order = replace(order, attempts=(*order.attempts[:-1], replace(attempt, status="unknown")))
+        await self._failpoint("before the provider", order.reference)
         try:
-            charge = await self._providers[attempt.provider].create(_charge_order(seen, attempt))
+            charge = await self._providers[attempt.provider].create(_charge_request(order, attempt))
         except (NotSent, OutcomeUnknown) as failed:
-            never_asked = isinstance(failed, NotSent) and (lease.is_first_call or attempt.status == "created")
-            status = "created" if never_asked else "unknown"
-            await self._not_charged(lease, seen, replace(attempt, status=status), failed)
+            never_sent = isinstance(failed, NotSent) and (lease.is_first_call or attempt.status == "created")
+            status = "created" if never_sent else "unknown"
+            await self._after_failed_charge(lease, order, replace(attempt, status=status), failed)
             return None
         except ProviderRejected as refused:
-            await self._write(lease, seen, attempt, status="failed", reason=str(refused))
+            await self._write_attempt(lease, order, attempt, status="failed", reason=str(refused))
             return None
-        await self._failpoint("after the provider", seen.reference)
-        return OrderUpdate(lease, seen).charges(attempt.provider, [charge])
+        await self._failpoint("after the provider", order.reference)
+        return OrderUpdate(lease, order).record_charges(attempt.provider, [charge])
 
-    async def _not_charged(self, lease: Lease, seen: Order, attempt: Attempt, failed: Exception) -> None:
-        """Comes back later, as often as it takes while the provider is away. An error counts against the payment only
-        if the provider answers when asked about it right after; too many of those, and it has failed.
+    async def _after_failed_charge(self, lease: Lease, order: Order, attempt: Attempt, failed: Exception) -> None:
+        """Raises to retry later, for as long as the provider is unreachable. An error counts against the attempt only
+        if the provider answers a lookup right after it; after `payment_retries` of those the attempt has failed.
         """
-        await self._write(lease, seen, attempt, status=attempt.status)
+        await self._write_attempt(lease, order, attempt, status=attempt.status)
         if isinstance(failed, ProviderTimeout | Unreachable | RateLimited):
             raise failed
-        if attempt.provider_key in {charge.key for _, charge in await self._find(lease, await self._latest(lease))}:
+        if attempt.provider_key in {
+            charge.key for _, charge in await self._sync_charges(lease, await self._reread(lease))
+        }:
             return
         errors = attempt.errors + 1
         if errors > self._settings.payment_retries:
-            await self._write(lease, seen, attempt, status="failed", reason="provider-error")
+            await self._write_attempt(lease, order, attempt, status="failed", reason="provider-error")
             return
-        await self._write(lease, seen, attempt, errors=errors)
+        await self._write_attempt(lease, order, attempt, errors=errors)
         raise failed
 
-    async def sync_provider(self, lease: Lease, seen: Order) -> None:
-        """Asks for every charge of this order. An attempt the provider has never heard of did not happen; what was
-        authorised under an attempt that is over, or under none of ours, is called off.
+    async def sync_provider(self, lease: Lease, order: Order) -> None:
+        """Reads every charge of this order. An unknown attempt that no provider has is cancelled, and so is an
+        authorisation of an attempt that has ended or is not ours.
         """
-        found = await self._find(lease, seen)
-        attempt = _attempt(seen)
+        found = await self._sync_charges(lease, order)
+        attempt = _attempt(order)
         if attempt.status == "unknown" and attempt.provider_key not in {charge.key for _, charge in found}:
-            await self._write(lease, seen, attempt, status="cancelled", reason=None)
+            await self._write_attempt(lease, order, attempt, status="cancelled", reason=None)
         for name, charge in found:
-            is_live = attempt.status in LIVE and charge.key == attempt.provider_key
+            is_live = attempt.status in LIVE_STATUSES and charge.key == attempt.provider_key
             if charge.status == "authorised" and not is_live:
-                await self._call_off(lease, seen, name, charge.charge_ref)
+                await self._cancel_at_provider(lease, order, name, charge.charge_ref)
 
-    async def _find(self, lease: Lease, seen: Order) -> list[tuple[str, ProviderCharge]]:
-        """Records every charge that any provider has under this reference, and the live one by its own name."""
-        found: list[tuple[str, ProviderCharge]] = []
-        for name in seen.providers:
-            found += [(name, charge) for charge in await self._providers[name].find(seen.reference)]
-        attempt = _attempt(seen)
-        if attempt.status in LIVE and attempt.provider_ref and attempt.provider_key not in {c.key for _, c in found}:
-            found.append((attempt.provider, await self._fetch(attempt.provider, attempt.provider_ref)))
-        for name in seen.providers:
-            await self._record(lease, seen, name, [charge for of, charge in found if of == name])
-        return found
+    async def _sync_charges(self, lease: Lease, order: Order) -> list[tuple[str, ProviderCharge]]:
+        """Reads every charge under this reference at all providers, the live one by its own id, and records them."""
+        charges: list[tuple[str, ProviderCharge]] = []
+        for name in order.providers:
+            charges += [(name, charge) for charge in await self._providers[name].find(order.reference)]
+        attempt = _attempt(order)
+        if (
+            attempt.status in LIVE_STATUSES
+            and attempt.provider_ref
+            and attempt.provider_key not in {c.key for _, c in charges}
+        ):
+            charges.append((attempt.provider, await self._fetch(attempt.provider, attempt.provider_ref)))
+        for name in order.providers:
+            await self._record_charges(lease, order, name, [charge for owner, charge in charges if owner == name])
+        return charges
 
-    async def cancel_charge(self, lease: Lease, seen: Order) -> None:
-        """Some charges can only be waited for: then we come back later."""
-        attempt = _attempt(seen)
+    async def cancel_charge(self, lease: Lease, order: Order) -> None:
+        """Raises `OutcomeUnknown` to retry later if the charge cannot be cancelled yet."""
+        attempt = _attempt(order)
         assert attempt.provider_ref is not None
-        charge = await self._call_off(lease, seen, attempt.provider, attempt.provider_ref)
-        if charge.status in LIVE:
+        charge = await self._cancel_at_provider(lease, order, attempt.provider, attempt.provider_ref)
+        if charge.status in LIVE_STATUSES:
             raise OutcomeUnknown(f"still {charge.status}")
 
-    async def _call_off(self, lease: Lease, seen: Order, name: str, charge_ref: str) -> ProviderCharge:
+    async def _cancel_at_provider(self, lease: Lease, order: Order, name: str, charge_ref: str) -> ProviderCharge:
         try:
             charge = await self._providers[name].cancel(charge_ref)
         except AlreadySucceeded:
             charge = await self._fetch(name, charge_ref)
-        await self._record(lease, seen, name, [charge])
+        await self._record_charges(lease, order, name, [charge])
         return charge
 
     async def _fetch(self, name: str, charge_ref: str) -> ProviderCharge:
@@ -125,60 +138,60 @@ class ChargeExecutor:
         except ProviderRejected as lost:
             raise OutcomeUnknown(f"the provider does not know {charge_ref} any more") from lost
 
-    async def capture(self, lease: Lease, seen: Order) -> None:
-        """Takes what was authorised. An error counts if the provider answers when asked about it right after; what it
-        refuses outright it will refuse again.
+    async def capture(self, lease: Lease, order: Order) -> None:
+        """Captures what was authorised. An error counts only if the provider answers a lookup right after it; a
+        rejection is final.
         """
-        attempt = _attempt(seen)
+        attempt = _attempt(order)
         assert attempt.provider_ref is not None
         try:
             charge = await self._providers[attempt.provider].capture(attempt.provider_ref)
         except ProviderRejected:
-            await self._write(lease, seen, attempt, errors=CAPTURES_MAX)
+            await self._write_attempt(lease, order, attempt, errors=CAPTURES_MAX)
             return
         except (NotSent, OutcomeUnknown) as failed:
-            await self._not_captured(lease, seen, attempt, failed)
+            await self._after_failed_capture(lease, order, attempt, failed)
             return
-        await self._failpoint("after the capture", seen.reference)
-        await self._record(lease, seen, attempt.provider, [charge])
+        await self._failpoint("after the capture", order.reference)
+        await self._record_charges(lease, order, attempt.provider, [charge])
 
-    async def _not_captured(self, lease: Lease, seen: Order, attempt: Attempt, failed: Exception) -> None:
+    async def _after_failed_capture(self, lease: Lease, order: Order, attempt: Attempt, failed: Exception) -> None:
         if isinstance(failed, ProviderTimeout | Unreachable | RateLimited):
             raise failed
-        now = {charge.key: charge.status for _, charge in await self._find(lease, seen)}
+        now = {charge.key: charge.status for _, charge in await self._sync_charges(lease, order)}
         if now.get(attempt.provider_key) == "authorised":
-            await self._write(lease, seen, attempt, errors=attempt.errors + 1)
+            await self._write_attempt(lease, order, attempt, errors=attempt.errors + 1)
             raise failed
 
-    async def _record(self, lease: Lease, seen: Order, provider: str, charges: list[ProviderCharge]) -> None:
-        await self._book.write(OrderUpdate(lease, seen).charges(provider, charges))
+    async def _record_charges(self, lease: Lease, order: Order, provider: str, charges: list[ProviderCharge]) -> None:
+        await self._repository.write(OrderUpdate(lease, order).record_charges(provider, charges))
 
-    async def abandon_attempt(self, lease: Lease, seen: Order) -> None:
-        await self._write(lease, seen, _attempt(seen), status="cancelled", reason=None)
+    async def abandon_attempt(self, lease: Lease, order: Order) -> None:
+        await self._write_attempt(lease, order, _attempt(order), status="cancelled", reason=None)
 
-    async def _write(self, lease: Lease, seen: Order, attempt: Attempt, **sets: object) -> None:
-        await self._book.write(OrderUpdate(lease, seen).attempt(attempt, **sets))
+    async def _write_attempt(self, lease: Lease, order: Order, attempt: Attempt, **sets: object) -> None:
+        await self._repository.write(OrderUpdate(lease, order).set_attempt(attempt, **sets))
 
-    async def _latest(self, lease: Lease) -> Order:
-        latest = await self._book.read(lease.reference)
+    async def _reread(self, lease: Lease) -> Order:
+        latest = await self._repository.read(lease.reference)
         if latest is None:
             raise LeaseLost(lease.reference)
         return latest
 
 
-def _attempt(seen: Order) -> Attempt:
-    assert seen.attempt is not None
-    return seen.attempt
+def _attempt(order: Order) -> Attempt:
+    assert order.attempt is not None
+    return order.attempt
 
 
-def _charge_order(seen: Order, attempt: Attempt) -> ChargeOrder:
-    return ChargeOrder(
-        reference=seen.reference,
+def _charge_request(order: Order, attempt: Attempt) -> ChargeRequest:
+    return ChargeRequest(
+        reference=order.reference,
         key=attempt.provider_key,
         amount_minor=attempt.amount_minor,
         currency=attempt.currency,
         method=attempt.method,
         token=attempt.token,
-        return_url=attempt.return_url and attempt.return_url.replace(REFERENCE, seen.reference),
+        return_url=attempt.return_url and attempt.return_url.replace(REFERENCE_PLACEHOLDER, order.reference),
         capture=attempt.capture,
     )

@@ -1,6 +1,7 @@
-"""What a payment provider can do, and the words it may answer with. A third one is one more file.
+"""The protocol of payment providers: what each can do, and which answers it may give.
 
-Whatever a call returns is the provider's own word on a charge; whoever called decides what follows from it.
+What a call returns is the provider's own answer about a charge; the caller decides what follows. A new provider is one
+more file.
 """
 
 from collections.abc import Mapping
@@ -11,9 +12,9 @@ ChargeStatus = Literal["requires_action", "processing", "authorised", "succeeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChargeOrder:
-    """A charge to be made. The same key is the same charge, however often it is asked for. Without `capture` the money
-    is only authorised: promised until it is captured or the charge is cancelled.
+class ChargeRequest:
+    """A charge to be made. The same key is the same charge, however often it is sent. Without `capture` the money is
+    only authorised, until it is captured or the charge is cancelled.
     """
 
     reference: str
@@ -28,8 +29,8 @@ class ChargeOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderCharge:
-    """A charge as the provider knows it; `occurred_at_ms` is when it reached this status, and for money when the fan
-    paid: late payments are judged by it. `succeeded` means that the money was taken, all of `amount_minor`.
+    """A charge as the provider knows it. `occurred_at_ms` is when it reached this status, and for money when the fan
+    paid: late payments are judged by it. `succeeded` means that all of `amount_minor` was captured.
     """
 
     charge_ref: str
@@ -45,8 +46,8 @@ class ProviderCharge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEvent:
-    """What a verified webhook says it is about. It is a hint: the charge itself is asked for. `succeeded` is the charge
-    of which it says no more than that it succeeded: whoever knows that already need not ask.
+    """The order a verified webhook is about; the charge itself is read from the provider. `succeeded` is a charge that
+    the webhook only reports as succeeded: if its money is entered already, nothing needs to be read.
     """
 
     webhook_id: str
@@ -56,15 +57,15 @@ class WebhookEvent:
 
 
 class NotSent(Exception):
-    """The provider did not take the call: nothing was charged by it."""
+    """The provider did not accept the call: it charged nothing."""
 
 
 class Unreachable(NotSent):
-    """There was no connection to the provider: it has heard nothing, and nothing counts against the payment."""
+    """No connection to the provider: it received nothing, and nothing counts against the payment."""
 
 
 class RateLimited(NotSent):
-    """The provider takes fewer calls than there are: this one waits its turn and does not count as an error."""
+    """The provider limits calls: this one is repeated later and does not count as an error."""
 
 
 class OutcomeUnknown(Exception):
@@ -72,49 +73,51 @@ class OutcomeUnknown(Exception):
 
 
 class ProviderTimeout(OutcomeUnknown):
-    """The provider was silent for too long or the connection broke: nothing it said counts against the payment."""
+    """No answer in time, or the connection broke: nothing counts against the payment."""
 
 
 class ProviderRejected(Exception):
-    """The provider read the call and will never carry it out; the message is its code."""
+    """The provider will never carry out this call; the message is its error code."""
 
 
 class AlreadySucceeded(Exception):
-    """The charge cannot be cancelled: it succeeded before."""
+    """The charge cannot be cancelled: it has succeeded."""
 
 
 class SignatureInvalid(Exception):
-    """The provider did not sign these bytes, or not lately."""
+    """The provider did not sign these bytes, or not recently."""
 
 
 class Provider(Protocol):
-    """Every call raises `NotSent` or `OutcomeUnknown` when the provider does not answer as it should."""
+    """A payment provider. Every call raises `NotSent` or `OutcomeUnknown` when the provider does not answer as it
+    should.
+    """
 
     name: str
     methods: frozenset[str]
 
-    async def create(self, charge: ChargeOrder) -> ProviderCharge:
-        """Charges, or begins to. Raises `ProviderRejected` for what it will never charge."""
+    async def create(self, charge: ChargeRequest) -> ProviderCharge:
+        """Charges, or begins to. Raises `ProviderRejected` for a charge it will never make."""
 
     async def fetch(self, charge_ref: str) -> ProviderCharge:
-        """One charge as it is now."""
+        """Reads one charge."""
 
     async def find(self, reference: str) -> list[ProviderCharge]:
-        """Every charge of this order that money moved or was authorised by, for sure and at once, oldest first. Those
-        that still wait for the fan may be missing: by then their `charge_ref` is known, and they are fetched.
+        """Every charge of this order by which money moved or was authorised, complete and up to date, oldest first.
+        Charges that still wait for the fan may be missing: their `charge_ref` is known, and they are fetched.
         """
 
     async def list_since(self, since_ms: int) -> list[ProviderCharge]:
         """Charges created at or after this time, oldest first."""
 
     async def cancel(self, charge_ref: str) -> ProviderCharge:
-        """Gives a charge up before it succeeds, also one that is authorised. Raises `AlreadySucceeded`."""
+        """Cancels a charge before it succeeds, also an authorised one. Raises `AlreadySucceeded`."""
 
     async def capture(self, charge_ref: str) -> ProviderCharge:
-        """Takes what was authorised, all of it; doing so again is harmless. Raises `ProviderRejected`."""
+        """Captures all that was authorised; repeating it is harmless. Raises `ProviderRejected`."""
 
     async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
-        """Gives money back and answers the refund's id. The same key is the same refund. Raises `ProviderRejected`."""
+        """Refunds money and returns the refund's id. The same key is the same refund. Raises `ProviderRejected`."""
 
     def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent | None:
-        """What this is about; nothing if it is signed, but none of our orders is meant. Raises `SignatureInvalid`."""
+        """The event of a webhook; None if it is signed but about no order of ours. Raises `SignatureInvalid`."""

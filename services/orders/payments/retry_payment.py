@@ -1,4 +1,4 @@
-"""What a fan may still do to an order that is not paid: try another way to pay, or give it up."""
+"""Retries the payment of an unpaid order by another attempt, and cancels an unpaid order."""
 
 import hashlib
 from typing import NamedTuple
@@ -6,78 +6,73 @@ from typing import NamedTuple
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.api.schemas import NewPayment
-from services.orders.checkout.checkout import check_payment, waited_for_a_lock
+from services.orders.checkout.checkout import check_payment, is_lock_timeout
 from services.orders.checkout.idempotency import used_before
+from services.orders.checkout.requests import NewPayment
 from services.orders.order import leases
 from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.next_step import Order
-from services.orders.order.states import LIVE
+from services.orders.order.states import LIVE_STATUSES
 from services.orders.payments.provider import Provider
 from services.orders.problems import OrderNotPending
 from services.orders.processing.job_queue import EnqueueFailed, JobQueue
-from services.orders.tables import checkout_command, order, payment_attempt
+from services.orders.tables import checkout_command, payment_attempt
+from services.orders.tables import order as order_table
 from shared.postgres.engine import AsyncConnection, AsyncEngine, DBAPIError
 from shared.web.problems import HoldExpired, IdempotencyInFlight, PaymentInProgress
 
-GIVEN_UP = ("cancelled", "expired")
+ENDED_UNPAID = ("cancelled", "expired")
 
 
-class PaymentAnswer(NamedTuple):
-    """What came of it: this key did so before, or a worker has been asked for."""
+class RetryResult(NamedTuple):
+    """`replayed`: this key was used before. `has_job`: a job was enqueued."""
 
     replayed: bool
-    heard: bool = True
+    has_job: bool = True
 
 
 async def retry_payment(
-    db: AsyncEngine,
-    jobs: JobQueue | None,
-    providers: dict[str, Provider],
-    seen: Order,
-    key: str,
-    asked: NewPayment,
-    *,
-    capture: bool,
-) -> PaymentAnswer:
-    """Adds an attempt, unless one is live. Without `jobs` no worker is asked for."""
-    told = asked.model_dump_json()
-    refuse_card_numbers(asked, told)
-    check_payment(providers, asked.payment)
-    fingerprint = hashlib.sha256(told.encode()).digest()
-    for with_job in (jobs, None):
+    db: AsyncEngine, job_queue: JobQueue | None, order: Order, request: NewPayment, *, key: str,
+    providers: dict[str, Provider], capture: bool,
+) -> RetryResult:  # fmt: skip
+    """Adds an attempt, unless one is live. Without `job_queue` no job is enqueued."""
+    body = request.model_dump_json()
+    refuse_card_numbers(request, body)
+    check_payment(providers, request.payment)
+    fingerprint = hashlib.sha256(body.encode()).digest()
+    for queue in (job_queue, None):
         try:
             async with db.begin() as connection:
-                scope = f"POST /orders/{seen.reference}/payments"
-                if await used_before(connection, scope, key, fingerprint, seen.reference):
-                    return PaymentAnswer(replayed=True)
-                await _add_attempt(connection, seen, asked, capture=capture)
-                if with_job is not None:
-                    await with_job.enqueue(connection, seen.reference)
-            return PaymentAnswer(replayed=False, heard=with_job is not None)
+                scope = f"POST /orders/{order.reference}/payments"
+                if await used_before(connection, scope, key, fingerprint, order.reference):
+                    return RetryResult(replayed=True)
+                await _add_attempt(connection, order, request, capture=capture)
+                if queue is not None:
+                    await queue.enqueue(connection, order.reference)
+            return RetryResult(replayed=False, has_job=queue is not None)
         except EnqueueFailed:
             continue
         except DBAPIError as failed:
-            if waited_for_a_lock(failed):
+            if is_lock_timeout(failed):
                 raise IdempotencyInFlight from failed
             raise
     raise AssertionError("unreachable")
 
 
-async def _add_attempt(connection: AsyncConnection, seen: Order, asked: NewPayment, *, capture: bool) -> None:
-    """The order's row is locked, so neither the cashier nor another request is in between."""
-    reference = seen.reference
+async def _add_attempt(connection: AsyncConnection, order: Order, request: NewPayment, *, capture: bool) -> None:
+    """The order's row is locked, so that no worker and no other request writes in between."""
+    reference = order.reference
     locked = await leases.mark_due(connection, reference)
     attempts = select(payment_attempt.c.n, payment_attempt.c.status, payment_attempt.c.reason)
     attempts = attempts.where(payment_attempt.c.reference == reference).order_by(payment_attempt.c.n.desc())
     last = (await connection.execute(attempts.limit(1))).first()
-    if locked.status != "pending" or locked.cancel_asked or last is None or last.reason == "provider-error":
+    if locked.status != "pending" or locked.cancel_requested or last is None or last.reason == "provider-error":
         raise OrderNotPending
-    if seen.late:
+    if order.is_late:
         raise HoldExpired
-    if last.status in (*LIVE, "succeeded"):
+    if last.status in (*LIVE_STATUSES, "succeeded"):
         raise PaymentInProgress("A payment of this order is in progress.")
-    payment, n = asked.payment, last.n + 1
+    payment, n = request.payment, last.n + 1
     await connection.execute(
         insert(payment_attempt).values(
             reference=reference, n=n, provider=payment.provider, method=payment.method, token=payment.token,
@@ -89,36 +84,21 @@ async def _add_attempt(connection: AsyncConnection, seen: Order, asked: NewPayme
     await connection.execute(insert(checkout_command).values(reference=reference, **command))
 
 
-async def request_cancel(db: AsyncEngine, jobs: JobQueue, seen: Order, *, reason: str = "fan") -> None:
-    """Asks for an order to be cancelled; the cashier does it, and asks the provider first if it was asked to charge."""
-    if seen.status in GIVEN_UP or seen.cancel_asked:
+async def request_cancel(db: AsyncEngine, job_queue: JobQueue, order: Order, *, reason: str = "fan") -> None:
+    """Requests the cancellation. A worker does it, and first checks with the provider if a charge was sent."""
+    if order.status in ENDED_UNPAID or order.cancel_requested:
         return
-    for with_job in (jobs, None):
-        try:
-            async with db.begin() as connection:
-                await request_cancel_in(connection, seen.reference, reason)
-                if with_job is not None:
-                    await with_job.enqueue(connection, seen.reference)
-            return
-        except EnqueueFailed:
-            continue
+    await job_queue.commit_with_job(
+        db, order.reference, lambda connection: request_cancel_in(connection, order.reference, reason)
+    )
 
 
 async def request_cancel_in(connection: AsyncConnection, reference: str, reason: str) -> None:
-    """In the caller's transaction. Raises `OrderNotPending` if it is not pending."""
-    asked = await connection.execute(
-        update(order)
-        .where(order.c.reference == reference, order.c.status == "pending")
-        .values(wake_count=order.c.wake_count + 1, due_at=leases.NOW, end_reason=reason, cancel_asked_at=leases.NOW)
-    )
-    if not asked.rowcount:
+    """As `request_cancel`, in the caller's transaction. Raises `OrderNotPending`."""
+    pending = (order_table.c.reference == reference) & (order_table.c.status == "pending")
+    wake = {"wake_count": order_table.c.wake_count + 1, "due_at": leases.NOW}
+    cancel = update(order_table).where(pending).values(**wake, end_reason=reason, cancel_requested_at=leases.NOW)
+    if not (await connection.execute(cancel)).rowcount:
         raise OrderNotPending
-    await connection.execute(
-        insert(checkout_command).values(
-            reference=reference,
-            command_type="cancel",
-            caused_by=reason,
-            payload={"reason": reason},
-            status="processing",
-        )
-    )
+    command = {"command_type": "cancel", "caused_by": reason, "payload": {"reason": reason}, "status": "processing"}
+    await connection.execute(insert(checkout_command).values(reference=reference, **command))

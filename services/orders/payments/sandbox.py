@@ -1,4 +1,4 @@
-"""The sandbox provider over its HTTP API: every answer it may give, in the words of the protocol."""
+"""The sandbox provider over its HTTP API, mapped to the provider protocol."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ import orjson
 from services.orders.metrics import PROVIDER_SECONDS
 from services.orders.payments.provider import (
     AlreadySucceeded,
-    ChargeOrder,
+    ChargeRequest,
     OutcomeUnknown,
     ProviderCharge,
     ProviderRejected,
@@ -22,7 +22,7 @@ from services.orders.payments.provider import (
 )
 from services.orders.payments.signature import verify
 from services.orders.settings import Settings
-from shared.rpc.outgoing import Answer, AnswerLost, Client, NotReached
+from shared.rpc.outgoing import ExternalClient, ExternalResponse, NotReached, ResponseLost
 from shared.runtime.clock import from_datetime, rfc3339
 
 SIGNATURE_HEADER = "sandbox-signature"
@@ -41,13 +41,13 @@ class Sandbox:
     name = "sandbox"
     methods = METHODS
 
-    def __init__(self, client: Client, url: str, *, secrets: Sequence[str], timeout_s: float) -> None:
+    def __init__(self, client: ExternalClient, url: str, *, secrets: Sequence[str], timeout_s: float) -> None:
         self._client = client
         self._url = url.rstrip("/")
         self._secrets = secrets
         self._timeout_s = timeout_s
 
-    async def create(self, charge: ChargeOrder) -> ProviderCharge:
+    async def create(self, charge: ChargeRequest) -> ProviderCharge:
         body: dict[str, Any] = {
             "reference": charge.reference,
             "amount_minor": charge.amount_minor,
@@ -96,14 +96,14 @@ class Sandbox:
     def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent:
         verify(headers.get(SIGNATURE_HEADER, ""), body, secrets=self._secrets, now_s=now_s)
         try:
-            note = orjson.loads(body)
-            kind, charge = str(note["type"]), note["data"]["charge"]
+            event = orjson.loads(body)
+            kind, charge = str(event["type"]), event["data"]["charge"]
             return WebhookEvent(
-                webhook_id=str(note["id"]), kind=kind, reference=str(charge["reference"]),
+                webhook_id=str(event["id"]), kind=kind, reference=str(charge["reference"]),
                 succeeded=str(charge["id"]) if kind == SUCCEEDED and "id" in charge else None,
             )  # fmt: skip
-        except (ValueError, KeyError, TypeError) as broken:
-            raise SignatureInvalid from broken
+        except (ValueError, KeyError, TypeError) as failed:
+            raise SignatureInvalid from failed
 
     async def _call(
         self, call: str, method: str, path: str, *, key: str | None = None, body: dict[str, Any] | None = None
@@ -117,12 +117,12 @@ class Sandbox:
                 )
         except NotReached as away:
             raise Unreachable("unreachable") from away
-        except AnswerLost as lost:
+        except ResponseLost as lost:
             raise ProviderTimeout(str(lost)) from lost
         return _answer(response)
 
 
-def _answer(response: Answer) -> dict[str, Any]:
+def _answer(response: ExternalResponse) -> dict[str, Any]:
     if response.status_code == 429:
         raise RateLimited("rate-limited")
     if response.status_code >= 500:
@@ -131,8 +131,8 @@ def _answer(response: Answer) -> dict[str, Any]:
         answer: dict[str, Any] = orjson.loads(response.content)
         if response.status_code >= 400:
             raise ProviderRejected(str(answer["error"]["code"]))
-    except (ValueError, KeyError, TypeError) as broken:
-        raise OutcomeUnknown("unreadable answer") from broken
+    except (ValueError, KeyError, TypeError) as failed:
+        raise OutcomeUnknown("unreadable answer") from failed
     return answer
 
 
@@ -150,6 +150,6 @@ def _charge(answer: dict[str, Any]) -> ProviderCharge:
     )
 
 
-def open_provider(client: Client, settings: Settings) -> Sandbox:
+def open_provider(client: ExternalClient, settings: Settings) -> Sandbox:
     secrets, timeout_s = settings.sandbox_webhook_secrets, settings.provider_timeout_s
     return Sandbox(client, settings.sandbox_url, secrets=secrets, timeout_s=timeout_s)

@@ -1,6 +1,6 @@
-"""Webhooks signed as `t=<unix>,v1=<hex>[,v1=<hex>]`: HMAC-SHA256 over the time, a dot and the very bytes that came.
+"""Verifies webhooks signed as `t=<unix>,v1=<hex>[,v1=<hex>]`: HMAC-SHA256 over the time, a dot and the raw body.
 
-Stripe made this form known; the sandbox signs likewise.
+Stripe's format; the sandbox signs in the same way.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ TOLERANCE_S = 300
 
 
 def verify(header: str, body: bytes, *, secrets: Sequence[str], now_s: float) -> None:
-    """Raises `SignatureInvalid` unless one of the secrets signed this body lately."""
+    """Raises `SignatureInvalid` unless one of the secrets signed this body within `TOLERANCE_S`."""
     at, given = _parts(header)
     if abs(now_s - at) > TOLERANCE_S:
         raise SignatureInvalid

@@ -1,8 +1,9 @@
 """Stripe by its own client: a card by its token (a PaymentIntent), or Stripe's hosted page (a Checkout Session).
 
-`find` does not search: Stripe's search may be a minute behind, and in an outage an hour. Every intent carries the
-order's reference as its `transfer_group`, and the list of charges filtered by it is exact at once. Money therefore goes
-by the id of its intent. A hosted page goes by its own id until then: it has no intent before the fan pays.
+`find` does not search, as Stripe's search may lag by a minute, and in an outage by an hour. Every intent carries the
+order's reference as its `transfer_group`, and the list of charges filtered by it is up to date at once. A charge is
+therefore known by the id of its intent. A hosted page is known by its own id until the fan pays: before that it has no
+intent.
 """
 
 import logging
@@ -16,7 +17,7 @@ from stripe import APIConnectionError, HTTPClient, StripeClient, StripeError, St
 from services.orders.metrics import PROVIDER_SECONDS
 from services.orders.payments.provider import (
     AlreadySucceeded,
-    ChargeOrder,
+    ChargeRequest,
     ProviderCharge,
     ProviderRejected,
     SignatureInvalid,
@@ -27,15 +28,15 @@ from services.orders.payments.stripe_mapping import (
     Answer,
     Declined,
     charge_of,
+    charges_of,
+    provider_error,
     refund_id_of,
     to_stripe,
-    told_of,
-    word_of,
 )
 from services.orders.settings import Settings
-from shared.rpc.outgoing import AnswerLost, Client, NotReached
+from shared.rpc.outgoing import ExternalClient, NotReached, ResponseLost
 
-logging.getLogger("stripe").setLevel(logging.WARNING)  # it has a line for every call
+logging.getLogger("stripe").setLevel(logging.WARNING)  # it logs every call
 SIGNATURE_HEADER = "stripe-signature"
 PAID = "payment_intent.succeeded"
 PAGE_MAX = 100
@@ -43,8 +44,8 @@ CHARGE: Final = ["latest_charge"]
 OF_PAGE: Final = ["payment_intent.latest_charge"]
 
 
-def open_provider(client: Client, settings: Settings) -> "Stripe":
-    assert settings.stripe_secret_key is not None, "the settings see to it"
+def open_provider(client: ExternalClient, settings: Settings) -> "Stripe":
+    assert settings.stripe_secret_key is not None, "the settings ensure it"
     return Stripe(
         client, settings.stripe_url, secret_key=settings.stripe_secret_key.get_secret_value(),
         webhook_secrets=[secret.get_secret_value() for secret in settings.stripe_webhook_secrets],
@@ -54,43 +55,43 @@ def open_provider(client: Client, settings: Settings) -> "Stripe":
 
 class Stripe:
     """`card` charges a payment method's token, by way of the bank's page if there is a `return_url`; `redirect` sends
-    the fan to a page of Stripe's.
+    the fan to a page of Stripe.
     """
 
     name = "stripe"
     methods = frozenset({"card", "redirect"})
 
     def __init__(
-        self, client: Client, url: str, *, secret_key: str, webhook_secrets: Sequence[str], timeout_s: float
+        self, client: ExternalClient, url: str, *, secret_key: str, webhook_secrets: Sequence[str], timeout_s: float
     ) -> None:
         self._api = StripeClient(
-            secret_key, http_client=Connection(client, timeout_s), base_addresses={"api": url.rstrip("/")},
+            secret_key, http_client=StripeHttpClient(client, timeout_s), base_addresses={"api": url.rstrip("/")},
             max_network_retries=0,
         ).v1  # fmt: skip
         self._webhook_secrets = webhook_secrets
 
-    async def create(self, charge: ChargeOrder) -> ProviderCharge:
-        return await (self._open_page(charge) if charge.method == "redirect" else self._charge_card(charge))
+    async def create(self, charge: ChargeRequest) -> ProviderCharge:
+        return await (self._open_hosted_page(charge) if charge.method == "redirect" else self._charge_card(charge))
 
-    async def _charge_card(self, charge: ChargeOrder) -> ProviderCharge:
-        """A declined card leaves an intent behind, which says why."""
+    async def _charge_card(self, charge: ChargeRequest) -> ProviderCharge:
+        """A declined card leaves an intent behind, which has the reason."""
         if charge.token is None:
             raise ProviderRejected("token_missing")
         by_page = charge.return_url is not None
-        asked: Any = _intent_of(charge) | {
+        params: Any = _intent_of(charge) | {
             "amount": to_stripe(charge.amount_minor, charge.currency), "currency": charge.currency.lower(),
             "payment_method": charge.token, "confirm": True, "error_on_requires_action": not by_page, "expand": CHARGE,
             "automatic_payment_methods": {"enabled": True, "allow_redirects": "always" if by_page else "never"},
         }  # fmt: skip
         if by_page:
-            asked["return_url"] = charge.return_url
-        made = self._api.payment_intents.create_async(asked, {"idempotency_key": charge.key})
+            params["return_url"] = charge.return_url
+        call = self._api.payment_intents.create_async(params, {"idempotency_key": charge.key})
         try:
-            return charge_of(await self._ask("create", made))
+            return charge_of(await self._call("create", call))
         except Declined as declined:
             return replace(charge_of(declined.intent), reason=str(declined))
 
-    async def _open_page(self, charge: ChargeOrder) -> ProviderCharge:
+    async def _open_hosted_page(self, charge: ChargeRequest) -> ProviderCharge:
         if charge.return_url is None:
             raise ProviderRejected("return_url_missing")
         amount = to_stripe(charge.amount_minor, charge.currency)
@@ -98,51 +99,51 @@ class Stripe:
             "currency": charge.currency.lower(), "unit_amount": amount,
             "product_data": {"name": f"Order {charge.reference}"},
         }  # fmt: skip
-        asked: Any = {
+        params: Any = {
             "mode": "payment", "line_items": [{"quantity": 1, "price_data": price}], "success_url": charge.return_url,
-            "cancel_url": charge.return_url, "client_reference_id": charge.reference, "metadata": _names_of(charge),
+            "cancel_url": charge.return_url, "client_reference_id": charge.reference, "metadata": _metadata(charge),
             "payment_intent_data": _intent_of(charge), "expand": OF_PAGE,
         }  # fmt: skip
-        made = self._api.checkout.sessions.create_async(asked, {"idempotency_key": charge.key})
-        return charge_of(await self._ask("create", made))
+        call = self._api.checkout.sessions.create_async(params, {"idempotency_key": charge.key})
+        return charge_of(await self._call("create", call))
 
     async def fetch(self, charge_ref: str) -> ProviderCharge:
-        if _is_page(charge_ref):
-            shown = self._api.checkout.sessions.retrieve_async(charge_ref, {"expand": OF_PAGE})
-            return charge_of(await self._ask("fetch", shown))
+        if _is_hosted_page(charge_ref):
+            call = self._api.checkout.sessions.retrieve_async(charge_ref, {"expand": OF_PAGE})
+            return charge_of(await self._call("fetch", call))
         return charge_of(await self._intent(charge_ref))
 
     async def _intent(self, charge_ref: str) -> Answer:
-        return await self._ask("fetch", self._api.payment_intents.retrieve_async(charge_ref, {"expand": CHARGE}))
+        return await self._call("fetch", self._api.payment_intents.retrieve_async(charge_ref, {"expand": CHARGE}))
 
     async def find(self, reference: str) -> list[ProviderCharge]:
         expand = ["data.payment_intent.latest_charge"]
-        asked: Any = {"transfer_group": reference, "limit": PAGE_MAX, "expand": expand}
-        charges = (await self._ask("find", self._api.charges.list_async(asked)))["data"]
+        params: Any = {"transfer_group": reference, "limit": PAGE_MAX, "expand": expand}
+        charges = (await self._call("find", self._api.charges.list_async(params)))["data"]
         intents = {charge["payment_intent"]["id"]: charge["payment_intent"] for charge in reversed(charges)}
-        return told_of(intents.values())
+        return charges_of(intents.values())
 
     async def list_since(self, since_ms: int) -> list[ProviderCharge]:
         """Of cards all, of hosted pages those that were paid; none that are not ours."""
         found: list[ProviderCharge] = []
-        asked: Any = {"created": {"gte": since_ms // 1000}, "limit": PAGE_MAX, "expand": ["data.latest_charge"]}
+        params: Any = {"created": {"gte": since_ms // 1000}, "limit": PAGE_MAX, "expand": ["data.latest_charge"]}
         more = True
         while more:
-            page = await self._ask("list", self._api.payment_intents.list_async(asked))
-            found += told_of(intent for intent in page["data"] if intent["metadata"].get("reference"))
+            page = await self._call("list", self._api.payment_intents.list_async(params))
+            found += charges_of(intent for intent in page["data"] if intent["metadata"].get("reference"))
             more = bool(page["has_more"] and page["data"])
             if more:
-                asked["starting_after"] = page["data"][-1]["id"]
+                params["starting_after"] = page["data"][-1]["id"]
         return found[::-1]
 
     async def cancel(self, charge_ref: str) -> ProviderCharge:
-        """What cannot be cancelled tells how it stands."""
-        if _is_page(charge_ref):
-            ended: Awaitable[StripeObject] = self._api.checkout.sessions.expire_async(charge_ref, {"expand": OF_PAGE})
+        """A charge that cannot be cancelled is fetched: it has succeeded, or ended otherwise."""
+        if _is_hosted_page(charge_ref):
+            call: Awaitable[StripeObject] = self._api.checkout.sessions.expire_async(charge_ref, {"expand": OF_PAGE})
         else:
-            ended = self._api.payment_intents.cancel_async(charge_ref, {"expand": CHARGE})
+            call = self._api.payment_intents.cancel_async(charge_ref, {"expand": CHARGE})
         try:
-            return charge_of(await self._ask("cancel", ended))
+            return charge_of(await self._call("cancel", call))
         except ProviderRejected as refused:
             charge = await self.fetch(charge_ref)
             if charge.status == "succeeded":
@@ -150,10 +151,12 @@ class Stripe:
             return await self.cancel(charge.charge_ref) if charge.charge_ref != charge_ref else charge
 
     async def capture(self, charge_ref: str) -> ProviderCharge:
-        """Without a key of ours: under one Stripe would repeat a failure for a day, and nothing is captured twice."""
+        """Without an idempotency key: with one Stripe would repeat a failure for a day, and a second capture is refused
+        anyway.
+        """
         try:
-            taken = self._api.payment_intents.capture_async(charge_ref, {"expand": CHARGE})
-            return charge_of(await self._ask("capture", taken))
+            call = self._api.payment_intents.capture_async(charge_ref, {"expand": CHARGE})
+            return charge_of(await self._call("capture", call))
         except ProviderRejected:
             charge = await self.fetch(charge_ref)
             if charge.status == "succeeded":
@@ -161,45 +164,49 @@ class Stripe:
             raise
 
     async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
-        """Stripe forgets keys after a day, so a refund that was made carries its key and is looked for first."""
-        given: Any = {"payment_intent": charge_ref, "limit": PAGE_MAX}
-        for refund in (await self._ask("refunds", self._api.refunds.list_async(given)))["data"]:
+        """Stripe forgets idempotency keys after a day, so a refund carries its key as metadata, which is looked up
+        first.
+        """
+        query: Any = {"payment_intent": charge_ref, "limit": PAGE_MAX}
+        for refund in (await self._call("refunds", self._api.refunds.list_async(query)))["data"]:
             if refund["metadata"].get("key") == key:
                 return refund_id_of(refund)
         intent = await self._intent(charge_ref)
-        asked: Any = {
+        params: Any = {
             "payment_intent": charge_ref, "amount": to_stripe(amount_minor, str(intent["currency"]).upper()),
             "metadata": {"key": key, "reference": intent["metadata"].get("reference", "")},
         }  # fmt: skip
-        return refund_id_of(await self._ask("refund", self._api.refunds.create_async(asked, {"idempotency_key": key})))
+        return refund_id_of(
+            await self._call("refund", self._api.refunds.create_async(params, {"idempotency_key": key}))
+        )
 
     def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent | None:
-        """What is about no order of ours is somebody else's on the same account."""
+        """An event about no order of ours belongs to another use of the same account."""
         verify(headers.get(SIGNATURE_HEADER, ""), body, secrets=self._webhook_secrets, now_s=now_s)
         try:
             event = orjson.loads(body)
             kind, about = str(event["type"]), event["data"]["object"]
             reference = (about.get("metadata") or {}).get("reference")
             paid = str(about["id"]) if kind == PAID else None
-            note = WebhookEvent(webhook_id=str(event["id"]), kind=kind, reference=str(reference), succeeded=paid)
-            return note if reference else None
-        except (ValueError, KeyError, TypeError, AttributeError) as broken:
-            raise SignatureInvalid from broken
+            webhook = WebhookEvent(webhook_id=str(event["id"]), kind=kind, reference=str(reference), succeeded=paid)
+            return webhook if reference else None
+        except (ValueError, KeyError, TypeError, AttributeError) as failed:
+            raise SignatureInvalid from failed
 
-    async def _ask(self, call: str, doing: Awaitable[StripeObject]) -> Answer:
+    async def _call(self, call: str, request: Awaitable[StripeObject]) -> Answer:
         try:
             with PROVIDER_SECONDS.labels(self.name, call).time():
-                return (await doing).to_dict()
+                return (await request).to_dict()
         except StripeError as failed:
-            raise word_of(failed) from failed
+            raise provider_error(failed) from failed
 
 
-class Connection(HTTPClient):
-    """Stripe's client over our own connections, so that their limits hold here too. Nothing is tried again here."""
+class StripeHttpClient(HTTPClient):
+    """Stripe's client over our own connections, so that their limits hold here too. Nothing is retried here."""
 
     name = "aiohttp"
 
-    def __init__(self, client: Client, timeout_s: float) -> None:
+    def __init__(self, client: ExternalClient, timeout_s: float) -> None:
         super().__init__()
         self._client, self._timeout_s = client, timeout_s
 
@@ -211,21 +218,21 @@ class Connection(HTTPClient):
                 method, url, headers=headers, content=post_data.encode() if post_data else None,
                 timeout_s=self._timeout_s,
             )  # fmt: skip
-        except (NotReached, AnswerLost) as lost:
+        except (NotReached, ResponseLost) as lost:
             raise APIConnectionError(str(lost)) from lost  # type: ignore[no-untyped-call]
         return answer.content, answer.status_code, answer.headers
 
 
-def _names_of(charge: ChargeOrder) -> dict[str, str]:
+def _metadata(charge: ChargeRequest) -> dict[str, str]:
     return {"reference": charge.reference, "key": charge.key}
 
 
-def _intent_of(charge: ChargeOrder) -> Answer:
-    """What every intent of ours carries, so that it can be told and found; those of a hosted page say so."""
-    names = _names_of(charge) | ({"page": "yes"} if charge.method == "redirect" else {})
+def _intent_of(charge: ChargeRequest) -> Answer:
+    """What every intent of ours carries, so that it can be recognised; those of a hosted page are marked."""
+    names = _metadata(charge) | ({"page": "yes"} if charge.method == "redirect" else {})
     capture_method = "automatic" if charge.capture else "manual"
     return {"metadata": names, "transfer_group": charge.reference, "capture_method": capture_method}
 
 
-def _is_page(charge_ref: str) -> bool:
+def _is_hosted_page(charge_ref: str) -> bool:
     return charge_ref.startswith("cs_")

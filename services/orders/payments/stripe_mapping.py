@@ -1,4 +1,4 @@
-"""What Stripe's answers mean, in the words of the protocol: intents, hosted pages, refunds and errors."""
+"""Maps Stripe's answers to the provider protocol: intents, hosted pages, refunds and errors."""
 
 import logging
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ from services.orders.payments.provider import (
 from shared.rpc.outgoing import NotReached
 
 log = logging.getLogger("onsale.orders")
-WITHOUT_HUNDREDTHS: Final = frozenset({"ISK", "UGX"})  # to Stripe these have hundredths all the same
+COUNTED_IN_HUNDREDTHS: Final = frozenset({"ISK", "UGX"})  # Stripe counts these in hundredths, although they have none
 STATUSES: Final[dict[str, ChargeStatus]] = {
     "requires_payment_method": "failed", "requires_confirmation": "processing", "requires_action": "requires_action",
     "processing": "processing", "requires_capture": "authorised", "canceled": "cancelled", "succeeded": "succeeded",
@@ -39,15 +39,15 @@ Answer = dict[str, Any]
 
 
 class Declined(ProviderRejected):
-    """The card was; `intent` is what became of the payment."""
+    """The card was declined; `intent` is the failed payment."""
 
     def __init__(self, code: str, intent: Answer) -> None:
         super().__init__(code)
         self.intent = intent
 
 
-def word_of(failed: StripeError) -> Exception:
-    """The protocol's word. A conflict means that the first call under this key is still being carried out."""
+def provider_error(failed: StripeError) -> Exception:
+    """The protocol's error. A conflict (409) means that the first call with this key is still running."""
     error: Answer = failed.error.to_dict() if failed.error else {}
     code = str(error.get("decline_code") or error.get("code") or "refused")
     if isinstance(failed, APIConnectionError):
@@ -62,7 +62,7 @@ def word_of(failed: StripeError) -> Exception:
     if isinstance(failed, InvalidRequestError | IdempotencyError):
         return ProviderRejected(code)
     if isinstance(failed, APIError) and failed.http_status == 409:
-        return ProviderTimeout("under way")
+        return ProviderTimeout("in progress")
     return OutcomeUnknown(f"status {failed.http_status}")
 
 
@@ -73,8 +73,10 @@ def charge_of(answer: Answer) -> ProviderCharge:
         raise OutcomeUnknown("unreadable answer") from broken
 
 
-def told_of(intents: Iterable[Answer]) -> list[ProviderCharge]:
-    """All but those of hosted pages by which no money moved: of them the page itself tells."""
+def charges_of(intents: Iterable[Answer]) -> list[ProviderCharge]:
+    """The charges of these intents, except those of hosted pages that moved no money: the page itself is the charge
+    then.
+    """
     found = [(charge_of(intent), bool(intent["metadata"].get("page"))) for intent in intents]
     return [charge for charge, on_page in found if charge.status in MONEY or not on_page]
 
@@ -101,7 +103,9 @@ def _of_intent(intent: Answer) -> ProviderCharge:
 
 
 def _of_page(page: Answer) -> ProviderCharge:
-    """Until money moves. An expired page may still have a payment under way; a declined card may be tried again."""
+    """The charge of a page until money moves. An expired page may still have a payment under way; a declined card may
+    be retried.
+    """
     intent = page.get("payment_intent")
     of_intent = STATUSES[intent["status"]] if intent else "processing"
     if intent and of_intent in MONEY:
@@ -124,8 +128,8 @@ def refund_id_of(refund: Answer) -> str:
 
 
 def to_stripe(amount_minor: int, currency: str) -> int:
-    return amount_minor * 100 if currency in WITHOUT_HUNDREDTHS else amount_minor
+    return amount_minor * 100 if currency in COUNTED_IN_HUNDREDTHS else amount_minor
 
 
 def from_stripe(amount: int, currency: str) -> int:
-    return amount // 100 if currency in WITHOUT_HUNDREDTHS else amount
+    return amount // 100 if currency in COUNTED_IN_HUNDREDTHS else amount

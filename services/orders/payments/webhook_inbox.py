@@ -1,44 +1,36 @@
-"""What providers tell us unasked: verified on the raw bytes, stored, then answered; applied later, as a hint only.
+"""The inbox of payment webhooks: verified on their raw bytes, stored, then answered; applied later by the workers.
 
-A webhook never says what happened. It says whom to ask: its order is looked up at the provider.
+A webhook never says what happened, it says which order to sync: the charge itself is read from the provider.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from starlette.requests import Request
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
-
 from services.orders.metrics import WEBHOOKS
 from services.orders.payments.provider import Provider, SignatureInvalid, WebhookEvent
-from services.orders.problems import BadSignature, UnknownProvider
+from services.orders.problems import BadSignature
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import now_s
 from shared.runtime.group_commit import GroupCommit
-from shared.web.fast_routes import JSON, answer
 
-_APPLY = statement(__package__, "apply_hints")
-_STORE = statement(__package__, "store_webhooks")
-_NAME = re.compile(r"[a-z]{1,32}")
+_APPLY_WEBHOOKS = statement(__package__, "apply_webhooks")
+_STORE_WEBHOOKS = statement(__package__, "store_webhooks")
 TEXT_MAX_CHARS = 200
 BATCH_MAX = 200
 WAITING_MAX = 2000
-STORED = b'{"stored":true}'
 
 
 class Webhook(NamedTuple):
-    """One webhook of this provider, verified."""
+    """One verified webhook of this provider."""
 
     provider: str
-    note: WebhookEvent
+    event: WebhookEvent
     raw: bytes
 
 
 class WebhookInbox:
-    """Keeps webhooks; those that come together share a statement. `wake` is called for each batch with something new:
-    the workers of this process look at once, those of others within a sweep. `engine` commits each statement.
+    """Stores webhooks; concurrent ones share a statement. `wake` is called after each batch with a new one: the workers
+    of this process look at once, those of other processes within a sweep. `db` commits each statement.
     """
 
     def __init__(self, db: AsyncEngine, wake: Callable[[], None]) -> None:
@@ -53,55 +45,46 @@ class WebhookInbox:
         WEBHOOKS.labels(webhook.provider, "stored").inc()
 
     async def _store(self, webhooks: list[Webhook]) -> Sequence[None]:
-        notes = [webhook.note for webhook in webhooks]
+        events = [webhook.event for webhook in webhooks]
         bound = {
-            "providers": [webhook.provider for webhook in webhooks], "webhook_ids": [note.webhook_id for note in notes],
-            "kinds": [note.kind for note in notes], "references": [note.reference for note in notes],
-            "charge_refs": [note.succeeded for note in notes], "raws": [webhook.raw for webhook in webhooks],
+            "providers": [webhook.provider for webhook in webhooks],
+            "webhook_ids": [event.webhook_id for event in events],
+            "kinds": [event.kind for event in events], "references": [event.reference for event in events],
+            "charge_refs": [event.succeeded for event in events], "raws": [webhook.raw for webhook in webhooks],
         }  # fmt: skip
         async with self._db.connect() as connection:
-            is_news = (await connection.execute(_STORE, bound)).first() is not None
-        if is_news:
+            has_new = (await connection.execute(_STORE_WEBHOOKS, bound)).first() is not None
+        if has_new:
             self._wake()
         return [None] * len(webhooks)
 
 
-class PaymentWebhookRoute:
-    """`POST /webhooks/{provider}`: an ASGI class, as every purchase brings one or more."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, name = scope["app"].state.deps, scope["path_params"]["provider"]
-        provider: Provider | None = state.providers.get(name)
-        if not _NAME.fullmatch(name) or provider is None:
-            raise UnknownProvider
-        request = Request(scope, receive)
-        raw = await request.body()
-        note = _verified(provider, request.headers, raw)
-        if note is not None:
-            await state.inbox.store(Webhook(name, note, raw))
-        await answer(send, 200, STORED, JSON)
+async def receive_webhook(inbox: WebhookInbox, provider: Provider, headers: Mapping[str, str], body: bytes) -> None:
+    """Verifies a webhook and stores it, unless it is about no order of ours. Raises `BadSignature`."""
+    event = _verify(provider, headers, body)
+    if event is not None:
+        await inbox.store(Webhook(provider.name, event, body))
 
 
-WEBHOOK = Route("/webhooks/{provider}", PaymentWebhookRoute(), methods=["POST"])
-
-
-def _verified(provider: Provider, headers: Mapping[str, str], raw: bytes) -> WebhookEvent | None:
+def _verify(provider: Provider, headers: Mapping[str, str], raw: bytes) -> WebhookEvent | None:
     try:
-        note = provider.verify_webhook(headers, raw, now_s=now_s())
-    except SignatureInvalid as forged:
-        WEBHOOKS.labels(provider.name, "forged").inc()
-        raise BadSignature from forged
-    if note is None:
-        WEBHOOKS.labels(provider.name, "foreign").inc()
+        event = provider.verify_webhook(headers, raw, now_s=now_s())
+    except SignatureInvalid as failed:
+        WEBHOOKS.labels(provider.name, "invalid_signature").inc()
+        raise BadSignature from failed
+    if event is None:
+        WEBHOOKS.labels(provider.name, "not_ours").inc()
         return None
-    texts = note.webhook_id, note.kind, note.reference, note.succeeded or ""
+    texts = event.webhook_id, event.kind, event.reference, event.succeeded or ""
     if max(map(len, texts)) > TEXT_MAX_CHARS or any("\x00" in text for text in texts):
-        raise BadSignature("A name in this webhook is not one of ours.")
-    return note
+        raise BadSignature("An id in this webhook is too long or contains a null character.")
+    return event
 
 
 async def apply_webhooks(db: AsyncEngine) -> int:
-    """Makes the orders due that webhooks are about; how many are done with. `engine` commits each statement."""
+    """Makes the orders due that stored webhooks are about, and returns how many webhooks were applied. `db` commits
+    each statement.
+    """
     async with db.connect() as connection:
-        applied = [row.applied for row in await connection.execute(_APPLY)]
+        applied = [row.applied for row in await connection.execute(_APPLY_WEBHOOKS)]
     return sum(applied)

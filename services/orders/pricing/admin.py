@@ -1,20 +1,29 @@
-"""What operators say about prices: an event's fees and taxes, and its promo codes. Every change is kept with who, when,
-why, before and after; saying the same again changes nothing.
+"""What operators change about prices: an event's fees and taxes, and its promo codes.
 
-Operators of an event take turns by its row, which sales only read.
+Every change is written to the price audit log with who, when, why, before and after; a request that changes nothing
+writes nothing. Operators of one event take turns by locking its row, which sales only read.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Table, func, insert, select, update
+from sqlalchemy import Select, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from services.orders.api.schemas import PromoCodeAsk
-from services.orders.pricing.tables import event_price, price_change, promo_code, promo_redemption
+from services.orders.pricing.tables import event_price, price_audit_log, promo_code, promo_redemption
 from services.orders.problems import UnknownPromoCode
 from services.orders.tables import order
+from shared.contracts.admin.prices import (
+    PriceChange,
+    PriceChangePage,
+    PromoCodeAnswer,
+    PromoCodeChanged,
+    PromoCodePage,
+    PromoCodeRequest,
+    PromoCodeUse,
+    PromoCodeUsePage,
+)
 from shared.contracts.event_file import EventFile
 from shared.contracts.prices import PriceRules
 from shared.postgres.engine import AsyncConnection, AsyncEngine
@@ -25,7 +34,7 @@ CODE_COLUMNS = tuple(c.name for c in promo_code.c if c.name not in ("event_id", 
 
 
 async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
-    """Fees and taxes as the event file has them, in the caller's transaction. True if that changed anything."""
+    """Sets fees and taxes as the event file has them, in the caller's transaction. True if that changed anything."""
     rules = PriceRules(fees=file.fees, taxes=file.taxes).model_dump(mode="json")
     after = {"currency": file.currency, "section_ids": [s.section_id for s in file.sections], "rules": rules}
     new = upsert(event_price).values(event_id=file.event_id, **after).on_conflict_do_nothing()
@@ -36,16 +45,18 @@ async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> 
     if before == after:
         return False
     await connection.execute(update(event_price).where(mine).values(**after, changed_at=func.now()))
-    await _note(connection, file.event_id, actor=actor, action="apply", before=before, after=after)
+    await _audit(connection, file.event_id, actor=actor, action="apply", before=before, after=after)
     return True
 
 
-async def put_code(db: AsyncEngine, event_id: str, code: str, ask: PromoCodeAsk, *, actor: str) -> bool:
-    """Makes the code, or makes it what is asked for; a stopped one stands again. True if that changed anything."""
-    wanted = {**ask.model_dump(exclude={"reason"}), "stopped_at": None}
+async def put_code(
+    db: AsyncEngine, event_id: str, code: str, request: PromoCodeRequest, *, actor: str
+) -> PromoCodeChanged:
+    """Creates or replaces the code; a deactivated one is active again. Raises `UnknownEvent`, `InvalidRequest`."""
+    wanted = {**request.model_dump(exclude={"reason"}), "stopped_at": None}
 
     async def work(connection: AsyncConnection, before: Row | None, event: Row) -> bool:
-        if unknown := set(ask.section_ids) - set(event["section_ids"]):
+        if unknown := set(request.section_ids) - set(event["section_ids"]):
             raise InvalidRequest(f"section_ids: the event has no section {', '.join(sorted(unknown))}.")
         if before is not None and all(before[name] == value for name, value in wanted.items()):
             return False
@@ -53,11 +64,13 @@ async def put_code(db: AsyncEngine, event_id: str, code: str, ask: PromoCodeAsk,
         await connection.execute(put.on_conflict_do_update(index_elements=["event_id", "code"], set_=wanted))
         return True
 
-    return await _change(db, event_id, code, work, actor=actor, action="put-code", reason=ask.reason)
+    return await _change(db, event_id, code, work, actor=actor, action="put-code", reason=request.reason)
 
 
-async def stop_code(db: AsyncEngine, event_id: str, code: str, *, actor: str, reason: str | None) -> bool:
-    """From now on it takes nothing off; orders that were placed keep it. Raises `UnknownPromoCode`."""
+async def deactivate_code(
+    db: AsyncEngine, event_id: str, code: str, *, actor: str, reason: str | None
+) -> PromoCodeChanged:
+    """It takes nothing off new orders; orders that were placed keep their discount. Raises `UnknownPromoCode`."""
 
     async def work(connection: AsyncConnection, before: Row | None, event: Row) -> bool:
         if before is None:
@@ -75,77 +88,98 @@ async def _change(
     db: AsyncEngine, event_id: str, code: str,
     work: Callable[[AsyncConnection, Row | None, Row], Awaitable[bool]], *,
     actor: str, action: str, reason: str | None,
-) -> bool:  # fmt: skip
+) -> PromoCodeChanged:  # fmt: skip
+    """Runs `work` with the code and its event as they are, under the event's lock; `work` is true if it changed the
+    code. Raises `UnknownEvent`.
+    """
     async with db.begin() as connection:
         query = select(event_price).where(event_price.c.event_id == event_id).with_for_update()
         event = (await connection.execute(query)).mappings().one_or_none()
         if event is None:
             raise UnknownEvent
-        before = await _code(connection, event_id, code)
-        if not await work(connection, before, dict(event)):
-            return False
-        after = await _code(connection, event_id, code)
-        assert after is not None, "it was put or was there"
-        told = {"before": before and plain(before), "after": plain(after)}
-        await _note(connection, event_id, actor=actor, action=action, code=code, reason=reason, **told)
-    return True
+        before = await _read_code(connection, event_id, code)
+        changed = await work(connection, before, dict(event))
+        if changed:
+            after = await _read_code(connection, event_id, code)
+            assert after is not None, "work has put it, or found it"
+            states = {"before": before and json_row(before), "after": json_row(after)}
+            await _audit(connection, event_id, actor=actor, action=action, code=code, reason=reason, **states)
+    found = await get_code(db, event_id, code)
+    return PromoCodeChanged(**found.model_dump(), changed=changed)
 
 
-async def _code(connection: AsyncConnection, event_id: str, code: str) -> Row | None:
+async def _read_code(connection: AsyncConnection, event_id: str, code: str) -> Row | None:
     mine = promo_code.c.event_id == event_id, promo_code.c.code == code
     row = (await connection.execute(select(*(promo_code.c[name] for name in CODE_COLUMNS)).where(*mine))).mappings()
     found = row.one_or_none()
     return dict(found) if found else None
 
 
-def plain(row: Mapping[str, Any]) -> Row:
-    """As JSON takes it: percentages as people write them, times with their zone."""
-    told: Row = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
-    if told.get("percent") is not None:
-        told["percent"] = f"{told['percent'].normalize():f}"
-    return told
+def json_row(row: Mapping[str, Any]) -> Row:
+    """A row as JSON takes it: percentages as decimals in text without trailing zeros, times with their zone."""
+    fields: Row = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+    if fields.get("percent") is not None:
+        fields["percent"] = f"{fields['percent'].normalize():f}"
+    return fields
 
 
-async def _note(connection: AsyncConnection, event_id: str, **line: Any) -> None:
-    await connection.execute(insert(price_change).values(event_id=event_id, **line))
+async def _audit(connection: AsyncConnection, event_id: str, **entry: Any) -> None:
+    await connection.execute(insert(price_audit_log).values(event_id=event_id, **entry))
 
 
-UNPAID = order.c.status.in_(("cancelled", "expired")) | (
+_UNPAID = order.c.status.in_(("cancelled", "expired")) | (
     (order.c.status == "refunded") & order.c.confirmed_at.is_(None)
 )
-USES = (
-    select(promo_redemption, order.c.status, (~UNPAID).label("counts"))
+_REDEMPTIONS = (
+    select(promo_redemption, order.c.status, (~_UNPAID).label("counts"))
     .join(order, order.c.reference == promo_redemption.c.reference)
     .subquery("uses")
 )
 
 
-async def codes(db: AsyncEngine, event_id: str, *, code: str | None, page: int, page_size: int) -> list[Row]:
-    """Codes with how often each is used now, by name."""
-    used = select(func.count()).where(USES.c.event_id == promo_code.c.event_id, USES.c.code == promo_code.c.code)
+def _codes_of(event_id: str) -> Select[Any]:
+    """An event's codes, each with how many orders use it now."""
+    uses = _REDEMPTIONS.c
+    used = select(func.count()).where(uses.event_id == promo_code.c.event_id, uses.code == promo_code.c.code)
     columns = [promo_code.c[name] for name in CODE_COLUMNS]
-    query = select(*columns, used.where(USES.c.counts).scalar_subquery().label("uses"))
-    query = query.where(promo_code.c.event_id == event_id).order_by(promo_code.c.code)
-    if code is not None:
-        query = query.where(promo_code.c.code == code)
-    return [plain(row) for row in await _page(db, query, page, page_size)]
+    query = select(*columns, used.where(uses.counts).scalar_subquery().label("uses"))
+    return query.where(promo_code.c.event_id == event_id)
 
 
-async def uses(db: AsyncEngine, event_id: str, code: str, *, page: int, page_size: int) -> list[Row]:
-    """Which orders took the code, newest first; those that ended unpaid gave their use back and do not count."""
-    query = select(USES.c.reference, USES.c.status, USES.c.counts, USES.c.created_at.label("at"))
-    query = query.where(USES.c.event_id == event_id, USES.c.code == code)
-    return [plain(row) for row in await _page(db, query.order_by(USES.c.created_at.desc()), page, page_size)]
+async def get_code(db: AsyncEngine, event_id: str, code: str) -> PromoCodeAnswer:
+    """Raises `UnknownPromoCode`."""
+    found = await _page(db, _codes_of(event_id).where(promo_code.c.code == code), 1, 1)
+    if not found:
+        raise UnknownPromoCode
+    return PromoCodeAnswer.model_validate(found[0])
 
 
-async def changes(db: AsyncEngine, event_id: str, *, page: int, page_size: int) -> list[Row]:
-    """The audit, newest first."""
-    table: Table = price_change
-    query = select(*(column for column in table.c if column.name != "event_id")).where(table.c.event_id == event_id)
-    return [plain(row) for row in await _page(db, query.order_by(table.c.id.desc()), page, page_size)]
+async def list_codes(db: AsyncEngine, event_id: str, *, page: int, page_size: int) -> PromoCodePage:
+    """In alphabetical order."""
+    rows = await _page(db, _codes_of(event_id).order_by(promo_code.c.code), page, page_size)
+    codes = [PromoCodeAnswer.model_validate(row) for row in rows]
+    return PromoCodePage(page=page, page_size=page_size, promo_codes=codes)
 
 
-async def _page(db: AsyncEngine, query: Any, page: int, page_size: int) -> list[Mapping[str, Any]]:
+async def list_redemptions(db: AsyncEngine, event_id: str, code: str, *, page: int, page_size: int) -> PromoCodeUsePage:
+    """The orders that used the code, newest first; those that ended unpaid do not count against its limits."""
+    uses = _REDEMPTIONS.c
+    query = select(uses.reference, uses.status, uses.counts, uses.created_at.label("at"))
+    query = query.where(uses.event_id == event_id, uses.code == code).order_by(uses.created_at.desc())
+    rows = [PromoCodeUse.model_validate(row) for row in await _page(db, query, page, page_size)]
+    return PromoCodeUsePage(page=page, page_size=page_size, uses=rows)
+
+
+async def list_price_changes(db: AsyncEngine, event_id: str, *, page: int, page_size: int) -> PriceChangePage:
+    """The price audit log of an event, newest first."""
+    columns = price_audit_log.c
+    query = select(*(column for column in columns if column.name != "event_id")).where(columns.event_id == event_id)
+    rows = await _page(db, query.order_by(columns.id.desc()), page, page_size)
+    changes = [PriceChange.model_validate(row) for row in rows]
+    return PriceChangePage(page=page, page_size=page_size, changes=changes)
+
+
+async def _page(db: AsyncEngine, query: Select[Any], page: int, page_size: int) -> list[Row]:
     async with db.connect() as connection:
         rows = await connection.execute(query.limit(page_size).offset((page - 1) * page_size))
-        return [dict(row) for row in rows.mappings()]
+        return [json_row(row) for row in rows.mappings()]

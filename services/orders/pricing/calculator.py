@@ -1,7 +1,7 @@
-"""What an order costs: its tickets, less a discount, and with fees and taxes. Integers of minor units, and no I/O.
+"""Price calculation: what an order costs with a discount, fees and taxes. Integers of minor units, no I/O.
 
-Every line is computed exactly and rounded once, half up. Then it is split over the ticket lines in proportion, so that
-the parts sum to it; what a ticket line bears of everything is its `paid_minor`, and these sum to the total.
+Every discount, fee and tax is computed exactly, rounded once (half up) and split over the ticket lines in proportion.
+What a ticket line bears of all of them is its `paid_minor`; these sum to the total of the order.
 """
 
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from decimal import Decimal
 from operator import add, sub
 
 from services.orders.order.next_step import Adjustment, AdjustmentKind, OrderLine
-from shared.contracts.inventory import Line as Reserved
+from shared.contracts.inventory import ReservedItem as Reserved
 from shared.contracts.prices import Fee, PriceRules, Tax
 
-WHOLE = 100_000  # thousandths of a percent
+HUNDRED_PERCENT = 100_000  # thousandths of a percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discount:
-    """What a promo code takes off the tickets of these sections, or off all if none is named."""
+    """What a promo code takes off the tickets of these sections; no section means all."""
 
     name: str
     percent: Decimal | None
@@ -31,7 +31,7 @@ class Discount:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a reservation costs, and how that comes about."""
+    """What a reservation costs: its ticket lines, and the adjustments that are in their prices."""
 
     lines: tuple[OrderLine, ...]
     extras: tuple[Adjustment, ...]
@@ -46,38 +46,38 @@ def price(lines: Sequence[Reserved], rules: PriceRules, discount: Discount | Non
     costs = [line.unit_price_minor * line.quantity for line in lines]
     extras: list[Adjustment] = []
     if discount is not None:
-        off = _off(discount, lines, costs)
+        off = _discounts(discount, lines, costs)
         costs = list(map(sub, costs, off))
-        extras.append(_extra("discount", discount, -sum(off)))
+        extras.append(_adjustment("discount", discount, -sum(off)))
     paid = costs
     for fee in rules.fees:
-        parts = _fee(fee, lines, costs)
+        parts = _fee_parts(fee, lines, costs)
         if any(parts):
             paid = list(map(add, paid, parts))
-            extras.append(_extra("fee", fee, sum(parts)))
+            extras.append(_adjustment("fee", fee, sum(parts)))
     taxable = paid
     for tax in rules.taxes:
-        amount_minor = _tax(tax, rules.taxes, sum(taxable))
+        amount_minor = _tax_amount(tax, rules.taxes, sum(taxable))
         if not tax.included:
             paid = list(map(add, paid, split(amount_minor, taxable)))
         if amount_minor:
-            extras.append(_extra("tax", tax, amount_minor, included=tax.included))
-    return Quote(tuple(map(_line, lines, paid)), tuple(extras))
+            extras.append(_adjustment("tax", tax, amount_minor, included=tax.included))
+    return Quote(tuple(map(_order_line, lines, paid)), tuple(extras))
 
 
 def all_in(rules: PriceRules, tickets: Sequence[tuple[int, int]]) -> int:
-    """What an order of these costs with everything in it: prices in minor units, each with how many."""
+    """The total of an order of these tickets, given as (price in minor units, quantity)."""
     lines = [Reserved(section_id="", unit_price_minor=minor, quantity=quantity) for minor, quantity in tickets]
     return price(lines, rules).total_minor
 
 
 def split(amount_minor: int, weights: Sequence[int]) -> list[int]:
-    """Parts in proportion to the weights, which sum to the amount exactly; the odd units go to the largest remainders,
-    of equal ones to the first. So is a line of several tickets split into its tickets, with equal weights.
+    """Splits an amount in proportion to the weights; the parts sum to it exactly (largest remainder method, the first
+    of equal remainders). With equal weights it splits a line into its tickets.
     """
     whole = sum(weights)
     if not whole:
-        assert amount_minor == 0, "nobody is there to bear it"
+        assert amount_minor == 0, "an amount needs a weight above 0 to be split over"
         return [0] * len(weights)
     parts = [amount_minor * weight // whole for weight in weights]
     largest = sorted(range(len(weights)), key=lambda n: -(amount_minor * weights[n] % whole))
@@ -86,15 +86,15 @@ def split(amount_minor: int, weights: Sequence[int]) -> list[int]:
     return parts
 
 
-def _off(discount: Discount, lines: Sequence[Reserved], costs: Sequence[int]) -> list[int]:
+def _discounts(discount: Discount, lines: Sequence[Reserved], costs: Sequence[int]) -> list[int]:
     covered = [cost if discount.covers(line.section_id) else 0 for line, cost in zip(lines, costs, strict=True)]
     if discount.percent is not None:
         return split(_percent(discount.percent, sum(covered)), covered)
     return split(min(discount.amount_minor or 0, sum(covered)), covered)
 
 
-def _fee(fee: Fee, lines: Sequence[Reserved], costs: Sequence[int]) -> list[int]:
-    """What each ticket line bears of it. A percentage per ticket is rounded for each ticket line."""
+def _fee_parts(fee: Fee, lines: Sequence[Reserved], costs: Sequence[int]) -> list[int]:
+    """What each ticket line bears of the fee. A percentage per ticket is rounded for each ticket line."""
     if fee.per == "ticket":
         if fee.percent is not None:
             return [_percent(fee.percent, cost) for cost in costs]
@@ -104,16 +104,16 @@ def _fee(fee: Fee, lines: Sequence[Reserved], costs: Sequence[int]) -> list[int]
     return split(fee.amount_minor or 0 if any(costs) else 0, costs)
 
 
-def _tax(tax: Tax, taxes: Sequence[Tax], taxable_minor: int) -> int:
-    """An included one is a part of the price: 19 of 119. Several included ones share the same net price."""
+def _tax_amount(tax: Tax, taxes: Sequence[Tax], taxable_minor: int) -> int:
+    """An included tax is part of the price: 19 of 119. Several included taxes share the same net price."""
     if not tax.included:
         return _percent(tax.percent, taxable_minor)
-    net = WHOLE + sum(_thousandths(other.percent) for other in taxes if other.included)
+    net = HUNDRED_PERCENT + sum(_thousandths(other.percent) for other in taxes if other.included)
     return _half_up(taxable_minor * _thousandths(tax.percent), net)
 
 
 def _percent(percent: Decimal, amount_minor: int) -> int:
-    return _half_up(amount_minor * _thousandths(percent), WHOLE)
+    return _half_up(amount_minor * _thousandths(percent), HUNDRED_PERCENT)
 
 
 def _thousandths(percent: Decimal) -> int:
@@ -124,14 +124,14 @@ def _half_up(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
-def _extra(
+def _adjustment(
     kind: AdjustmentKind, rule: Discount | Fee | Tax, amount_minor: int, *, included: bool = False
 ) -> Adjustment:
     percent = None if rule.percent is None else f"{rule.percent.normalize():f}"
     return Adjustment(kind=kind, name=rule.name, percent=percent, amount_minor=amount_minor, included=included)
 
 
-def _line(line: Reserved, paid_minor: int) -> OrderLine:
+def _order_line(line: Reserved, paid_minor: int) -> OrderLine:
     return OrderLine(
         section_id=line.section_id, seat_id=line.seat_id, quantity=line.quantity,
         unit_price_minor=line.unit_price_minor, paid_minor=paid_minor,

@@ -1,6 +1,6 @@
-"""Promo codes: whether one is good for what is being bought, and how often it was used, counted from rows.
+"""Promo codes: whether a code is valid for a purchase, and how often it was used, counted from redemptions.
 
-Who takes a use of a limited code locks the code first and counts then, so that no two count at once.
+A redemption of a limited code locks the code before it counts, so two at once cannot both take the last use.
 """
 
 from collections import Counter
@@ -10,24 +10,24 @@ from decimal import Decimal
 from typing import Final, Literal, NamedTuple
 
 from services.orders.pricing.calculator import Discount
-from shared.contracts.inventory import Line
+from shared.contracts.inventory import ReservedItem
 from shared.postgres.engine import AsyncConnection, statement
 
 _READ = statement(__package__, "promo_codes")
 _LOCK = statement(__package__, "lock_promo_codes")
 
-Refusal = Literal["unknown", "sections", "minimum-tickets", "used-up", "customer-limit"]
-WORDS: Final[dict[Refusal, str]] = {
+RejectionReason = Literal["unknown", "sections", "minimum-tickets", "used-up", "customer-limit"]
+MESSAGES: Final[dict[RejectionReason, str]] = {
     "unknown": "This promo code is not valid.",
-    "sections": "This promo code is not for these tickets.",
+    "sections": "This promo code is not valid for these tickets.",
     "minimum-tickets": "This promo code needs more tickets.",
-    "used-up": "This promo code has been used as often as it may be.",
-    "customer-limit": "You have used this promo code as often as one customer may.",
+    "used-up": "This promo code has been used up.",
+    "customer-limit": "You have used this promo code as often as a customer may.",
 }
 
 
 class Redemption(NamedTuple):
-    """Somebody wants a code. Who only asks what it takes off is no customer yet: nobody's key is empty."""
+    """A use of a code. An empty `customer_key` means an anonymous quote: limits per customer are not checked."""
 
     event_id: str
     code: str
@@ -36,7 +36,7 @@ class Redemption(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromoCode:
-    """A code as one statement read it. `is_active`: not stopped, begun, not over."""
+    """A code with its uses as they are now. `is_active`: not deactivated, and within its validity."""
 
     event_id: str
     code: str
@@ -56,8 +56,8 @@ class PromoCode:
         sections = frozenset(self.section_ids)
         return Discount(name=self.code, percent=self.percent, amount_minor=self.amount_minor, section_ids=sections)
 
-    def over_limit(self, *, uses: int, customer_uses: int) -> Refusal | None:
-        """Why so many more uses would be too many."""
+    def over_limit(self, *, uses: int, customer_uses: int) -> RejectionReason | None:
+        """The limit that these additional uses would exceed, if any."""
         if self.uses_max is not None and self.uses + uses > self.uses_max:
             return "used-up"
         if self.customer_uses_max is not None and self.customer_uses + customer_uses > self.customer_uses_max:
@@ -66,13 +66,13 @@ class PromoCode:
 
 
 def normalize_code(code: str) -> str:
-    """As codes are kept: people type them as they like."""
+    """Upper case, as codes are stored; customers may type either case."""
     return code.upper()
 
 
-def validate(promo: PromoCode | None, lines: Sequence[Line]) -> Refusal | None:
-    """Why this code takes nothing off these tickets. One that never was, is stopped, has not begun or is over gets the
-    same word, so that guessing finds nothing.
+def validate(promo: PromoCode | None, lines: Sequence[ReservedItem]) -> RejectionReason | None:
+    """Why this code takes nothing off these tickets; None if it is valid. A code that does not exist, is deactivated or
+    is outside its validity is `unknown` alike, so that guessing reveals nothing.
     """
     if promo is None or not promo.is_active:
         return "unknown"
@@ -85,20 +85,20 @@ def validate(promo: PromoCode | None, lines: Sequence[Line]) -> Refusal | None:
     return promo.over_limit(uses=1, customer_uses=1)
 
 
-async def read(connection: AsyncConnection, asked: Sequence[Redemption]) -> list[PromoCode | None]:
-    """One answer per question, in order."""
+async def read(connection: AsyncConnection, redemptions: Sequence[Redemption]) -> list[PromoCode | None]:
+    """The code of each redemption, in order; None if it does not exist."""
     bound = {
-        "event_ids": [use.event_id for use in asked], "codes": [use.code for use in asked],
-        "customer_keys": [use.customer_key for use in asked],
+        "event_ids": [use.event_id for use in redemptions], "codes": [use.code for use in redemptions],
+        "customer_keys": [use.customer_key for use in redemptions],
     }  # fmt: skip
     rows = (await connection.execute(_READ, bound)).mappings()
     found = {(row["event_id"], row["code"], row["customer_key"]): PromoCode(**row) for row in rows}
-    return [found.get(use) for use in asked]
+    return [found.get(use) for use in redemptions]
 
 
-async def over_limit(connection: AsyncConnection, uses: Sequence[Redemption]) -> Refusal | None:
-    """Why these uses together are too many; if they are not, nobody takes one of them until the transaction ends. An
-    order that was made before with its use counts, too: who asks again is not told of this, but of that order.
+async def over_limit(connection: AsyncConnection, uses: Sequence[Redemption]) -> RejectionReason | None:
+    """The limit that these redemptions together exceed, if any; otherwise nobody else can redeem their codes until the
+    transaction ends. A repeated request counts its own earlier order, but its idempotency record answers before this.
     """
     bound = {"event_ids": [use.event_id for use in uses], "codes": [use.code for use in uses]}
     await connection.execute(_LOCK, bound)

@@ -1,6 +1,6 @@
-"""A reservation's price with everything in it, and with a promo code if there is one; asking changes nothing.
+"""Quotes: the price of a reservation with fees, taxes and a promo code if there is one. A quote changes nothing.
 
-The same answer is what an order is compared with and charged.
+An order is priced by the same code, compared with the price the fan was shown, and charged.
 """
 
 from dataclasses import dataclass
@@ -8,51 +8,53 @@ from typing import Any
 
 from services.orders.order.view import adjustment_view, line_view
 from services.orders.pricing.calculator import Discount, Quote, price
-from services.orders.pricing.promo_codes import WORDS, Redemption, Refusal, normalize_code, validate
+from services.orders.pricing.promo_codes import MESSAGES, Redemption, RejectionReason, normalize_code, validate
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.problems import PromoCodeNotValid
 from shared.contracts.inventory import Reservation
-from shared.security.guess_limiter import WrongCodes, WrongCodesOfAddresses
+from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
 
 
 @dataclass(slots=True)
 class Quoter:
-    """Names prices. Wrong codes are counted by whoever tries them."""
+    """Prices reservations. Wrong promo codes are counted against the customer and the address that tried them."""
 
     prices: PriceRulesCache
-    wrong: WrongCodes
-    wrong_of_addresses: WrongCodesOfAddresses
+    wrong: GuessLimiter
+    wrong_of_addresses: AddressGuessLimiter
 
     async def quote(
-        self, who: str, reservation: Reservation, code: str | None, customer_key: str = "", *, address: str | None
+        self, owner: str, reservation: Reservation, code: str | None, customer_key: str = "", *, address: str | None
     ) -> Quote:
         """Raises `PromoCodeNotValid`, `TooManyWrongCodes`."""
         rules = await self.prices.rules(reservation.event_id)
-        asked = Redemption(reservation.event_id, normalize_code(code), customer_key) if code is not None else None
-        discount = await self._discount(who, reservation, asked, address) if asked is not None else None
+        redemption = Redemption(reservation.event_id, normalize_code(code), customer_key) if code is not None else None
+        discount = await self._discount(owner, reservation, redemption, address) if redemption is not None else None
         return price(reservation.lines, rules, discount)
 
-    async def _discount(self, who: str, reservation: Reservation, asked: Redemption, address: str | None) -> Discount:
-        self.wrong.check(who)
+    async def _discount(
+        self, owner: str, reservation: Reservation, redemption: Redemption, address: str | None
+    ) -> Discount:
+        self.wrong.check(owner)
         self.wrong_of_addresses.check(reservation.event_id, address)
-        found = await self.prices.code(asked)
-        refused = validate(found, reservation.lines)
-        if refused == "unknown":
-            self.wrong.note(who)
-            self.wrong_of_addresses.note(reservation.event_id, address)
-        if refused is not None:
-            raise promo_code_not_valid(refused)
+        found = await self.prices.code(redemption)
+        rejection = validate(found, reservation.lines)
+        if rejection == "unknown":
+            self.wrong.record_failure(owner)
+            self.wrong_of_addresses.record_failure(reservation.event_id, address)
+        if rejection is not None:
+            raise promo_code_not_valid(rejection)
         assert found is not None
         return found.discount
 
 
-def promo_code_not_valid(reason: Refusal) -> PromoCodeNotValid:
-    """The same for a code that never was and for one that is not good now."""
-    return PromoCodeNotValid(WORDS[reason], reason=reason)
+def promo_code_not_valid(reason: RejectionReason) -> PromoCodeNotValid:
+    """The problem for this reason; a code that does not exist and one that is not valid now are the same."""
+    return PromoCodeNotValid(MESSAGES[reason], reason=reason)
 
 
 def quote_body(reservation: Reservation, quote: Quote) -> dict[str, Any]:
-    """A quote as fans see it, and as `price-changed` tells the new one."""
+    """The body of a `QuoteAnswer`; the problem `price-changed` has it too, for the new price."""
     return {
         "reservation_id": reservation.reservation_id,
         "total_minor": quote.total_minor,

@@ -1,7 +1,7 @@
-"""What the till needs to know to name a price: an event's fees and taxes, and promo codes as they are now.
+"""Price rules: an event's fees and taxes, cached for a second, and promo codes as they are now.
 
-Fees and taxes are remembered for a second: an order is charged only what its fan was shown, so an old price can be
-refused but never charged unseen.
+A rule that is a second old does no harm: an order is charged only the price its fan was shown, otherwise it is refused.
+Concurrent reads share one statement.
 """
 
 from collections import OrderedDict
@@ -19,7 +19,7 @@ from shared.contracts.prices import PriceRules
 from shared.postgres.engine import AsyncEngine
 from shared.runtime.group_commit import GroupCommit
 
-RULES_KEPT_S = 1.0
+RULES_TTL_S = 1.0
 EVENTS_MAX = 1_000
 BATCH_MAX = 200
 WAITING_MAX = 5000
@@ -27,12 +27,12 @@ NO_RULES = PriceRules()
 
 
 class PriceRulesCache(AsyncExitStack):
-    """Inside `async with`; `engine` commits each statement."""
+    """Use it inside `async with`. `db` must commit each statement by itself."""
 
     def __init__(self, db: AsyncEngine) -> None:
         super().__init__()
         self._db = db
-        self._kept: OrderedDict[str, tuple[PriceRules, float]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[PriceRules, float]] = OrderedDict()
         self._rules: GroupCommit[str, PriceRules] = GroupCommit(
             self._read_rules, name="orders-rules", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
         )
@@ -46,18 +46,18 @@ class PriceRulesCache(AsyncExitStack):
         return self
 
     async def rules(self, event_id: str) -> PriceRules:
-        """None at all for an event that nobody described to us."""
-        kept = self._kept.get(event_id)
+        """The event's rules; no fees and taxes for an event without an event file."""
+        kept = self._cache.get(event_id)
         if kept is not None and monotonic() < kept[1]:
             return kept[0]
         return await self._rules.submit(event_id)
 
-    def forget(self, event_id: str) -> None:
-        """An operator changed them."""
-        self._kept.pop(event_id, None)
+    def invalidate(self, event_id: str) -> None:
+        """Drops the event's rules from the cache, because an operator changed them."""
+        self._cache.pop(event_id, None)
 
-    async def code(self, asked: Redemption) -> PromoCode | None:
-        return await self._codes.submit(asked)
+    async def code(self, redemption: Redemption) -> PromoCode | None:
+        return await self._codes.submit(redemption)
 
     async def _read_rules(self, event_ids: list[str]) -> Sequence[PriceRules]:
         query = select(event_price.c.event_id, event_price.c.rules).where(event_price.c.event_id.in_(set(event_ids)))
@@ -65,12 +65,12 @@ class PriceRulesCache(AsyncExitStack):
             rows = await connection.execute(query)
             found = {row.event_id: PriceRules.model_validate(row.rules) for row in rows}
         for event_id in set(event_ids):
-            self._kept[event_id] = found.get(event_id, NO_RULES), monotonic() + RULES_KEPT_S
-            self._kept.move_to_end(event_id)
-        while len(self._kept) > EVENTS_MAX:
-            self._kept.popitem(last=False)
+            self._cache[event_id] = found.get(event_id, NO_RULES), monotonic() + RULES_TTL_S
+            self._cache.move_to_end(event_id)
+        while len(self._cache) > EVENTS_MAX:
+            self._cache.popitem(last=False)
         return [found.get(event_id, NO_RULES) for event_id in event_ids]
 
-    async def _read_codes(self, asked: list[Redemption]) -> Sequence[PromoCode | None]:
+    async def _read_codes(self, redemptions: list[Redemption]) -> Sequence[PromoCode | None]:
         async with self._db.connect() as connection:
-            return await promo_codes.read(connection, asked)
+            return await promo_codes.read(connection, redemptions)

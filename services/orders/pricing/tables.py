@@ -1,7 +1,6 @@
-"""The tables of prices: an event's fees and taxes, its promo codes and their uses, and who changed any of it.
+"""The tables of prices: an event's fees and taxes, its promo codes, their redemptions, and the price audit log.
 
-How often a code was used is nowhere written down: it is counted from the uses, of which those count whose order was
-bought or still may be.
+There is no counter of a code's uses: they are counted from the redemptions whose order is sold or may still be.
 """
 
 from sqlalchemy import (
@@ -65,8 +64,8 @@ promo_redemption = Table(
     Index("ix_promo_redemption_customer", "event_id", "code", "customer_key"),
 )
 
-price_change = Table(
-    "price_change",
+price_audit_log = Table(
+    "price_audit_log",
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
     Column("event_id", Text, nullable=False),
@@ -77,5 +76,5 @@ price_change = Table(
     Column("reason", Text),
     Column("before", JSONB),
     Column("after", JSONB),
-    Index("ix_price_change_event_id", "event_id", "id"),
+    Index("ix_price_audit_log_event_id", "event_id", "id"),
 )

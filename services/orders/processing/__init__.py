@@ -1,1 +1,1 @@
-"""The workers: an order's due steps, each under a lease."""
+"""Processing of orders: the processor, the worker pool and the job queue."""

@@ -1,11 +1,11 @@
-"""The job engine behind one small door: a job is only a wake-up call, rows say what is to be done.
+"""The job queue (pgqueuer): a job only wakes the workers; the rows say what is due.
 
-A job is accepted in the transaction of the rows it is about, on that transaction's own connection. Losing one costs a
-sweep (a second); a job that fails is tried again with growing pauses, then kept to be looked at, never deleted.
+A job is enqueued in the transaction of its rows, on the same connection. A lost job costs one sweep (a second). A job
+that fails is retried with growing pauses, then kept for inspection, never deleted.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 
@@ -17,55 +17,55 @@ from pgqueuer.core.qm import QueueManager
 from pgqueuer.domain.models import Job
 from pgqueuer.domain.settings import DBSettings
 from pgqueuer.queries import Queries
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.orders.metrics import WAKE_UPS
+from services.orders.metrics import JOBS_RECEIVED
 from shared.postgres.connect import Servers
 from shared.postgres.settings import PostgresSettings
 
-PROCESS_ORDER = "settle"
+PROCESS_ORDER = "process_order"
 LISTENER = "onsale-orders-jobs"
 BATCH_MAX = 50
-REPICK_AFTER_S = 30
-CLOSE_S = 1.0
-DEQUEUE_S = 5.0
-TRIES_MAX = 5
+HEARTBEAT_TIMEOUT_S = 30
+SHUTDOWN_TIMEOUT_S = 1.0
+DEQUEUE_TIMEOUT_S = 5.0
+ATTEMPTS_MAX = 5
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
-_names = DBSettings(db_schema="orders", channel="orders_jobs")
+_JOB_TABLES = DBSettings(db_schema="orders", channel="orders_jobs")
 
 
 class EnqueueFailed(Exception):
-    """The job engine did not take a job in time; the transaction it was part of is lost with it."""
+    """The job was not accepted in time; its transaction is lost with it."""
 
 
 def install_sql() -> str:
-    """The job engine's own tables, in our schema."""
-    return schema_ddl.render_install(_names, create_schema=False)
+    """The tables of pgqueuer, in the schema `orders`."""
+    return schema_ddl.render_install(_JOB_TABLES, create_schema=False)
 
 
 def uninstall_sql() -> str:
-    """Removes them again."""
-    return schema_ddl.render_uninstall(_names)
+    """Drops them."""
+    return schema_ddl.render_uninstall(_JOB_TABLES)
 
 
 def _queries(connection: asyncpg.Connection) -> Queries:
     return Queries(
         AsyncpgDriver(connection),
-        qbe=qb.QueryBuilderEnvironment(_names),
-        qbq=qb.QueryQueueBuilder(_names),
-        qbs=qb.QuerySchedulerBuilder(_names),
+        qbe=qb.QueryBuilderEnvironment(_JOB_TABLES),
+        qbq=qb.QueryQueueBuilder(_JOB_TABLES),
+        qbs=qb.QuerySchedulerBuilder(_JOB_TABLES),
     )
 
 
 class JobQueue:
-    """Accepts jobs in a caller's transaction, and wakes this process when one arrives."""
+    """Enqueues jobs in a caller's transaction, and wakes this process when one arrives."""
 
-    def __init__(self, ledger: PostgresSettings, *, accept_s: float) -> None:
-        self._servers = Servers(ledger.postgres_url, connect_timeout_s=ledger.postgres_connect_timeout_s)
-        self._answer_timeout_s, self._accept_s = ledger.postgres_answer_timeout_s, accept_s
+    def __init__(self, postgres: PostgresSettings, *, accept_s: float) -> None:
+        self._servers = Servers(postgres.postgres_url, connect_timeout_s=postgres.postgres_connect_timeout_s)
+        self._answer_timeout_s, self._accept_s = postgres.postgres_answer_timeout_s, accept_s
 
     async def enqueue(self, connection: AsyncConnection, reference: str) -> None:
-        """Asks for a worker once this transaction has committed. Raises `EnqueueFailed`.
+        """Enqueues a job that takes effect when this transaction commits. Raises `EnqueueFailed`.
 
         The transaction must have run a statement before: only then is it open on the driver's connection.
         """
@@ -75,49 +75,63 @@ class JobQueue:
         try:
             async with asyncio.timeout(self._accept_s):
                 await _queries(raw).enqueue(PROCESS_ORDER, reference.encode())
-        except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as refused:
+        except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as failed:
             if raw.is_closed():
                 await connection.invalidate()  # nothing is left to roll back on
-            raise EnqueueFailed from refused
+            raise EnqueueFailed from failed
+
+    async def commit_with_job(
+        self, db: AsyncEngine, reference: str, write: Callable[[AsyncConnection], Awaitable[None]]
+    ) -> None:
+        """Runs `write` in a transaction that enqueues a job; if that fails, once more without, for the next sweep."""
+        try:
+            async with db.begin() as connection:
+                await write(connection)
+                await self.enqueue(connection, reference)
+        except EnqueueFailed:
+            async with db.begin() as connection:
+                await write(connection)
 
     async def listen(self, wake: Callable[[], None]) -> None:
-        """Calls `wake` for every job until cancelled; on a connection of its own, because it listens."""
+        """Calls `wake` for every job until cancelled, on a connection of its own that listens."""
         connection = await self._servers.connect(name=LISTENER, answer_timeout_s=self._answer_timeout_s)
         try:
-            manager = QueueManager(_queries(connection), _names.channel)
+            manager = QueueManager(_queries(connection), _JOB_TABLES.channel)
 
             @manager.entrypoint(PROCESS_ORDER, on_failure="hold", executor_factory=_retrying())
-            async def settle(job: Job) -> None:
-                WAKE_UPS.inc()
+            async def process_order(job: Job) -> None:
+                JOBS_RECEIVED.inc()
                 wake()
 
             run = asyncio.create_task(
                 manager.run(
-                    dequeue_timeout=timedelta(seconds=DEQUEUE_S),
+                    dequeue_timeout=timedelta(seconds=DEQUEUE_TIMEOUT_S),
                     batch_size=BATCH_MAX,
-                    heartbeat_timeout=timedelta(seconds=REPICK_AFTER_S),
+                    heartbeat_timeout=timedelta(seconds=HEARTBEAT_TIMEOUT_S),
                     shutdown_on_listener_failure=True,
                 )
             )
-            await _until_over(run, manager.shutdown)
+            await _run_until_ended(run, manager.shutdown)
         finally:
             connection.terminate()
 
 
 def _retrying() -> Callable[..., DatabaseRetryEntrypointExecutor]:
-    """The job engine's own default is to try once."""
+    """pgqueuer's default is a single try."""
     return partial(
-        DatabaseRetryEntrypointExecutor, max_attempts=TRIES_MAX, initial_delay=timedelta(seconds=RETRY_FIRST_S),
+        DatabaseRetryEntrypointExecutor, max_attempts=ATTEMPTS_MAX, initial_delay=timedelta(seconds=RETRY_FIRST_S),
         max_delay=timedelta(seconds=RETRY_MAX_S),
     )  # fmt: skip
 
 
-async def _until_over(run: asyncio.Task[None], shutdown: asyncio.Event) -> None:
-    """The manager swallows cancellation, so it is told to end and given a moment; it never outlives its caller."""
+async def _run_until_ended(run: asyncio.Task[None], shutdown: asyncio.Event) -> None:
+    """The manager swallows cancellation, so it is asked to shut down and given `SHUTDOWN_TIMEOUT_S`; it never outlives
+    its caller.
+    """
     try:
         await asyncio.wait([run])
         run.result()
     finally:
         shutdown.set()
-        await asyncio.wait([run], timeout=CLOSE_S)
+        await asyncio.wait([run], timeout=SHUTDOWN_TIMEOUT_S)
         run.cancel()

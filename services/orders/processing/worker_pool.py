@@ -1,9 +1,9 @@
-"""Who settles orders in the background: a bounded number at once, woken by jobs, and every second without one.
+"""The worker pool: processes due orders in the background, and orders inside their own request, both in bounded
+numbers.
 
-Requests that settle their own order: with the background's own cashier, a bounded number at once.
-
-Whoever finds no slot leaves the order to the workers. A slot lasts as long as the work, also when whoever asked has
-stopped waiting for it; the work is never cut off.
+Workers are woken by jobs, and look for due orders every `sweep_s` without one. A request that finds no inline slot
+leaves its order to the workers. Work is never cut off: a slot is busy until its order is done, also when the request
+stopped waiting.
 """
 
 import asyncio
@@ -21,32 +21,32 @@ from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.orders")
-NO_ANSWER_PAUSE_S = 0.5
-AWAY_S = 0.5
+PROVIDER_AWAY_PAUSE_S = 0.5
+DB_AWAY_PAUSE_S = 0.5
 
 
 class WorkerPool:
-    """Takes due orders from the rows and hands each to the cashier."""
+    """Leases due orders and processes each."""
 
-    def __init__(self, db: AsyncEngine, cashier: OrderProcessor, settings: Settings) -> None:
-        self._db, self._cashier, self._settings = db, cashier, settings
+    def __init__(self, db: AsyncEngine, processor: OrderProcessor, settings: Settings) -> None:
+        self._db, self._processor, self._settings = db, processor, settings
         self._woken = asyncio.Event()
         self._running: dict[asyncio.Task[Any], Lease] = {}
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Looks for due orders now."""
         self._woken.set()
 
     @property
-    def busy(self) -> bool:
-        """Whether any order is in work here."""
+    def is_busy(self) -> bool:
+        """Whether any order is being processed here."""
         return bool(self._running)
 
     async def run(self) -> None:
-        """Works until cancelled; orders in work are then left to their leases."""
+        """Runs until cancelled; orders in work are then left to their leases."""
         try:
             while True:
-                await self._turn()
+                await self._run_once()
                 try:
                     async with asyncio.timeout(self._settings.sweep_s):
                         await self._woken.wait()
@@ -58,16 +58,16 @@ class WorkerPool:
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _turn(self) -> None:
+    async def _run_once(self) -> None:
         if len(self._running) >= self._settings.workers:
-            return  # the first that is done wakes us
+            return  # the first task that ends wakes the pool
         await apply_webhooks(self._db)
         while (free := self._settings.workers - len(self._running)) > 0:
             due = await leases.lease_due(
                 self._db, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
             )
             for lease in due:
-                self._keep(self._in_background(lease), lease)
+                self._start_task(self._process_and_pause(lease), lease)
             if len(due) < free:
                 return
 
@@ -77,71 +77,73 @@ class WorkerPool:
         self._running.pop(task, None)
 
     def start(self, lease: Lease) -> asyncio.Task[Any]:
-        """Settles this order beside the others; its lease is kept until that is over."""
-        return self._keep(self._settle(lease), lease)
+        """Starts to process this order; its lease is extended until that is done."""
+        return self._start_task(self._process(lease), lease)
 
-    def _keep(self, work: Coroutine[Any, Any, object], lease: Lease) -> asyncio.Task[Any]:
+    def _start_task(self, work: Coroutine[Any, Any, object], lease: Lease) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
         self._running[task] = lease
         task.add_done_callback(self._done)
         return task
 
-    async def renew(self) -> None:
-        """Keeps the leases of what is in work here, three times before they would run out."""
+    async def extend_leases(self) -> None:
+        """Extends the leases of all orders in work; called three times in a lease."""
         if self._running:
             await leases.extend_lease(self._db, list(self._running.values()), lease_s=self._settings.lease_s)
 
-    async def _in_background(self, lease: Lease) -> None:
-        """While a provider does not answer, each worker asks it for the next order only after a pause."""
-        if not await self._settle(lease):
-            await asyncio.sleep(NO_ANSWER_PAUSE_S)
+    async def _process_and_pause(self, lease: Lease) -> None:
+        """While a provider is unreachable, each worker pauses before the next order."""
+        if not await self._process(lease):
+            await asyncio.sleep(PROVIDER_AWAY_PAUSE_S)
 
-    async def _settle(self, lease: Lease) -> bool:
-        """Whether every provider that was asked has answered. While the ledger is away the lease stays ours: whoever
-        waits for this order should not wait for its end.
+    async def _process(self, lease: Lease) -> bool:
+        """False if a provider could not be reached. While the database is unavailable it retries under the same lease,
+        so that a waiting request need not wait for the lease to expire.
         """
         clock = asyncio.get_running_loop().time
         give_up_at_s = clock() + lease.seconds
         while True:
             try:
-                return await self._cashier.process(lease)
+                return await self._processor.process(lease)
             except Exception as failed:
                 if not isinstance(failed, DB_AWAY) or clock() > give_up_at_s:
-                    log.exception("order.settle_failed", extra=data(reference=lease.reference))
+                    log.exception("order.processing_failed", extra=data(reference=lease.reference))
                     return True
-            await asyncio.sleep(AWAY_S)
+            await asyncio.sleep(DB_AWAY_PAUSE_S)
 
 
 class InlineProcessor:
-    """The slots of this process."""
+    """The inline slots of this process."""
 
-    def __init__(self, db: AsyncEngine, workers: WorkerPool, settings: Settings) -> None:
-        self._db, self._workers, self._settings = db, workers, settings
-        self._free = settings.inline_slots_max
+    def __init__(self, db: AsyncEngine, worker_pool: WorkerPool, settings: Settings) -> None:
+        self._db, self._worker_pool, self._settings = db, worker_pool, settings
+        self._free_slots = settings.inline_slots_max
 
     def acquire(self, reference: str) -> Lease | None:
-        """A slot, and the lease under which to make the order, so that no worker takes it. `settle` or `drop` it."""
-        if self._free <= 0:
+        """A slot, as the lease under which to create the order, so that no worker takes it; None if all are busy. Pass
+        it to `process` or `release`.
+        """
+        if self._free_slots <= 0:
             return None
-        self._free -= 1
+        self._free_slots -= 1
         return Lease(reference, uuid.uuid4().hex, self._settings.lease_s)
 
     def release(self, lease: Lease | None) -> None:
-        """Nothing came of it."""
+        """Frees the slot."""
         if lease is not None:
-            self._free += 1
+            self._free_slots += 1
 
     async def process(self, lease: Lease) -> None:
-        """Does what is due for this order, and waits for it a bounded time."""
-        task = self._workers.start(lease)
+        """Processes the order and waits for it up to `inline_timeout_s`."""
+        task = self._worker_pool.start(lease)
         task.add_done_callback(lambda _: self.release(lease))
         await asyncio.wait([task], timeout=self._settings.inline_timeout_s)
 
     async def process_now(self, reference: str) -> None:
-        """The same for an order that is there already, if there is a slot and nobody has it in hand."""
+        """The same for an existing order, if a slot is free and nobody has leased it."""
         slot = self.acquire(reference)
         if slot is None:
-            self._workers.wake()
+            self._worker_pool.wake()
             return
         lease = None
         try:

@@ -1,1 +1,1 @@
-"""Refunds: what is asked for, how much, and its execution at the provider."""
+"""Refunds: requested, planned and executed; refunds of whole events; decisions in review."""

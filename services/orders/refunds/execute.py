@@ -1,6 +1,6 @@
-"""The cashier's side of giving back: money by the provider first, then tickets by inventory, each written down.
+"""Executes refunds: money at the provider first, then tickets at inventory, each result written down.
 
-A provider that fails is asked again under the same key; one that says never leaves the order to a person.
+A provider that fails is called again with the same key; one that rejects a refund for good sends the order to review.
 """
 
 import logging
@@ -14,117 +14,132 @@ from services.orders.order.updates import Lease, OrderUpdate
 from services.orders.payments.charge import Failpoint
 from services.orders.payments.provider import Provider, ProviderRejected
 from services.orders.refunds.plan import OVERSELL, status_after, status_by_balance
-from shared.contracts.inventory import SomeGa, TicketsBack
+from shared.contracts.inventory import GaQuantity, ReturnTickets
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.orders")
-REFUSED = "refund-refused"
+REFUND_REJECTED = "refund-refused"
 
 
 class RefundExecutor:
-    """The steps that give money and tickets back."""
+    """The steps that refund money and return tickets."""
 
     def __init__(
         self,
         *,
-        book: OrderRepository,
-        stock: InventoryBatcher,
+        repository: OrderRepository,
+        inventory: InventoryBatcher,
         providers: Mapping[str, Provider],
         failpoint: Failpoint,
-        mail: Callable[..., None],
+        queue_mail: Callable[..., None],
     ) -> None:
-        self._book, self._stock, self._providers, self._failpoint = book, stock, providers, failpoint
-        self._mail = mail
+        self._repository, self._inventory, self._providers = repository, inventory, providers
+        self._failpoint, self._queue_mail = failpoint, queue_mail
 
-    async def ask(self, lease: Lease, seen: Order) -> None:
-        """All that no sale stands behind, and in a review all there is."""
-        reason = "review" if seen.decided else "not-backed"
-        change = OrderUpdate(lease, seen).begin_command("refund", caused_by="system")
-        for charge in seen.unmatched_charges:
-            change.ask_refund(charge, reason=reason, asked_by="system")
-        await self._book.write(change)
+    async def request(self, lease: Lease, order: Order) -> None:
+        """Requests a refund of every charge that pays for no sale; of an order in review, of all that is left."""
+        reason = "review" if order.review_decision else "not-backed"
+        update = OrderUpdate(lease, order).begin_command("refund", caused_by="system")
+        for charge in order.unmatched_charges:
+            update.request_refund(charge, reason=reason, requested_by="system")
+        await self._repository.write(update)
 
-    async def send(self, lease: Lease, seen: Order) -> None:
-        refund = seen.refunds[0]
-        change = OrderUpdate(lease, seen)
+    async def send(self, lease: Lease, order: Order) -> None:
+        """Refunds the oldest requested refund at its provider."""
+        refund = order.refunds[0]
+        update = OrderUpdate(lease, order)
         try:
             refund_ref = await self._providers[refund.provider].refund(
                 refund.charge_ref, amount_minor=refund.amount_minor, key=refund.idem_key
             )
         except ProviderRejected as refused:
-            self._refused(change, seen, str(refused))
+            self._record_rejection(update, order, str(refused))
         else:
-            status = status_after(seen, refund)
-            change.finish_refund(refund.id, status="succeeded").money(
+            status = status_after(order, refund)
+            update.finish_refund(refund.id, status="succeeded").add_money_entry(
                 "refund", refund.provider, amount_minor=refund.amount_minor, currency=refund.currency,
                 charge_ref=refund.charge_ref, provider_ref=refund_ref,
             )  # fmt: skip
-            if seen.sold:
+            if order.was_sold:
                 kind = "oversold" if refund.reason == OVERSELL else "refunded"
-                self._mail(change, kind, about=str(refund.id), amount_minor=refund.amount_minor)
+                self._queue_mail(update, kind, about=str(refund.id), amount_minor=refund.amount_minor)
             if status == "refunded":
-                change.void_tickets(reason=refund.reason)
+                update.void_tickets(reason=refund.reason)
             if status:
-                change.order(to=status, **({"end_reason": OVERSELL} if refund.reason == OVERSELL else {}))
-            if refund.command_id or len(seen.refunds) == 1:
-                change.command("refund", command_id=refund.command_id)
-            if seen.sold and refund.charge_ref == seen.charge_ref:
-                _tell(change, seen, status=status or seen.status, amount_minor=refund.amount_minor,
-                      before_minor=seen.refunded_minor, reason=refund.reason)  # fmt: skip
-        await self._failpoint("after the refund", seen.reference)
-        await self._book.write(change)
+                update.set_order(to=status, **({"end_reason": OVERSELL} if refund.reason == OVERSELL else {}))
+            if refund.command_id or len(order.refunds) == 1:
+                update.finish_command("refund", command_id=refund.command_id)
+            if order.was_sold and refund.charge_ref == order.charge_ref:
+                _emit_refunded(
+                    update, order, status=status or order.status, amount_minor=refund.amount_minor,
+                    before_minor=order.refunded_minor, reason=refund.reason,
+                )  # fmt: skip
+        await self._failpoint("after the refund", order.reference)
+        await self._repository.write(update)
 
-    def _refused(self, change: OrderUpdate, seen: Order, why: str) -> None:
-        refund = seen.refunds[0]
-        change.finish_refund(refund.id, status="refused").order(end_reason=REFUSED, undecided=True)
-        if seen.status != "review":
-            change.order(to="review")
-        change.command("refund", error=why, command_id=refund.command_id)
-        REVIEWS.labels(REFUSED).inc()
-        log.error("refund.refused", extra=data(reference=seen.reference, reason=why))
+    def _record_rejection(self, update: OrderUpdate, order: Order, reason: str) -> None:
+        refund = order.refunds[0]
+        update.finish_refund(refund.id, status="refused").set_order(end_reason=REFUND_REJECTED, clear_decision=True)
+        if order.status != "review":
+            update.set_order(to="review")
+        update.finish_command("refund", error=reason, command_id=refund.command_id)
+        REVIEWS.labels(REFUND_REJECTED).inc()
+        log.error("refund.rejected", extra=data(reference=order.reference, reason=reason))
 
-    async def return_tickets(self, lease: Lease, seen: Order) -> None:
-        """Whatever inventory answers is kept: tickets it does not know as this order's are nothing it could give."""
-        back = seen.returns[0]
-        done = await self._stock.return_tickets(_tickets(seen, back))
-        await self._failpoint("after the return", seen.reference)
-        if done.word != "done":
-            log.error("refund.not_returned", extra=data(reference=seen.reference, word=done.word))
-        change = OrderUpdate(lease, seen).finish_return(back.id, word=done.word)
-        lines = {line.line_no: line for line in seen.lines}
+    async def return_tickets(self, lease: Lease, order: Order) -> None:
+        """Returns the tickets of a refund to inventory and stores its answer, also if inventory does not know them as
+        this order's.
+        """
+        back = order.returns[0]
+        done = await self._inventory.return_tickets(_tickets_to_return(order, back))
+        await self._failpoint("after the return", order.reference)
+        if done.outcome != "done":
+            log.error("refund.tickets_not_returned", extra=data(reference=order.reference, outcome=done.outcome))
+        update = OrderUpdate(lease, order).finish_return(back.id, outcome=done.outcome)
+        lines = {line.line_no: line for line in order.lines}
         for line in (lines[ticket["line_no"]] for ticket in back.tickets):
-            change.void_tickets(reason=back.reason, line_no=line.line_no, beyond=line.remaining)
-        if seen.sale_charge is None and seen.status == "confirmed" and status_by_balance(seen) == "refunded":
-            change.order(to="refunded")
-            _tell(change, seen, status="refunded", amount_minor=0, before_minor=seen.refunded_minor, reason=back.reason)
-        await self._book.write(change)
+            update.void_tickets(reason=back.reason, line_no=line.line_no, beyond=line.remaining)
+        if order.sale_charge is None and order.status == "confirmed" and status_by_balance(order) == "refunded":
+            update.set_order(to="refunded")
+            _emit_refunded(
+                update, order, status="refunded", amount_minor=0, before_minor=order.refunded_minor, reason=back.reason
+            )
+        await self._repository.write(update)
 
-    async def close(self, lease: Lease, seen: Order) -> None:
-        change = OrderUpdate(lease, seen).order(to="refunded")
-        told_minor = seen.refunded_minor if seen.sold else 0  # each refund of a sale was told as it was made
-        just_minor = seen.refunded_minor - told_minor
-        _tell(change, seen, status="refunded", amount_minor=just_minor, before_minor=told_minor, reason=seen.end_reason)
-        self._mail(change, "late", amount_minor=seen.refunded_minor)
-        if seen.ended_at_ms is None:
-            change.order(ended=True)
-        await self._book.write(change)
+    async def mark_refunded(self, lease: Lease, order: Order) -> None:
+        """All money of an order without a sale is refunded."""
+        update = OrderUpdate(lease, order).set_order(to="refunded")
+        emitted_minor = order.refunded_minor if order.was_sold else 0  # each refund of a sale had its event
+        new_minor = order.refunded_minor - emitted_minor
+        _emit_refunded(
+            update,
+            order,
+            status="refunded",
+            amount_minor=new_minor,
+            before_minor=emitted_minor,
+            reason=order.end_reason,
+        )
+        self._queue_mail(update, "late", amount_minor=order.refunded_minor)
+        if order.ended_at_ms is None:
+            update.set_order(ended=True)
+        await self._repository.write(update)
         ORDERS.labels("refunded").inc()
 
 
-def _tell(
-    change: OrderUpdate, seen: Order, *, status: str, amount_minor: int, before_minor: int, reason: str | None
+def _emit_refunded(
+    update: OrderUpdate, order: Order, *, status: str, amount_minor: int, before_minor: int, reason: str | None
 ) -> None:
-    """That money went back: `amount_minor` just now, and with what went back before as much as the order shows."""
-    change.emit(
+    """The event `order.refunded`: `amount_minor` now, `before_minor` by earlier refunds."""
+    update.emit(
         "refunded", status=status, amount_minor=amount_minor, refunded_minor=before_minor + amount_minor,
-        charged_minor=seen.charged_minor, reason=reason,
+        charged_minor=order.charged_minor, reason=reason,
     )  # fmt: skip
 
 
-def _tickets(seen: Order, back: TicketReturn) -> TicketsBack:
+def _tickets_to_return(order: Order, back: TicketReturn) -> ReturnTickets:
     seats = [ticket["seat_id"] for ticket in back.tickets if ticket["seat_id"]]
-    ga = [SomeGa(section_id=t["section_id"], quantity=t["quantity"]) for t in back.tickets if not t["seat_id"]]
-    return TicketsBack(
-        return_id=f"{seen.reference}.{back.id}", reservation_id=seen.reservation_id, order_reference=seen.reference,
-        seats=seats, ga=ga, reason=back.reason, keep_blocked=not back.to_sale,
+    ga = [GaQuantity(section_id=t["section_id"], quantity=t["quantity"]) for t in back.tickets if not t["seat_id"]]
+    return ReturnTickets(
+        return_id=f"{order.reference}.{back.id}", reservation_id=order.reservation_id, order_reference=order.reference,
+        seats=seats, ga=ga, reason=back.reason, keep_blocked=not back.return_to_sale,
     )  # fmt: skip

@@ -1,70 +1,68 @@
-"""What a person may decide about an order in review; the decision is a row, and the cashier does it.
+"""An operator's decision about an order in review: it is stored in the order's row, and a worker executes it.
 
-A sale that stands can go on standing, or all its money go back. What never was sold is confirmed on money that matches
-exactly, or all its money goes back, or it ends, if there is none.
+A sale is kept or fully refunded. An order that was never sold is confirmed on money that matches exactly, or fully
+refunded, or expired if there is no money.
 """
 
 from typing import Literal
 
 from sqlalchemy import update
 
-from services.orders.admin.manual_actions import Actor, note
+from services.orders.audit.audit_log import Actor, record
 from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.problems import DecisionNotAllowed
-from services.orders.processing.job_queue import EnqueueFailed
+from services.orders.processing.job_queue import JobQueue
 from services.orders.refunds.plan import RefundSelection, refundable_minor
 from services.orders.refunds.request import RefundRequest, request_refund
-from services.orders.state import State
-from services.orders.tables import order
-from shared.postgres.engine import AsyncConnection
+from services.orders.tables import order as order_table
+from shared.postgres.engine import AsyncConnection, AsyncEngine
 
 Decision = Literal["confirm", "refund", "expire"]
 
 
-def allowed_decisions(seen: Order) -> frozenset[str]:
-    """What may be decided about it now; nothing about an order that is not in review, or is decided already."""
-    if seen.status != "review" or seen.decided:
+def allowed_decisions(order: Order) -> frozenset[str]:
+    """The decisions allowed now; none unless the order is in review and undecided."""
+    if order.status != "review" or order.review_decision:
         return frozenset()
-    if seen.sold:
-        return frozenset({"confirm", "refund"} if refundable_minor(seen) else {"confirm"})
-    if not seen.unmatched_charges:
+    if order.was_sold:
+        return frozenset({"confirm", "refund"} if refundable_minor(order) else {"confirm"})
+    if not order.unmatched_charges:
         return frozenset({"expire"})
-    return frozenset({"confirm", "refund"} if seen.matching_charge() else {"refund"})
+    return frozenset({"confirm", "refund"} if order.matching_charge() else {"refund"})
 
 
-async def resolve(state: State, seen: Order, decision: Decision, by: Actor, *, to_sale: bool) -> None:
-    """Raises `DecisionNotAllowed` for what is not lawful."""
-    if decision == "refund" and seen.sold:
-        _check(seen, decision)
-        await request_refund(
-            state, seen.reference, RefundRequest(wish=RefundSelection(), by=by, to_sale=to_sale, in_review=True)
-        )
+async def resolve_review(
+    db: AsyncEngine, job_queue: JobQueue, order: Order, decision: Decision, actor: Actor, *, return_to_sale: bool
+) -> None:  # fmt: skip
+    """Records the decision, which a worker executes. Raises `DecisionNotAllowed`."""
+    if decision == "refund" and order.was_sold:
+        _check(order, decision)
+        request = RefundRequest(
+            selection=RefundSelection(), actor=actor, return_to_sale=return_to_sale, in_review=True
+        )  # fmt: skip
+        await request_refund(db, job_queue, order.reference, request)
         return
-    for with_job in (True, False):
-        try:
-            async with state.db.begin() as connection:
-                await _decide(connection, seen.reference, decision, by)
-                if with_job:
-                    await state.jobs.enqueue(connection, seen.reference)
-            return
-        except EnqueueFailed:
-            continue
+    await job_queue.commit_with_job(
+        db, order.reference, lambda connection: _decide(connection, order.reference, decision, actor)
+    )
 
 
-async def _decide(connection: AsyncConnection, reference: str, decision: Decision, by: Actor) -> None:
-    """Under the order's lock: two who decide at once decide once."""
+async def _decide(connection: AsyncConnection, reference: str, decision: Decision, actor: Actor) -> None:
+    """Holds the order's row lock, so that of two concurrent decisions one is made."""
     await leases.mark_due(connection, reference)
-    seen = (await leases.read_in(connection, [reference]))[reference]
-    _check(seen, decision)
-    await connection.execute(update(order).where(order.c.reference == reference).values(decided=decision))
-    await note(
-        connection, "resolve", by, event_id=seen.event_id, reference=reference, before=seen.status,
-        decision=decision, why_in_review=seen.end_reason,
+    order = (await leases.read_in(connection, [reference]))[reference]
+    _check(order, decision)
+    await connection.execute(
+        update(order_table).where(order_table.c.reference == reference).values(review_decision=decision)
+    )
+    await record(
+        connection, "resolve", actor, event_id=order.event_id, reference=reference, before=order.status,
+        decision=decision, why_in_review=order.end_reason,
     )  # fmt: skip
 
 
-def _check(seen: Order, decision: Decision) -> None:
-    if decision not in (ways := allowed_decisions(seen)):
-        allowed = f"It may be decided: {', '.join(sorted(ways))}." if ways else "It is not waiting for a decision."
-        raise DecisionNotAllowed(allowed)
+def _check(order: Order, decision: Decision) -> None:
+    if decision not in (allowed := allowed_decisions(order)):
+        choices = f"Allowed decisions: {', '.join(sorted(allowed))}." if allowed else "The order is not in review."
+        raise DecisionNotAllowed(choices)

@@ -1,4 +1,4 @@
-"""The refund of a whole event, whose row is all its progress."""
+"""The table of event refunds; a row is all the progress of one."""
 
 from sqlalchemy import (
     BigInteger,
@@ -26,12 +26,18 @@ event_refund = Table(
     Column("event_id", Text, nullable=False),
     Column("status", Text, CheckConstraint("status IN ('running', 'paused', 'done')", name="status"), nullable=False),
     Column("reason", Text, nullable=False),
-    Column("asked_by", Text, nullable=False),
+    Column("requested_by", Text, nullable=False),
     Column("role", Text, nullable=False),
-    Column("to_sale", Boolean, nullable=False),
+    Column("return_to_sale", Boolean, nullable=False),
     Column("rate_per_s", Double, CheckConstraint("rate_per_s > 0", name="rate"), nullable=False),
-    Column("paced_at", _at, nullable=False, server_default=func.clock_timestamp(), comment="Paid for by its pace."),
-    Column("after_reference", Text, comment="The order that was looked at last; null at the start of a pass."),
+    Column(
+        "paced_until",
+        _at,
+        nullable=False,
+        server_default=func.clock_timestamp(),
+        comment="The time up to which the pace is used.",
+    ),
+    Column("after_reference", Text, comment="The last order of the pass so far; null at its start."),
     Column("refunds", Integer, nullable=False, server_default="0"),
     Column("cancelled", Integer, nullable=False, server_default="0"),
     Column("started_at", _at, nullable=False, server_default=func.clock_timestamp()),

@@ -1,4 +1,4 @@
-"""Money as it is printed: how many digits are minor depends on the currency (ISO 4217)."""
+"""Formats amounts of money for people; the number of minor digits depends on the currency (ISO 4217)."""
 
 from typing import Final
 
@@ -8,8 +8,8 @@ NO_MINOR_DIGITS: Final = frozenset(
 THREE_MINOR_DIGITS: Final = frozenset({"BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"})
 
 
-def money(minor: int, currency: str) -> str:
-    """`EUR 1,234.50`."""
+def format_money(minor: int, currency: str) -> str:
+    """`123450` minor units of EUR as `EUR 1,234.50`."""
     digits = 0 if currency in NO_MINOR_DIGITS else 3 if currency in THREE_MINOR_DIGITS else 2
     whole, rest = divmod(abs(minor), 10**digits)
     sign = "-" if minor < 0 else ""

@@ -1,10 +1,8 @@
-"""Tickets and receipts as PDF, drawn beside the event loop: a few at once, a bounded number waiting, texts clipped.
+"""Tickets and receipts of an order as PDF.
 
-The same words are drawn once: papers are kept by a hash of what they say, the latest within a bound of bytes, and who
-asks for one that is being drawn waits for it. Names that the font cannot write come out as question marks unless
-`print_font` names one that can.
-
-An order on paper: its tickets and its receipt, in the words of its show.
+They are drawn in threads, a few at once and a bounded number waiting, with texts clipped to their space. Documents are
+cached by a hash of their content, the latest within a bound of bytes; concurrent requests for one share its drawing.
+Names that the font cannot write come out as question marks unless `print_font` names one that can.
 """
 
 import asyncio
@@ -26,8 +24,8 @@ from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
 from services.orders.order.next_step import Order
-from services.orders.order.states import SALE
-from services.orders.tickets.money import money
+from services.orders.order.states import SALE_STATUSES
+from services.orders.tickets.money import format_money
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import Ticket, TicketSigner
 from shared.runtime.clock import to_datetime
@@ -36,12 +34,12 @@ from shared.web.problems import Overloaded
 PAGES_MAX = 200
 TEXT_MAX_CHARS = 200
 PLAIN, BOLD = "Helvetica", "Helvetica-Bold"
-OWN = "onsale-own"
+CUSTOM_FONT = "onsale-own"
 Draw = Callable[[Canvas], None]
 
 
 class TicketPage(NamedTuple):
-    """What one ticket says. Without a code it says to show the order page."""
+    """The content of one ticket. Without a code it tells the holder to show the order page."""
 
     show: str
     when: str
@@ -53,7 +51,7 @@ class TicketPage(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What was bought, paid and given back, in words."""
+    """The content of a receipt: what was bought, paid and refunded, in words."""
 
     seller: str
     show: str
@@ -64,66 +62,68 @@ class Receipt(NamedTuple):
     sums: Sequence[tuple[str, str]]
 
 
-def name_of(paper: Sequence[TicketPage] | Receipt) -> str:
-    """The same for papers that say the same."""
-    return hashlib.sha256(repr(paper).encode()).hexdigest()[:32]
+def content_hash(document: Sequence[TicketPage] | Receipt) -> str:
+    """A hash that is the same for documents with the same content; it is their ETag."""
+    return hashlib.sha256(repr(document).encode()).hexdigest()[:32]
 
 
 class PdfRenderer:
-    """Draws in threads of its own. `close` waits for what is being drawn."""
+    """Draws in threads of its own. `close` waits for the drawings in progress."""
 
-    def __init__(self, *, at_once: int, waiting_max: int, font: Path | None, kept_bytes: int = 0) -> None:
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="orders-print")
-        self._at_once, self._waiting_max, self._asked = at_once, waiting_max, 0
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
-        self._kept_max, self._kept_bytes = kept_bytes, 0
+    def __init__(self, *, workers: int, waiting_max: int, font: Path | None, cache_max_bytes: int = 0) -> None:
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="orders-pdf")
+        self._workers, self._waiting_max, self._in_flight = workers, waiting_max, 0
+        self._cache: OrderedDict[str, bytes] = OrderedDict()
+        self._cache_max_bytes, self._cached_bytes = cache_max_bytes, 0
         self._drawing: dict[str, asyncio.Future[bytes]] = {}
-        self._own = font is not None
+        self._has_custom_font = font is not None
         if font is not None:
-            pdfmetrics.registerFont(TTFont(OWN, str(font)))
+            pdfmetrics.registerFont(TTFont(CUSTOM_FONT, str(font)))
 
     def close(self) -> None:
         self._threads.shutdown()
 
     async def tickets(self, pages: Sequence[TicketPage]) -> bytes:
         assert 0 < len(pages) <= PAGES_MAX
-        return await self._once(name_of(pages), lambda: _drawn(A6, "Tickets", [self._ticket(page) for page in pages]))
+        return await self._cached(
+            content_hash(pages), lambda: _document(A6, "Tickets", [self._ticket(page) for page in pages])
+        )
 
     async def receipt(self, receipt: Receipt) -> bytes:
         assert len(receipt.rows) <= PAGES_MAX
         title = f"Receipt {receipt.reference}"
-        return await self._once(name_of(receipt), lambda: _drawn(A4, title, [self._receipt(receipt)]))
+        return await self._cached(content_hash(receipt), lambda: _document(A4, title, [self._receipt(receipt)]))
 
-    async def _once(self, name: str, draw: Callable[[], bytes]) -> bytes:
-        """The paper of this name: kept, being drawn, or drawn now."""
-        kept = self._kept.get(name)
-        if kept is not None:
-            self._kept.move_to_end(name)
-            return kept
-        drawing = self._drawing.get(name)
+    async def _cached(self, key: str, draw: Callable[[], bytes]) -> bytes:
+        """The document with this hash: from the cache, from a drawing in progress, or drawn now."""
+        cached = self._cache.get(key)
+        if cached is not None:
+            self._cache.move_to_end(key)
+            return cached
+        drawing = self._drawing.get(key)
         if drawing is None:
-            drawing = self._drawing[name] = asyncio.ensure_future(self._print(draw))
-            drawing.add_done_callback(partial(self._keep, name))
+            drawing = self._drawing[key] = asyncio.ensure_future(self._render(draw))
+            drawing.add_done_callback(partial(self._store, key))
         return await asyncio.shield(drawing)
 
-    def _keep(self, name: str, drawn: "asyncio.Future[bytes]") -> None:
-        del self._drawing[name]
+    def _store(self, key: str, drawn: "asyncio.Future[bytes]") -> None:
+        del self._drawing[key]
         if drawn.cancelled() or drawn.exception() is not None:
             return
-        self._kept[name] = drawn.result()
-        self._kept_bytes += len(drawn.result())
-        while self._kept_bytes > self._kept_max:
-            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+        self._cache[key] = drawn.result()
+        self._cached_bytes += len(drawn.result())
+        while self._cached_bytes > self._cache_max_bytes:
+            self._cached_bytes -= len(self._cache.popitem(last=False)[1])
 
-    async def _print(self, draw: Callable[[], bytes]) -> bytes:
+    async def _render(self, draw: Callable[[], bytes]) -> bytes:
         """Raises `Overloaded`."""
-        if self._asked >= self._at_once + self._waiting_max:
-            raise Overloaded("The printer is busy; the order page shows everything at once.", retry_after_s=3)
-        self._asked += 1
+        if self._in_flight >= self._workers + self._waiting_max:
+            raise Overloaded("Too many PDFs are being drawn. Try again, or use the order page.", retry_after_s=3)
+        self._in_flight += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, draw)
         finally:
-            self._asked -= 1
+            self._in_flight -= 1
 
     # -- drawing ---------------------------------------------------------------------------------------------------
 
@@ -136,9 +136,9 @@ class PdfRenderer:
             y = self._text(canvas, page.venue, left, y, width_max, size=9, lines=2)
             self._text(canvas, page.place, left, y - 2 * mm, width_max, size=12, bold=True, lines=2)
             if page.code is not None:
-                _qr(canvas, page.code, (width - 58 * mm) / 2, 19 * mm, 58 * mm)
+                _draw_qr(canvas, page.code, (width - 58 * mm) / 2, 19 * mm, 58 * mm)
             else:
-                moving = "The code of this ticket moves: show the order page at the door."
+                moving = "The code of this ticket changes: show the order page at the entrance."
                 self._text(canvas, moving, left, 50 * mm, width_max, size=11, lines=3)
             self._text(canvas, f"Order {page.reference} · Ticket {page.ticket_id}", left, 11 * mm, width_max, size=8)
 
@@ -168,7 +168,7 @@ class PdfRenderer:
         return draw
 
     def _amount(self, canvas: Canvas, amount: str, right: float, y: float) -> None:
-        canvas.setFont(OWN if self._own else PLAIN, 10)
+        canvas.setFont(CUSTOM_FONT if self._has_custom_font else PLAIN, 10)
         canvas.drawRightString(right, y, amount)
 
     def _text(
@@ -183,10 +183,10 @@ class PdfRenderer:
         bold: bool = False,
         lines: int = 1,
     ) -> float:
-        """Draws at most so many lines; the height of the next."""
-        font = OWN if self._own else BOLD if bold else PLAIN
+        """Draws the text wrapped to at most `lines` lines; returns the height of the next line."""
+        font = CUSTOM_FONT if self._has_custom_font else BOLD if bold else PLAIN
         words = " ".join(text[:TEXT_MAX_CHARS].split())
-        if not self._own:
+        if not self._has_custom_font:
             words = words.encode("cp1252", "replace").decode("cp1252")
         canvas.setFont(font, size)
         for line in simpleSplit(words, font, size, width_max)[:lines]:
@@ -195,7 +195,7 @@ class PdfRenderer:
         return y
 
 
-def _drawn(size: tuple[float, float], title: str, pages: Sequence[Draw]) -> bytes:
+def _document(size: tuple[float, float], title: str, pages: Sequence[Draw]) -> bytes:
     paper = io.BytesIO()
     canvas = Canvas(paper, pagesize=size, invariant=1)
     canvas.setTitle(title)
@@ -206,8 +206,8 @@ def _drawn(size: tuple[float, float], title: str, pages: Sequence[Draw]) -> byte
     return paper.getvalue()
 
 
-def _qr(canvas: Canvas, code: str, x: float, y: float, size: float) -> None:
-    """Runs of dark modules as bars, from the top."""
+def _draw_qr(canvas: Canvas, code: str, x: float, y: float, size: float) -> None:
+    """Draws each run of dark modules as one bar, row by row from the top."""
     matrix = [bytes(row) for row in segno.make(code, error="m", micro=False).matrix_iter(scale=1, border=2)]
     module = size / len(matrix)
     for down, row in enumerate(matrix, start=1):
@@ -218,35 +218,37 @@ def _qr(canvas: Canvas, code: str, x: float, y: float, size: float) -> None:
             canvas.rect(x + dark * module, y + size - down * module, (start - dark) * module, module, stroke=0, fill=1)
 
 
-def pages(order: Order, show: ShowInfo, tickets: list[Ticket], codes: TicketSigner) -> list[TicketPage]:
-    """A page for every ticket that is good. A code that moves cannot be printed."""
+def ticket_pages(order: Order, show: ShowInfo, tickets: list[Ticket], signer: TicketSigner) -> list[TicketPage]:
+    """A page for every valid ticket. Rotating codes are not printed: they would be invalid soon."""
     return [
         TicketPage(
-            show.name, show.when, show.venue, show.place(one.section_id, one.seat_id), order.reference, one.ticket_id,
-            None if codes.window_s else codes.code(order, one),
+            show=show.name, when=show.when, venue=show.venue, place=show.place(one.section_id, one.seat_id),
+            reference=order.reference, ticket_id=one.ticket_id,
+            code=None if signer.window_s else signer.code(order, one),
         )
         for one in tickets
         if one.is_valid
     ]  # fmt: skip
 
 
-def receipt(order: Order, show: ShowInfo, *, seller: str) -> Receipt:
-    """What was bought, paid and given back. A price has its fees in it."""
+def receipt_content(order: Order, show: ShowInfo, *, seller: str) -> Receipt:
+    """What was bought, paid and refunded."""
     rows = [
         (f"{line.quantity} × {show.place(line.section_id, line.seat_id)}",
-         money(line.quantity * line.unit_price_minor, order.currency))
+         format_money(line.quantity * line.unit_price_minor, order.currency))
         for line in order.lines
     ]  # fmt: skip
-    sums = [("Total, fees included", money(order.total_minor, order.currency))]
-    paid = [c for c in order.charges if c.charge_ref == order.charge_ref or order.status not in SALE]
+    sums = [("Total, fees included", format_money(order.total_minor, order.currency))]
+    paid = [c for c in order.charges if c.charge_ref == order.charge_ref or order.status not in SALE_STATUSES]
     for charge in paid:
         at = to_datetime(charge.occurred_at_ms)
-        sums.append((f"Paid on {at:%Y-%m-%d} by {charge.provider}", money(charge.amount_minor, charge.currency)))
-        on_its_way = sum(r.amount_minor for r in order.refunds if r.charge_ref == charge.charge_ref)
-        if back := charge.refunded_minor - on_its_way:
-            sums.append(("Refunded", money(-back, charge.currency)))
+        sums.append((f"Paid on {at:%Y-%m-%d} by {charge.provider}", format_money(charge.amount_minor, charge.currency)))
+        pending = sum(r.amount_minor for r in order.refunds if r.charge_ref == charge.charge_ref)
+        if refunded := charge.refunded_minor - pending:
+            sums.append(("Refunded", format_money(-refunded, charge.currency)))
     ordered = to_datetime(order.created_at_ms)
     facts = (f"Ordered on {ordered:%Y-%m-%d} by {order.customer_name}", f"Status: {order.status.replace('_', ' ')}")
     return Receipt(
-        seller, show.name, ", ".join(filter(None, (show.when, show.venue))), order.reference, facts, rows, sums
-    )
+        seller=seller, show=show.name, when=", ".join(filter(None, (show.when, show.venue))),
+        reference=order.reference, facts=facts, rows=rows, sums=sums,
+    )  # fmt: skip

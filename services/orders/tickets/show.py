@@ -1,4 +1,4 @@
-"""What orders must know of a show to print and to write about it: taken from the event file, as everybody takes it."""
+"""The show of an event, as tickets and mail describe it: name, venue, time and section names, from the event file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from shared.postgres.engine import AsyncConnection, AsyncEngine
 
 @dataclass(frozen=True, slots=True)
 class ShowInfo:
-    """A show as it is printed. One whose file nobody has given us is called by its id."""
+    """A show as it is printed. One without an event file is called by its id."""
 
     event_id: str
     name: str
@@ -26,7 +26,7 @@ class ShowInfo:
 
     @property
     def when(self) -> str:
-        """In the words of its own clock, whatever the reader's is."""
+        """Its start on the clock of its venue, with the offset from UTC; empty if unknown."""
         at = self.starts_at
         if at is None:
             return ""
@@ -35,7 +35,7 @@ class ShowInfo:
         return f"{at:%A}, {at.day} {at:%B %Y}, {at:%H:%M} ({name}UTC{offset[:3]}:{offset[3:5]})"
 
     def place(self, section_id: str, seat_id: str | None) -> str:
-        """A seat or a section as people say it."""
+        """A seat or a section in words: `Stalls, row 7, seat 12`."""
         name = (self.section_names or {}).get(section_id, section_id)
         if seat_id is None:
             return name
@@ -43,37 +43,39 @@ class ShowInfo:
         return f"{name}, row {row}, seat {number}"
 
 
-async def apply(connection: AsyncConnection, file: EventFile, *, by: str) -> bool:
-    """Whether it changed anything; in the caller's transaction."""
-    told = {
+async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
+    """Stores the show in the caller's transaction. True if that changed anything."""
+    fields = {
         "name": file.name, "venue": file.venue, "starts_at": file.starts_at, "currency": file.currency,
         "timezone": file.zone,
         "section_names": {section.section_id: section.name for section in file.sections},
     }  # fmt: skip
-    put = insert(event).values(event_id=file.event_id, applied_by=by, **told)
-    differs = func.row(*(event.c[name] for name in told)).is_distinct_from(
-        func.row(*(put.excluded[name] for name in told))
+    put = insert(event).values(event_id=file.event_id, applied_by=actor, **fields)
+    differs = func.row(*(event.c[name] for name in fields)).is_distinct_from(
+        func.row(*(put.excluded[name] for name in fields))
     )
     put = put.on_conflict_do_update(
         index_elements=[event.c.event_id],
-        set_={**{name: put.excluded[name] for name in told}, "applied_by": by, "applied_at": func.now()},
+        set_={**{name: put.excluded[name] for name in fields}, "applied_by": actor, "applied_at": func.now()},
         where=differs,
     )
     return bool((await connection.execute(put)).rowcount)
 
 
-async def read(db: AsyncEngine, event_id: str) -> ShowInfo:
-    """The show, or what we can say of one we know nothing about."""
+async def read_show(db: AsyncEngine, event_id: str) -> ShowInfo:
+    """The show of this event; for an event without an event file, one that is named by the id."""
     async with db.connect() as connection:
         row = (await connection.execute(select(event).where(event.c.event_id == event_id))).first()
     if row is None:
         return ShowInfo(event_id, event_id)
-    starts_at = row.starts_at.astimezone(_clock(row.timezone))
-    return ShowInfo(event_id, row.name, row.venue, starts_at, row.timezone, row.section_names)
+    starts_at = row.starts_at.astimezone(_timezone(row.timezone))
+    return ShowInfo(
+        event_id, row.name, venue=row.venue, starts_at=starts_at, zone=row.timezone, section_names=row.section_names
+    )
 
 
-def _clock(zone: str) -> tzinfo:
-    """The clock of an IANA name or of an offset like `+09:00`."""
+def _timezone(zone: str) -> tzinfo:
+    """The time zone of an IANA name or of an offset like `+09:00`."""
     if zone[0] in "+-":
         return datetime.strptime(zone, "%z").tzinfo or UTC
     return ZoneInfo(zone)

@@ -1,7 +1,7 @@
-"""The tickets of an order: which there are to be, which there are, and the signed code that each shows at the door.
+"""The tickets of an order: which to issue, which are issued, and the signed code that a scanner reads.
 
-Which tickets an order has follows from its lines alone, and so does the name of each: issuing again issues nothing. A
-code is signed when it is asked for, always with the key of now; whether a ticket is still good its row says.
+An order's tickets and their ids follow from its lines alone, so issuing twice issues nothing new. A code is signed when
+it is requested, with the current key; its ticket's row says whether the ticket is still valid.
 """
 
 import hashlib
@@ -14,19 +14,19 @@ import segno
 from sqlalchemy import select
 
 from services.orders.order.next_step import Order
-from services.orders.order.references import readable
+from services.orders.order.references import readable_code
 from services.orders.settings import Settings
 from services.orders.tables import order_line
 from services.orders.tickets.tables import ticket
 from shared.postgres.engine import AsyncEngine
 from shared.runtime.clock import now_s
-from shared.security.tickets import TicketCode, beat, sign_ticket
+from shared.security.tickets import TicketCode, rotating_code, sign_ticket
 
-ORDER_CHARS = 6
+ORDER_PREFIX_CHARS = 6
 
 
 class TicketDraft(NamedTuple):
-    """One ticket to be: the n-th of a line."""
+    """A ticket to issue: the n-th of an order line."""
 
     line_no: int
     n: int
@@ -44,13 +44,13 @@ def ticket_drafts(order: Order) -> list[TicketDraft]:
 
 
 def ticket_id(reference: str, line_no: int, n: int) -> str:
-    """60 bits that follow from where the ticket stands; no secret."""
-    return readable(hashlib.sha256(f"ticket:{reference}:{line_no}:{n}".encode()).digest())
+    """60 bits derived from the ticket's place in its order; it is no secret."""
+    return readable_code(hashlib.sha256(f"ticket:{reference}:{line_no}:{n}".encode()).digest())
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A ticket as its row says."""
+    """An issued ticket."""
 
     ticket_id: str
     section_id: str
@@ -63,43 +63,48 @@ class Ticket:
         return self.void_at is None
 
 
-async def tickets_of(db: AsyncEngine, reference: str) -> list[Ticket]:
-    """The tickets of one order, as its lines stand."""
+async def read_tickets(db: AsyncEngine, reference: str) -> list[Ticket]:
+    """The tickets of one order, in the order of its lines."""
     line = (order_line.c.reference == ticket.c.reference) & (order_line.c.line_no == ticket.c.line_no)
     rows = select(
         ticket.c.ticket_id, order_line.c.section_id, order_line.c.seat_id, ticket.c.void_at, ticket.c.void_reason
     ).join(order_line, line)
     rows = rows.where(ticket.c.reference == reference).order_by(ticket.c.line_no, ticket.c.n)
     async with db.connect() as connection:
-        return [Ticket(*row) for row in await connection.execute(rows)]
+        return [Ticket(**row) for row in (await connection.execute(rows)).mappings()]
 
 
 @dataclass(frozen=True, slots=True)
 class TicketSigner:
-    """Signs what tickets show."""
+    """Signs the codes of tickets."""
 
     settings: Settings
 
     @property
     def window_s(self) -> int:
-        """How long a code is good; 0 for ever."""
+        """How many seconds a rotating code is valid; 0 if codes are fixed."""
         return self.settings.ticket_window_s
 
     def code(self, order: Order, one: Ticket) -> str:
-        said = TicketCode(
-            order.event_id, one.ticket_id, one.section_id, one.seat_id or "", order.reference[:ORDER_CHARS],
-            self.window_s,
+        """The code to show: fixed, or with its rotating part of now."""
+        fields = TicketCode(
+            event_id=order.event_id, ticket_id=one.ticket_id, section_id=one.section_id, seat_id=one.seat_id or "",
+            order=order.reference[:ORDER_PREFIX_CHARS], window_s=self.window_s,
         )  # fmt: skip
-        code = sign_ticket(self.settings.ticket_keys, said)
-        return f"{code}.{beat(self.secret(one.ticket_id), self.window_s, at_s=now_s())}" if self.window_s else code
+        code = sign_ticket(self.settings.ticket_keys, fields)
+        return (
+            f"{code}.{rotating_code(self.secret(one.ticket_id), self.window_s, at_s=now_s())}"
+            if self.window_s
+            else code
+        )
 
     def secret(self, ticket_id: str) -> bytes:
-        """What the beat of this ticket is made with; the same for good, whichever key signs."""
+        """The key of this ticket's rotating code; it stays the same when signing keys change."""
         return self.settings.order_token_keys.mac("ticket", ticket_id)
 
 
-def svg(code: str) -> bytes:
-    """A QR code that prints and scales."""
+def qr_svg(code: str) -> bytes:
+    """The code as a QR code in SVG."""
     drawn = io.BytesIO()
     options: dict[str, Any] = {"kind": "svg", "border": 4, "light": "#fff", "dark": "#000", "omitsize": True}
     segno.make(code, error="m", micro=False).save(drawn, xmldecl=False, **options)

@@ -1,1 +1,1 @@
-"""Webhooks to the organiser in Standard Webhooks form: who gets them, what is owed, and how it is sent."""
+"""Outgoing webhooks in Standard Webhooks form: endpoints, deliveries, and how they are sent."""

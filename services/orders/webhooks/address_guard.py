@@ -1,7 +1,7 @@
-"""Where a webhook may be sent: public addresses only, whatever a name resolves to, and only to what was checked.
+"""SSRF guard of webhooks: they are sent to public addresses only.
 
-A name is resolved here and the connection goes to the address that passed, so that a name which changes its mind in
-between leads nowhere else.
+A name is resolved here and the connection goes to the address that was checked, so a name that resolves differently a
+moment later (DNS rebinding) leads nowhere else.
 """
 
 import asyncio
@@ -17,38 +17,38 @@ NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class AddressRefused(Exception):
-    """Webhooks go to public addresses only."""
+    """A webhook may not be sent to this address; the message says why."""
 
 
 class SsrfGuard:
-    """Resolves on threads of its own: a name server that hangs holds up nobody but webhooks."""
+    """Resolves names on threads of its own: a name server that hangs delays webhooks and nothing else."""
 
     def __init__(self, threads_max: int) -> None:
-        self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="hooks-names")
+        self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="webhook-dns")
 
     async def resolve_public(self, host: str, port: int) -> list[str]:
-        """Every address of this name, as this machine would try them. Raises `OSError`."""
-        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        """Every address of this name, in the order this machine would try them. Raises `OSError`."""
+        lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, lookup)
         return [str(sockaddr[0]) for *_, sockaddr in found]
 
     def close(self) -> None:
-        """Whoever still asks is not waited for."""
+        """Pending lookups are abandoned."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-async def public_only(host: str, port: int, *, loopback: bool, resolve: Resolve) -> list[str]:
+async def resolve_allowed(host: str, port: int, *, loopback: bool, resolve: Resolve) -> list[str]:
     """The first addresses of `host` that may be connected to. Raises `AddressRefused`, `OSError`."""
-    found = [text for text in dict.fromkeys(await resolve(host, port)) if may_reach(text, loopback=loopback)]
+    found = [text for text in dict.fromkeys(await resolve(host, port)) if is_allowed(text, loopback=loopback)]
     if not found:
-        raise AddressRefused("The address is private, of this machine, or reserved.")
+        raise AddressRefused("The address is private, of this machine, or reserved. Send a URL with a public address.")
     return found[:ADDRESSES_MAX]
 
 
-def may_reach(text: str, *, loopback: bool) -> bool:
-    """Whether an address is public; an IPv4 address within an IPv6 one is judged as itself."""
+def is_allowed(text: str, *, loopback: bool) -> bool:
+    """Whether an address is public. An IPv4 address within an IPv6 one is checked as the IPv4 address."""
     if "%" in text:
-        return False  # a scope: of this link only
+        return False  # a scoped address is valid on one link only
     address = _unwrapped(ip_address(text))
     if address.is_loopback:
         return loopback

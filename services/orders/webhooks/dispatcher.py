@@ -1,7 +1,8 @@
-"""Sends what is owed to organisers: a bounded number at once, endpoints in turn, each no more than it can take.
+"""Webhook dispatcher: leases due deliveries, sends them, and schedules retries.
 
-A delivery is leased while it is on its way. Whoever dies with one leaves it to others; then it may arrive twice, and
-its id tells the receiver.
+Delivery is at least once. Endpoints take turns, and one endpoint has a bounded number of deliveries in flight over all
+processes. A process that dies leaves its deliveries to others when their leases end; one may then arrive twice, and the
+receiver knows it by its `webhook-id`.
 """
 
 import asyncio
@@ -11,23 +12,23 @@ import uuid
 
 from sqlalchemy import text
 
-from services.orders.metrics import HOOKS
+from services.orders.metrics import WEBHOOK_DELIVERIES
 from services.orders.settings import Settings
-from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender, pause_s
+from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender, retry_delay_s
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.orders")
-_TAKE = statement(__package__, "take_deliveries")
+_LEASE = statement(__package__, "lease_deliveries")
 _FINISH = statement(__package__, "finish_delivery")
-_FORGET = statement(__package__, "forget_deliveries")
-_ALONE = text("SELECT pg_try_advisory_xact_lock(hashtextextended('orders hooks', 0))")
+_DELETE_OLD = statement(__package__, "delete_old_deliveries")
+_EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('orders webhooks', 0))")
 KEPT_DAYS = 30
 LEASE_SPARE_S = 30.0
 
 
 class WebhookDispatcher:
-    """Those of this process."""
+    """The deliveries of this process: at most `webhook_workers` in flight."""
 
     def __init__(self, db: AsyncEngine, sender: Sender, settings: Settings) -> None:
         self._db, self._sender, self._settings = db, sender, settings
@@ -35,15 +36,15 @@ class WebhookDispatcher:
         self._running: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
-        """There may be something to send."""
+        """Looks for due deliveries now instead of at the next poll."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Works until cancelled; what is on its way is then left to its lease."""
+        """Runs until cancelled; deliveries in flight are then sent again when their leases end."""
         try:
             while True:
                 self._woken.clear()
-                for delivery in await self._take():
+                for delivery in await self._lease_due():
                     task = asyncio.create_task(self._deliver(delivery))
                     self._running.add(task)
                     task.add_done_callback(self._done)
@@ -61,42 +62,43 @@ class WebhookDispatcher:
         self._running.discard(task)
         self.wake()
 
-    async def _take(self) -> list[Delivery]:
-        """One process takes at a time, or two would both find room at the same endpoint."""
+    async def _lease_due(self) -> list[Delivery]:
+        """One process leases at a time; two at once would both count the same free slots of an endpoint."""
         free = self._settings.webhook_workers - len(self._running)
         if free <= 0:
             return []
-        wanted = {
+        bound = {
             "many": free, "each_max": self._settings.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
             "lease_s": self._settings.webhook_timeout_s + LEASE_SPARE_S,
         }  # fmt: skip
         async with self._db.begin() as connection:
-            if not await connection.scalar(_ALONE):
+            if not await connection.scalar(_EXCLUSIVE_LOCK):
                 return []
-            return [Delivery(**row) for row in (await connection.execute(_TAKE, wanted)).mappings()]
+            return [Delivery(**row) for row in (await connection.execute(_LEASE, bound)).mappings()]
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
-            sent = await self._sender.send(delivery)
-            await self._finish(delivery, sent)
+            await self._finish(delivery, await self._sender.send(delivery))
         except Exception:
-            log.exception("hook.failed", extra=data(hook=delivery.hook_id, delivery=delivery.id))
+            log.exception("webhook.failed", extra=data(endpoint=delivery.endpoint_id, delivery=delivery.id))
 
-    async def _finish(self, delivery: Delivery, sent: DeliveryResult) -> None:
-        pause = pause_s(self._settings.webhook_backoff_s, delivery.attempts + 1, random.random())  # noqa: S311 - jitter
-        told = {
-            "id": delivery.id, "lease": delivery.lease, "delivered": sent.delivered, "gone": sent.gone,
-            "pause_s": None if sent.delivered or sent.gone else pause, "answer_status": sent.status,
-            "error": sent.error, "disable_after_s": self._settings.webhook_disable_after_s,
+    async def _finish(self, delivery: Delivery, result: DeliveryResult) -> None:
+        delay_s = retry_delay_s(self._settings.webhook_backoff_s, delivery.attempts + 1, random.random())  # noqa: S311 - jitter
+        outcome = {
+            "id": delivery.id, "lease": delivery.lease, "delivered": result.delivered, "gone": result.gone,
+            "pause_s": None if result.delivered or result.gone else delay_s, "answer_status": result.status,
+            "error": result.error, "disable_after_s": self._settings.webhook_disable_after_s,
         }  # fmt: skip
         async with self._db.begin() as connection:
-            disabled = await connection.scalar(_FINISH, told)
-        HOOKS.labels("delivered" if sent.delivered else "failed").inc()
-        if not sent.delivered:
-            fields = data(hook=delivery.hook_id, delivery=delivery.id, error=sent.error, disabled=bool(disabled))
-            log.warning("hook.not_delivered", extra=fields)
+            disabled = await connection.scalar(_FINISH, outcome)
+        WEBHOOK_DELIVERIES.labels("delivered" if result.delivered else "failed").inc()
+        if not result.delivered:
+            fields = data(
+                endpoint=delivery.endpoint_id, delivery=delivery.id, error=result.error, disabled=bool(disabled)
+            )
+            log.warning("webhook.delivery_failed", extra=fields)
 
     async def forget(self) -> int:
-        """Deletes what is old, some at a time; how many."""
+        """Deletes a batch of the oldest deliveries past `KEPT_DAYS` or of deleted endpoints; how many."""
         async with self._db.begin() as connection:
-            return (await connection.execute(_FORGET, {"keep_days": KEPT_DAYS})).rowcount
+            return (await connection.execute(_DELETE_OLD, {"keep_days": KEPT_DAYS})).rowcount

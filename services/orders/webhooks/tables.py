@@ -1,6 +1,6 @@
-"""Whom we tell of orders over the web, and what is owed to each of them.
+"""The tables of webhook endpoints and of the deliveries to each.
 
-A delivery is made by the statement that makes its event: a trigger on the outbox, so that no writer can forget it.
+A delivery is inserted by a trigger on the outbox, in the statement that inserts its event: no writer can forget it.
 """
 
 from sqlalchemy import BigInteger, Column, DateTime, Index, Integer, Table, Text, UniqueConstraint, func, text
@@ -10,10 +10,10 @@ from services.orders.tables import metadata
 
 _at = DateTime(timezone=True)
 
-hook = Table(
-    "hook",
+webhook_endpoint = Table(
+    "webhook_endpoint",
     metadata,
-    Column("hook_id", Text, primary_key=True),
+    Column("endpoint_id", Text, primary_key=True),
     Column("url", Text, nullable=False),
     Column("secret", Text, nullable=False),
     Column("kinds", ARRAY(Text), nullable=False),
@@ -25,11 +25,11 @@ hook = Table(
     Column("disabled_reason", Text),
 )
 
-hook_delivery = Table(
-    "hook_delivery",
+webhook_delivery = Table(
+    "webhook_delivery",
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("hook_id", Text, nullable=False),
+    Column("endpoint_id", Text, nullable=False),
     Column("message_id", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("event_id", Text, nullable=False),
@@ -44,8 +44,8 @@ hook_delivery = Table(
     Column("delivered_at", _at),
     Column("answer_status", Integer),
     Column("error", Text),
-    UniqueConstraint("hook_id", "message_id"),
-    Index("ix_hook_delivery_hook_id", "hook_id", "id"),
-    Index("ix_hook_delivery_due", "hook_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
-    Index("ix_hook_delivery_leased", "hook_id", postgresql_where=text("lease IS NOT NULL")),
+    UniqueConstraint("endpoint_id", "message_id"),
+    Index("ix_webhook_delivery_endpoint_id", "endpoint_id", "id"),
+    Index("ix_webhook_delivery_due", "endpoint_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+    Index("ix_webhook_delivery_leased", "endpoint_id", postgresql_where=text("lease IS NOT NULL")),
 )

@@ -1,11 +1,9 @@
-"""How inventory and orders bear their load, as they show it, and whether that is too much.
+"""The overload guard: while inventory or orders are overloaded, fewer fans are called.
 
-One slow request or one refused fan is no overload. A frame that is stale says nothing, in either direction.
-
-The overload guard: while inventory or orders cannot keep up, fewer fans are called, until they can again.
-
-It lowers the share of the rate in steps and gives it back slowly; the share lives in the engine, so that any number of
-processes guard as one. It never goes below the room's floor, and silence of the others never stops the line.
+It lowers the share of the rate in steps and raises it slowly afterwards, never below the room's floor. The share is
+kept in Redis, so that any number of processes act as one. Overload is classified from the load frames of both services;
+one slow request or one refused fan is no overload, and a stale frame counts neither way, so their silence never stops
+the line.
 """
 
 import asyncio
@@ -23,13 +21,13 @@ from services.queue.rooms.model import WaitingRoom
 from shared.contracts.frames import FRAME_STALE_S, LOAD_CHANNELS, LoadFrame, Throttled
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
-from shared.redis.scripts import Script, word
+from shared.redis.scripts import Script, reply_status
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.queue")
 Overload = Literal["inventory-refuses", "inventory-full", "inventory-slow",
                    "orders-refuses", "orders-full", "orders-slow"]  # fmt: skip
-WORDS: dict[tuple[str, str], Overload] = {
+OVERLOADS: dict[tuple[str, str], Overload] = {
     ("inventory", "refuses"): "inventory-refuses",
     ("inventory", "full"): "inventory-full",
     ("inventory", "slow"): "inventory-slow",
@@ -51,11 +49,11 @@ class LoadCache:
         self._frames: dict[str, tuple[float, LoadFrame]] = {}
 
     async def listen(self) -> None:
-        """Reads frames for ever."""
-        await listen(self._redis, LOAD_CHANNELS, self.take)
+        """Receives frames, without end."""
+        await listen(self._redis, LOAD_CHANNELS, self.on_frame)
 
-    def take(self, raw: bytes) -> None:
-        """Keeps a frame; those of processes that went away are forgotten."""
+    def on_frame(self, raw: bytes) -> None:
+        """Stores a frame; stale frames are dropped."""
         try:
             frame = LoadFrame.model_validate_json(raw)
         except ValidationError:
@@ -66,17 +64,17 @@ class LoadCache:
             self._frames[frame.process] = (asyncio.get_running_loop().time(), frame)
 
     def overload(self, *, slow_ms: int) -> Overload | None:
-        """What is too much, worst first; nothing while all is well or nobody says otherwise."""
+        """The worst overload by the fresh frames, if any."""
         fresh = [kept[1] for kept in self._frames.values() if _age_s(kept) <= FRAME_STALE_S]
         for service in ("inventory", "orders"):
-            word = classify([frame for frame in fresh if frame.service == service], slow_ms=slow_ms)
-            if word is not None:
-                return WORDS[service, word]
+            level = classify([frame for frame in fresh if frame.service == service], slow_ms=slow_ms)
+            if level is not None:
+                return OVERLOADS[service, level]
         return None
 
 
 def classify(frames: Iterable[LoadFrame], *, slow_ms: int) -> str | None:
-    """One service by the frames of its processes: `refuses`, `full`, `slow` or nothing."""
+    """The overload of one service by the frames of its processes: `refuses`, `full`, `slow` or none."""
     shown = list(frames)
     writes = sum(frame.writes for frame in shown)
     refused = sum(frame.refused for frame in shown)
@@ -94,26 +92,26 @@ def _age_s(kept: tuple[float, LoadFrame]) -> float:
     return asyncio.get_running_loop().time() - kept[0]
 
 
-THROTTLE = Script.load(__package__, "throttle")
-DOWN = 0.7  # from everything to a tenth in seven steps
+ADJUST_THROTTLE = Script.load(__package__, "adjust_throttle")
+DOWN = 0.7  # factor of a step; seven steps lower the rate to a tenth
 FORGET_MS = 1
 
 
 @dataclass
 class OverloadThrottle:
-    """What each room is throttled to. `seen` is what the guard would do, `applied` what it does."""
+    """The throttle of each room: `observed` as the guard would set it, `enforced` as it is set."""
 
     line: RedisLine
-    board: LoadCache
+    load_cache: LoadCache
     step_ms: int = 2000
-    recover_ms: int = 60_000
+    recovery_ms: int = 60_000
     observed: dict[str, Throttled] = field(default_factory=dict)
     enforced: dict[str, Throttled] = field(default_factory=dict)
 
-    async def turn(self, room: WaitingRoom) -> Overload | None:
-        """Moves the room's share by what the others show; the overload, if there is one."""
+    async def adjust(self, room: WaitingRoom) -> Overload | None:
+        """Adjusts the room's share to the present load; the overload, if there is one."""
         pace = room.options.pace
-        overload = self.board.overload(slow_ms=pace.slow_ms)
+        overload = self.load_cache.overload(slow_ms=pace.slow_ms)
         if pace.guard == "off" and room.event_id not in self.observed:
             return overload
         share = await self._share(room, overload)
@@ -122,26 +120,26 @@ class OverloadThrottle:
         return overload
 
     def forget(self, event_id: str) -> None:
-        """The room calls nobody: there is nothing to guard."""
+        """Drops the throttle of a room that calls nobody."""
         self.observed.pop(event_id, None)
         self.enforced.pop(event_id, None)
 
     async def _share(self, room: WaitingRoom, overload: Overload | None) -> float | None:
-        """The room's share after this move; nothing while the engine is being filled."""
+        """The room's share after this step; None while Redis is being rebuilt."""
         pace = room.options.pace
-        reply = await THROTTLE(
+        reply = await ADJUST_THROTTLE(
             self.line.redis,
             room=redis_keys.room(room.event_id),
             epoch=room.epoch,
             overload=int(overload is not None and pace.guard != "off"),
-            obeyed=int(pace.guard == "on"),
+            enforced=int(pace.guard == "on"),
             floor=pace.guard_floor,
             down=DOWN,
             step_ms=self.step_ms,
-            recover_ms=FORGET_MS if pace.guard == "off" else self.recover_ms,
+            recovery_ms=FORGET_MS if pace.guard == "off" else self.recovery_ms,
             clock_offset_ms=self.line.clock_offset_ms,
         )
-        return float(reply[1]) if word(reply) == "ok" else None
+        return float(reply[1]) if reply_status(reply) == "ok" else None
 
     def _note(self, room: WaitingRoom, share: float, overload: Overload | None) -> None:
         name, mode = room.event_id, room.options.pace.guard
@@ -154,4 +152,4 @@ class OverloadThrottle:
                 self.enforced[name] = self.observed[name]
         if overload and (before is None or before.reason == "easing"):
             THROTTLES.labels(overload).inc()
-            log.warning("guard.throttles", extra=data(event_id=name, reason=overload, mode=mode))
+            log.warning("throttle.lowered", extra=data(event_id=name, reason=overload, mode=mode))

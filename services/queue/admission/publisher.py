@@ -1,4 +1,4 @@
-"""The line as everybody sees it: the last frame of each room, and its way to Pub/Sub."""
+"""Publishes each room's frame, the snapshot of its line that gateways and notifiers show to fans."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ CALLING = frozenset({"open", "draining"})
 
 
 class FramePublisher:
-    """Remembers each room's last frame and shows it: on change at once, unchanged every 5 s."""
+    """Keeps each room's last frame and publishes it: at once when it changes, otherwise every 5 s."""
 
     def __init__(self, showing: SnapshotPublisher) -> None:
-        self._showing = showing
-        self._shown: dict[str, tuple[float, LineFrame]] = {}
-        self._paces: dict[str, ThroughputMeter] = {}
+        self._publisher = showing
+        self._published: dict[str, tuple[float, LineFrame]] = {}
+        self._meters: dict[str, ThroughputMeter] = {}
         self.throttles: Mapping[str, Throttled] = {}
         self.last: dict[str, LineFrame] = {}
 
-    def ticked(self, room: WaitingRoom, state: Mapping[str, Any]) -> LineFrame:
-        """The frame after a turn whose changes are written."""
-        pace = self._paces.setdefault(room.event_id, ThroughputMeter())
+    def frame_after_tick(self, room: WaitingRoom, state: Mapping[str, Any]) -> LineFrame:
+        """The frame after a tick whose changes are committed."""
+        pace = self._meters.setdefault(room.event_id, ThroughputMeter())
         lanes = {
             entry["lane"]: LaneHead(head_seq=entry["head_seq"], tail_seq=entry["tail_seq"]) for entry in state["lanes"]
         }
@@ -43,7 +43,7 @@ class FramePublisher:
             ready=True,
             state=state["shown"],
             rate_per_s=round(state["rate_per_s"], 3),
-            live_ratio=max(0.01, round(pace.live_ratio, 2)),  # none at all would promise a wait of nothing
+            live_ratio=max(0.01, round(pace.live_ratio, 2)),  # a ratio of 0 would make every wait estimate 0
             calls_per_s=None if calls_per_s is None else round(calls_per_s, 1 if calls_per_s >= 10 else 3),
             throttled=self._throttled(room, state),
             full=state["called"] + state["active"] >= room.max_active,
@@ -52,20 +52,20 @@ class FramePublisher:
         )
 
     def _throttled(self, room: WaitingRoom, state: Mapping[str, Any]) -> Throttled | None:
-        """The guard's word, or else that the rate still ramps up after a loss of the engine."""
-        said = self.throttles.get(room.event_id)
-        if said is not None or state["config_version"] != room.version or room.rate_per_s == 0:
-            return said
+        """The guard's throttle, or else the ramp of the rate after a loss of Redis."""
+        throttled = self.throttles.get(room.event_id)
+        if throttled is not None or state["config_version"] != room.version or room.rate_per_s == 0:
+            return throttled
         factor = round(state["rate_per_s"] / room.rate_per_s, 2)
         return Throttled(factor=factor, reason="recovering") if factor < 1 else None
 
-    def unready(self, room: WaitingRoom, lanes: Mapping[int, tuple[int, int]]) -> LineFrame:
-        """The frame while the engine is away: heads and tails from the ledger, nobody is called."""
+    def frame_from_db(self, room: WaitingRoom, lanes: Mapping[int, tuple[int, int]]) -> LineFrame:
+        """The frame while Redis is unavailable: heads and tails from the database, nobody is called."""
         last = self.last.get(room.event_id)
         at_ms = now_ms()
         heads = {lane: LaneHead(head_seq=head, tail_seq=tail) for lane, (head, tail) in lanes.items()}
         state = last.state if last and last.epoch == room.epoch and room.state == "open" else room.state
-        version = last.version + 1 if last else 1  # below any the engine gives, whatever our clock says
+        version = last.version + 1 if last else 1  # below any that Redis gives, whatever our clock says
         return self._remember(room, heads, version=version, at_ms=at_ms, ready=False, state=state, rate_per_s=0.0)
 
     def _remember(self, room: WaitingRoom, lanes: dict[int, LaneHead], **measured: Any) -> LineFrame:
@@ -79,7 +79,7 @@ class FramePublisher:
             liveness_window_s=room.liveness_window_s,
             max_line=room.max_line,
             options=room.options,
-            lottery=room.draw.frame(),
+            lottery=room.ranking.to_frame(),
             **measured,
         )
         last = self.last.get(room.event_id)
@@ -87,16 +87,16 @@ class FramePublisher:
             self.last[room.event_id] = frame
         return self.last[room.event_id]
 
-    async def show(self, frame: LineFrame) -> None:
-        """Publishes the frame if it says something new or the last one is 5 s old."""
+    async def publish(self, frame: LineFrame) -> None:
+        """Publishes the frame if it has changed or the last publication is 5 s old."""
         now_s = asyncio.get_running_loop().time()
-        shown_s, shown = self._shown.get(frame.event_id, (0.0, None))
+        shown_s, shown = self._published.get(frame.event_id, (0.0, None))
         if shown is not None and _same(shown, frame) and now_s - shown_s < FRAME_REPEAT_S - 1:
             return
-        await self._showing.publish(line_channel(frame.event_id), frame)
-        self._shown[frame.event_id] = (now_s, frame)
+        await self._publisher.publish(line_channel(frame.event_id), frame)
+        self._published[frame.event_id] = (now_s, frame)
 
 
 def _same(one: LineFrame, other: LineFrame) -> bool:
-    apart = {"version": 0, "at_ms": 0, "calls_per_s": None, "called_at_ms": None}
-    return one.model_copy(update=apart) == other.model_copy(update=apart)
+    ignored = {"version": 0, "at_ms": 0, "calls_per_s": None, "called_at_ms": None}
+    return one.model_copy(update=ignored) == other.model_copy(update=ignored)

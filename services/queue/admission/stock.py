@@ -1,6 +1,6 @@
-"""What inventory shows of its stock, so that nobody is called for what is gone.
+"""The last stock frame of each event, so that no fan is called for tickets that are gone.
 
-A frame paces; it never ends a sale: before a room says `sold_out`, inventory's ledger is asked.
+A frame only limits the calls; before a room shows `sold_out`, inventory's database is asked.
 """
 
 import asyncio
@@ -17,23 +17,23 @@ from shared.runtime.logging import data
 from shared.web.problems import Problem
 
 log = logging.getLogger("onsale.queue")
-ASK_AGAIN_S = 1.0
+DB_LEVEL_TTL_S = 1.0
 
 
 class StockCache:
-    """The last stock frame of each event, and the ledger's word on those that look sold out."""
+    """The last stock frame of each event, and what inventory's database says of those that look sold out."""
 
     def __init__(self, redis: Redis, inventory: InventoryClient) -> None:
         self._redis, self._inventory = redis, inventory
         self._frames: dict[str, tuple[float, StockFrame]] = {}
-        self._asked: dict[str, tuple[float, str]] = {}
+        self._levels_by_db: dict[str, tuple[float, str]] = {}
 
     async def listen(self) -> None:
-        """Reads frames for ever."""
-        await listen(self._redis, STOCK_CHANNELS, self.take)
+        """Receives frames, without end."""
+        await listen(self._redis, STOCK_CHANNELS, self.on_frame)
 
-    def take(self, raw: bytes) -> None:
-        """Keeps a frame unless a later one is there."""
+    def on_frame(self, raw: bytes) -> None:
+        """Stores a frame unless a later one is stored."""
         try:
             frame = StockFrame.model_validate_json(raw)
         except ValidationError:
@@ -43,33 +43,37 @@ class StockCache:
         if last is None or (last.epoch, last.version) < (frame.epoch, frame.version):
             self._frames[frame.event_id] = (_now_s(), frame)
 
-    async def of(self, event_id: str) -> Stock:
-        """What the tick is told: nothing while there is no fresh, ready frame."""
-        taken_s, frame = self._frames.get(event_id, (0.0, None))
-        if frame is None or not frame.ready or _now_s() - taken_s > FRAME_STALE_S:
+    async def get(self, event_id: str) -> Stock:
+        """The stock for a tick; unknown while there is no fresh, ready frame."""
+        received_s, frame = self._frames.get(event_id, (0.0, None))
+        if frame is None or not frame.ready or _now_s() - received_s > FRAME_STALE_S:
             return Stock()
-        word = await self._word(frame)
-        totals = frame.holds_begun, frame.holds_let_go
-        return Stock(frame.available, frame.holders_holding, word, *totals, frame.version)
+        level = await self._level(frame)
+        return Stock(
+            available=frame.available, holders_holding=frame.holders_holding, level=level,
+            holds_begun=frame.holds_begun, holds_released=frame.holds_let_go, version=frame.version,
+        )  # fmt: skip
 
-    async def _word(self, frame: StockFrame) -> str:
+    async def _level(self, frame: StockFrame) -> str:
         if frame.available > 0:
             return "plenty"
-        return "last_chance" if frame.held > 0 else await self._ask(frame.event_id)
+        return "last_chance" if frame.held > 0 else await self._level_by_db(frame.event_id)
 
-    async def _ask(self, event_id: str) -> str:
-        """Whether the ledger, too, has nothing left; remembered for a second, and its silence is `last_chance`."""
-        asked_s, answer = self._asked.get(event_id, (0.0, ""))
-        if answer and _now_s() - asked_s < ASK_AGAIN_S:
-            return answer
+    async def _level_by_db(self, event_id: str) -> str:
+        """`sold_out` if inventory's database has nothing left either, kept for a second; without an answer
+        `last_chance`.
+        """
+        read_s, level = self._levels_by_db.get(event_id, (0.0, ""))
+        if level and _now_s() - read_s < DB_LEVEL_TTL_S:
+            return level
         try:
             frame = await self._inventory.stock(event_id)
-            answer = "sold_out" if frame.available == 0 and frame.held == 0 else "last_chance"
-        except Problem as silent:
-            log.info("stock.not_told", extra=data(event_id=event_id, error=silent.slug))
-            answer = "last_chance"
-        self._asked[event_id] = (_now_s(), answer)
-        return answer
+            level = "sold_out" if frame.available == 0 and frame.held == 0 else "last_chance"
+        except Problem as failed:
+            log.info("stock.level_unknown", extra=data(event_id=event_id, error=failed.slug))
+            level = "last_chance"
+        self._levels_by_db[event_id] = (_now_s(), level)
+        return level
 
 
 def _now_s() -> float:

@@ -1,17 +1,15 @@
-"""How fast the line moves, measured from the engine's running totals."""
+"""Measures how fast a line moves, from the running totals in Redis."""
 
 from collections import deque
 
 SPAN_MS, SPAN_MAX_MS = 10_000, 120_000
-ENOUGH_CALLS = 30  # below this a share of the calls is chance: look back further
+ENOUGH_CALLS = 30  # with fewer the rate is mostly chance: look back further
 RATIO_WEIGHT = 0.2
 
 
 class ThroughputMeter:
-    """Calls per second over the last ten seconds, or as far back as it takes to see some; and the share of places
-    passed that were live.
-
-    Time in which nobody waited, nobody could be called or another rate held says nothing of how fast the line moves.
+    """Calls per second over the last ten seconds, or up to two minutes while there are few; and the share of passed
+    places that were live. Time in which nobody waited, nobody could be called or another rate held is not counted.
     """
 
     def __init__(self) -> None:
@@ -23,8 +21,8 @@ class ThroughputMeter:
     def record(
         self, now_ms: int, *, calls: int, scanned: int, live: int, rate_per_s: float = 0.0, wanted: bool = True
     ) -> None:
-        """Running totals as of `now_ms`; smaller ones than before mean that the engine was filled anew. `wanted`:
-        somebody waits and may be called.
+        """Adds running totals as of `now_ms`; smaller ones than before mean that Redis was rebuilt. `wanted`: somebody
+        waits and may be called.
         """
         if not wanted or rate_per_s != self._rate_per_s:
             self._samples.clear()
@@ -42,13 +40,13 @@ class ThroughputMeter:
             self._scanned, self._live = scanned, live
 
     def _enough(self, from_ms: int, from_calls: int, now_ms: int, calls: int) -> bool:
-        """Whether looking back to there would do."""
+        """Whether a span from there is long enough and has enough calls."""
         far = now_ms - from_ms
         return far >= SPAN_MAX_MS or (far >= SPAN_MS and calls - from_calls >= ENOUGH_CALLS)
 
     @property
     def calls_per_s(self) -> float | None:
-        """Nothing until there is a second's worth of samples."""
+        """None until the samples span a second."""
         if not self._samples:
             return None
         (first_ms, first), (last_ms, last) = self._samples[0], self._samples[-1]

@@ -1,17 +1,17 @@
-"""What one fan does with a place: ask where it stands, claim its call, leave. In batches; each again is the same.
+"""Status, claim, leave and release of places, in batches; every call is idempotent.
 
-The engine decides a claim, the ledger fixes it, and only then the pass is signed: whoever asks again, from wherever,
-gets the same pass.
+Redis decides a claim, the database records it, and only then the pass is signed, so a repeated claim gets the same
+pass.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.queue.access.rollout import admit_bypass, bypass_candidates, refs
+from services.queue.access.rollout import admit_bypass, bypass_candidates, with_holders
 from services.queue.line.redis_line import LineNotReady, RedisLine
-from services.queue.line.replies import Claim, StatusReply
+from services.queue.line.replies import ClaimReply, StatusReply
 from services.queue.line.repository import LineRepository, PlaceId, PlaceRow, by_lane
-from services.queue.line.sessions import PassInvalidation, Session, Sessions, jti
+from services.queue.line.sessions import PassInvalidation, Session, SessionEnder, jti
 from services.queue.metrics import CLAIMED
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
@@ -33,21 +33,22 @@ from shared.security.order_tokens import checkout_key
 from shared.security.tokens import Keyring, Pass, sign_pass
 from shared.web.problems import StaleEpoch, Unavailable
 
-ENDED: dict[str, PlaceState] = {"completed": "completed", "expired": "expired", "left": "left"}
+RecordedPass = tuple[str | None, int | None]  # jti, expires_at_ms
+ENDED_STATES: dict[str, PlaceState] = {"completed": "completed", "expired": "expired", "left": "left"}
 
 
 @dataclass(frozen=True)
 class Claims:
-    """Status, claims and leaves of places named by their tokens."""
+    """Operations on places that queue tokens name."""
 
     db: AsyncEngine
     line: RedisLine
     rooms: Rooms
-    sessions: Sessions
+    sessions: SessionEnder
     pass_keys: Keyring
     checkout_keys: Keyring
     seal_keys: Keyring
-    floors: PassInvalidation
+    pass_invalidation: PassInvalidation
 
     async def _room(self, question: PlacesQuestion) -> WaitingRoom:
         room = await self.rooms.get(question.event_id)
@@ -57,72 +58,84 @@ class Claims:
             raise StaleEpoch
         return room
 
-    async def _stands(self, room: WaitingRoom, places: Iterable[PlaceRef]) -> dict[PlaceId, PlaceRow]:
+    async def _rows(self, room: WaitingRoom, places: Iterable[PlaceRef]) -> dict[PlaceId, PlaceRow]:
         async with self.db.connect() as connection:
-            return await LineRepository(connection, room.event_id, room.epoch).get_places({_seat(p) for p in places})
+            return await LineRepository(connection, room.event_id, room.epoch).get_places(
+                {_place_id(p) for p in places}
+            )
 
     async def find(self, question: HoldersQuestion) -> HoldersAnswer:
-        """Where signed-in fans stand in the line as it is now."""
+        """The places of signed-in fans in the present line."""
         room = await self.rooms.get(question.event_id)
         if room.epoch < question.epoch_min:
             room = await self.rooms.read(question.event_id)
         async with self.db.connect() as connection:
             found = await LineRepository(connection, room.event_id, room.epoch).user_places(question.holders)
-        seats = (found.get(holder) for holder in question.holders)
-        places = [PlaceFound(lane=seat[0], join_seq=seat[1]) if seat else None for seat in seats]
+        place_ids = (found.get(holder) for holder in question.holders)
+        places = [PlaceFound(lane=place_id[0], join_seq=place_id[1]) if place_id else None for place_id in place_ids]
         return HoldersAnswer(epoch=room.epoch, places=places)
 
     # -- status --------------------------------------------------------------------------------------------------------
 
     async def status(self, question: PlacesQuestion) -> list[PlaceStatus]:
-        """Where each place stands; a sign of life. From the ledger while the engine is away."""
+        """The status of each place; counts as a heartbeat. From the database while Redis is unavailable."""
         room = await self._room(question)
         try:
-            seen = await self._seen(room, question.places)
+            statuses = await self._touch_and_get_status(room, question.places)
         except (LineNotReady, *REDIS_AWAY):
-            stands = await self._stands(room, question.places)
-            return [_from_db(stands.get(_seat(p))) for p in question.places]
-        await self._pass_by(room, question.places, seen)
-        ended = [p for p in question.places if seen[_seat(p)][1].word == "ended"]
-        stands = await self._stands(room, ended) if ended else {}
-        return [_status(*seen[_seat(p)], stands.get(_seat(p))) for p in question.places]
+            rows = await self._rows(room, question.places)
+            return [_from_db(rows.get(_place_id(p))) for p in question.places]
+        await self._admit_bypass(room, question.places, statuses)
+        ended = [p for p in question.places if statuses[_place_id(p)][1].status == "ended"]
+        rows = await self._rows(room, ended) if ended else {}
+        return [_status(*statuses[_place_id(p)], rows.get(_place_id(p))) for p in question.places]
 
-    async def _seen(self, room: WaitingRoom, places: list[PlaceRef]) -> dict[PlaceId, tuple[str, StatusReply]]:
-        """The room's shown state and the engine's word on each place, heard on the way."""
-        found: dict[PlaceId, tuple[str, StatusReply]] = {}
-        for lane, seqs in by_lane(map(_seat, places)).items():
+    async def _touch_and_get_status(
+        self, room: WaitingRoom, places: list[PlaceRef]
+    ) -> dict[PlaceId, tuple[str, StatusReply]]:
+        """Records heartbeats; the room's shown state and the status of each place."""
+        result: dict[PlaceId, tuple[str, StatusReply]] = {}
+        for lane, seqs in by_lane(map(_place_id, places)).items():
             await self.line.touch(room.event_id, room.epoch, lane, seqs)
-            shown, seen = await self.line.get_status(room.event_id, room.epoch, lane, seqs)
-            found.update({(lane, seq): (shown, one) for seq, one in zip(seqs, seen, strict=True)})
-        return found
+            shown, statuses = await self.line.get_status(room.event_id, room.epoch, lane, seqs)
+            result.update({(lane, seq): (shown, one) for seq, one in zip(seqs, statuses, strict=True)})
+        return result
 
-    async def _pass_by(
-        self, room: WaitingRoom, places: list[PlaceRef], seen: dict[PlaceId, tuple[str, StatusReply]]
+    async def _admit_bypass(
+        self, room: WaitingRoom, places: list[PlaceRef], statuses: dict[PlaceId, tuple[str, StatusReply]]
     ) -> None:
-        """Who waits outside the rolled-out share is called as soon as a slot is free."""
-        late = {seat for seat in bypass_candidates(room, refs(places)) if seen[seat][1].word == "waiting"}
-        for seat in await admit_bypass(self.line, room, late) if late else ():
-            seen[seat] = (seen[seat][0], StatusReply("ready", now_ms() + room.claim_window_s * 1000))
+        """Calls waiting fans outside the rolled-out share as soon as a slot is free."""
+        waiting = {
+            place_id
+            for place_id in bypass_candidates(room, with_holders(places))
+            if statuses[place_id][1].status == "waiting"
+        }
+        for place_id in await admit_bypass(self.line, room, waiting) if waiting else ():
+            statuses[place_id] = (statuses[place_id][0], StatusReply("ready", now_ms() + room.claim_window_s * 1000))
 
     # -- claiming ------------------------------------------------------------------------------------------------------
 
     async def claim(self, question: PlacesQuestion) -> list[Claimed]:
-        """A pass for each place that is called, or the state that says why not.
+        """A pass for each place that is called, or the state of the place.
 
-        A place that the ledger does not know, or has under another holder, was lost with a ledger older than its token:
-        it has expired, and its fan joins again. Whoever asks in the same batch has nothing to do with it.
+        A place that the database does not have, or has under another holder, was lost with a database restored to a
+        time before its token: it has expired and its fan joins again. The other places of the batch are not affected.
         """
         room = await self._room(question)
-        await self.floors.raised(room)
-        stands = await self._stands(room, question.places)
-        mine = [place for place in question.places if _is_whose(stands, place)]
-        fixed = {seat: (s.jti, s.expires_at_ms) for seat, s in stands.items() if s.state == "claimed" and s.how is None}
-        asking = [p for p in mine if _seat(p) not in fixed and not _how(stands, p)]
+        await self.pass_invalidation.ensure(room)
+        rows = await self._rows(room, question.places)
+        mine = [place for place in question.places if _is_held_by(rows, place)]
+        passes = {
+            place_id: (s.jti, s.expires_at_ms)
+            for place_id, s in rows.items()
+            if s.state == "claimed" and s.end_reason is None
+        }
+        eligible = [p for p in mine if _place_id(p) not in passes and not _end_reason(rows, p)]
         if self._is_closed(room):
-            asking = []  # who has a pass keeps it, nobody gets another
-        words, new = await self._decide(room, asking)
-        fixed.update(new)
-        return [self._answer(room, place, stands, fixed, words) for place in question.places]
+            eligible = []  # passes stay valid, no new ones are issued
+        outcomes, claimed = await self._decide(room, eligible)
+        passes.update(claimed)
+        return [self._answer(room, place, rows, passes, outcomes) for place in question.places]
 
     def _is_closed(self, room: WaitingRoom) -> bool:
         ended_ms = from_datetime(room.sale_ends_at) if room.sale_ends_at else None
@@ -131,61 +144,63 @@ class Claims:
 
     async def _decide(
         self, room: WaitingRoom, places: list[PlaceRef]
-    ) -> tuple[dict[PlaceId, str], dict[PlaceId, tuple[str | None, int | None]]]:
-        """The engine's word on each place, and the passes that the ledger fixed."""
-        words: dict[PlaceId, str] = {}
-        fixed: dict[PlaceId, tuple[str | None, int | None]] = {}
+    ) -> tuple[dict[PlaceId, str], dict[PlaceId, RecordedPass]]:
+        """The outcome of each claim in Redis, and the passes that the database recorded."""
+        outcomes: dict[PlaceId, str] = {}
+        passes: dict[PlaceId, RecordedPass] = {}
         try:
-            for lane, seqs in by_lane(map(_seat, places)).items():
+            for lane, seqs in by_lane(map(_place_id, places)).items():
                 await self.line.touch(room.event_id, room.epoch, lane, seqs)
-                fill, claims = await self.line.claim(room.event_id, room.epoch, lane, seqs)
+                generation, claims = await self.line.claim(room.event_id, room.epoch, lane, seqs)
                 decided = dict(zip(((lane, seq) for seq in seqs), claims, strict=True))
-                words.update({seat: claim.word for seat, claim in decided.items()})
-                fixed.update(await self._fix(room, decided, fill))
+                outcomes.update({place_id: claim.outcome for place_id, claim in decided.items()})
+                passes.update(await self._save_claims(room, decided, generation))
         except LineNotReady as not_ready:
             raise Unavailable from not_ready
-        return words, fixed
+        return outcomes, passes
 
-    async def _fix(
-        self, room: WaitingRoom, decided: dict[PlaceId, Claim], fill: int
-    ) -> dict[PlaceId, tuple[str | None, int | None]]:
+    async def _save_claims(
+        self, room: WaitingRoom, decided: dict[PlaceId, ClaimReply], generation: int
+    ) -> dict[PlaceId, RecordedPass]:
         rows = [
-            (*seat, claim.call, jti(room.epoch, *seat, claim.call), claim.until_ms)
-            for seat, claim in decided.items()
-            if claim.word == "admitted"
+            (*place_id, claim.call, jti(room.epoch, *place_id, claim.call), claim.until_ms)
+            for place_id, claim in decided.items()
+            if claim.outcome == "admitted"
         ]
         if not rows:
             return {}
         async with self.db.begin() as connection:
-            of = LineRepository(connection, room.event_id, room.epoch)
-            await of.fence()
-            fixed = await of.claims(rows, fill=fill)
-            await of.tell("claimed", fixed)
-        CLAIMED.inc(len(fixed))
-        if len(fixed) < len(rows) and not await self._filled_by(room, fill):
+            repository = LineRepository(connection, room.event_id, room.epoch)
+            await repository.fence()
+            passes = await repository.insert_claims(rows, generation=generation)
+            await repository.emit("claimed", passes)
+        CLAIMED.inc(len(passes))
+        if len(passes) < len(rows) and not await self._is_current_generation(room, generation):
             raise Unavailable
-        return dict(fixed)
+        return dict(passes)
 
-    async def _filled_by(self, room: WaitingRoom, fill: int) -> bool:
+    async def _is_current_generation(self, room: WaitingRoom, generation: int) -> bool:
         async with self.db.connect() as connection:
-            return await LineRepository(connection, room.event_id, room.epoch).filled_by(fill)
+            return await LineRepository(connection, room.event_id, room.epoch).is_current_generation(generation)
 
     def _answer(
-        self, room: WaitingRoom, place: PlaceRef, stands: dict[PlaceId, PlaceRow],
-        fixed: dict[PlaceId, tuple[str | None, int | None]], words: dict[PlaceId, str],
+        self, room: WaitingRoom, place: PlaceRef, rows: dict[PlaceId, PlaceRow],
+        passes: dict[PlaceId, RecordedPass], outcomes: dict[PlaceId, str],
     ) -> Claimed:  # fmt: skip
-        seat = _seat(place)
-        if not _is_whose(stands, place):
+        place_id = _place_id(place)
+        if not _is_held_by(rows, place):
             return Claimed(word="expired")
-        name, expires_at_ms = fixed.get(seat, (None, None))
+        name, expires_at_ms = passes.get(place_id, (None, None))
         if name is None or expires_at_ms is None:
-            how = _how(stands, place)
-            word = ENDED[how] if how else "expired" if words.get(seat) == "ended" else "waiting"
-            return Claimed(word=word, why=_why(word, stands[seat]))
+            end_reason = _end_reason(rows, place)
+            unclaimed: PlaceState = "expired" if outcomes.get(place_id) == "ended" else "waiting"
+            state = ENDED_STATES[end_reason] if end_reason else unclaimed
+            return Claimed(word=state, why=_expired_reason(state, rows[place_id]))
         expires_at_s = expires_at_ms // 1000
         admission = Pass(
-            room.event_id, place.holder, name, room.epoch, place.lane, place.join_seq, room.tickets_per_order,
-            expires_at_s - room.session_s, expires_at_s,
+            event_id=room.event_id, holder=place.holder, jti=name, epoch=room.epoch, lane=place.lane,
+            join_seq=place.join_seq, qty_max=room.tickets_per_order, issued_at_s=expires_at_s - room.session_s,
+            expires_at_s=expires_at_s,
         )  # fmt: skip
         return Claimed(
             word="admitted",
@@ -198,81 +213,81 @@ class Claims:
     # -- leaving -------------------------------------------------------------------------------------------------------
 
     async def leave(self, question: PlacesQuestion) -> list[PlaceState]:
-        """Ends places at their holder's wish: a session only after its pass is dead. Leaving twice is leaving once."""
+        """Ends places that their holders leave; a session only after its pass is revoked."""
         room = await self._room(question)
-        stands = await self._stands(room, question.places)
-        mine = [p for p in question.places if _is_whose(stands, p)]
-        live = [p for p in mine if not _how(stands, p)]
-        waiting = [_seat(p) for p in live if stands[_seat(p)].state != "claimed"]
-        await self.sessions.close(room.event_id, room.epoch, waiting, how="left", unclaimed=True)
-        stands = await self._stands(room, question.places) if live else stands
-        leaving = [_session(stands[_seat(p)]) for p in live if stands[_seat(p)].how is None]
-        await self.sessions.end(room.event_id, room.epoch, leaving, how="left", leaving=True)
-        stands = await self._stands(room, question.places) if leaving else stands
-        return [_left(stands.get(_seat(p)), p) for p in question.places]
+        rows = await self._rows(room, question.places)
+        mine = [p for p in question.places if _is_held_by(rows, p)]
+        live = [p for p in mine if not _end_reason(rows, p)]
+        waiting = [_place_id(p) for p in live if rows[_place_id(p)].state != "claimed"]
+        await self.sessions.end_places(room.event_id, room.epoch, waiting, end_reason="left", unclaimed=True)
+        rows = await self._rows(room, question.places) if live else rows
+        leaving = [_session(rows[_place_id(p)]) for p in live if rows[_place_id(p)].end_reason is None]
+        await self.sessions.end(room.event_id, room.epoch, leaving, end_reason="left", leaving=True)
+        rows = await self._rows(room, question.places) if leaving else rows
+        return [_state_after_end(rows.get(_place_id(p)), p) for p in question.places]
 
     async def release(self, question: PlacesQuestion) -> list[PlaceState]:
-        """Ends sessions that a site says are over; a live reservation lets its session stand."""
+        """Ends sessions that a site reports as over; one with a live reservation stays."""
         room = await self._room(question)
-        stands = await self._stands(room, question.places)
-        found = (stands[_seat(p)] for p in question.places if _is_whose(stands, p))
-        over = [_session(stand) for stand in found if stand.how is None and stand.state == "claimed"]
-        await self.sessions.end(room.event_id, room.epoch, over, how="completed")
-        stands = await self._stands(room, question.places) if over else stands
-        return [_left(stands.get(_seat(p)), p) for p in question.places]
+        rows = await self._rows(room, question.places)
+        mine = (rows[_place_id(p)] for p in question.places if _is_held_by(rows, p))
+        over = [_session(row) for row in mine if row.end_reason is None and row.state == "claimed"]
+        await self.sessions.end(room.event_id, room.epoch, over, end_reason="completed")
+        rows = await self._rows(room, question.places) if over else rows
+        return [_state_after_end(rows.get(_place_id(p)), p) for p in question.places]
 
 
-def _seat(place: PlaceRef) -> PlaceId:
+def _place_id(place: PlaceRef) -> PlaceId:
     return place.lane, place.join_seq
 
 
-def _how(stands: dict[PlaceId, PlaceRow], place: PlaceRef) -> str | None:
-    stand = stands.get(_seat(place))
-    return stand.how if stand else None
+def _end_reason(rows: dict[PlaceId, PlaceRow], place: PlaceRef) -> str | None:
+    row = rows.get(_place_id(place))
+    return row.end_reason if row else None
 
 
-def _is_whose(stands: dict[PlaceId, PlaceRow], place: PlaceRef) -> bool:
-    stand = stands.get(_seat(place))
-    return stand is not None and stand.holder == place.holder
+def _is_held_by(rows: dict[PlaceId, PlaceRow], place: PlaceRef) -> bool:
+    row = rows.get(_place_id(place))
+    return row is not None and row.holder == place.holder
 
 
-def _session(stand: PlaceRow) -> Session:
-    return Session(stand.lane, stand.join_seq, stand.holder, stand.jti or "", stand.expires_at_ms or 0)
+def _session(row: PlaceRow) -> Session:
+    return Session(row.lane, row.join_seq, row.holder, row.jti or "", row.expires_at_ms or 0)
 
 
-def _status(shown: str, seen: StatusReply, stand: PlaceRow | None) -> PlaceStatus:
-    if seen.word == "ready":
-        return PlaceStatus(status="ready", until_ms=seen.until_ms)
-    if seen.word == "admitted":
-        return PlaceStatus(status="admitted", until_ms=seen.until_ms)
-    if seen.word == "ended":
-        status = ENDED[stand.how] if stand and stand.how else "expired"
-        return PlaceStatus(status=status, why=_why(status, stand))
+def _status(shown: str, statuses: StatusReply, row: PlaceRow | None) -> PlaceStatus:
+    if statuses.status == "ready":
+        return PlaceStatus(status="ready", until_ms=statuses.until_ms)
+    if statuses.status == "admitted":
+        return PlaceStatus(status="admitted", until_ms=statuses.until_ms)
+    if statuses.status == "ended":
+        status = ENDED_STATES[row.end_reason] if row and row.end_reason else "expired"
+        return PlaceStatus(status=status, why=_expired_reason(status, row))
     return PlaceStatus(status="prequeue" if shown == "prequeue" else "waiting")
 
 
-def _why(status: PlaceState, stand: PlaceRow | None) -> ExpiredWhy | None:
-    """Of an expired place: whether its last call was ever claimed."""
-    if status != "expired" or stand is None:
+def _expired_reason(status: PlaceState, row: PlaceRow | None) -> ExpiredWhy | None:
+    """Why a place expired: its session ended, or its last call was not claimed."""
+    if status != "expired" or row is None:
         return None
-    return "session" if stand.jti else "unclaimed"
+    return "session" if row.jti else "unclaimed"
 
 
-def _from_db(stand: PlaceRow | None) -> PlaceStatus:
-    if stand is None:
+def _from_db(row: PlaceRow | None) -> PlaceStatus:
+    if row is None:
         return PlaceStatus(status="waiting")
-    if stand.how is not None:
-        return PlaceStatus(status=ENDED[stand.how], why=_why(ENDED[stand.how], stand))
-    if stand.state == "claimed":
-        return PlaceStatus(status="admitted", until_ms=stand.expires_at_ms)
-    if stand.state == "called" and (stand.deadline_ms or 0) > now_ms():
-        return PlaceStatus(status="ready", until_ms=stand.deadline_ms)
+    if row.end_reason is not None:
+        return PlaceStatus(status=ENDED_STATES[row.end_reason], why=_expired_reason(ENDED_STATES[row.end_reason], row))
+    if row.state == "claimed":
+        return PlaceStatus(status="admitted", until_ms=row.expires_at_ms)
+    if row.state == "called" and (row.deadline_ms or 0) > now_ms():
+        return PlaceStatus(status="ready", until_ms=row.deadline_ms)
     return PlaceStatus(status="waiting")
 
 
-def _left(stand: PlaceRow | None, place: PlaceRef) -> PlaceState:
-    if stand is None or stand.holder != place.holder:
+def _state_after_end(row: PlaceRow | None, place: PlaceRef) -> PlaceState:
+    if row is None or row.holder != place.holder:
         return "left"
-    if stand.how is not None:
-        return ENDED[stand.how]
-    return "admitted" if stand.state == "claimed" else "waiting"
+    if row.end_reason is not None:
+        return ENDED_STATES[row.end_reason]
+    return "admitted" if row.state == "claimed" else "waiting"

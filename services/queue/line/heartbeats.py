@@ -1,15 +1,16 @@
-"""Signs of life, and whether we hear at all: silence is not absence when we were deaf.
+"""Heartbeats of fans, as gateways and notifiers report them, and whether reports are missing.
 
-Gateways and notifiers report every quarter of a liveness window, an empty report included. One overdue by half a window
-without a goodbye, or none at all, means that signs may have been lost: then everybody in the line is taken as live.
+Each process reports every quarter of a liveness window, even if it has nothing to report. If a report is overdue by
+half a window without a goodbye, or there is no reporter at all, heartbeats may have been lost: then all places are
+taken as live, because a missing heartbeat proves nothing while reports are missing.
 """
 
 from services.queue import redis_keys
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
-from shared.contracts.queue import LifeReport, SignsOfLife
-from shared.redis.client import REDIS_AWAY, Redis, near
+from shared.contracts.queue import EventHeartbeats, HeartbeatReport
+from shared.redis.client import REDIS_AWAY, Redis, node_for_key
 from shared.web.problems import StaleEpoch
 
 REPORTERS_MAX = 1000
@@ -17,36 +18,36 @@ WINDOW_DEFAULT_S = 30
 
 
 class Heartbeats:
-    """Who reports, and what was heard."""
+    """Keeps the reporters and passes heartbeats to the line."""
 
     def __init__(self, redis: Redis, line: RedisLine, rooms: Rooms) -> None:
         self._redis, self._line, self._rooms = redis, line, rooms
 
-    async def report(self, report: LifeReport) -> float:
-        """Takes a report; seconds until the next one is wanted."""
-        if report.goodbye:
+    async def report(self, report: HeartbeatReport) -> float:
+        """Applies a report; seconds until the next one is expected."""
+        if report.final:
             await self._redis.zrem(redis_keys.REPORTERS, report.reporter)
         else:
             await self._redis.zadd(redis_keys.REPORTERS, {report.reporter: await self._now_ms()})
-        lost: Exception | None = None
+        failed: Exception | None = None
         for signs in report.events:
             try:
-                await self._hear(signs)
-            except REDIS_AWAY as away:  # other events may be with another engine
-                lost = away
-        if lost is not None:
-            raise lost  # the reporter tells it all once more
-        return self._shortest_s() / 4
+                await self._touch(signs)
+            except REDIS_AWAY as away:  # other events may be on another Redis node
+                failed = away
+        if failed is not None:
+            raise failed  # the reporter sends the whole report again
+        return self._shortest_window_s() / 4
 
-    async def _hear(self, signs: SignsOfLife) -> None:
+    async def _touch(self, signs: EventHeartbeats) -> None:
         for lane, join_seqs in signs.lanes.items():
             try:
                 await self._line.touch(signs.event_id, signs.epoch, lane, join_seqs)
             except (LineNotReady, StaleEpoch):
-                return  # everybody is taken as live after a filling, and nobody is left after a reset
+                return  # after a rebuild all places are taken as live; after a reset none of them exists
 
     async def has_gap(self, rooms: list[WaitingRoom]) -> set[str]:
-        """The rooms whose signs of life may have been lost. A reporter found dead is named once, then forgotten."""
+        """The rooms whose heartbeats may have been lost."""
         reporters = await self._redis.zrange(redis_keys.REPORTERS, 0, REPORTERS_MAX, withscores=True)
         if not reporters:
             return {room.event_id for room in rooms}
@@ -55,14 +56,14 @@ class Heartbeats:
         return {room.event_id for room in rooms if oldest_ms > room.liveness_window_s * 750}
 
     async def forget_dead(self, rooms: list[WaitingRoom]) -> None:
-        """Drops reporters that every room has been told of."""
+        """Removes dead reporters, once every room has had ticks with the gap."""
         longest_s = max((room.liveness_window_s for room in rooms), default=WINDOW_DEFAULT_S)
         until_ms = await self._now_ms() - longest_s * 750
         await self._redis.zremrangebyscore(redis_keys.REPORTERS, "-inf", f"({until_ms}")
 
-    def _shortest_s(self) -> float:
+    def _shortest_window_s(self) -> float:
         return min((room.liveness_window_s for room in self._rooms.known.values()), default=WINDOW_DEFAULT_S)
 
     async def _now_ms(self) -> int:
-        seconds, microseconds = await (await near(self._redis, redis_keys.REPORTERS)).time()
+        seconds, microseconds = await (await node_for_key(self._redis, redis_keys.REPORTERS)).time()
         return int(seconds) * 1000 + int(microseconds) // 1000 + self._line.clock_offset_ms

@@ -1,4 +1,4 @@
-"""The joins of one lane between their arrival and their outcome: a place, the place they had, or a refusal."""
+"""A batch of joins to one lane, until each has an outcome: a new place, the place they had, or a refusal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Literal
 from services.queue.access.access_codes import CodeRefused
 from services.queue.line.repository import PlaceId
 from services.queue.rooms.model import WaitingRoom
-from shared.contracts.queue import Join
+from shared.contracts.queue import JoinRequest
 
 Refused = Literal["line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"] | CodeRefused
 Outcome = PlaceId | Refused
@@ -15,30 +15,30 @@ Outcome = PlaceId | Refused
 
 @dataclass
 class LaneJoinBatch:
-    """The joins of one lane on their way: `fresh` still have no outcome; `hashes`: the codes some of them came with."""
+    """Joins to one lane: `pending` lack an outcome, `existing` had a place. `hashes`: of access codes, by holder."""
 
     room: WaitingRoom
     lane: int
     batch_id: str
-    fresh: dict[str, Join]
+    pending: dict[str, JoinRequest]
     hashes: dict[str, bytes]
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    known: dict[str, PlaceId] = field(default_factory=dict)
+    existing: dict[str, PlaceId] = field(default_factory=dict)
     call_now: bool = False
 
-    def assign(self, seats: dict[str, PlaceId]) -> None:
-        for holder, seat in seats.items():
-            self.outcomes[holder] = seat
-            del self.fresh[holder]
+    def assign(self, place_ids: dict[str, PlaceId]) -> None:
+        for holder, place_id in place_ids.items():
+            self.outcomes[holder] = place_id
+            del self.pending[holder]
 
-    def found(self, seats: dict[str, PlaceId]) -> None:
-        self.known.update(seats)
-        self.assign(seats)
+    def add_existing(self, place_ids: dict[str, PlaceId]) -> None:
+        self.existing.update(place_ids)
+        self.assign(place_ids)
 
-    def reject(self, word: Refused) -> None:
-        self.reject_some(dict.fromkeys(self.fresh, word))
+    def reject(self, reason: Refused) -> None:
+        self.reject_some(dict.fromkeys(self.pending, reason))
 
-    def reject_some(self, words: Mapping[str, Refused]) -> None:
-        self.outcomes.update(words)
-        for holder in words:
-            del self.fresh[holder]
+    def reject_some(self, reasons: Mapping[str, Refused]) -> None:
+        self.outcomes.update(reasons)
+        for holder in reasons:
+            del self.pending[holder]

@@ -1,8 +1,8 @@
-"""Purchases told by the event log: who bought is done, and the slot is free for the next fan.
+"""Consumer of `order.confirmed` events: the place of a fan who bought ends, and its slot is free for the next fan.
 
-The purchase and the log's offsets are stored in one transaction, so an event counts once; freeing the slot follows, and
-is repeated by `services/queue/reconcile.py` if gates, inventory or the engine were away. Most of the log is about other
-things: it is passed over without being parsed, and offsets that come with no purchase are stored once a second.
+The purchase and the log's offsets are saved in one transaction, so an event counts once. Freeing the slot follows, and
+`services/queue/reconcile.py` repeats it if gateways, inventory or Redis were unavailable. Other events are skipped
+without being parsed; offsets without a purchase are saved once a second.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from sqlalchemy import TextClause, select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.line.repository import LineRepository, PlaceId
-from services.queue.line.sessions import Sessions
+from services.queue.line.sessions import SessionEnder
 from services.queue.tables import log_offset
 from shared.contracts.events import Event
 from shared.messaging.log import START, EventLog
@@ -23,78 +23,78 @@ from shared.runtime.logging import data
 from shared.web.problems import Problem
 
 log = logging.getLogger("onsale.queue")
-BOUGHT = "order.confirmed"
-BOUGHT_RAW = f'"{BOUGHT}"'.encode()
-TOLD_BY = "orders"
+ORDER_CONFIRMED = "order.confirmed"
+ORDER_CONFIRMED_RAW = f'"{ORDER_CONFIRMED}"'.encode()
+STREAM = "orders"
 READ_MAX, WAIT_S = 200, 1.0
-STORE_EVERY_S = 1.0
-RECORD_PURCHASE: TextClause = statement(__package__, "record_purchase")
-Purchase = tuple[str, int, PlaceId]  # event_id, epoch, place
+SAVE_OFFSETS_EVERY_S = 1.0
+MARK_BOUGHT: TextClause = statement(__package__, "mark_bought")
+PurchasedPlace = tuple[str, int, PlaceId]  # event_id, epoch, place
 
 
 class Purchases:
-    """Consumes the log. Any number may run: each effect happens once, and repeating it changes nothing."""
+    """Consumes the event log. Any number may run, because every effect is idempotent."""
 
-    def __init__(self, db: AsyncEngine, event_log: EventLog, sessions: Sessions) -> None:
+    def __init__(self, db: AsyncEngine, event_log: EventLog, sessions: SessionEnder) -> None:
         self._db, self._log, self._sessions = db, event_log, sessions
-        self._reached: dict[str, str] = {}
-        self._unstored: dict[str, str] = {}
-        self._store_at_s = 0.0
+        self._offsets: dict[str, str] = {}
+        self._unsaved_offsets: dict[str, str] = {}
+        self._save_at_s = 0.0
 
     async def read(self) -> None:
-        """One turn: what came after the offsets reached, or a second's wait for it."""
-        self._reached = self._reached or await self._stored()
-        entries = await self._log.read(self._reached, count=READ_MAX, wait_s=WAIT_S)
-        events = [Event.model_validate_json(entry.body) for entry in entries if BOUGHT_RAW in entry.body]
-        told = [event for event in events if event.type == BOUGHT]
+        """Reads and applies the next events, or waits for them up to a second."""
+        self._offsets = self._offsets or await self._saved_offsets()
+        entries = await self._log.read(self._offsets, count=READ_MAX, wait_s=WAIT_S)
+        events = [Event.model_validate_json(entry.body) for entry in entries if ORDER_CONFIRMED_RAW in entry.body]
+        purchases = [event for event in events if event.type == ORDER_CONFIRMED]
         last = {entry.stream: entry.position for entry in entries}
-        self._unstored |= last
+        self._unsaved_offsets |= last
         now_s = asyncio.get_running_loop().time()
-        bought: list[Purchase] = []
-        if told or (self._unstored and now_s >= self._store_at_s):
-            bought = await self._record(told)
-            self._unstored, self._store_at_s = {}, now_s + STORE_EVERY_S
-        self._reached |= last
-        await self._free(bought)
+        places: list[PurchasedPlace] = []
+        if purchases or (self._unsaved_offsets and now_s >= self._save_at_s):
+            places = await self._record(purchases)
+            self._unsaved_offsets, self._save_at_s = {}, now_s + SAVE_OFFSETS_EVERY_S
+        self._offsets |= last
+        await self._end_sessions(places)
 
-    async def _record(self, told: list[Event]) -> list[Purchase]:
-        """Purchases and offsets, in one transaction; whose places they were."""
-        bought: list[Purchase] = []
+    async def _record(self, purchases: list[Event]) -> list[PurchasedPlace]:
+        """Saves purchases and offsets in one transaction; the places of those who bought."""
+        places: list[PurchasedPlace] = []
         async with self._db.begin() as connection:
-            for event in told:
-                rows = await connection.execute(RECORD_PURCHASE, _named(event))
-                bought += [(event.event_id, row.epoch, (row.lane, row.join_seq)) for row in rows]
-            for stream, position in sorted(self._unstored.items()):
+            for event in purchases:
+                rows = await connection.execute(MARK_BOUGHT, _place_values(event))
+                places += [(event.event_id, row.epoch, (row.lane, row.join_seq)) for row in rows]
+            for stream, position in sorted(self._unsaved_offsets.items()):
                 row = insert(log_offset).values(stream=stream, last_id=position)
                 await connection.execute(
                     row.on_conflict_do_update(index_elements=[log_offset.c.stream], set_={"last_id": position})
                 )
-        return bought
+        return places
 
-    async def _stored(self) -> dict[str, str]:
+    async def _saved_offsets(self) -> dict[str, str]:
         async with self._db.connect() as connection:
             stored = {row.stream: row.last_id for row in await connection.execute(select(log_offset))}
-        return {stream: stored.get(stream, START) for stream in await self._log.streams(TOLD_BY)}
+        return {stream: stored.get(stream, START) for stream in await self._log.streams(STREAM)}
 
-    async def _free(self, bought: list[Purchase]) -> None:
-        """Ends the sessions of those who bought: at once, unless they hold something else as well."""
+    async def _end_sessions(self, places: list[PurchasedPlace]) -> None:
+        """Ends the sessions of those who bought, unless they have another reservation."""
         by_room: dict[tuple[str, int], list[PlaceId]] = defaultdict(list)
-        for event_id, epoch, seat in bought:
-            by_room[event_id, epoch].append(seat)
-        for (event_id, epoch), seats in by_room.items():
+        for event_id, epoch, place_id in places:
+            by_room[event_id, epoch].append(place_id)
+        for (event_id, epoch), place_ids in by_room.items():
             try:
-                await self._end(event_id, epoch, seats)
-            except Problem as silent:
-                log.warning("purchases.not_ended", extra=data(event_id=event_id, error=silent.slug))
+                await self._end(event_id, epoch, place_ids)
+            except Problem as failed:
+                log.warning("purchases.not_ended", extra=data(event_id=event_id, error=failed.slug))
 
-    async def _end(self, event_id: str, epoch: int, seats: list[PlaceId]) -> None:
+    async def _end(self, event_id: str, epoch: int, place_ids: list[PlaceId]) -> None:
         async with self._db.connect() as connection:
-            stands = await LineRepository(connection, event_id, epoch).get_places(seats)
-        await self._sessions.end_bought(event_id, epoch, stands.values())
+            rows = await LineRepository(connection, event_id, epoch).get_places(place_ids)
+        await self._sessions.end_bought(event_id, epoch, rows.values())
 
 
-def _named(event: Event) -> dict[str, Any]:
-    """Whose place it was, as far as the event says."""
+def _place_values(event: Event) -> dict[str, Any]:
+    """The event's values that identify a place; those it does not name are None."""
     after = event.after or {}
     return {
         "event_id": event.event_id,

@@ -1,4 +1,4 @@
-"""What the line's scripts are told and what they answer, by name."""
+"""Arguments and answers of the line's Lua scripts, with names."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,42 +6,42 @@ from typing import Any, NamedTuple
 
 
 class Allocation(NamedTuple):
-    """What a batch was given: `granted` numbers from `first` on, by filling `fill` of the engine."""
+    """Numbers of a batch of joins: `granted` numbers from `first` on. `member` names the batch in flight."""
 
     first: int
     granted: int
-    fill: int
+    generation: int
     member: str
 
 
 class StatusReply(NamedTuple):
-    """Where the engine sees a place: ready, admitted, ended or waiting."""
+    """The status of a place in Redis: ready, admitted, ended or waiting; until when (ms) it is ready or admitted."""
 
-    word: str
+    status: str
     until_ms: int
 
 
-class Claim(NamedTuple):
-    """What a claim came to: admitted, missed, waiting or ended; `call` counts from 1."""
+class ClaimReply(NamedTuple):
+    """The outcome of a claim: admitted (until `until_ms`), missed, waiting or ended. `call` counts from 1."""
 
-    word: str
+    outcome: str
     call: int
     until_ms: int
 
 
 class TickEvent(NamedTuple):
-    """Something the tick did that the ledger does not know yet."""
+    """A change by a tick that is not yet in the database. `kind` is called, missed or spent (the last miss)."""
 
     number: int
-    what: str
+    kind: str
     lane: int
     join_seq: int
     call: int
     at_ms: int
 
 
-class Due(NamedTuple):
-    """A session past its end."""
+class DueSession(NamedTuple):
+    """A session past its end; `call` is the call it came from."""
 
     lane: int
     join_seq: int
@@ -50,40 +50,40 @@ class Due(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What inventory's frame says, as the tick takes it."""
+    """Inventory's last stock frame, as the tick takes it. `level` is plenty, last_chance, sold_out or unknown."""
 
     available: int = -1
     holders_holding: int = 0
-    word: str = "unknown"
+    level: str = "unknown"
     holds_begun: int = 0
-    holds_let_go: int = 0
+    holds_released: int = 0
     version: int = 0
 
 
 class TickReply(NamedTuple):
-    """One turn: the room as it is now, what is to be written, whose session is due."""
+    """The result of a tick: the room's state, the changes to write to the database, and the sessions that are due."""
 
     state: dict[str, Any]
     changes: list[TickEvent]
-    due: list[Due]
+    due: list[DueSession]
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Rising numbers as runs: first and last of each."""
-    found: list[tuple[int, int]] = []
+    """Numbers as runs in ascending order: first and last of each."""
+    result: list[tuple[int, int]] = []
     for n in sorted(numbers):
-        if found and found[-1][1] + 1 == n:
-            found[-1] = (found[-1][0], n)
+        if result and result[-1][1] + 1 == n:
+            result[-1] = (result[-1][0], n)
         else:
-            found.append((n, n))
-    return found
+            result.append((n, n))
+    return result
 
 
-def change(raw: bytes) -> TickEvent:
-    number, what, lane, seq, call, at_ms = raw.decode().split(":")
-    return TickEvent(int(number), what, int(lane), int(seq), int(call), int(at_ms))
+def parse_tick_event(raw: bytes) -> TickEvent:
+    number, kind, lane, seq, call, at_ms = raw.decode().split(":")
+    return TickEvent(int(number), kind, int(lane), int(seq), int(call), at_ms=int(at_ms))
 
 
-def due(raw: bytes) -> Due:
+def parse_due_session(raw: bytes) -> DueSession:
     lane, seq, call = raw.split(b":")
-    return Due(int(lane), int(seq), int(call))
+    return DueSession(int(lane), int(seq), int(call))

@@ -1,4 +1,4 @@
-"""Who entered a lottery: one hash over all of them, and for each a proof to be in it that tells nothing of others."""
+"""The entrants of a lottery: a Merkle hash over all of them, and a proof of entry for each that reveals no other."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from services.queue.tables import lottery
 from shared.contracts.lottery import Entrants, EntryProof, ProofQuestion
-from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
+from shared.postgres.engine import AsyncConnection, statement
 from shared.rules.lottery_ranking import CHUNK, leaf, path, receipt, root
 from shared.web.problems import BadCredential, NotEntered, StaleEpoch
 
@@ -20,44 +20,48 @@ DIGEST_HEX = 64
 
 
 @dataclass(frozen=True)
-class Count:
-    """The entrants of one lane; `branches` holds the hash of each chunk of them, one after the other, as hex."""
+class EntrantCount:
+    """The entrants of one lane; `branches` is the hash of each chunk of them, concatenated as hex."""
 
     entrants: Entrants
     branches: str
 
 
-async def count(connection: AsyncConnection, room: WaitingRoom, blind: bytes, lane: int, entrants_n: int) -> Count:
-    """Reads every entry number of the lane, a chunk at a time."""
+async def count_entrants(
+    connection: AsyncConnection, room: WaitingRoom, blind: bytes, lane: int, entrants_n: int
+) -> EntrantCount:
+    """Counts and hashes the entrants of a lane, chunk by chunk."""
     branches, taken = [], 0
     for first in range(1, entrants_n + 1, CHUNK):
-        leaves, receipts = await _chunk(connection, room, blind, lane, first, min(entrants_n, first + CHUNK - 1))
+        leaves, receipts = await _chunk(
+            connection, room, blind, lane, first=first, last=min(entrants_n, first + CHUNK - 1)
+        )
         branches.append(root(leaves))
         taken += len(receipts)
     entrants = Entrants(n=entrants_n, taken=taken, hash=root(branches).hex())
-    return Count(entrants, b"".join(branches).hex())
+    return EntrantCount(entrants, b"".join(branches).hex())
 
 
-async def prove(db: AsyncEngine, rooms: Rooms, question: ProofQuestion) -> EntryProof:
-    """Proof that this place's entry number was counted with its holder. Raises `NotEntered`, `StaleEpoch`."""
+async def prove_entry(rooms: Rooms, question: ProofQuestion) -> EntryProof:
+    """Proves that this place's entry number was counted with its holder. Raises `NotEntered`, `StaleEpoch`."""
     room, place = await rooms.get(question.event_id), question.place
     if room.epoch != question.epoch:
         raise StaleEpoch
     here = (lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch, lottery.c.counted_at.is_not(None))
-    async with db.connect() as connection:
+    async with rooms.db.connect() as connection:
         row = (await connection.execute(select(lottery).where(*here))).first()
         if row is None:
-            raise NotEntered("The entrants of this lottery are not counted yet.")
+            raise NotEntered("The entrants of this lottery are still being counted. Try again later.")
         entrants_n = row.entrants.get(str(place.lane), {"n": 0})["n"]
         if place.join_seq > entrants_n:
             raise NotEntered("This place joined after entry had closed.")
-        stand = await LineRepository(connection, room.event_id, room.epoch).get_places([(place.lane, place.join_seq)])
-        if not stand or stand[place.lane, place.join_seq].holder != place.holder:
+        places = await LineRepository(connection, room.event_id, room.epoch).get_places([(place.lane, place.join_seq)])
+        if not places or places[place.lane, place.join_seq].holder != place.holder:
             raise BadCredential("This place belongs to somebody else.")
         chunk, at = divmod(place.join_seq - 1, CHUNK)
         first = chunk * CHUNK + 1
         leaves, receipts = await _chunk(
-            connection, room, row.blind, place.lane, first, min(entrants_n, first + CHUNK - 1)
+            connection, room, row.blind, place.lane, first=first, last=min(entrants_n, first + CHUNK - 1)
         )
     branches = _split(row.branches[str(place.lane)])
     return EntryProof(
@@ -72,9 +76,9 @@ async def prove(db: AsyncEngine, rooms: Rooms, question: ProofQuestion) -> Entry
 
 
 async def _chunk(
-    connection: AsyncConnection, room: WaitingRoom, blind: bytes, lane: int, first: int, last: int
+    connection: AsyncConnection, room: WaitingRoom, blind: bytes, lane: int, *, first: int, last: int
 ) -> tuple[Sequence[bytes], dict[int, str]]:
-    """The leaves of these entry numbers, and the receipts of those that somebody has."""
+    """The leaves of these entry numbers, and the receipts of those that have a holder."""
     which = {"event_id": room.event_id, "epoch": room.epoch, "lane": lane, "first": first, "last": last}
     holders = {row.join_seq: row.holder for row in await connection.execute(ENTRANTS, which)}
     return await asyncio.to_thread(_leaves, blind, lane, range(first, last + 1), holders)

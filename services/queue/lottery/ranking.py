@@ -1,8 +1,8 @@
-"""In which order a line is called: as people joined, or as their lottery was drawn.
+"""The order in which a line is called: by the numbers of the joins, or by the ranks of a drawn lottery.
 
-The ledger and every token keep the number somebody entered with. The engine's bits, calls and heads are in ranks once
-the lottery is drawn; `Line` and the recovery translate, so nobody else has to know. Before the draw, and for late
-comers, both are the same number.
+The database and every token keep the number a fan joined with. In Redis, bits, calls and heads are in ranks once the
+lottery is drawn; `RedisLine` and `recovery` translate. Before the draw, and for fans who joined after entry closed,
+both are the same number.
 """
 
 import secrets
@@ -17,13 +17,13 @@ from services.queue.problems import RoomStateConflict
 from services.queue.tables import lottery, place, room
 from shared.contracts.frames import LaneDraw, LotteryFrame
 from shared.postgres.engine import AsyncConnection
-from shared.rules.lottery_ranking import draw_key, order
+from shared.rules.lottery_ranking import draw_key, permutation
 from shared.web.problems import InvalidRequest
 
 SECRET_BYTES = 32
 LotteryStage = Literal["open", "closed", "drawn"]
-OF_ROOM = and_(lottery.c.event_id == room.c.event_id, lottery.c.epoch == room.c.epoch)
-COLUMNS = (
+LOTTERY_OF_ROOM = and_(lottery.c.event_id == room.c.event_id, lottery.c.epoch == room.c.epoch)
+LOTTERY_COLUMNS = (
     lottery.c.closed_at,
     lottery.c.counted_at,
     lottery.c.entrants,
@@ -34,7 +34,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Ranking:
-    """How far the lottery of one epoch is, and the ranks it gave; without a stage there is none."""
+    """The stage of the lottery of one epoch and the ranks it drew; without a stage there is no lottery."""
 
     epoch: int
     stage: LotteryStage | None = None
@@ -43,34 +43,34 @@ class Ranking:
 
     @property
     def pending(self) -> bool:
-        """Nobody is called before the draw."""
+        """Whether the draw is still to come: until then nobody is called."""
         return self.stage is not None and self.stage != "drawn"
 
     @property
-    def generation(self) -> str:
-        """The epoch as the engine knows it: with `.1` behind it once ranks count, so that whoever still counts in
-        entry numbers is refused.
+    def epoch_token(self) -> str:
+        """The epoch in Redis, followed by `.1` once ranks count, so that a process that still counts in entry numbers
+        is refused.
         """
         return f"{self.epoch}.1" if self.stage == "drawn" else str(self.epoch)
 
     def rank(self, lane: int, join_seq: int) -> int:
-        """Where this entry number stands in the line."""
+        """The rank of this entry number."""
         drawn = self.lanes.get(lane)
-        return order(drawn.entrants_n, bytes.fromhex(drawn.key)).rank(join_seq) if drawn else join_seq
+        return permutation(drawn.entrants_n, bytes.fromhex(drawn.key)).rank(join_seq) if drawn else join_seq
 
     def ranks(self, lane: int, join_seqs: Iterable[int]) -> Sequence[int]:
-        """Where each of these stands."""
+        """The rank of each entry number."""
         drawn = self.lanes.get(lane)
         numbers = list(join_seqs)
-        return list(map(order(drawn.entrants_n, bytes.fromhex(drawn.key)).rank, numbers)) if drawn else numbers
+        return list(map(permutation(drawn.entrants_n, bytes.fromhex(drawn.key)).rank, numbers)) if drawn else numbers
 
     def entry(self, lane: int, rank: int) -> int:
-        """Whose place in the line this is."""
+        """The entry number of this rank."""
         drawn = self.lanes.get(lane)
-        return order(drawn.entrants_n, bytes.fromhex(drawn.key)).entry(rank) if drawn else rank
+        return permutation(drawn.entrants_n, bytes.fromhex(drawn.key)).entry(rank) if drawn else rank
 
     def runs(self, lane: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The ranks of a run of entry numbers, as runs."""
+        """The ranks of the entry numbers from `first` to `last`, as runs."""
         drawn = self.lanes.get(lane)
         entrants_n = drawn.entrants_n if drawn else 0
         for entry in range(first, min(last, entrants_n) + 1):
@@ -79,13 +79,13 @@ class Ranking:
         if last > entrants_n:
             yield max(first, entrants_n + 1), last
 
-    def frame(self) -> LotteryFrame | None:
-        """What a line's frame says of it."""
+    def to_frame(self) -> LotteryFrame | None:
+        """The part of the line's frame about the lottery."""
         return LotteryFrame(stage=self.stage, lanes=dict(self.lanes)) if self.stage else None
 
 
-def draw_of(row: Mapping[str, Any]) -> Ranking:
-    """From a room's row with `COLUMNS`."""
+def ranking_from_row(row: Mapping[str, Any]) -> Ranking:
+    """The ranking from a room's row with `LOTTERY_COLUMNS`."""
     event_id, epoch = row["event_id"], row["epoch"]
     if row["ordering"] != "lottery":
         return Ranking(epoch)
@@ -101,8 +101,8 @@ def draw_of(row: Mapping[str, Any]) -> Ranking:
     return Ranking(epoch, "drawn", True, lanes)
 
 
-async def commit(connection: AsyncConnection, event_id: str, epoch: int) -> None:
-    """Makes the secrets of a lottery nobody has entered yet; one that was there is void."""
+async def commit_to_seed(connection: AsyncConnection, event_id: str, epoch: int) -> None:
+    """Commits to the seed of a lottery that nobody has entered yet; an earlier seed is void."""
     await connection.execute(delete(lottery).where(lottery.c.event_id == event_id, lottery.c.epoch == epoch))
     await connection.execute(
         insert(lottery).values(
@@ -115,23 +115,28 @@ async def commit(connection: AsyncConnection, event_id: str, epoch: int) -> None
     )
 
 
-async def committed_in_time(connection: AsyncConnection, event_id: str, epoch: int, opens_at: datetime | None) -> None:
-    """Raises `InvalidRequest` for a lottery whose secret was committed to after entry opened: nobody could verify it.
-    Without an opening of its own entry begins when an operator opens the room, which is always later.
+async def require_commitment_before_entry(
+    connection: AsyncConnection, event_id: str, epoch: int, opens_at: datetime | None
+) -> None:
+    """Raises `InvalidRequest` for a lottery whose seed was committed to after entry opened: nobody could verify it.
+
+    Without `opens_at` entry begins when an operator opens the room, which is always later.
     """
-    which = select(lottery.c.committed_at).where(lottery.c.event_id == event_id, lottery.c.epoch == epoch)
-    committed_at = (await connection.execute(which)).scalar_one_or_none()
+    row = select(lottery.c.committed_at).where(lottery.c.event_id == event_id, lottery.c.epoch == epoch)
+    committed_at = (await connection.execute(row)).scalar_one_or_none()
     if opens_at is not None and committed_at is not None and opens_at < committed_at:
         raise InvalidRequest(
-            f"queue_opens_at ({opens_at.isoformat()}) is past. A lottery's seed is committed to before entry opens, or "
-            "nobody could verify the draw. Set a time to come, or leave it out and open the room by hand."
+            f"queue_opens_at ({opens_at.isoformat()}) is past. A lottery's seed must be committed to before entry "
+            "opens, or nobody could verify the draw. Set a future time, or leave it out and open the room by hand."
         )
 
 
-async def change_order(connection: AsyncConnection, event_id: str, epoch: int, ordering: str) -> None:
-    """The rules of an order bind from the first place on; new ones get a new commitment. The caller holds the fence."""
-    entered = select(place.c.join_seq).where(place.c.event_id == event_id, place.c.epoch == epoch)
-    if (await connection.execute(entered.limit(1))).first():
-        raise RoomStateConflict("Fans have joined under the present order; a reset would start the line anew.")
+async def check_ordering_may_change(connection: AsyncConnection, event_id: str, epoch: int, ordering: str) -> None:
+    """Raises `RoomStateConflict` once fans have joined: the ordering is fixed then. A changed lottery gets a new seed.
+    The caller holds the fence.
+    """
+    joined = select(place.c.join_seq).where(place.c.event_id == event_id, place.c.epoch == epoch)
+    if (await connection.execute(joined.limit(1))).first():
+        raise RoomStateConflict("Fans have joined under the present ordering. Reset the queue to change it.")
     if ordering == "lottery":
-        await commit(connection, event_id, epoch)
+        await commit_to_seed(connection, event_id, epoch)

@@ -1,7 +1,7 @@
-"""The lottery of a pre-queue: its secret is committed to, entry closes, entrants are counted, the order is drawn.
+"""The lottery of a pre-queue: entry closes, entrants are counted, the order is drawn.
 
-Each step happens once, whoever takes it and however often. Closing and drawing wait alone for every batch of joins
-under way and ask for a new filling, so that a number up to N given out before is in the ledger, or void for good.
+Each step happens once, whichever process takes it and however often. Closing and drawing hold the exclusive fence and
+require a rebuild of Redis, so every number up to N that was given before is in the database or void for good.
 """
 
 import logging
@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy import Row, func, select, update
 
 from services.queue.line.redis_line import RedisLine
-from services.queue.line.repository import FENCE_ALONE, LineRepository
-from services.queue.lottery.entrants import count
+from services.queue.line.repository import EXCLUSIVE_LOCK, LineRepository
+from services.queue.lottery.entrants import count_entrants
 from services.queue.problems import RoomStateConflict
 from services.queue.recovery import Recovery
 from services.queue.rooms.audit_log import record
@@ -40,75 +40,78 @@ class LotteryService:
         self._db, self._rooms, self._line, self._recovery = db, rooms, line, recovery
 
     async def advance(self) -> None:
-        """Every second: closes what is due, counts who entered. A room still in draft waits for its operator."""
-        pending = [room for room in self._rooms.known.values() if room.draw.pending and room.state != "draft"]
+        """Every second: closes entry that is due and counts the entrants. A room in draft waits for its operator."""
+        pending = [room for room in self._rooms.known.values() if room.ranking.pending and room.state != "draft"]
         if not pending:
             return
         async with self._db.connect() as connection:
             at = await self._now(connection)
         for room in pending:
-            if room.draw.stage == "open" and at >= _rules(room).entry_closes_at:
+            if room.ranking.stage == "open" and at >= _rules(room).entry_closes_at:
                 await self.close(room.event_id)
-            elif room.draw.stage == "closed" and not room.draw.counted:
+            elif room.ranking.stage == "closed" and not room.ranking.counted:
                 await self.count(room.event_id)
 
     async def close(self, event_id: str) -> None:
-        """Fixes who has entered, once entry closes; then counts them."""
+        """Fixes the entrants once entry closes, then counts them."""
         async with self._db.begin() as connection:
-            room = await self._alone(connection, event_id)
+            room = await self._exclusive(connection, event_id)
             at = await self._now(connection)
-            if room.draw.stage != "open" or at < _rules(room).entry_closes_at:
+            if room.ranking.stage != "open" or at < _rules(room).entry_closes_at:
                 return
-            here = (lane_table.c.event_id == event_id, lane_table.c.epoch == room.epoch)
-            await connection.execute(LANES.where(*here))  # whoever is numbered by the ledger takes turns with us
+            of_room = (lane_table.c.event_id == event_id, lane_table.c.epoch == room.epoch)
+            await connection.execute(LANES.where(*of_room))  # joins that the database numbers wait here
             tails = await LineRepository(connection, event_id, room.epoch).lanes()
             entrants = {str(lane): {"n": tail} for lane, (_, tail) in tails.items()}
-            await _set(connection, room, closed_at=at, entrants=entrants)
-            await _ask_to_fill(connection, room)
+            await _update(connection, room, closed_at=at, entrants=entrants)
+            await _require_rebuild(connection, room)
         log.info("lottery.closed", extra=data(event_id=event_id, entrants=entrants))
-        await self._follow(event_id)
+        await self._rebuild(event_id)
         await self.count(event_id)
 
     async def count(self, event_id: str) -> None:
-        """The hash over everybody who entered. Nothing up to N changes any more, so whoever counts counts the same."""
+        """Counts and hashes the entrants. Numbers up to N no longer change, so every process gets the same result."""
         room = await self._rooms.read(event_id)
-        if room.draw.stage != "closed" or room.draw.counted:
+        if room.ranking.stage != "closed" or room.ranking.counted:
             return
         async with self._db.connect() as connection:
             row = await _row(connection, room)
-            counts = {lane: await count(connection, room, row.blind, lane, n) for lane, n in _numbers(row.entrants)}
+            counts = {
+                lane: await count_entrants(connection, room, row.blind, lane, n)
+                for lane, n in _entrant_numbers(row.entrants)
+            }
         entrants = {str(lane): of.entrants.model_dump() for lane, of in counts.items()}
         branches = {str(lane): of.branches for lane, of in counts.items()}
         async with self._db.begin() as connection:
             at = await self._now(connection)
-            await _set(
+            await _update(
                 connection, room, lottery.c.counted_at.is_(None), entrants=entrants, branches=branches, counted_at=at
             )
         await self._rooms.read(event_id)
 
     async def draw(self, event_id: str, public_value: str, *, actor: str, reason: str | None) -> PublishedLottery:
-        """Draws the order with the public value. Again with the same value is the same draw; raises
-        `RoomStateConflict` for another, or when it is too early.
+        """Draws the order with the public value. Drawing again with the same value changes nothing. Raises
+        `RoomStateConflict` for another value or when it is too early.
         """
         async with self._db.begin() as connection:
-            room = await self._alone(connection, event_id)
+            room = await self._exclusive(connection, event_id)
             row = await _row(connection, room)
             if row.public_value is None:
                 at = await self._now(connection)
-                _may_draw(room, row, at)
-                await _set(connection, room, public_value=public_value, drawn_at=at)
-                await _ask_to_fill(connection, room)
+                _check_may_draw(room, row, at)
+                await _update(connection, room, public_value=public_value, drawn_at=at)
+                await _require_rebuild(connection, room)
                 now = await read(connection, event_id)
                 configured = now.configuration()
                 await record(connection, now, actor=actor, action="draw", reason=reason, before=configured,
                              after=configured)  # fmt: skip
             elif row.public_value != public_value:
-                raise RoomStateConflict("The lottery was drawn with another value; it is drawn once.")
-        await self._follow(event_id)
+                raise RoomStateConflict("The lottery was drawn with another value. A lottery is drawn only once.")
+        await self._rebuild(event_id)
         return await self.published(event_id)
 
     async def published(self, event_id: str) -> PublishedLottery:
-        """What anyone may know at this stage. Raises `NoLottery`."""
+        """The lottery as it is public at this stage. Raises `NoLottery`."""
         async with self._db.connect() as connection:
             room = await read(connection, event_id)
             row = await _row(connection, room)
@@ -116,7 +119,7 @@ class LotteryService:
         return PublishedLottery(
             event_id=event_id,
             epoch=room.epoch,
-            stage=room.draw.stage or "open",
+            stage=room.ranking.stage or "open",
             commitment=commitment(row.seed),
             committed_at=row.committed_at,
             queue_opens_at=room.queue_opens_at,
@@ -129,23 +132,23 @@ class LotteryService:
             drawn_at=row.drawn_at,
         )
 
-    async def _alone(self, connection: AsyncConnection, event_id: str) -> WaitingRoom:
-        """Nobody joins, fills or changes the room until the transaction ends."""
-        await connection.execute(FENCE_ALONE, {"event_id": event_id})
+    async def _exclusive(self, connection: AsyncConnection, event_id: str) -> WaitingRoom:
+        """The room, locked: nobody joins, rebuilds or changes it until the transaction ends."""
+        await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})
         return await read(connection, event_id, lock=True)
 
     async def _now(self, connection: AsyncConnection) -> datetime:
-        """The ledger's clock: closing must not wait for the engine."""
+        """The database's time, so that closing does not depend on Redis."""
         at: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
         return at + timedelta(milliseconds=self._line.clock_offset_ms)
 
-    async def _follow(self, event_id: str) -> None:
-        """Fills the engine anew; one that is away is filled when it answers."""
+    async def _rebuild(self, event_id: str) -> None:
+        """Rebuilds Redis; if it is unavailable, the gatekeeper does so later."""
         await self._rooms.read(event_id)
         try:
             await self._recovery.rebuild(event_id)
         except REDIS_AWAY as away:
-            log.warning("lottery.not_filled", extra=data(event_id=event_id, error=type(away).__name__))
+            log.warning("lottery.redis_not_rebuilt", extra=data(event_id=event_id, error=type(away).__name__))
 
 
 def _rules(room: WaitingRoom) -> Any:
@@ -155,18 +158,18 @@ def _rules(room: WaitingRoom) -> Any:
 
 
 async def _row(connection: AsyncConnection, room: WaitingRoom) -> Row[Any]:
-    found = select(lottery).where(lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch)
-    row = (await connection.execute(found)).first()
-    if row is None or room.draw.stage is None:
+    query = select(lottery).where(lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch)
+    row = (await connection.execute(query)).first()
+    if row is None or room.ranking.stage is None:
         raise NoLottery
     return row
 
 
-def _numbers(entrants: Mapping[str, Any]) -> list[tuple[int, int]]:
+def _entrant_numbers(entrants: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(int(lane), of["n"]) for lane, of in sorted(entrants.items())]
 
 
-def _may_draw(room: WaitingRoom, row: Row[Any], at: datetime) -> None:
+def _check_may_draw(room: WaitingRoom, row: Row[Any], at: datetime) -> None:
     known_at = _rules(room).public_value.known_at
     if row.counted_at is None:
         raise RoomStateConflict("Entry has not closed yet, or the entrants are still being counted.")
@@ -176,12 +179,14 @@ def _may_draw(room: WaitingRoom, row: Row[Any], at: datetime) -> None:
         raise RoomStateConflict(f"The public value is not known before {known_at.isoformat()}.")
 
 
-async def _set(connection: AsyncConnection, room: WaitingRoom, *only_if: Any, **values: Any) -> None:
+async def _update(connection: AsyncConnection, room: WaitingRoom, *only_if: Any, **values: Any) -> None:
     here = (lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch, *only_if)
     await connection.execute(update(lottery).where(*here).values(**values))
 
 
-async def _ask_to_fill(connection: AsyncConnection, room: WaitingRoom) -> None:
-    """From here on, what the engine gave out before is refused; no engine counts as filled."""
+async def _require_rebuild(connection: AsyncConnection, room: WaitingRoom) -> None:
+    """Raises the generation: what Redis gave before is refused, and no Redis instance counts as built."""
     here = room_table.c.event_id == room.event_id
-    await connection.execute(update(room_table).where(here).values(fill=room.fill + 1, redis_instance_id=""))
+    await connection.execute(
+        update(room_table).where(here).values(generation=room.generation + 1, redis_instance_id="")
+    )

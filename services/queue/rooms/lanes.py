@@ -1,4 +1,4 @@
-"""Lanes as the ledger keeps them: a row each, made and removed under the line's fence."""
+"""Lanes in the database: one row each, inserted and deleted under the line's fence."""
 
 from collections.abc import Collection
 
@@ -12,33 +12,33 @@ from shared.postgres.engine import AsyncConnection
 
 
 async def set_lanes(connection: AsyncConnection, event_id: str, epoch: int, wanted: Collection[int]) -> None:
-    """Makes the room's lanes those wanted. The caller holds the fence, so no batch of places is being written.
+    """Inserts and deletes lanes of the room. The caller holds the fence, so no batch of places is being written.
 
-    Raises `LaneInUse` for a lane that had a place in this epoch. Its row is locked before that is looked up: joins that
-    the ledger numbers hold no fence, but that row.
+    Raises `LaneInUse` for a lane that had a place in this epoch. Its row is locked before that check: joins that the
+    database numbers hold that row lock instead of the fence.
     """
     of_room = (lane.c.event_id == event_id, lane.c.epoch == epoch)
     rows = await connection.execute(select(lane.c.lane).where(*of_room).order_by(lane.c.lane).with_for_update())
     present = set(rows.scalars())
     gone = present - set(wanted)
     if gone:
-        found = select(place.c.lane).where(place.c.event_id == event_id, place.c.epoch == epoch)
-        used = (await connection.execute(found.where(place.c.lane.in_(gone)).limit(1))).scalar()
+        query = select(place.c.lane).where(place.c.event_id == event_id, place.c.epoch == epoch)
+        used = (await connection.execute(query.where(place.c.lane.in_(gone)).limit(1))).scalar()
         if used is not None:
-            raise LaneInUse(f"Lane {used} has places in it; it can go after a reset.", lane=used)
+            raise LaneInUse(f"Lane {used} has places. Reset the queue before you remove it.", lane=used)
         await connection.execute(delete(lane).where(*of_room, lane.c.lane.in_(gone)))
     await add_lanes(connection, event_id, epoch, set(wanted) - present)
 
 
 async def add_lanes(connection: AsyncConnection, event_id: str, epoch: int, lanes: Collection[int]) -> None:
-    """Rows of lanes nobody stands in yet."""
+    """Inserts empty lanes."""
     if lanes:
         rows = [{"event_id": event_id, "epoch": epoch, "lane": n, "head_seq": 0} for n in sorted(lanes)]
         await connection.execute(insert(lane), rows)
 
 
-def redis_fields(lanes: Collection[Lane]) -> dict[str, int]:
-    """What the scripts need to know of each lane."""
+def lane_redis_fields(lanes: Collection[Lane]) -> dict[str, int]:
+    """Names and values of the lanes for the room's Redis hash."""
     fields: dict[str, int] = {}
     for one in lanes:
         fields[f"weight:{one.lane}"] = one.weight

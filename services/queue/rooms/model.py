@@ -1,36 +1,36 @@
-"""One event's room as the ledger has it, and as the engine and the operators see it."""
+"""The waiting room of an event: its row, its fields in Redis, and its configuration for operators."""
 
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Row, func, select
 
-from services.queue.lottery.ranking import COLUMNS, OF_ROOM, Ranking, draw_of
-from services.queue.rooms.lanes import redis_fields
+from services.queue.lottery.ranking import LOTTERY_COLUMNS, LOTTERY_OF_ROOM, Ranking, ranking_from_row
+from services.queue.rooms.lanes import lane_redis_fields
 from services.queue.tables import lane, lottery, room
+from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.room_options import RoomOptions
 from shared.postgres.engine import AsyncConnection
 from shared.runtime.clock import from_datetime
 from shared.web.problems import UnknownEvent
 
-RoomState = Literal["draft", "open", "paused", "draining", "closed"]
 NEVER_MS = 2**52
-LOTTERY_TOLD = "The sale begins as soon as the lottery is drawn."
+LOTTERY_PENDING_MESSAGE = "The sale begins as soon as the lottery is drawn."
 
 
 @dataclass(frozen=True)
 class WaitingRoom:
-    """One event's room. `version` is of its configuration; `fill` counts the fillings of the engine; `fence` is the
-    number of its advisory lock.
+    """One event's waiting room. `version` is of its configuration; `generation` numbers the rebuilds of Redis from the
+    database; `fence` is the number of its advisory lock.
     """
 
     event_id: str
     epoch: int
     version: int
-    fill: int
+    generation: int
     redis_instance_id: str
-    state: RoomState
+    state: ConfiguredState
     message: str | None
     queue_opens_at: datetime | None
     sale_starts_at: datetime | None
@@ -50,14 +50,14 @@ class WaitingRoom:
     options: RoomOptions
     lanes: tuple[int, ...]
     fence: int
-    draw: Ranking
+    ranking: Ranking
 
-    def fields(self) -> list[str]:
-        """Names and values of the engine's copy, flat."""
+    def redis_fields(self) -> list[str]:
+        """Names and values for the room's Redis hash, flat."""
         named: dict[str, Any] = {
             "state": self.state,
             "opens_ms": _ms(self.queue_opens_at) or 0,
-            "starts_ms": NEVER_MS if self.draw.pending else self.starts_ms or 0,
+            "starts_ms": NEVER_MS if self.ranking.pending else self.starts_ms or 0,
             "ends_ms": _ms(self.sale_ends_at) or 0,
             "rate_per_s": self.rate_per_s,
             "burst": self.burst,
@@ -69,7 +69,7 @@ class WaitingRoom:
             "returning_share": self.returning_share,
             "max_line": self.max_line or 0,
             "stock_coupling": int(self.stock_coupling),
-            **redis_fields(self.options.lanes),
+            **lane_redis_fields(self.options.lanes),
         }
         return [str(value) for pair in named.items() for value in pair]
 
@@ -82,15 +82,15 @@ class WaitingRoom:
         return _ms(self.sale_starts_at)
 
     def public_message(self, at_ms: int) -> str | None:
-        """What everybody in the line reads: the operator's words, or why the sale has not begun."""
-        waits = self.draw.pending and self.starts_ms is not None and at_ms >= self.starts_ms
-        return self.message or (LOTTERY_TOLD if waits else None)
+        """The message to everybody in the line: the operator's, or why the sale has not begun."""
+        waits = self.ranking.pending and self.starts_ms is not None and at_ms >= self.starts_ms
+        return self.message or (LOTTERY_PENDING_MESSAGE if waits else None)
 
     def configuration(self) -> dict[str, Any]:
-        """What operators see and the audit keeps."""
-        hidden = {"event_id", "fill", "redis_instance_id", "lanes", "fence", "options", "draw"}
-        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
-        plain = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in told.items()}
+        """The configuration as operators read it and the audit log keeps it."""
+        hidden = {"event_id", "generation", "redis_instance_id", "lanes", "fence", "options", "ranking"}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
+        plain = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in values.items()}
         return plain | self.options.model_dump(mode="json")
 
 
@@ -98,15 +98,15 @@ def _ms(at: datetime | None) -> int | None:
     return None if at is None else from_datetime(at)
 
 
-_of_room = select(lane.c.lane).where(lane.c.event_id == room.c.event_id, lane.c.epoch == room.c.epoch)
-_lanes = func.array(_of_room.scalar_subquery()).label("lanes")
+_lane_numbers = select(lane.c.lane).where(lane.c.event_id == room.c.event_id, lane.c.epoch == room.c.epoch)
+_lanes = func.array(_lane_numbers.scalar_subquery()).label("lanes")
 _fence = func.hashtextextended("queue " + room.c.event_id, 0).label("fence")
-EVERY_ROOM = select(room, _lanes, _fence, *COLUMNS).join_from(room, lottery, OF_ROOM, isouter=True)
+EVERY_ROOM = select(room, _lanes, _fence, *LOTTERY_COLUMNS).join_from(room, lottery, LOTTERY_OF_ROOM, isouter=True)
 
 
 def from_row(row: Row[Any]) -> WaitingRoom:
     named = row._asdict()
-    named["draw"] = draw_of(named)
+    named["ranking"] = ranking_from_row(named)
     given = {field.name: named[field.name] for field in fields(WaitingRoom)}
     options = RoomOptions.model_validate(named["options"])
     return WaitingRoom(**{**given, "lanes": tuple(sorted(named["lanes"])), "options": options})
@@ -115,7 +115,7 @@ def from_row(row: Row[Any]) -> WaitingRoom:
 async def read(connection: AsyncConnection, event_id: str, *, lock: bool = False) -> WaitingRoom:
     """The room; raises `UnknownEvent`. `lock` keeps others from changing it until the transaction ends."""
     statement = EVERY_ROOM.where(room.c.event_id == event_id)
-    found = (await connection.execute(statement.with_for_update(of=room) if lock else statement)).first()
-    if found is None:
+    row = (await connection.execute(statement.with_for_update(of=room) if lock else statement)).first()
+    if row is None:
         raise UnknownEvent
-    return from_row(found)
+    return from_row(row)

@@ -1,4 +1,4 @@
-"""All rooms: how their configuration and state change, with an audit trail. The ledger decides."""
+"""Stores waiting rooms: changes of their configuration and state, each with an audit log entry."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -6,31 +6,37 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.queue.line.repository import FENCE_ALONE
-from services.queue.lottery.ranking import Ranking, change_order, commit, committed_in_time
+from services.queue.line.repository import EXCLUSIVE_LOCK
+from services.queue.lottery.ranking import (
+    Ranking,
+    check_ordering_may_change,
+    commit_to_seed,
+    require_commitment_before_entry,
+)
 from services.queue.problems import RoomStateConflict
 from services.queue.rooms.audit_log import record
 from services.queue.rooms.lanes import add_lanes, set_lanes
-from services.queue.rooms.model import EVERY_ROOM, RoomState, WaitingRoom, from_row, read
+from services.queue.rooms.model import EVERY_ROOM, WaitingRoom, from_row, read
 from services.queue.tables import room
+from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
 from shared.postgres.engine import AsyncConnection, AsyncEngine, transaction
 from shared.web.problems import VersionMismatch
 
 Action = Literal["open", "pause", "resume", "drain", "close"]
-TRANSITIONS: dict[Action, tuple[frozenset[RoomState], RoomState]] = {
+TRANSITIONS: dict[Action, tuple[frozenset[ConfiguredState], ConfiguredState]] = {
     "open": (frozenset({"draft", "closed", "draining", "open"}), "open"),
     "pause": (frozenset({"open", "paused"}), "paused"),
     "resume": (frozenset({"paused", "open"}), "open"),
     "drain": (frozenset({"open", "paused", "draining"}), "draining"),
     "close": (frozenset({"draft", "open", "paused", "draining", "closed"}), "closed"),
 }
-SHUT: frozenset[RoomState] = frozenset({"draft", "closed"})
+NOT_RUNNING: frozenset[ConfiguredState] = frozenset({"draft", "closed"})
 
 
-class Applied(NamedTuple):
-    """The room as the event file has it; whether it was created, and whether anything is different now."""
+class AppliedRoom(NamedTuple):
+    """The room after an event file was applied; whether it was created, and whether anything changed."""
 
     room: WaitingRoom
     created: bool
@@ -38,39 +44,39 @@ class Applied(NamedTuple):
 
 
 class Rooms:
-    """All rooms, remembered as the ledger last told them."""
+    """All rooms; `known` are as they were last read from the database."""
 
     def __init__(self, db: AsyncEngine) -> None:
         self.db = db
         self.known: dict[str, WaitingRoom] = {}
 
     async def refresh(self) -> None:
-        """Reads every room; one small statement."""
+        """Reads every room, in one statement."""
         async with self.db.connect() as connection:
             rows = await connection.execute(EVERY_ROOM)
             self.known = {row.event_id: from_row(row) for row in rows}
 
     async def get(self, event_id: str) -> WaitingRoom:
-        """As remembered, or else from the ledger. Raises `UnknownEvent`."""
+        """The room as last read, or else from the database. Raises `UnknownEvent`."""
         return self.known.get(event_id) or await self.read(event_id)
 
-    def draw(self, event_id: str, epoch: int) -> Ranking:
-        """In which order this epoch's line is called, as far as we have heard."""
+    def ranking(self, event_id: str, epoch: int) -> Ranking:
+        """The order in which this epoch's line is called, as last read."""
         room = self.known.get(event_id)
-        return room.draw if room is not None and room.epoch == epoch else Ranking(epoch)
+        return room.ranking if room is not None and room.epoch == epoch else Ranking(epoch)
 
     async def read(self, event_id: str) -> WaitingRoom:
-        """From the ledger. Raises `UnknownEvent`."""
+        """The room from the database. Raises `UnknownEvent`."""
         async with self.db.connect() as connection:
             return self._remember(await read(connection, event_id))
 
-    def _remember(self, found: WaitingRoom) -> WaitingRoom:
-        self.known[found.event_id] = found
-        return found
+    def _remember(self, room: WaitingRoom) -> WaitingRoom:
+        self.known[room.event_id] = room
+        return room
 
-    async def apply(self, file: EventFile, *, actor: str, dry_run: bool = False) -> Applied:
-        """Creates the room as a draft, or brings its configuration to the file's; applying again changes nothing. A dry
-        run refuses the same and changes nothing.
+    async def apply(self, file: EventFile, *, actor: str, dry_run: bool = False) -> AppliedRoom:
+        """Creates the room as a draft, or changes its configuration to the file's. Idempotent. A dry run changes
+        nothing and raises the same problems.
         """
         wanted = {
             **file.room.model_dump(exclude=set(RoomOptions.model_fields)),
@@ -78,12 +84,12 @@ class Rooms:
             "tickets_per_order": file.sales.tickets_per_order,
         }
         async with transaction(self.db, dry_run=dry_run) as connection:
-            await connection.execute(FENCE_ALONE, {"event_id": file.event_id})
+            await connection.execute(EXCLUSIVE_LOCK, {"event_id": file.event_id})
             new = insert(room).values(
                 event_id=file.event_id,
                 epoch=1,
                 version=1,
-                fill=0,
+                generation=0,
                 redis_instance_id="",
                 state="draft",
                 **_columns(wanted),
@@ -92,15 +98,15 @@ class Rooms:
             if created:
                 await add_lanes(connection, file.event_id, 1, [one.lane for one in file.room.lanes])
                 if file.room.ordering == "lottery":
-                    await commit(connection, file.event_id, 1)
-                    await committed_in_time(connection, file.event_id, 1, file.room.queue_opens_at)
+                    await commit_to_seed(connection, file.event_id, 1)
+                    await require_commitment_before_entry(connection, file.event_id, 1, file.room.queue_opens_at)
             before = now = await read(connection, file.event_id)
             if created:
                 await record(connection, now, actor=actor, action="create", reason=None, after=now.configuration())
             else:
                 now = await _change(connection, file.event_id, wanted, actor=actor, action="apply", reason=None)
         changed = created or now.version != before.version
-        return Applied(now if dry_run else self._remember(now), created, changed)
+        return AppliedRoom(now if dry_run else self._remember(now), created, changed)
 
     async def change(
         self, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str, reason: str | None,
@@ -109,7 +115,7 @@ class Rooms:
         """Sets columns and options of the room. Raises `VersionMismatch` if `version` is given and not the room's."""
         async with self.db.begin() as connection:
             if "lanes" in wanted:
-                await connection.execute(FENCE_ALONE, {"event_id": event_id})
+                await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})
             now = await _change(
                 connection, event_id, wanted, actor=actor, action=action, reason=reason, version=version
             )
@@ -118,14 +124,14 @@ class Rooms:
     async def transition(
         self, event_id: str, action: Action, *, actor: str, reason: str | None, version: int | None = None
     ) -> WaitingRoom:
-        """One step of the room's life; a step already taken changes nothing. Raises `RoomStateConflict`."""
+        """Changes the room's state; a repeated action changes nothing. Raises `RoomStateConflict`."""
         possible, target = TRANSITIONS[action]
         async with self.db.begin() as connection:
             before = await read(connection, event_id, lock=True)
             if before.state not in possible:
                 raise RoomStateConflict(f"A room that is {before.state} cannot {action}.", state=before.state)
-            if action == "open" and before.ordering == "lottery" and before.state in SHUT:
-                await committed_in_time(connection, event_id, before.epoch, before.queue_opens_at)
+            if action == "open" and before.ordering == "lottery" and before.state in NOT_RUNNING:
+                await require_commitment_before_entry(connection, event_id, before.epoch, before.queue_opens_at)
             now = await _change(
                 connection, event_id, {"state": target}, actor=actor, action=action, reason=reason, version=version
             )
@@ -134,10 +140,10 @@ class Rooms:
     async def record_action(
         self, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None, **facts: Any
     ) -> WaitingRoom:
-        """Something done that leaves the configuration as it is: in the audit trail, and the version rises."""
+        """Writes an action that changes no configuration to the audit log, and raises the version."""
         async with self.db.begin() as connection:
             before = await read(connection, event_id, lock=True)
-            _require(before, version)
+            _require_version(before, version)
             raised = update(room).where(room.c.event_id == event_id).values(version=before.version + 1)
             await connection.execute(raised)
             now = await read(connection, event_id)
@@ -146,17 +152,17 @@ class Rooms:
         return self._remember(now)
 
     async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None = None) -> WaitingRoom:
-        """Raises the epoch: the line starts anew and old tokens die."""
+        """Raises the epoch: a new line starts, and old tokens are invalid."""
         async with self.db.begin() as connection:
-            await connection.execute(FENCE_ALONE, {"event_id": event_id})
+            await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
-            _require(before, version)
+            _require_version(before, version)
             epoch = before.epoch + 1
             await add_lanes(connection, event_id, epoch, before.lanes)
             if before.ordering == "lottery":
-                await commit(connection, event_id, epoch)
-                if before.state not in SHUT:  # another is given its times before it opens
-                    await committed_in_time(connection, event_id, epoch, before.queue_opens_at)
+                await commit_to_seed(connection, event_id, epoch)
+                if before.state not in NOT_RUNNING:  # a room that is not running gets its times before it opens
+                    await require_commitment_before_entry(connection, event_id, epoch, before.queue_opens_at)
             now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
         return self._remember(now)
 
@@ -167,17 +173,17 @@ async def _change(
 ) -> WaitingRoom:  # fmt: skip
     before = await read(connection, event_id, lock=True)
     wanted = _with_options(before, wanted)
-    _require(before, version)
+    _require_version(before, version)
     if all(getattr(before, name) == value for name, value in wanted.items()):
         return before
     lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)
     if lanes != set(before.lanes):
         await set_lanes(connection, event_id, before.epoch, lanes)
     if _changes_order(before, wanted):
-        await change_order(connection, event_id, before.epoch, wanted.get("ordering", before.ordering))
+        await check_ordering_may_change(connection, event_id, before.epoch, wanted.get("ordering", before.ordering))
     ordering, opens_at = (wanted.get(name, getattr(before, name)) for name in ("ordering", "queue_opens_at"))
     if ordering == "lottery" and (_changes_order(before, wanted) or opens_at != before.queue_opens_at):
-        await committed_in_time(connection, event_id, before.epoch, opens_at)
+        await require_commitment_before_entry(connection, event_id, before.epoch, opens_at)
     await connection.execute(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )
@@ -187,7 +193,7 @@ async def _change(
     return after
 
 
-def _require(room: WaitingRoom, version: int | None) -> None:
+def _require_version(room: WaitingRoom, version: int | None) -> None:
     if version is not None and version != room.version:
         raise VersionMismatch(version=room.version)
 
@@ -198,7 +204,7 @@ def _changes_order(before: WaitingRoom, wanted: Mapping[str, Any]) -> bool:
 
 
 def _with_options(room: WaitingRoom, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Options named one by one, put into their place beside those that stay."""
+    """Collects single options into `options`, with the others as they are."""
     named = {name: value for name, value in wanted.items() if name in RoomOptions.model_fields}
     others = {name: value for name, value in wanted.items() if name not in named}
     return {**others, "options": RoomOptions(**{**dict(room.options), **named})} if named else others

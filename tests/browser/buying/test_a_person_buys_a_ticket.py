@@ -130,7 +130,7 @@ def test_a_person_with_a_code_stands_in_the_presale_line(page: Any, suite: Suite
     page.goto(f"{suite.url}/e/{event_id}")
     page.get_by_label("Code, if you have one", exact=True).fill("not a code of ours")
     page.locator("#join").click()
-    sync_api.expect(page.locator("#code-error")).to_contain_text("opens no lane here")
+    sync_api.expect(page.locator("#code-error")).to_contain_text("opens no lane of this line")
     page.get_by_label("Code, if you have one", exact=True).fill(code.lower())
     page.get_by_label("Code, if you have one", exact=True).press("Enter")
     sync_api.expect(page.locator("#waiting")).to_be_visible(timeout=TURN_MS)

@@ -1,4 +1,4 @@
-"""One person, one browser: sent from a shop to the waiting room, and back there without doing anything but join."""
+"""One person, one browser: redirected from a shop to the waiting room, and returned with joining as the only click."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ async def test_a_person_comes_back_to_the_page_they_wanted(chromium: Any, suite:
     event_id = await suite.open_event(room={"gate": {"waiting_room": suite.url}})
     async with guarded_shop(tmp_path, suite.port, event_id) as shop, suite.operator() as operator:
         rules = {"gate": {"waiting_room": suite.url, "return_to": [shop]}}
-        room = f"/admin/queue/events/{event_id}/room"
+        room = f"/admin/events/{event_id}/room"
         assert (await operator.patch(room, json=rules)).is_success
         await page.goto(f"{shop}/tickets/7?colour=red")
         await async_api.expect(page).to_have_url(f"{suite.url}/e/{event_id}")

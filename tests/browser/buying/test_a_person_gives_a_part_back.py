@@ -1,4 +1,4 @@
-"""One person takes single tickets out of what they hold, and the rest stays theirs."""
+"""One person returns single tickets of a hold and keeps the rest."""
 
 import json
 import re

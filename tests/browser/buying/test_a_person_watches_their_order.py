@@ -1,4 +1,4 @@
-"""One person looks at an order that is under way, and is told which of its steps it is at."""
+"""One person watches an order that is under way and sees which step it is at."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A show in another part of the world, at several prices: its time and its prices as they will be met there."""
+"""An event in another time zone, at several prices: the page shows its local time and its all-in prices."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What people see who come by a link that leads nowhere, or at a bad moment: a page, never a document for programs."""
+"""A link that leads nowhere, or a visit at a bad moment: people get a page, never a document for programs."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ pytestmark = NEEDS_CHROMIUM
 def test_a_link_that_leads_nowhere_is_a_page_that_says_so(page: Any, suite: Suite, path: str) -> None:
     answer = page.goto(f"{suite.url}{path}")
     assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
-    sync_api.expect(page.get_by_role("heading")).to_have_text("There is nothing here")
+    sync_api.expect(page.get_by_role("heading")).to_have_text("Page not found")
     page.get_by_role("link", name="All events").click()
     sync_api.expect(page.locator("#events")).to_be_visible()
     program = httpx.get(f"{suite.url}{path}")

@@ -1,4 +1,4 @@
-"""When live updates do not get through, the page asks by itself, says so, and goes back to them."""
+"""When live updates fail, the page polls, says so, and returns to the stream."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class Event:
             admin.request(method, path, json=body).raise_for_status()
 
     def say(self, message: str) -> None:
-        at = f"/admin/queue/events/{self.event_id}/room/message"
+        at = f"/admin/events/{self.event_id}/room/message"
         self.operate("POST", at, {"message": message, "reason": "test"})
 
 
@@ -45,7 +45,7 @@ def is_(page: Any, state: str) -> None:
     sync_api.expect(page.locator("#connection")).to_have_attribute("data-state", state, timeout=BACK_MS)
 
 
-def test_a_page_without_streams_asks_and_returns_to_them(page: Any, event: Event) -> None:
+def test_a_page_without_streams_polls_and_returns_to_them(page: Any, event: Event) -> None:
     page.route(UPDATES, lambda route: route.abort())
     stand_in_line(page, event)
     is_(page, "polling")

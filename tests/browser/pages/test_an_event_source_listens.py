@@ -1,13 +1,13 @@
-"""A real browser's EventSource hears a stream however it is held, and comes back by itself where it was."""
+"""A real browser's EventSource receives a stream on every transport and resumes by itself where it was."""
 
 from typing import Any
 
-from services.notifier.streams.open_stream import WAYS
-from tests.notifier.conftest import EVENT, Notifier, Start, cable, fan, line, neighbours, start, stock
+from services.notifier.streams.open_stream import TRANSPORTS
+from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, redis_proxy, services, start, stock
 from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.wait import wait_until
 
-__all__ = ["cable", "neighbours", "start"]
+__all__ = ["redis_proxy", "services", "start"]
 pytestmark = NEEDS_CHROMIUM
 LISTEN = """path => {
     window.heard = []; window.opened = 0;
@@ -18,8 +18,8 @@ LISTEN = """path => {
 }"""
 
 
-async def test_it_hears_and_comes_back_where_it_was(start: Start, chromium: Any):
-    for at, transport in zip((20, 30, 40), WAYS, strict=True):
+async def test_it_receives_events_and_resumes_where_it_was(start: Start, chromium: Any):
+    for at, transport in zip((20, 30, 40), TRANSPORTS, strict=True):
         await hears_and_comes_back(await start(transport=transport, retry_ms=100), chromium, at)
 
 

@@ -1,5 +1,5 @@
-"""Every state of the fan pages, by everybody: enough contrast in light and dark, and nothing cut, covered or beyond the
-edge with letters twice as large or on the narrowest screen.
+"""Every state of the fan pages is readable: enough contrast in light and dark, and nothing cut, covered or outside the
+window with letters twice as large or on the narrowest screen.
 """
 
 from collections.abc import Iterator

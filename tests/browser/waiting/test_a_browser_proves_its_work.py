@@ -1,4 +1,4 @@
-"""A room with proof of work lets a real browser in, which solves the challenge by itself and says what it does."""
+"""A room with proof of work admits a real browser, which solves the challenge by itself and says what it does."""
 
 from typing import Any
 

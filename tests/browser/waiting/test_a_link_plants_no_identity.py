@@ -1,4 +1,4 @@
-"""A link with a join key of its maker's choosing: whatever the fan does who follows it stays the fan's alone."""
+"""A link with a join key chosen by its maker: the fan who follows it keeps a place of their own."""
 
 import uuid
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a page says of itself and of the fan's place: never more than it knows, and why."""
+"""What a page says of the connection and of the fan's place: never more than it knows, and why."""
 
 import json
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def test_a_silent_stream_and_unanswered_questions_are_no_live_page(page: Any, ev
     page.unroute("**/events/**")
 
 
-def test_a_page_that_was_turned_away_says_so_and_asks_by_itself(page: Any, event: Event) -> None:
+def test_a_page_whose_stream_was_rejected_says_so_and_polls(page: Any, event: Event) -> None:
     told = 'retry: 60000\nevent: turned_away\ndata: {"why": "lag"}\n\n'
     page.route(UPDATES, lambda route: route.fulfill(body=told, content_type="text/event-stream"))
     stand_in_line(page, event)
@@ -63,7 +63,7 @@ def test_a_fan_who_looks_elsewhere_is_rung_for_and_let_in_when_they_look(page: A
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/pass") else None)
     page.evaluate(LOOKS_AWAY)
-    event.operate("PATCH", f"/admin/queue/events/{event.event_id}/room", {"max_active": 5, "reason": "test"})
+    event.operate("PATCH", f"/admin/events/{event.event_id}/room", {"max_active": 5, "reason": "test"})
     sync_api.expect(page.locator("#called")).to_be_visible(timeout=TURN_MS)
     sync_api.expect(page.locator("#called-window")).to_contain_text("Time to come in: 1:")
     page.wait_for_function("document.title.includes('your turn') || document.title.includes('●')")
@@ -93,7 +93,7 @@ def test_an_end_is_told_with_its_own_cause(page: Any, event: Event, status: dict
 
 def test_those_who_wait_in_a_draining_room_are_told(page: Any, event: Event) -> None:
     stand_in_line(page, event)
-    event.operate("POST", f"/admin/queue/events/{event.event_id}/room/drain", {"reason": "test"})
+    event.operate("POST", f"/admin/events/{event.event_id}/room/drain", {"reason": "test"})
     sync_api.expect(page.locator("#notice")).to_contain_text("takes nobody new", timeout=TURN_MS)
 
 

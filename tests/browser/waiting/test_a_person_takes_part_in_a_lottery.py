@@ -1,4 +1,4 @@
-"""One person in a pre-queue with a lottery: told what is drawn and when, then which place it gave."""
+"""One person in a pre-queue with a lottery: they see what is drawn and when, then which place they got."""
 
 import re
 import uuid
@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 from playwright import sync_api
 
-from shared.rules.lottery_ranking import Order, draw_key
+from shared.rules.lottery_ranking import Permutation, draw_key
 from shared.runtime.clock import now_ms, rfc3339
 from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import RunningSuite, bearer
@@ -35,7 +35,7 @@ def test_a_person_is_told_what_is_drawn_and_which_place_it_gave(page: Any, suite
     with httpx.Client(base_url=suite.url, headers=bearer(suite.admin_key), timeout=20) as operator:
         for service in ("inventory", "orders", "queue"):
             operator.put(f"/admin/{service}/events/{event_id}", json=event).raise_for_status()
-        operator.post(f"{admin}/room/open", json={}).raise_for_status()
+        operator.post(f"/admin/events/{event_id}/room/open", json={}).raise_for_status()
         page.goto(f"{suite.url}/e/{event_id}")
         told = sync_api.expect(page.locator("#lottery-text"))
         told.to_contain_text("drawn with the closing number of an index")
@@ -73,7 +73,7 @@ def computes_as_we_do(page: Any) -> None:
         run = "async ([n, key]) => { const { order } = await import('/static/lottery_check.js'); "
         run += "const rank = await order(n, new Uint8Array(key)); "
         run += "return Array.from({ length: n + 1 }, (_, i) => rank(i + 1)); }"
-        ours = Order(n, bytes(key))
+        ours = Permutation(n, bytes(key))
         assert page.evaluate(run, [n, key]) == [ours.rank(entry) for entry in range(1, n + 2)]
     page.route("**/queue/lottery", with_another_seed)
     page.locator("#lottery-check").click()

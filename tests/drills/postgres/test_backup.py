@@ -71,7 +71,7 @@ async def test_all_is_lost_but_a_backup(
                 await _goes_on(browser, fans, lost)
             await wait_until(lambda: new.is_clean(event_id), timeout_s=20, interval_s=0.3)
         finally:
-            assert new.stop() == 0, new.said()
+            assert new.stop() == 0, new.log_text()
 
 
 async def _is_as_before(browser: Any, buyer: Fan, order: dict[str, Any], code: str, place: Path) -> None:

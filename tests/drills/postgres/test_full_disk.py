@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from onsale.commands.client import Refused
+from onsale.errors import OperatorError
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
@@ -82,7 +82,7 @@ async def visit(suite: RunningSuite, fan: httpx.AsyncClient, event_id: str, told
 async def clean(suite: RunningSuite, event_id: str) -> bool:
     try:
         return await suite.is_clean(event_id)
-    except (Refused, httpx.HTTPError):
+    except (OperatorError, httpx.HTTPError):
         return False
 
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from shared.postgres import migrations
+from shared.web.routes import SERVICES_WITH_TABLES
 from tests.drills.crowd import PatientFan, insist
 from tests.drills.fleet import Fleet
 from tests.drills.postgres_pair import Pair
@@ -37,7 +38,7 @@ async def sale(*, synchronous: bool) -> AsyncIterator[tuple[Fleet, Pair]]:
         pair = Pair(Path(folder), synchronous=synchronous, environ=os.environ)
         try:
             await pair.start()
-            for service in migrations.SERVICES_WITH_TABLES:
+            for service in SERVICES_WITH_TABLES:
                 await asyncio.to_thread(asyncio.run, migrations.upgrade(pair.url, service))
             fleet = Fleet(Path(folder) / "data", pair.url, environ=QUICK).start()
             try:
@@ -125,7 +126,7 @@ async def test_with_an_asynchronous_standby_what_it_had_not_heard_is_gone_and_fo
         missing = {charge["reference"] for charge in books["missing"]}
         assert missing >= {order["reference"] for order in lost} - found, "their money is found"
         rebuild = {"reason": "an asynchronous standby was promoted"}
-        assert (await operator.post(f"/admin/queue/events/{event_id}/room/rebuild", json=rebuild)).is_success
+        assert (await operator.post(f"/admin/events/{event_id}/room/rebuild", json=rebuild)).is_success
         late.join_seq = 0
         await insist(late.join)
         assert late.join_seq > newcomer.join_seq, "who was forgotten stands at the end, under a number of his own"

@@ -14,7 +14,7 @@ import pytest
 
 from onsale.local.binaries import find_postgres
 from onsale.local.engines import Engines, with_driver
-from shared.postgres.migrations import SERVICES_WITH_TABLES
+from shared.web.routes import SERVICES_WITH_TABLES
 from tests.drills.crowd import PatientFan
 from tests.drills.fleet import HOST, Fleet
 from tests.drills.postgres_pair import Postgres, address

@@ -22,7 +22,7 @@ import httpx
 import orjson
 import pytest
 
-from onsale.local.engines import RunningEngines, start_engines, with_driver
+from onsale.local.engines import RunningDatabases, start_databases, with_driver
 from shared.redis.client import connect
 from tests.support.engines.engines import fast_place, run_apart
 from tests.support.engines.fault_wire import FaultWire, wired
@@ -49,16 +49,16 @@ class Place:
 
     suite: RunningSuite
     folder: Path
-    engines: RunningEngines
+    engines: RunningDatabases
     postgres: FaultWire
     redis: FaultWire
 
     @property
     def postgres_url(self) -> str:
-        return with_driver(self.engines.engines.postgres_url)
+        return with_driver(self.engines.addresses.postgres_url)
 
     async def valkey(self, *command: str) -> None:
-        client = connect(self.engines.engines.redis_url)
+        client = connect(self.engines.addresses.redis_url)
         await client.execute_command(*command)
         await client.aclose()
 
@@ -74,8 +74,8 @@ class Place:
 def place() -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="onsale-faults-", dir=fast_place()) as name:
         folder = Path(name)
-        engines = run_apart(start_engines(folder / "engines", fsync=False, environ={}))
-        with wired(with_driver(engines.engines.postgres_url), engines.engines.redis_url) as (postgres, redis):
+        engines = run_apart(start_databases(folder / "engines", fsync=False, environ={}))
+        with wired(with_driver(engines.addresses.postgres_url), engines.addresses.redis_url) as (postgres, redis):
             suite = RunningSuite(
                 folder / "data", ONSALE_POSTGRES_URL=with_driver(postgres.url, "asyncpg"), ONSALE_REDIS_URL=redis.url,
             )  # fmt: skip
@@ -175,9 +175,11 @@ async def killed(place: Place) -> AsyncIterator[None]:
     os.kill(int((home / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
     yield
     await asyncio.to_thread(run_apart, place.engines.stop())
-    place.engines = await asyncio.to_thread(run_apart, start_engines(place.folder / "engines", fsync=False, environ={}))
+    place.engines = await asyncio.to_thread(
+        run_apart, start_databases(place.folder / "engines", fsync=False, environ={})
+    )
     place.postgres.lead_to(place.postgres_url)
-    place.redis.lead_to(place.engines.engines.redis_url)
+    place.redis.lead_to(place.engines.addresses.redis_url)
 
 
 FAULTS: dict[str, Callable[[Place], Any]] = {
@@ -256,9 +258,9 @@ def asks(browser: httpx.AsyncClient, operator: httpx.AsyncClient, crowd: Crowd) 
         ),
         "stream": stream(f"{path}/sections/updates", passed),
         "order stream": stream(f"{order}/updates", mine),
-        "room": operator.get(f"/admin/queue/events/{event_id}/room"),
-        "rate": operator.patch(f"/admin/queue/events/{event_id}/room", json={"rate_per_s": 999, "reason": "a drill"}),
-        "pause": operator.post(f"/admin/queue/events/{event_id}/room/resume", json={"reason": "a drill"}),
+        "room": operator.get(f"/admin/events/{event_id}/room"),
+        "rate": operator.patch(f"/admin/events/{event_id}/room", json={"rate_per_s": 999, "reason": "a drill"}),
+        "pause": operator.post(f"/admin/events/{event_id}/room/resume", json={"reason": "a drill"}),
         "codes": operator.get(f"/admin/queue/events/{event_id}/codes"),
         "line audit": operator.get(f"/admin/queue/events/{event_id}/audit"),
         "stock": operator.get(f"/admin/inventory/events/{event_id}/stock"),
@@ -285,7 +287,7 @@ def wrong(name: str, answer: httpx.Response | BaseException) -> str | None:
 @pytest.mark.parametrize("name", FAULTS)
 async def test_a_fault_of_an_engine_is_a_503_with_its_problem_and_passes(place: Place, name: str) -> None:
     event_id = await place.suite.open_event()
-    said, found = len(place.suite.said()), Counter[str]()
+    said, found = len(place.suite.log_text()), Counter[str]()
     async with place.suite.browser() as browser, place.suite.operator() as operator:
         crowd = await gather(browser, event_id)
         async with FAULTS[name](place):
@@ -299,9 +301,9 @@ async def test_a_fault_of_an_engine_is_a_503_with_its_problem_and_passes(place: 
         print(f"{name}: well after {time.monotonic() - ended_s:.1f} s")  # noqa: T201
         await wait_until(lambda: place.suite.is_clean(event_id), timeout_s=30, interval_s=0.3)
     assert not found
-    lines = [line for line in place.suite.said()[said:].splitlines() if line.startswith("{")]
+    lines = [line for line in place.suite.log_text()[said:].splitlines() if line.startswith("{")]
     assert not [line for line in lines if "exception" in orjson.loads(line)]
-    assert "Traceback" not in place.suite.said()[said:]
+    assert "Traceback" not in place.suite.log_text()[said:]
 
 
 async def buys(browser: httpx.AsyncClient, event_id: str) -> None:

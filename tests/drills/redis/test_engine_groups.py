@@ -148,8 +148,8 @@ def lacks_the_last(primary: Node, replicas: list[Node], event_id: str) -> None:
     """The replicas have not heard what fans were told."""
     counter = f"queue:{{{event_id}}}:room", "join_seq:0"
     for replica in replicas:
-        if "cluster_enabled:1" in str(replica.ask("INFO cluster")):
-            replica.ask("READONLY")
+        if "cluster_enabled:1" in str(replica.execute("INFO cluster")):
+            replica.execute("READONLY")
         assert int(replica.client.hget(*counter) or 0) < int(primary.client.hget(*counter))
 
 

@@ -1,4 +1,4 @@
-"""The gate in front of a shop that knows nothing of us, through a real nginx as the guide configures it."""
+"""Forward-auth in front of a shop that knows nothing of Onsale, through a real nginx configured as the guide says."""
 
 import time
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ async def gateway(app) -> AsyncIterator[int]:
 
 @pytest.fixture
 async def shop(gateway, queue, tmp_path) -> AsyncIterator[str]:
-    """The shop's address; its room sends fans back there and nowhere else."""
+    """The shop's address; the room's rules allow returning there only."""
     line = queue.open()
     async with guarded_shop(tmp_path, gateway, "show") as address:
         line.options = {
@@ -43,7 +43,7 @@ async def shop(gateway, queue, tmp_path) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def rules(shop, queue, show):
-    """Changes the room's options, and waits until the gateway has heard of it."""
+    """Changes the room's options, and waits until the gateway has them."""
 
     async def change(percent: float = 100, **gate) -> None:
         line = queue.rooms["show"]
@@ -54,7 +54,7 @@ async def rules(shop, queue, show):
     return change
 
 
-def told(location: str) -> dict[str, str]:
+def fragment_of(location: str) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(location).fragment).items()}
 
 
@@ -67,24 +67,24 @@ def admission(**changes) -> str:
 
 
 async def wait_and_come_back(fan: httpx.AsyncClient, shop: str, page: str, queue, show) -> str:
-    """What browser and fan page do: sent to the room, joined, called, admitted, and given the address to go back to."""
+    """What browser and fan page do: redirect to the waiting room, join, call, claim, and return link."""
     sent = await fan.get(shop + page)
     assert sent.status_code == 303, sent.text
     room = urlsplit(sent.headers["location"])
-    door = f"{room.scheme}://{room.netloc}"
+    base_url = f"{room.scheme}://{room.netloc}"
     assert room.path == "/e/show"
     assert not room.query
-    way_back = told(sent.headers["location"])
-    assert way_back["return_to"] == shop + page
-    assert (await fan.get(f"{door}{room.path}")).status_code == 200
-    ours = {"origin": door}
-    joined = await fan.post(f"{door}/events/show/queue", headers=ours, json={"from_gate": True})
+    return_values = fragment_of(sent.headers["location"])
+    assert return_values["return_to"] == shop + page
+    assert (await fan.get(f"{base_url}{room.path}")).status_code == 200
+    ours = {"origin": base_url}
+    joined = await fan.post(f"{base_url}/events/show/queue", headers=ours, json={"from_gate": True})
     assert joined.status_code == 201, joined.text
-    early = await fan.post(f"{door}/events/show/queue/handover", json=way_back, headers=ours)
+    early = await fan.post(f"{base_url}/events/show/queue/handover", json=return_values, headers=ours)
     assert early.status_code == 401, "who waits has nothing to hand over"
     await show(queue.rooms["show"].change(head_seq=joined.json()["join_seq"]))
-    assert (await fan.post(f"{door}/events/show/queue/pass", headers=ours)).status_code == 200
-    handed = await fan.post(f"{door}/events/show/queue/handover", json=way_back, headers=ours)
+    assert (await fan.post(f"{base_url}/events/show/queue/pass", headers=ours)).status_code == 200
+    handed = await fan.post(f"{base_url}/events/show/queue/handover", json=return_values, headers=ours)
     assert handed.status_code == 201, handed.text
     return handed.json()["location"]
 
@@ -104,9 +104,9 @@ async def test_a_page_waits_is_admitted_and_comes_back(shop, rules, queue, show,
         posted = await fan.post(f"{shop}/basket", content=b"a=1")
         assert posted.text.startswith("the shop: POST /basket")
         admitted = cookie.partition("=")[2].partition(";")[0]
-    said = (tmp_path / "access.log").read_text()
-    assert "onsale_handover=" in said
-    assert admitted not in said
+    log_text = (tmp_path / "access.log").read_text()
+    assert "onsale_handover=" in log_text
+    assert admitted not in log_text
 
 
 async def test_a_code_is_good_once_and_only_in_the_browser_that_was_sent(shop, rules, queue, show):
@@ -136,7 +136,7 @@ async def test_an_api_call_gets_a_problem_document(shop, rules):
             assert (await plain.get(f"{shop}/", headers=old)).status_code == 401
         form = await fan.post(f"{shop}/pay", content=b"card=no")
         assert form.status_code == 303
-        assert told(form.headers["location"])["return_to"] == f"{shop}/", "a post is not repeated by a redirect"
+        assert fragment_of(form.headers["location"])["return_to"] == f"{shop}/", "a post is not repeated by a redirect"
 
 
 async def test_forged_expired_and_foreign_passes_are_refused(shop, rules, queue, show):
@@ -162,21 +162,21 @@ async def test_forged_expired_and_foreign_passes_are_refused(shop, rules, queue,
 
 
 async def test_nobody_is_sent_to_a_site_that_is_not_on_the_list(shop, rules, gateway, queue, show):
-    door, ours = f"http://127.0.0.1:{gateway}", {"cookie": f"onsale_pass_show={admission()}"}
-    async with browser(origin=door) as fan:
+    base_url, ours = f"http://127.0.0.1:{gateway}", {"cookie": f"onsale_pass_show={admission()}"}
+    async with browser(origin=base_url) as fan:
         elsewhere = await fan.get(f"{shop}/", headers={"host": "evil.example"})
-        assert elsewhere.headers["location"] == f"{door}/e/show", "without a way back"
+        assert elsewhere.headers["location"] == f"{base_url}/e/show", "without a way back"
         for address in (
             "https://evil.example/", f"{shop}.evil.example/", f"{shop}@evil.example/", "//evil.example",
             f"{shop}\\@evil.example", "javascript:alert(1)", f"{shop}/\r\nx: y", "", f"{shop}0/",
         ):  # fmt: skip
             body = {"return_to": address, "gate": "a" * 24}
-            refused = await fan.post(f"{door}/events/show/queue/handover", json=body, headers=ours)
+            refused = await fan.post(f"{base_url}/events/show/queue/handover", json=body, headers=ours)
             assert (refused.status_code, refused.json()["type"]) == (422, "/problems/return-url-not-allowed"), address
         body = {"return_to": f"{shop}/ok", "gate": "a" * 24}
-        assert (await fan.post(f"{door}/events/show/queue/handover", json=body, headers=ours)).status_code == 201
+        assert (await fan.post(f"{base_url}/events/show/queue/handover", json=body, headers=ours)).status_code == 201
         await rules(return_to=[])
-        refused = await fan.post(f"{door}/events/show/queue/handover", json=body, headers=ours)
+        refused = await fan.post(f"{base_url}/events/show/queue/handover", json=body, headers=ours)
         assert refused.status_code == 422
 
 
@@ -202,7 +202,7 @@ async def test_health_checks_and_assets_pass_however_not_by_a_written_trick(shop
 
 
 async def test_while_nobody_can_be_called_everybody_passes_for_a_while_if_the_room_says_so(
-    shop, rules, queue, show, room, monkeypatch
+    shop, rules, queue, show, state, monkeypatch
 ):
     async with browser() as fan:
         await rules(on_engine_error="admit", admit_on_error_s=30)
@@ -210,7 +210,7 @@ async def test_while_nobody_can_be_called_everybody_passes_for_a_while_if_the_ro
         await show(queue.rooms["show"].change(ready=False))
         assert (await fan.get(f"{shop}/")).status_code == 200
         assert (await fan.get(f"{shop}/api", headers=SCRIPT)).status_code == 200
-        room.outages._spells["show"].began_s -= 31
+        state.forward_auth.fail_open_window._outages["show"].began_s -= 31
         assert (await fan.get(f"{shop}/")).status_code == 303, "the box is over"
         await show(queue.rooms["show"].change(ready=True))
         await fan.get(f"{shop}/")
@@ -218,7 +218,7 @@ async def test_while_nobody_can_be_called_everybody_passes_for_a_while_if_the_ro
         assert (await fan.get(f"{shop}/")).status_code == 303, "flapping opens no new box"
         await show(queue.rooms["show"].change(ready=True))
         await fan.get(f"{shop}/")
-        room.outages._spells["show"].well_since_s -= 31
+        state.forward_auth.fail_open_window._outages["show"].healthy_since_s -= 31
         await fan.get(f"{shop}/")
         await show(queue.rooms["show"].change(ready=False))
         assert (await fan.get(f"{shop}/")).status_code == 200, "well for as long as the box: a new outage"
@@ -227,7 +227,7 @@ async def test_while_nobody_can_be_called_everybody_passes_for_a_while_if_the_ro
         assert (await fan.get(f"{shop}/", headers={"cookie": f"onsale_pass_show={admission()}"})).status_code == 200
 
 
-async def test_rollout_is_stable_and_gate_and_room_draw_the_same_lot(shop, rules, queue, gateway):
+async def test_rollout_is_stable_and_the_same_for_site_and_waiting_room(shop, rules, queue, gateway):
     await rules(percent=30)
     through = 0
     for _ in range(20):
@@ -238,7 +238,7 @@ async def test_rollout_is_stable_and_gate_and_room_draw_the_same_lot(shop, rules
                 await fan.post(f"http://127.0.0.1:{gateway}/events/show/queue", json={"from_gate": True})
                 holder = queue.rooms["show"].holders[-1]
                 second = await fan.get(f"{shop}/")
-                assert told(second.headers["location"])["gate"] == told(first.headers["location"])["gate"]
+                assert fragment_of(second.headers["location"])["gate"] == fragment_of(first.headers["location"])["gate"]
                 assert not outside("show", holder, 30), "the room makes the same fan wait"
             else:
                 marked = first.headers["location"]
@@ -260,12 +260,12 @@ async def test_a_browser_without_cookies_is_not_sent_in_circles(shop, rules):
         assert stopped.headers["location"].endswith("/e/show")
 
 
-async def test_a_released_pass_works_no_more_at_any_gate(shop, rules, gateway, queue, redis, room):
-    door, text = f"http://127.0.0.1:{gateway}", admission()
+async def test_a_released_pass_works_at_no_gateway(shop, rules, gateway, queue, redis, state):
+    base_url, text = f"http://127.0.0.1:{gateway}", admission()
     async with browser() as fan:
         carries = {"authorization": f"Bearer {text}"}
         assert (await fan.get(f"{shop}/", headers=carries)).status_code == 200
-        released = await fan.post(f"{door}/gate/release?event=show", headers=carries)
+        released = await fan.post(f"{base_url}/gate/release?event=show", headers=carries)
         assert (released.status_code, released.json()) == (200, {"status": "completed"})
         assert queue.rooms["show"].ended == {1: "completed"}
         dead = Revoked(event_id="show", passes=list(queue.rooms["show"].revoked.items()))
@@ -275,20 +275,20 @@ async def test_a_released_pass_works_no_more_at_any_gate(shop, rules, gateway, q
             return (await fan.get(f"{shop}/", headers=carries)).status_code == 303
 
         await wait_until(refused)
-        again = await fan.post(f"{door}/gate/release?event=show", headers=carries)
+        again = await fan.post(f"{base_url}/gate/release?event=show", headers=carries)
         assert again.json() == {"status": "completed"}
-        wrong = await fan.post(f"{door}/gate/release?event=other", headers=carries)
+        wrong = await fan.post(f"{base_url}/gate/release?event=other", headers=carries)
         assert wrong.json()["type"] == "/problems/wrong-event"
-        nobody = await fan.post(f"{door}/gate/release?event=show")
+        nobody = await fan.post(f"{base_url}/gate/release?event=show")
         assert nobody.json()["type"] == "/problems/no-credential"
 
 
-async def test_a_gate_that_was_not_there_when_a_pass_died_asks(shop, rules, queue, room):
+async def test_a_gateway_that_started_after_a_revocation_fetches_it(shop, rules, queue, state):
     queue.rooms["show"].revoked["1-0-1-1"] = 2**53
     async with browser() as fan:
         assert (await fan.get(f"{shop}/", headers={"cookie": f"onsale_pass_show={admission()}"})).status_code == 303
 
 
-async def test_nginx_says_503_when_the_gate_itself_is_away(queue, tmp_path, app):
+async def test_nginx_answers_503_when_the_gateway_is_away(queue, tmp_path, app):
     async with guarded_shop(tmp_path, 9, "show") as address, browser() as fan:
         assert (await fan.get(f"{address}/")).status_code == 503

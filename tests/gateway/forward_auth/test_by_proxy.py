@@ -1,4 +1,4 @@
-"""The gate as Traefik, Caddy and Envoy ask it: the very request each sends, the statuses and heads each understands."""
+"""Forward-auth as Traefik, Caddy and Envoy use it: the request that each sends, the answers that each accepts."""
 
 import pytest
 
@@ -17,21 +17,21 @@ def line(queue):
 
 
 class Proxy:
-    """Asks as this proxy asks: nothing of the client's own method and address but what it forwards."""
+    """Sends the check that this proxy sends: the client's method and address only as it forwards them."""
 
     def __init__(self, kind: str, client) -> None:
         self.kind, self.client = kind, client
         client.headers.clear()
 
-    async def asks(self, method: str, uri: str, **head: str):
-        told = {"x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.7", "accept-encoding": "gzip", **head}
+    async def check(self, method: str, uri: str, **head: str):
+        headers = {"x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.7", "accept-encoding": "gzip", **head}
         if self.kind == "envoy":  # the request's own method, path behind the prefix, the site's own Host
-            told |= {"host": "shop.example", "x-onsale-event": "show", "content-length": "0"}
-            return await self.client.request(method, f"/gate/envoy/check{uri}", headers=told)
-        told |= {"x-forwarded-method": method, "x-forwarded-uri": uri, "x-forwarded-host": "shop.example"}
+            headers |= {"host": "shop.example", "x-onsale-event": "show", "content-length": "0"}
+            return await self.client.request(method, f"/gate/envoy/check{uri}", headers=headers)
+        headers |= {"x-forwarded-method": method, "x-forwarded-uri": uri, "x-forwarded-host": "shop.example"}
         if self.kind == "caddy":
-            told |= {"host": "shop.example"}
-        return await self.client.get(f"/gate/{self.kind}/check?event=show", headers=told)
+            headers |= {"host": "shop.example"}
+        return await self.client.get(f"/gate/{self.kind}/check?event=show", headers=headers)
 
 
 @pytest.fixture(params=PROXIES)
@@ -41,73 +41,77 @@ def proxy(request, fan) -> Proxy:
 
 async def test_yes_is_200_and_names_the_holder(proxy):
     for method, head in (("GET", PAGE), ("POST", SCRIPT), ("DELETE", SCRIPT)):
-        yes = await proxy.asks(method, "/a?b=c", cookie=f"__Host-onsale_pass_show={admission()}", **head)
+        yes = await proxy.check(method, "/a?b=c", cookie=f"__Host-onsale_pass_show={admission()}", **head)
         assert (yes.status_code, yes.headers["x-onsale-holder"]) == (200, "holder")
         assert yes.headers["cache-control"] == "no-store"
         assert not yes.content
 
 
 async def test_a_page_without_a_pass_is_redirected_and_marked(proxy):
-    no = await proxy.asks("GET", "/a/%C3%A9?b=c&d", **PAGE)
+    no = await proxy.check("GET", "/a/%C3%A9?b=c&d", **PAGE)
     assert no.status_code == 303
-    room, _, told = no.headers["location"].partition("#")
+    room, _, fragment = no.headers["location"].partition("#")
     assert room == "https://tickets.example/e/show"
-    assert told.startswith("return_to=https%3A%2F%2Fshop.example%2Fa%2F%25C3%25A9%3Fb%3Dc%26d&gate=")
+    assert fragment.startswith("return_to=https%3A%2F%2Fshop.example%2Fa%2F%25C3%25A9%3Fb%3Dc%26d&gate=")
     cookie, *flags = no.headers["set-cookie"].split("; ")
     assert cookie.startswith("__Host-onsale_gate_show=")
     assert {"HttpOnly", "Secure", "SameSite=Lax", "Path=/"} < set(flags)
     assert "x-onsale-location" not in no.headers
-    known = await proxy.asks("GET", "/", cookie=cookie, **PAGE)
+    known = await proxy.check("GET", "/", cookie=cookie, **PAGE)
     assert "set-cookie" not in known.headers
 
 
 async def test_a_call_without_a_pass_gets_the_problem_itself(proxy):
-    no = await proxy.asks("POST", "/api", **SCRIPT)
+    no = await proxy.check("POST", "/api", **SCRIPT)
     assert (no.status_code, no.headers["content-type"]) == (401, "application/problem+json")
     assert no.json()["waiting_room"] == "https://tickets.example/e/show"
     assert no.json()["request_id"]
-    other = await proxy.asks("POST", "/api", authorization=f"Bearer {admission(event_id='other')}", **SCRIPT)
+    other = await proxy.check("POST", "/api", authorization=f"Bearer {admission(event_id='other')}", **SCRIPT)
     assert (other.status_code, other.json()["type"]) == (403, "/problems/wrong-event")
 
 
-async def test_a_code_is_traded_for_a_cookie(proxy, fan, queue, room):
-    sent = await proxy.asks("GET", "/a?b=c", **PAGE)
+async def test_a_code_is_traded_for_a_cookie(proxy, fan, queue, state):
+    sent = await proxy.check("GET", "/a?b=c", **PAGE)
     gate_cookie, gate = sent.headers["set-cookie"].split(";")[0], sent.headers["location"].rpartition("gate=")[2]
     text = admission()
     body = {"return_to": f"{SITE}/a?b=c", "gate": gate}
     handed = await fan.post("/events/show/queue/handover", json=body, headers={"authorization": f"Bearer {text}"})
     uri = handed.json()["location"].removeprefix(SITE)
     assert uri.startswith("/a?b=c&onsale_handover=")
-    landed = await proxy.asks("GET", uri, cookie=gate_cookie, **PAGE)
+    landed = await proxy.check("GET", uri, cookie=gate_cookie, **PAGE)
     assert (landed.status_code, landed.headers["location"]) == (303, f"{SITE}/a?b=c")
     cookie, *flags = landed.headers["set-cookie"].split("; ")
     assert cookie == f"__Host-onsale_pass_show={text}"
     assert {"HttpOnly", "Secure", "SameSite=Lax"} < set(flags)
-    assert (await proxy.asks("GET", "/a?b=c", cookie=cookie, **PAGE)).status_code == 200
+    assert (await proxy.check("GET", "/a?b=c", cookie=cookie, **PAGE)).status_code == 200
 
 
 async def test_what_the_rules_let_through(proxy):
-    assert (await proxy.asks("GET", "/up", **SCRIPT)).status_code == 200
-    assert (await proxy.asks("GET", "/assets/a.css?v=1", **SCRIPT)).status_code == 200
+    assert (await proxy.check("GET", "/up", **SCRIPT)).status_code == 200
+    assert (await proxy.check("GET", "/assets/a.css?v=1", **SCRIPT)).status_code == 200
     for path in ("/assets/..%2fpay", "/assets/%2e%2e/pay", "/up%00"):
-        assert (await proxy.asks("GET", path, **SCRIPT)).status_code == 401, path
-    assert (await proxy.asks("POST", "/assets/a.css", **SCRIPT)).status_code == 401
+        assert (await proxy.check("GET", path, **SCRIPT)).status_code == 401, path
+    assert (await proxy.check("POST", "/assets/a.css", **SCRIPT)).status_code == 401
 
 
 async def test_a_claimed_preflight_passes_for_the_sellers_own_sites_only(proxy):
     question = {"access-control-request-method": "POST", **SCRIPT}
-    assert (await proxy.asks("OPTIONS", "/api", origin=SITE, **question)).status_code == 200
+    assert (await proxy.check("OPTIONS", "/api", origin=SITE, **question)).status_code == 200
     for origin in ({"origin": "https://evil.example"}, {"origin": "null"}, {}):
-        assert (await proxy.asks("OPTIONS", "/api", **origin, **question)).status_code == 401
-    assert (await proxy.asks("OPTIONS", "/api", origin=SITE, **SCRIPT)).status_code == 401
+        assert (await proxy.check("OPTIONS", "/api", **origin, **question)).status_code == 401
+    assert (await proxy.check("OPTIONS", "/api", origin=SITE, **SCRIPT)).status_code == 401
 
 
 async def test_without_a_waiting_room_nobody_is_sent_where_the_request_says(fan, queue):
     queue.open("own", options={"rollout_percent": 50})
-    told = {"x-forwarded-host": "evil.example", "x-forwarded-uri": "/a", **PAGE}
-    no = await fan.get("/gate/traefik/check?event=own", headers=told)
+    headers = {"x-forwarded-host": "evil.example", "x-forwarded-uri": "/a", **PAGE}
+    no = await fan.get("/gate/traefik/check?event=own", headers=headers)
     assert (no.status_code, no.headers["location"]) in ((303, "/e/own"), (303, "/a?onsale_handover=here"))
-    spent = {**told, "x-forwarded-uri": "//evil.example/a?onsale_handover=x", "cookie": "onsale_gate_own=" + "g" * 22}
+    spent = {
+        **headers,
+        "x-forwarded-uri": "//evil.example/a?onsale_handover=x",
+        "cookie": "onsale_gate_own=" + "g" * 22,
+    }
     back = await fan.get("/gate/traefik/check?event=own", headers=spent)
     assert (back.status_code, back.headers["location"]) == (303, "/.//evil.example/a")
     call = await fan.get("/gate/traefik/check?event=own", headers={"x-forwarded-host": "evil.example", **SCRIPT})
@@ -116,7 +120,7 @@ async def test_without_a_waiting_room_nobody_is_sent_where_the_request_says(fan,
 
 async def test_an_unknown_event_lets_nobody_pass(proxy, queue):
     queue.rooms.clear()
-    no = await proxy.asks("GET", "/", **PAGE)
+    no = await proxy.check("GET", "/", **PAGE)
     assert (no.status_code, no.json()["type"]) == (404, "/problems/unknown-event")
 
 
@@ -128,17 +132,17 @@ async def test_envoys_event_is_the_one_its_configuration_names(fan, queue):
     assert (await fan.get("/gate/envoy/check/api?event=elsewhere", headers=head)).status_code == 400
 
 
-async def test_an_address_nobody_could_have_asked_for_is_refused(fan):
+async def test_an_address_that_no_client_sends_is_refused(fan):
     for head in (
         {"x-forwarded-host": "shop.example/../x"}, {"x-forwarded-uri": "//é"}, {"x-forwarded-uri": "shop"},
         {"x-forwarded-method": "get it"}, {"x-forwarded-uri": "/" + "a" * 5000},
     ):  # fmt: skip
-        told = {name: value.encode("latin-1") for name, value in head.items()}
-        refused = await fan.get("/gate/traefik/check?event=show", headers=told)
+        headers = {name: value.encode("latin-1") for name, value in head.items()}
+        refused = await fan.get("/gate/traefik/check?event=show", headers=headers)
         assert (refused.status_code, refused.json()["type"]) == (400, "/problems/malformed-request"), head
 
 
-async def test_nginx_is_only_ever_told_what_it_understands(fan, queue):
+async def test_nginx_gets_only_statuses_that_it_understands(fan, queue):
     check = "/gate/nginx/check?event="
     no = await fan.get(f"{check}show", headers={**PAGE, "x-original-uri": "/a"})
     assert (no.status_code, no.headers["x-onsale-location"][:30]) == (401, "https://tickets.example/e/show")

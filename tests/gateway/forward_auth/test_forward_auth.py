@@ -1,4 +1,4 @@
-"""The pass: not before the call, the same one however often it is fetched; leaving; the gate; who may ask."""
+"""Claiming a pass: not before the call, and the same one at every claim; leaving; credentials and origins."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ import pytest
 
 from services.gateway.app import create_app
 from services.gateway.settings import Settings
-from shared.contracts.queue import LifeReport, PlacesQuestion
+from shared.contracts.queue import HeartbeatReport, PlacesQuestion
 from shared.runtime.settings import development_keys
 from shared.security.tokens import Pass, sign_pass
 from shared.web.app import public
@@ -24,19 +24,19 @@ async def test_a_pass_before_the_call_is_refused_from_the_frame(fan, queue, show
     await show(room.frame())
     refused = await fan.post(f"{PATH}/pass")
     assert (refused.status_code, refused.json()["type"]) == (409, "/problems/not-admitted")
-    assert queue.asked["/claims"] == 0
+    assert queue.calls["/claims"] == 0
 
 
-async def test_an_old_frame_refuses_nobody(fan, queue, show, room):
+async def test_an_old_frame_refuses_nobody(fan, queue, show, state):
     line_room = queue.open()
     await fan.post(PATH)
     await show(line_room.frame())
     line_room.head_seq = 1
-    room.board.seen("show").heard_s -= 20
+    state.line_cache.cached("show").received_s -= 20
     assert (await fan.post(f"{PATH}/pass")).status_code == 200
 
 
-async def test_a_called_fan_gets_one_pass_as_often_as_asked(fan, queue, show):
+async def test_a_called_fan_gets_the_same_pass_at_every_claim(fan, queue, show):
     room = queue.open()
     await fan.post(PATH)
     await show(room.change(head_seq=1))
@@ -50,7 +50,7 @@ async def test_a_called_fan_gets_one_pass_as_often_as_asked(fan, queue, show):
     assert {"Path=/", "HttpOnly", "SameSite=Lax"} < set(flags)
     (max_age,) = (int(flag.removeprefix("Max-Age=")) for flag in flags if flag.startswith("Max-Age="))
     assert 500 < max_age <= 600
-    assert queue.asked["/claims"] <= 3
+    assert queue.calls["/claims"] <= 3
 
 
 async def test_any_origin_can_verify_a_pass_with_our_keys(fan, queue, show):
@@ -99,7 +99,7 @@ async def test_another_site_cannot_act_for_a_fan(fan, queue, show):
     room = queue.open()
     await fan.post(PATH)
     await show(room.change(head_seq=1))
-    for origin in ("http://evil.example", "null", "http://door.evil.example"):
+    for origin in ("http://evil.example", "null", "http://gateway.evil.example"):
         for method, path in (("POST", PATH), ("POST", f"{PATH}/pass"), ("DELETE", PATH)):
             refused = await fan.request(method, path, headers={"origin": origin})
             assert (refused.status_code, refused.json()["type"]) == (403, "/problems/foreign-origin")
@@ -129,7 +129,7 @@ async def test_cookies_are_secure_where_the_operator_says_so(queue, redis_url):
     app = create_app(Settings(queue_url=queue.url, redis_url=redis_url, secure_cookies=True))
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://door") as fan,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://gateway") as fan,
     ):
         first = await fan.post(PATH)
         name, *flags = first.headers["set-cookie"].split("; ")
@@ -141,7 +141,7 @@ async def test_cookies_are_secure_where_the_operator_says_so(queue, redis_url):
         fan.cookies.clear()
         planted = {"cookie": f"onsale_queue_show={first.json()['queue_token']}"}
         assert (await fan.get(f"{PATH}/status", headers=planted)).status_code == 401, "by another host of the domain"
-    assert queue.told(LifeReport)[-1].goodbye
+    assert queue.received(HeartbeatReport)[-1].final
 
 
 async def test_overload_is_refused_at_once(queue, redis_url):
@@ -149,12 +149,12 @@ async def test_overload_is_refused_at_once(queue, redis_url):
     app = create_app(Settings(queue_url=queue.url, redis_url=redis_url, joins_waiting_max=3))
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://door") as fan,
+        httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://gateway") as fan,
     ):
         await fan.get(PATH)
         queue.may_answer.clear()
         held = asyncio.create_task(fan.post(PATH))
-        await wait_until(lambda: queue.asked["/joins"] == 1)
+        await wait_until(lambda: queue.calls["/joins"] == 1)
         crowd = [asyncio.create_task(fan.post(PATH)) for _ in range(4)]
         (refused,), waiting = await asyncio.wait(crowd, timeout=1, return_when=asyncio.FIRST_COMPLETED)
         assert refused.result().json()["type"] == "/problems/overloaded"
@@ -173,7 +173,7 @@ def admission(**changes) -> str:
 
 
 @pytest.mark.parametrize("proxy", ["nginx", "traefik", "caddy", "envoy"])
-async def test_the_gate_lets_a_pass_through(fan, queue, proxy):
+async def test_forward_auth_admits_a_pass(fan, queue, proxy):
     queue.open()
     check = f"/gate/{proxy}/check?event=show"
     by_bearer = await fan.get(check, headers={"authorization": f"Bearer {admission()}"})
@@ -183,7 +183,7 @@ async def test_the_gate_lets_a_pass_through(fan, queue, proxy):
         assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_the_gate_keeps_everything_else_out(fan, queue, show):
+async def test_forward_auth_refuses_everything_else(fan, queue, show):
     check = "/gate/nginx/check?event=show"
     queue.open()
     assert (await fan.get(check)).status_code == 401
@@ -200,7 +200,7 @@ async def test_the_gate_keeps_everything_else_out(fan, queue, show):
     await show(queue.open(epoch=2, version=2).frame())
     before_reset = await fan.get(check, headers={"authorization": f"Bearer {admission()}"})
     assert before_reset.status_code == 401
-    assert queue.told(PlacesQuestion) == []
+    assert queue.received(PlacesQuestion) == []
 
 
 async def test_fan_pages_come_with_a_strict_policy(fan, queue):

@@ -1,4 +1,4 @@
-"""What the guide to the gate shows is read by what it is meant for; what it does not allow is refused."""
+"""The examples of the forward-auth guide are valid; what it forbids is refused."""
 
 import re
 
@@ -7,7 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from shared.contracts.event_file import RoomPart
-from shared.contracts.room_options import GateRules
+from shared.contracts.room_options import ForwardAuthRules
 from tests.support.providers.shop import GUIDE
 
 
@@ -38,4 +38,4 @@ def test_every_example_of_the_guide_can_be_read():
 )  # fmt: skip
 def test_rules_that_could_not_be_kept_are_refused(wrong):
     with pytest.raises(ValidationError):
-        GateRules.model_validate(wrong)
+        ForwardAuthRules.model_validate(wrong)

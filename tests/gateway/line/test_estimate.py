@@ -1,4 +1,4 @@
-"""The estimate does not lie: it never grows unless something changed, and then it says what."""
+"""The wait estimate never grows without a change, and then it names the reason."""
 
 from typing import Any
 
@@ -23,8 +23,8 @@ def frame(at_ms: int = START_MS, *, head: int = 0, tail: int = 10_000, **facts: 
     })  # fmt: skip
 
 
-def line(shown: LineFrame, promise: WaitEstimate, previous: LineSnapshot | None = None) -> LineSnapshot:
-    return LineSnapshot(shown, previous, promise=promise, heard_s=0.0, poll_ms=(1000, 10_000))
+def line(shown: LineFrame, estimate: WaitEstimate, previous: LineSnapshot | None = None) -> LineSnapshot:
+    return LineSnapshot(shown, previous, estimate=estimate, received_s=0.0, poll_ms=(1000, 10_000))
 
 
 STATES = st.sampled_from(["open", "open", "open", "draining", "paused", "last_chance", "prequeue"])
@@ -39,29 +39,29 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-def told(steps: list[dict[str, Any]]) -> list[tuple[WaitEstimate, dict[int, int | None]]]:
-    """What each fan was told after each frame."""
-    model, at_ms, head, said, shown = WaitEstimator(), START_MS, 0, [], None
+def estimates_of(steps: list[dict[str, Any]]) -> list[tuple[WaitEstimate, dict[int, int | None]]]:
+    """The estimate of each fan after each frame."""
+    model, at_ms, head, given, shown = WaitEstimator(), START_MS, 0, [], None
     for step in steps:
         facts = dict(step)
         at_ms += facts.pop("after_ms")
         head += facts.pop("on")
         current = frame(at_ms, head=head, **facts)
         shown = line(current, model.observe(current), shown)
-        said.append((shown.promise, {seq: shown.estimated_wait_s(shown.position(0, seq)) for seq in SEQS}))
-    return said
+        given.append((shown.estimate, {seq: shown.estimated_wait_s(shown.position(0, seq)) for seq in SEQS}))
+    return given
 
 
-def grows_in_silence(said: list[tuple[WaitEstimate, dict[int, int | None]]]) -> bool:
+def grows_in_silence(given: list[tuple[WaitEstimate, dict[int, int | None]]]) -> bool:
     for seq in SEQS:
         last: int | None = None
         changed_ms = 0
-        for promise, waits in said:
+        for estimate, waits in given:
             wait = waits[seq]
             if wait is not None:
-                if last is not None and wait > last and promise.at_ms == changed_ms:
+                if last is not None and wait > last and estimate.at_ms == changed_ms:
                     return True
-                last, changed_ms = wait, promise.at_ms
+                last, changed_ms = wait, estimate.at_ms
     return False
 
 
@@ -74,29 +74,31 @@ def _frames_clock(monkeypatch: pytest.MonkeyPatch) -> None:
           suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 @given(steps=STEPS)
 def test_an_estimate_never_grows_without_a_reason(steps: list[dict[str, Any]]) -> None:
-    said = told(steps)
-    assert not grows_in_silence(said)
-    assert all(promise.reason for promise, _ in said if promise.per_place_s is None)
+    given = estimates_of(steps)
+    assert not grows_in_silence(given)
+    assert all(estimate.reason for estimate, _ in given if estimate.per_place_s is None)
 
 
 def test_without_the_promise_it_would_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    def believe(self: WaitEstimator, frame: LineFrame, before: object, per_place_s: float, weight: float) -> None:
-        self.promise = WaitEstimate(per_place_s)
+    def follow_measurement(
+        self: WaitEstimator, frame: LineFrame, before: object, per_place_s: float, weight: float
+    ) -> None:
+        self.current = WaitEstimate(per_place_s)
 
-    monkeypatch.setattr(WaitEstimator, "_settle", believe)
+    monkeypatch.setattr(WaitEstimator, "_adjust", follow_measurement)
     common = {"state": "open", "rate_per_s": 10.0, "live_ratio": 1.0, "on": 0, "after_ms": 1000}
-    assert grows_in_silence(told([{**common, "calls_per_s": pace} for pace in (9.0, 9.5, 8.6, 8.5)]))
+    assert grows_in_silence(estimates_of([{**common, "calls_per_s": pace} for pace in (9.0, 9.5, 8.6, 8.5)]))
 
 
 @settings(max_examples=20, deadline=None, derandomize=True, database=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 @given(noise=st.lists(st.floats(-0.6, 0.6), min_size=5, max_size=60), on=st.integers(0, 12))
-def test_when_nothing_changed_nothing_is_said(noise: list[float], on: int) -> None:
+def test_without_a_change_no_reason_is_given(noise: list[float], on: int) -> None:
     steps = [{"after_ms": 1000, "calls_per_s": 10 + x, "on": on} for x in noise]
-    said = told(steps)
-    assert {promise.reason for promise, _ in said} == {None}
+    given = estimates_of(steps)
+    assert {estimate.reason for estimate, _ in given} == {None}
     for seq in SEQS:
-        waits = [wait for _, waits in said if (wait := waits[seq]) is not None]
+        waits = [wait for _, waits in given if (wait := waits[seq]) is not None]
         assert waits == sorted(waits, reverse=True)
 
 
@@ -112,7 +114,7 @@ def test_when_nothing_changed_nothing_is_said(noise: list[float], on: int) -> No
         ({"ready": False}, "unknown"),
     ],
 )
-def test_what_changes_the_estimate_at_once_is_said_at_once(facts: dict[str, Any], reason: str) -> None:
+def test_a_sudden_change_is_named_at_once(facts: dict[str, Any], reason: str) -> None:
     model = WaitEstimator()
     before = model.observe(frame())
     after = model.observe(frame(START_MS + 200, **facts))
@@ -128,12 +130,12 @@ def test_what_changes_the_estimate_at_once_is_said_at_once(facts: dict[str, Any]
         ({"live_ratio": 1.0}, "fans-returned"),
     ],
 )
-def test_what_lasts_is_said_once_it_has_lasted(facts: dict[str, Any], reason: str) -> None:
+def test_a_lasting_change_is_named_once_it_has_lasted(facts: dict[str, Any], reason: str) -> None:
     model = WaitEstimator()
     model.observe(frame(live_ratio=0.4))
-    said = [model.observe(frame(START_MS + s * 1000, **{"live_ratio": 0.4, **facts})).reason for s in range(1, 31)]
-    assert said[2] is None, "a moment is no change"
-    assert said[-1] == reason
+    given = [model.observe(frame(START_MS + s * 1000, **{"live_ratio": 0.4, **facts})).reason for s in range(1, 31)]
+    assert given[2] is None, "a moment is no change"
+    assert given[-1] == reason
 
 
 @pytest.mark.parametrize(
@@ -144,13 +146,13 @@ def test_what_lasts_is_said_once_it_has_lasted(facts: dict[str, Any], reason: st
         ({"called_at_ms": START_MS - 1, "calls_per_s": 0.5, "full": True}, "room-full"),
     ],
 )
-def test_nobody_is_told_a_second_while_nobody_is_called(facts: dict[str, Any], reason: str) -> None:
+def test_without_calls_nobody_gets_an_estimate_of_a_second(facts: dict[str, Any], reason: str) -> None:
     model = WaitEstimator()
     for s in range(60):
         model.observe(frame(START_MS + s * 1000, **(facts if s > 1 else {})))
-    promise = model.promise
-    assert (promise.per_place_s, promise.reason) == (None, reason)
-    shown = line(frame(), promise)
+    estimate = model.current
+    assert (estimate.per_place_s, estimate.reason) == (None, reason)
+    shown = line(frame(), estimate)
     assert shown.estimated_range(1) == {"estimated_wait_low": None, "estimated_wait_high": None}
     calm = [model.observe(frame(START_MS + s * 1000, called_at_ms=START_MS + s * 1000)) for s in range(60, 75)]
     assert calm[-1].per_place_s is not None, "calls go on"
@@ -163,7 +165,7 @@ def test_a_lull_is_no_standstill() -> None:
     assert model.observe(frame(at_ms + 601_000, head=10_000, tail=10_400, called_at_ms=at_ms)).per_place_s is not None
 
 
-def test_a_wait_of_days_is_told_as_more_than_one() -> None:
+def test_a_wait_of_days_is_given_as_more_than_one() -> None:
     shown = line(frame(), WaitEstimate(120.0))
     assert shown.estimated_wait_s(1650) is None
     assert shown.estimated_range(1650) == {"estimated_wait_low": 86_400, "estimated_wait_high": None}
@@ -180,12 +182,14 @@ def test_what_follows_a_lowered_rate_is_not_laid_on_others() -> None:
     """The rate falls to a third; the room stays full, and what is measured comes after."""
     model = WaitEstimator()
     model.observe(frame(calls_per_s=9.5, full=True))
-    said = [model.observe(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=2.0, full=True)) for s in range(1, 46)]
-    assert {promise.reason for promise in said} == {"rate-lowered"}
-    assert len({promise.at_ms for promise in said}) > 1, "and what came later was told as its consequence"
+    given = [
+        model.observe(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=2.0, full=True)) for s in range(1, 46)
+    ]
+    assert {estimate.reason for estimate in given} == {"rate-lowered"}
+    assert len({estimate.at_ms for estimate in given}) > 1, "and later growth has the same reason"
     for s in range(46, 240):
         model.observe(frame(START_MS + s * 1000, rate_per_s=3.0, calls_per_s=0.5, full=True))
-    assert model.promise.reason == "room-full"
+    assert model.current.reason == "room-full"
 
 
 def test_it_moves_slowly_both_ways() -> None:
@@ -193,19 +197,19 @@ def test_it_moves_slowly_both_ways() -> None:
     steady = model.observe(frame()).per_place_s or 0
     for rate in (100.0, 10.0):
         moved = [model.observe(frame(START_MS + s * 1000, rate_per_s=rate, calls_per_s=rate)) for s in range(1, 4)]
-        assert all(steady / 1.5 < (promise.per_place_s or 0) < steady * 1.5 for promise in moved)
+        assert all(steady / 1.5 < (estimate.per_place_s or 0) < steady * 1.5 for estimate in moved)
 
 
 @pytest.mark.parametrize("shares", [(0.05, 1.0), (1.0, 0.05)], ids=["all came back", "nearly all are gone"])
 def test_however_far_it_must_go_it_takes_no_more_than_a_step_in_ten_seconds(shares: tuple[float, float]) -> None:
     """Nobody changed the rate, but twenty times as many of those ahead are there as before, or as few."""
-    model, told = WaitEstimator(), list[float]()
+    model, per_place_s = WaitEstimator(), list[float]()
     for s in range(200):
-        promise = model.observe(frame(START_MS + s * 1000, live_ratio=shares[s >= 20]))
-        told.append(promise.per_place_s or 0)
-    swings = [max(a, b) / min(a, b) for a, b in zip(told, told[10:], strict=False)]
-    assert max(swings) < 1.54, "as much as a fan was ever told within ten seconds of an hour"
-    assert shares[1] * 0.08 < told[-1] < shares[1] * 0.12, "and it arrives"
+        estimate = model.observe(frame(START_MS + s * 1000, live_ratio=shares[s >= 20]))
+        per_place_s.append(estimate.per_place_s or 0)
+    swings = [max(a, b) / min(a, b) for a, b in zip(per_place_s, per_place_s[10:], strict=False)]
+    assert max(swings) < 1.54, "the largest swing within ten seconds of an hour"
+    assert shares[1] * 0.08 < per_place_s[-1] < shares[1] * 0.12, "and it arrives"
 
 
 def test_before_the_sale_the_wait_counts_from_its_start() -> None:
@@ -219,14 +223,14 @@ def test_before_the_sale_the_wait_counts_from_its_start() -> None:
     assert model.observe(later).reason == "start-moved"
 
 
-def _observed(promise: str) -> tuple[float, float]:
-    labels = {"promise": promise}
+def _observed(estimate: str) -> tuple[float, float]:
+    labels = {"estimate": estimate}
     return tuple(
         REGISTRY.get_sample_value(f"gateway_estimate_error_seconds_{what}", labels) or 0 for what in ("count", "sum")
     )  # type: ignore[return-value]
 
 
-def test_promises_are_compared_with_the_call() -> None:
+def test_estimates_are_compared_with_the_call() -> None:
     (count, total), sample = _observed("kept"), EstimateAccuracy()
     sample.evaluate(1, {0: 0}, now_s=0.0)
     for seq in range(1, 65):
@@ -234,16 +238,16 @@ def test_promises_are_compared_with_the_call() -> None:
         sample.record(0, seq, 5, low_s=4, high_s=6, now_s=125.0)
     sample.evaluate(1, {0: 40}, now_s=133.0)
     assert _observed("kept") == (count + 2, total + 6), "16 and 32 were told 30 s and waited 33"
-    later = REGISTRY.get_sample_value("gateway_estimate_range_total", {"promise": "kept", "call": "later"})
+    later = REGISTRY.get_sample_value("gateway_estimate_range_total", {"estimate": "kept", "call": "later"})
     assert (later or 0) >= 2, "32 s was the most"
     for seq in range(1000, 100_000):
         sample.record(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
-    assert len(sample._told) == 512
+    assert len(sample._samples) == 512
     sample.evaluate(2, {0: 0}, now_s=134.0)
-    assert not sample._told
+    assert not sample._samples
 
 
-async def test_a_waiting_fan_is_told_why_and_everybody_that_the_line_is_throttled(fan, queue, show) -> None:
+async def test_a_waiting_fan_gets_the_reason_and_the_public_line_says_throttled(fan, queue, show) -> None:
     room = queue.open(head_seq=100, rate_per_s=10.0)
     await show(room.frame())
     early = token()
@@ -258,37 +262,39 @@ async def test_a_waiting_fan_is_told_why_and_everybody_that_the_line_is_throttle
     assert (answer["estimated_wait_time"], answer["estimate_changed"]["reason"]) == (None, "paused")
 
 
-@pytest.mark.parametrize(("state", "slug"), [("closed", "room-closed"), ("sold_out", "sold-out")])
-async def test_a_claim_when_all_is_over_says_so(fan, queue, show, state: str, slug: str) -> None:
-    await show(queue.open(head_seq=100, state=state).frame())
+@pytest.mark.parametrize(("room_state", "slug"), [("closed", "room-closed"), ("sold_out", "sold-out")])
+async def test_a_claim_when_all_is_over_says_so(fan, queue, show, room_state: str, slug: str) -> None:
+    await show(queue.open(head_seq=100, state=room_state).frame())
     for join_seq in (50, 500):
         queue.rooms["show"].ended[50] = "waiting"
         answer = await fan.post(f"{PATH}/pass", headers=bearing(token(join_seq=join_seq)))
         assert (answer.status_code, answer.json()["type"]) == (410, f"/problems/{slug}")
 
 
-def test_who_joined_after_a_change_is_not_told_of_it() -> None:
+def test_a_fan_who_joined_after_a_change_does_not_get_it() -> None:
     shown = line(frame(), WaitEstimate(0.1, 0, "rate-lowered", START_MS))
     assert shown.estimate_changed(START_MS // 1000 - 1) is not None
     assert shown.estimate_changed(START_MS // 1000 + 1) is None
 
 
 def test_another_lanes_fans_are_a_reason_and_are_not_forgotten_at_once() -> None:
-    def heard(at_ms: int, *, presale: int, before: LineSnapshot | None = None) -> LineSnapshot:
+    def snapshot(at_ms: int, *, presale: int, before: LineSnapshot | None = None) -> LineSnapshot:
         lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
         heads = {0: {"head_seq": 0, "tail_seq": 100}, 1: {"head_seq": 0, "tail_seq": presale}}
         shown = LineFrame.model_validate({
             "event_id": "show", "epoch": 1, "version": at_ms, "ready": True, "at_ms": at_ms, "state": "open",
             "rate_per_s": 10, "lanes": heads, "options": {"lanes": lanes},
         })  # fmt: skip
-        return LineSnapshot(shown, before, promise=WaitEstimate(per_place_s=0.1), heard_s=0.0, poll_ms=(1000, 10_000))
+        return LineSnapshot(
+            shown, before, estimate=WaitEstimate(per_place_s=0.1), received_s=0.0, poll_ms=(1000, 10_000)
+        )
 
-    alone = heard(1_000_000, presale=0)
+    alone = snapshot(1_000_000, presale=0)
     assert (alone.estimated_wait_s(40), alone.estimate_changed(0)) == (4, None)
-    beside = heard(1_001_000, presale=5, before=alone)
-    assert beside.estimated_wait_s(40) == 16
-    assert (beside.estimate_changed(0) or {})["reason"] == "other-lanes"
-    assert beside.estimate_changed(2_000) is None  # a fan who joined later was told so from the start
-    just_now = heard(1_020_000, presale=0, before=beside)
+    with_presale = snapshot(1_001_000, presale=5, before=alone)
+    assert with_presale.estimated_wait_s(40) == 16
+    assert (with_presale.estimate_changed(0) or {})["reason"] == "other-lanes"
+    assert with_presale.estimate_changed(2_000) is None  # a fan who joined later was told so from the start
+    just_now = snapshot(1_020_000, presale=0, before=with_presale)
     assert just_now.estimated_wait_s(40) == 16
-    assert heard(1_040_000, presale=0, before=just_now).estimated_wait_s(40) == 4
+    assert snapshot(1_040_000, presale=0, before=just_now).estimated_wait_s(40) == 4

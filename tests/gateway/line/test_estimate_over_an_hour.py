@@ -1,5 +1,5 @@
-"""What fans are told over an hour in which an operator, the guard and slow buyers move the line, against when they were
-called: how often the truth lay within the range, and that nothing swings without a cause.
+"""Estimates over an hour in which an operator, throttling and slow buyers move the line, compared with the calls: how
+often the actual wait was within the range, and that no estimate swings without a reason.
 """
 
 import heapq
@@ -27,7 +27,7 @@ CHANGES = {*RATES, *(end for span in (THROTTLED, PAUSED, SLOW) for end in (span.
 
 
 @dataclass
-class Told:
+class Given:
     """One fan at one moment."""
 
     at_s: int
@@ -40,27 +40,27 @@ class Told:
 
 @dataclass
 class Hour:
-    """What everybody was told, and when they were called."""
+    """All estimates, and when the fans were called."""
 
-    told: list[Told] = field(default_factory=list)
+    given: list[Given] = field(default_factory=list)
     called_s: dict[int, int] = field(default_factory=dict)
     reasons: dict[int, Any] = field(default_factory=dict)
 
     def share_within(self, *, kept: bool) -> float:
-        """Of all that was told with a range, in how much the truth lay within; `kept`: where nothing changed since."""
-        judged = [
+        """The share of ranges that held the actual wait; `kept`: only where nothing changed meanwhile."""
+        within = [
             one.low_s <= called_s - one.at_s <= one.high_s
-            for one in self.told
+            for one in self.given
             if one.low_s is not None and one.high_s is not None and (called_s := self.called_s.get(one.seq)) is not None
             and not (kept and any(one.at_s < change <= called_s for change in CHANGES))
         ]  # fmt: skip
-        assert len(judged) > 100
-        return sum(judged) / len(judged)
+        assert len(within) > 100
+        return sum(within) / len(within)
 
     def largest_swing(self) -> float:
-        """By what factor a wait moved within ten seconds while no cause was named, places passed aside."""
-        by_fan: dict[int, list[Told]] = {}
-        for one in self.told:
+        """The largest factor of change within ten seconds without a reason, apart from passed places."""
+        by_fan: dict[int, list[Given]] = {}
+        for one in self.given:
             by_fan.setdefault(one.seq, []).append(one)
         return max(
             (abs(math.log((b.wait_s + ASKS_EVERY_S / 2) / max(1, a.wait_s - ASKS_EVERY_S / 2)))
@@ -100,16 +100,20 @@ def an_hour(seed: int) -> Hour:
             called_at_ms=START_MS + called_at * 1000,
             throttled=Throttled(factor=0.5, reason="orders-slow") if t in THROTTLED else None,
         )  # fmt: skip
-        shown = LineSnapshot(frame, shown, promise=model.observe(frame), heard_s=0.0, poll_ms=(1000, 10_000))
-        if shown.promise.reason:
-            hour.reasons[shown.promise.at_ms] = (t, shown.promise.reason)
+        shown = LineSnapshot(frame, shown, estimate=model.observe(frame), received_s=0.0, poll_ms=(1000, 10_000))
+        if shown.estimate.reason:
+            hour.reasons[shown.estimate.at_ms] = (t, shown.estimate.reason)
         if t % ASKS_EVERY_S == 5:
             for seq in range(97, PLACES, 397):
                 if (position := shown.position(0, seq)) > 0:
                     around = shown.estimated_range(position)
                     wait_s = shown.estimated_wait_s(position)
                     low_s, high_s = around["estimated_wait_low"], around["estimated_wait_high"]
-                    hour.told.append(Told(t, seq, wait_s, low_s, high_s, shown.promise.at_ms))
+                    hour.given.append(
+                        Given(
+                            at_s=t, seq=seq, wait_s=wait_s, low_s=low_s, high_s=high_s, changed_ms=shown.estimate.at_ms
+                        )
+                    )
     return hour
 
 

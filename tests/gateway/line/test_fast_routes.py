@@ -1,4 +1,4 @@
-"""Hot routes are reached by a short way past the framework; nobody can tell by the answers."""
+"""Fast routes bypass the framework; their answers are the same."""
 
 import logging
 
@@ -30,7 +30,7 @@ CALLS = [
 
 
 class LongWay:
-    """The app without its short way."""
+    """The app without its fast routes."""
 
     def __init__(self, app) -> None:
         self.app = app
@@ -41,7 +41,7 @@ class LongWay:
 
 async def answer(app, call, request_id):
     method, path, headers, body = call
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://door") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         headers = {**headers, "x-request-id": request_id}
         response = await client.request(method, path, headers=headers, content=body)
         told = {name: value for name, value in response.headers.items() if name != "x-request-id"}
@@ -68,13 +68,13 @@ async def test_requests_are_measured_on_the_short_way_too(fan, app, queue):
 
 
 @pytest.mark.parametrize("way", [public, LongWay])
-async def test_a_bug_says_nothing_of_itself_on_either_way(app, queue, monkeypatch, caplog, way):
+async def test_a_bug_reveals_nothing_on_either_path(app, queue, monkeypatch, caplog, way):
     queue.open()
 
     async def broken(event_id: str) -> None:
         raise ValueError("a secret")
 
-    monkeypatch.setattr(type(app.state.deps.board), "line", lambda board, event_id: broken(event_id))
+    monkeypatch.setattr(type(app.state.deps.line_cache), "line", lambda board, event_id: broken(event_id))
     with caplog.at_level(logging.ERROR):
         status, _, body, _ = await answer(way(app), ("GET", PATH, {}, b""), "request-1234")
     assert status == 500

@@ -1,4 +1,4 @@
-"""Joining the line: one fan is one place, however often and however strangely they come."""
+"""Joining the line: one fan has one place, however often they join and over however many connections."""
 
 import asyncio
 import uuid
@@ -42,7 +42,7 @@ async def test_twenty_connections_of_one_fan_are_one_place(browser, queue):
     answers = await asyncio.gather(*(browser().post(PATH, headers=key) for _ in range(20)))
     assert {answer.json()["join_seq"] for answer in answers} == {1}
     assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
-    for batch in queue.told(JoinBatch):
+    for batch in queue.received(JoinBatch):
         holders = [join.holder for join in batch.joins]
         assert len(set(holders)) == len(holders), "one fan is one member of a batch"
         assert all(join.may_be_known for join in batch.joins)
@@ -56,16 +56,16 @@ async def test_fans_who_arrive_together_share_a_batch(browser, queue):
     queue.may_answer.set()
     answers = await asyncio.gather(*joining)
     assert sorted(answer.json()["join_seq"] for answer in answers) == list(range(1, 41))
-    assert queue.asked["/joins"] <= 4
-    assert queue.asked["/rooms/frame"] == 1, "the first look at an event is one question for all"
+    assert queue.calls["/joins"] <= 4
+    assert queue.calls["/rooms/frame"] == 1, "the first look at an event is one question for all"
 
 
-async def test_a_batch_without_an_answer_is_asked_again_under_its_name(fan, queue):
+async def test_a_batch_without_an_answer_is_retried_with_its_id(fan, queue):
     queue.open()
     await fan.get(PATH)
     queue.fail = [Unavailable()]
     assert (await fan.post(PATH)).status_code == 201
-    first, second = queue.told(JoinBatch)
+    first, second = queue.received(JoinBatch)
     assert first == second
 
 
@@ -127,14 +127,14 @@ async def test_a_body_has_nothing_to_say(fan, queue):
     assert "lane" in (await fan.post(PATH, json={"lane": 1})).json()["detail"]
 
 
-async def test_an_unknown_event_is_asked_about_once_a_second(fan, queue):
+async def test_an_unknown_event_is_requested_once_a_second(fan, queue):
     for _ in range(5):
         answer = await fan.post("/events/nowhere/queue")
         assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-event")
-    assert queue.asked["/rooms/frame"] == 1
+    assert queue.calls["/rooms/frame"] == 1
     assert (await fan.post("/events/-bad-/queue")).status_code == 404
     assert (await fan.post(f"/events/{'x' * 33}/queue")).status_code == 404
-    assert queue.asked["/rooms/frame"] == 1, "a name that cannot exist is not asked about"
+    assert queue.calls["/rooms/frame"] == 1, "a name that cannot exist is not asked about"
 
 
 async def test_after_a_reset_an_old_token_stands_at_the_end_of_the_new_line(fan, browser, queue):
@@ -147,11 +147,13 @@ async def test_after_a_reset_an_old_token_stands_at_the_end_of_the_new_line(fan,
     assert (await fan.get(f"{PATH}/status")).json()["join_seq"] == 2
 
 
-async def test_a_token_of_a_lane_that_is_gone_spoils_no_batch(fan, queue, room):
+async def test_a_token_of_a_lane_that_is_gone_spoils_no_batch(fan, queue, state):
     queue.open(epoch=2)
-    old = room.identities.sign(QueueToken("show", 1, 7, 1, "holder", 0))
+    old = state.token_reader.sign(
+        QueueToken(event_id="show", epoch=1, lane=7, join_seq=1, holder="holder", issued_at_s=0)
+    )
     assert (await fan.post(PATH, headers={"authorization": f"Bearer {old}"})).status_code == 201
-    assert [join.lane for join in queue.told(JoinBatch)[0].joins] == [0]
+    assert [join.lane for join in queue.received(JoinBatch)[0].joins] == [0]
 
 
 async def test_a_key_names_a_place_for_one_browser_alone(browser, queue):
@@ -175,7 +177,7 @@ async def test_a_key_names_a_place_for_one_browser_alone(browser, queue):
     assert places == [1, 2, 3, 1, 2, 3]
 
 
-async def test_a_fan_from_the_gate_waits_as_the_gate_drew(browser, queue):
+async def test_a_fan_redirected_by_a_site_waits_as_the_site_drew(browser, queue):
     queue.open(options={"rollout_percent": 5})
     for _ in range(30):
         key = {"idempotency-key": str(uuid.uuid4())}

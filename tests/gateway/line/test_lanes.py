@@ -1,5 +1,5 @@
-"""Lanes at the door: a code travels in the body to the queue, claims choose a lane, guessing is bounded, and the line
-says what everybody may know.
+"""Lanes: a code goes to the queue in the body, claims select a lane, guessing codes is limited, and the public line
+lists the lanes.
 """
 
 import time
@@ -12,9 +12,9 @@ from services.gateway.waiting_line.snapshot import LineSnapshot
 from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from shared.contracts.frames import LineFrame
 from shared.contracts.lanes import Lane, lane_of
-from shared.contracts.queue import Join, JoinBatch
+from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.contracts.room_options import RoomOptions
-from shared.security.guess_limiter import WrongCodes
+from shared.security.guess_limiter import GuessLimiter
 
 PATH = "/events/show/queue"
 PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}
@@ -33,17 +33,17 @@ def frame(*, options: RoomOptions = OPTIONS, version: int = 9, **lanes: tuple[in
 
 def line(heard: LineFrame, previous: LineSnapshot | None = None) -> LineSnapshot:
     return LineSnapshot(
-        heard, previous, promise=WaitEstimate(per_place_s=0.1), heard_s=time.monotonic(), poll_ms=(2000, 10_000)
+        heard, previous, estimate=WaitEstimate(per_place_s=0.1), received_s=time.monotonic(), poll_ms=(2000, 10_000)
     )
 
 
 async def test_a_code_goes_to_the_queue_in_the_body(fan, queue):
     queue.open()
     assert (await fan.post(PATH, json={"code": "7K3M-Q0ZD"})).status_code == 201
-    [batch] = queue.told(JoinBatch)
+    [batch] = queue.received(JoinBatch)
     assert [join.code for join in batch.joins] == ["7K3M-Q0ZD"]
     assert (await fan.post(PATH, json={})).status_code == 200
-    assert queue.told(JoinBatch)[-1].joins[0].code is None
+    assert queue.received(JoinBatch)[-1].joins[0].code is None
 
 
 async def test_a_refused_code_is_a_problem_and_the_fan_may_join_without(fan, queue):
@@ -72,10 +72,10 @@ async def test_a_code_has_limits_and_belongs_to_joining_alone(fan, queue):
 async def test_guessing_is_bounded_and_costs_nobody_without_a_code(browser, queue, monkeypatch, guarded: bool):
     monkeypatch.setattr("shared.security.guess_limiter.monotonic", lambda: 1000.0)
     if not guarded:
-        monkeypatch.setattr(WrongCodes, "check", lambda self, event_id: None)
+        monkeypatch.setattr(GuessLimiter, "check", lambda self, event_id: None)
     room = queue.open(refuse="code-unknown")
     answers = [await browser().post(PATH, json={"code": f"guess-{n}"}) for n in range(110)]
-    asked = sum(len(batch.joins) for batch in queue.told(JoinBatch))
+    asked = sum(len(batch.joins) for batch in queue.received(JoinBatch))
     assert (asked == 100) == guarded
     if guarded:
         assert (answers[-1].status_code, answers[-1].json()["type"]) == (429, "/problems/too-many-wrong-codes")
@@ -86,17 +86,19 @@ async def test_guessing_is_bounded_and_costs_nobody_without_a_code(browser, queu
     assert (await browser().post(PATH, json={"code": "right"})).status_code == 201
 
 
-async def test_verified_claims_choose_the_lane_and_an_old_token_does_not(room: State, browser, queue, show):
+async def test_verified_claims_choose_the_lane_and_an_old_token_does_not(state: State, browser, queue, show):
     queue.open()
     await show(frame(_0=(0, 0), _1=(0, 0), _2=(0, 0)))
-    await room.joins.join("show", Join(holder="ann"), {"sub": "u-1", "tier": "gold"})
-    await room.joins.join("show", Join(holder="ben"), {"sub": "u-2", "tier": "silver"})
-    assert [join.lane for batch in queue.told(JoinBatch) for join in batch.joins] == [2, 0]
+    await state.join_batcher.join("show", JoinRequest(holder="ann"), {"sub": "u-1", "tier": "gold"})
+    await state.join_batcher.join("show", JoinRequest(holder="ben"), {"sub": "u-2", "tier": "silver"})
+    assert [join.lane for batch in queue.received(JoinBatch) for join in batch.joins] == [2, 0]
     from shared.security.tokens import QueueToken
 
-    token = room.identities.sign(QueueToken("show", 1, 1, 7, "cyd", 0))
+    token = state.token_reader.sign(
+        QueueToken(event_id="show", epoch=1, lane=1, join_seq=7, holder="cyd", issued_at_s=0)
+    )
     await browser(authorization=f"Bearer {token}").post(PATH)
-    [known] = queue.told(JoinBatch)[-1].joins
+    [known] = queue.received(JoinBatch)[-1].joins
     assert (known.holder, known.lane, known.may_be_known) == ("cyd", 0, True)
 
 

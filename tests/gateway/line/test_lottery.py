@@ -1,11 +1,11 @@
-"""The door of a room with a lottery: positions by rank, and one answer for everybody who checks."""
+"""A room with a lottery: positions by rank, and one published answer for all who verify it."""
 
 import asyncio
 
 import httpx
 
 from shared.contracts.frames import LaneDraw, LotteryFrame
-from shared.rules.lottery_ranking import commitment, order
+from shared.rules.lottery_ranking import commitment, permutation
 from tests.gateway.fake_queue import FakeQueue, FakeRoom
 from tests.support.lotteries import SEED, published
 from tests.support.running.suite import bearer, problem
@@ -33,19 +33,21 @@ async def test_before_the_draw_nobody_has_a_position(queue: FakeQueue, fan: http
     assert (told["status"], told["position_in_queue"], told["rank"]) == ("prequeue", None, None)
 
 
-async def test_after_it_the_position_follows_the_rank_without_asking(queue: FakeQueue, fan: httpx.AsyncClient, show):
+async def test_after_the_draw_the_position_follows_the_rank_without_a_request(
+    queue: FakeQueue, fan: httpx.AsyncClient, show
+):
     room = queue.open(state="prequeue", draw=WAITING_FOR_IT)
-    place, rank = await joined(fan, room, 4), order(20, KEY).rank(5)
+    place, rank = await joined(fan, room, 4), permutation(20, KEY).rank(5)
     await show(room.change(state="open", draw=DRAWN))
-    asked = queue.asked.copy()
+    asked = queue.calls.copy()
     told = await status(fan, place)
     assert (told["status"], told["position_in_queue"], told["rank"], told["join_seq"]) == ("waiting", rank, rank, 5)
     await show(room.change(head_seq=rank - 1))
     assert (await status(fan, place))["position_in_queue"] == 1
-    assert queue.asked["/status"] == asked["/status"]
+    assert queue.calls["/status"] == asked["/status"]
     await show(room.change(head_seq=rank))
     assert (await status(fan, place))["position_in_queue"] == 0
-    assert queue.asked["/status"] == asked["/status"] + 1, "who may have been called is asked about"
+    assert queue.calls["/status"] == asked["/status"] + 1, "who may have been called is asked about"
 
 
 async def test_a_late_comer_stands_behind_all_entrants(queue: FakeQueue, fan: httpx.AsyncClient):
@@ -69,7 +71,7 @@ async def test_a_crowd_that_checks_is_one_question_a_second(queue: FakeQueue, fa
     assert {answer.status_code for answer in answers} == {200}
     assert answers[0].json()["commitment"] == commitment(SEED)
     assert answers[0].headers["cache-control"] == "public, max-age=1"
-    assert queue.asked["/lottery"] == 1
+    assert queue.calls["/lottery"] == 1
 
 
 async def test_a_room_without_one_says_so(queue: FakeQueue, fan: httpx.AsyncClient):
@@ -78,4 +80,4 @@ async def test_a_room_without_one_says_so(queue: FakeQueue, fan: httpx.AsyncClie
         assert problem(await fan.get("/events/show/queue/lottery")) == (404, "no-lottery")
     assert problem(await fan.get("/events/nowhere/queue/lottery")) == (404, "unknown-event")
     assert problem(await fan.get("/events/show/queue/lottery/proof")) == (401, "no-credential")
-    assert queue.asked["/lottery"] == 2
+    assert queue.calls["/lottery"] == 2

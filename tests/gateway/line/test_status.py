@@ -1,4 +1,4 @@
-"""Status and the public line: arithmetic for those who wait, one batched question for those who are near."""
+"""Status and the public line: computed for waiting fans, one batched request for those near the head."""
 
 import asyncio
 import base64
@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from services.gateway.waiting_line import heartbeats
-from shared.contracts.queue import LifeReport, PlacesQuestion
+from shared.contracts.queue import HeartbeatReport, PlacesQuestion
+from shared.rpc import heartbeats
 from shared.runtime.settings import development_keys
 from shared.security.tokens import Keyring, QueueToken, QueueTokens
 from shared.web.problems import Unavailable
@@ -20,7 +20,9 @@ STATUS = f"{PATH}/status"
 
 def token(*, event_id="show", epoch=1, join_seq=500, holder="holder", keys=None) -> str:
     return QueueTokens(keys or development_keys("queue-token")).sign(
-        QueueToken(event_id, epoch, 0, join_seq, holder, int(time.time()))
+        QueueToken(
+            event_id=event_id, epoch=epoch, lane=0, join_seq=join_seq, holder=holder, issued_at_s=int(time.time())
+        )
     )
 
 
@@ -31,14 +33,14 @@ def bearing(text: str) -> dict[str, bytes]:
 async def test_a_waiting_fan_costs_the_queue_nothing(fan, queue, show):
     room = queue.open(head_seq=100, rate_per_s=10.0, message="Doors at eight.")
     await show(room.frame())
-    queue.asked.clear()
+    queue.calls.clear()
     answers = [await fan.get(STATUS, headers=bearing(token())) for _ in range(50)]
     answer = answers[-1]
     assert answer.json() == {"status": "waiting", "join_seq": 500, "position_in_queue": 400, "estimated_wait_time": 40,
                              "estimated_wait_low": 31, "estimated_wait_high": 54,
                              "head_seq": 100, "poll_after_ms": answer.json()["poll_after_ms"],
                              "message": "Doors at eight.", "estimate_changed": None}  # fmt: skip
-    assert set(queue.asked) <= {"/life"}
+    assert set(queue.calls) <= {"/heartbeats"}
     await show(room.change(head_seq=450))
     assert (await fan.get(STATUS, headers=bearing(token()))).json()["position_in_queue"] == 50
 
@@ -51,28 +53,28 @@ async def test_a_position_never_rises(fan, queue, show):
     assert (answer["head_seq"], answer["position_in_queue"]) == (300, 200)
 
 
-async def test_an_older_frame_is_not_taken(queue, show, redis, room):
+async def test_an_older_frame_is_not_taken(queue, show, redis, state):
     shown = queue.open(head_seq=300, version=9)
     await show(shown.frame())
     old = shown.frame().model_copy(update={"version": 8, "message": "old news"})
     await redis.publish("show:{show}:line", old.model_dump_json())
     await redis.publish("show:{other}:line", queue.open("other").frame().model_dump_json())
-    await wait_until(lambda: room.board.seen("other"))
-    assert room.board.seen("show").message is None
+    await wait_until(lambda: state.line_cache.cached("other"))
+    assert state.line_cache.cached("show").message is None
 
 
-async def test_a_fan_below_the_head_is_asked_about_once_a_second(fan, queue, show):
+async def test_a_place_below_the_head_is_requested_once_a_second(fan, queue, show):
     await show(queue.open(head_seq=600).frame())
     answers = await asyncio.gather(*(fan.get(STATUS, headers=bearing(token())) for _ in range(20)))
     assert {answer.json()["status"] for answer in answers} == {"ready"}
-    assert len(queue.told(PlacesQuestion)) <= 2
-    asked = queue.asked["/status"]
+    assert len(queue.received(PlacesQuestion)) <= 2
+    asked = queue.calls["/status"]
     for _ in range(5):
         assert (await fan.get(STATUS, headers=bearing(token()))).json()["poll_after_ms"] == 2000
-    assert queue.asked["/status"] == asked
+    assert queue.calls["/status"] == asked
     others = [token(join_seq=seq) for seq in range(1, 41)]
     await asyncio.gather(*(fan.get(STATUS, headers=bearing(text)) for text in others))
-    assert queue.asked["/status"] <= 5, "many places are one question"
+    assert queue.calls["/status"] <= 5, "many places are one question"
 
 
 async def test_status_goes_on_while_the_line_is_not_ready(fan, queue, show):
@@ -83,31 +85,33 @@ async def test_status_goes_on_while_the_line_is_not_ready(fan, queue, show):
     assert (answer["position_in_queue"], answer["estimated_wait_time"]) == (400, None)
 
 
-async def test_polls_are_spread_and_never_further_apart_than_a_liveness_window(queue, show, room):
+async def test_polls_are_spread_and_never_further_apart_than_a_liveness_window(queue, show, state):
     line_room = queue.open(rate_per_s=10.0)
     await show(line_room.frame())
-    line = room.board.seen("show")
+    line = state.line_cache.cached("show")
     waits = [line.poll_after_ms(line.estimated_wait_s(seq), seq) for seq in range(1, 20_000)]
     assert min(waits) == 2000
     assert max(waits) == 10_000
     assert len(set(waits[-200:])) > 30, "fans far behind do not come in step"
     assert waits[10] < waits[150], "further away, further apart"
     await show(line_room.change(state="paused"))
-    assert room.board.seen("show").poll_after_ms(None, 64) == 10_000
+    assert state.line_cache.cached("show").poll_after_ms(None, 64) == 10_000
     short = line_room.change().model_copy(update={"liveness_window_s": 3})
     await show(short)
-    assert max(room.board.seen("show").poll_after_ms(None, seq) for seq in range(100)) <= 3000
+    assert max(state.line_cache.cached("show").poll_after_ms(None, seq) for seq in range(100)) <= 3000
 
 
-async def test_the_estimate_follows_the_measured_pace_smoothly(queue, show, room):
+async def test_the_estimate_follows_the_measured_pace_smoothly(queue, show, state):
     line_room = queue.open(rate_per_s=10.0, holders=["x"] * 1000)
     await show(line_room.frame())
-    assert room.board.seen("show").estimated_wait_s(1000) == 100
+    assert state.line_cache.cached("show").estimated_wait_s(1000) == 100
     await show(line_room.change(calls_per_s=1.0))
-    assert 100 <= room.board.seen("show").estimated_wait_s(1000) < 120, "one slow tick does not change the world"
-    for state in ("paused", "prequeue", "sold_out", "closed"):
-        await show(line_room.change(state=state))
-        assert room.board.seen("show").estimated_wait_s(1000) is None
+    assert 100 <= state.line_cache.cached("show").estimated_wait_s(1000) < 120, (
+        "one slow tick does not change the world"
+    )
+    for room_state in ("paused", "prequeue", "sold_out", "closed"):
+        await show(line_room.change(state=room_state))
+        assert state.line_cache.cached("show").estimated_wait_s(1000) is None
 
 
 async def test_before_the_sale_everyone_is_in_the_prequeue(fan, queue, show):
@@ -142,7 +146,7 @@ async def test_a_token_we_did_not_sign_is_refused(fan, queue):
     assert not queue.rooms["show"].holders
 
 
-async def test_a_bearer_token_is_the_only_credential_looked_at(fan, queue):
+async def test_a_bearer_token_is_the_only_credential_that_is_read(fan, queue):
     queue.open()
     await fan.post(PATH)
     assert (await fan.get(STATUS)).status_code == 200
@@ -162,7 +166,7 @@ async def test_a_token_from_before_a_reset_is_stale(fan, queue, show):
     assert (stale.status_code, stale.json()["type"]) == (410, "/problems/stale-epoch")
 
 
-async def test_a_token_newer_than_the_frame_makes_the_gateway_look_again(fan, queue):
+async def test_a_token_newer_than_the_line_makes_the_gateway_fetch_it_again(fan, queue):
     line_room = queue.open(head_seq=10)
     await fan.get(PATH)
     line_room.change(epoch=2)
@@ -172,8 +176,8 @@ async def test_a_token_newer_than_the_frame_makes_the_gateway_look_again(fan, qu
     assert (ahead.status_code, ahead.json()["type"]) == (503, "/problems/unavailable")
 
 
-async def test_signs_of_life_are_reported_also_when_there_are_none(fan, queue, show):
-    assert queue.told(LifeReport)[0].events == []
+async def test_heartbeats_are_reported_also_when_there_are_none(fan, queue, show):
+    assert queue.received(HeartbeatReport)[0].events == []
     await show(queue.open(head_seq=100).frame())
     for join_seq in (500, 501, 500):
         await fan.get(STATUS, headers=bearing(token(join_seq=join_seq)))
@@ -181,41 +185,41 @@ async def test_signs_of_life_are_reported_also_when_there_are_none(fan, queue, s
     def reported() -> set[int]:
         return {
             seq
-            for report in queue.told(LifeReport)
+            for report in queue.received(HeartbeatReport)
             for signs in report.events
             if (signs.event_id, signs.epoch) == ("show", 1)
             for seq in signs.lanes[0]
         }
 
     await wait_until(lambda: reported() == {500, 501})
-    reports = len(queue.told(LifeReport))
-    await wait_until(lambda: len(queue.told(LifeReport)) > reports)
-    assert queue.told(LifeReport)[-1].events == []
-    assert len({report.reporter for report in queue.told(LifeReport)}) == 1
+    reports = len(queue.received(HeartbeatReport))
+    await wait_until(lambda: len(queue.received(HeartbeatReport)) > reports)
+    assert queue.received(HeartbeatReport)[-1].events == []
+    assert len({report.reporter for report in queue.received(HeartbeatReport)}) == 1
 
 
-async def test_signs_that_could_not_be_told_are_told_later_in_portions(queue, room, monkeypatch):
+async def test_heartbeats_of_a_failed_report_are_sent_later_in_portions(queue, state, monkeypatch):
     monkeypatch.setattr(heartbeats, "PLACES_PER_REPORT_MAX", 10)
-    queue.deaf = True
+    queue.heartbeats_fail = True
     for join_seq in range(1, 36):
-        room.life.heard("show", 1, 0, join_seq)
-    room.life.heard("other", 2, 3, 7)
+        state.heartbeats.record("show", 1, 0, join_seq)
+    state.heartbeats.record("other", 2, 3, 7)
     with pytest.raises(Unavailable):
-        await room.life.report()
-    room.life.heard("show", 1, 0, 36)
-    queue.deaf = False
-    before = len(queue.told(LifeReport))
-    await room.life.report()
-    told = [(signs.event_id, lane, seqs) for report in queue.told(LifeReport)[before:] for signs in report.events
-            for lane, seqs in signs.lanes.items()]  # fmt: skip
-    sizes = [sum(len(seqs) for signs in report.events for seqs in signs.lanes.values())
-             for report in queue.told(LifeReport)[before:]]  # fmt: skip
+        await state.heartbeats.report()
+    state.heartbeats.record("show", 1, 0, 36)
+    queue.heartbeats_fail = False
+    before = len(queue.received(HeartbeatReport))
+    await state.heartbeats.report()
+    reports = queue.received(HeartbeatReport)[before:]
+    placed = [(event.event_id, lane, seqs) for report in reports for event in report.events
+              for lane, seqs in event.lanes.items()]  # fmt: skip
+    sizes = [sum(len(seqs) for event in report.events for seqs in event.lanes.values()) for report in reports]
     assert max(sizes) == 10
-    assert sorted(seq for event_id, _, seqs in told for seq in seqs if event_id == "show") == list(range(1, 37))
-    assert ("other", 3, [7]) in told
+    assert sorted(seq for event_id, _, seqs in placed for seq in seqs if event_id == "show") == list(range(1, 37))
+    assert ("other", 3, [7]) in placed
 
 
-async def test_the_line_as_everybody_sees_it(fan, queue, show):
+async def test_the_public_line(fan, queue, show):
     room = queue.open(head_seq=2, holders=["a", "b", "c"])
     await show(room.frame())
     answer = await fan.get(PATH)
@@ -231,24 +235,24 @@ async def test_the_line_as_everybody_sees_it(fan, queue, show):
     await show(room.change(head_seq=3))
     changed = await fan.get(PATH, headers={"if-none-match": answer.headers["etag"]})
     assert (changed.status_code, changed.json()["head_seq"]) == (200, 3)
-    assert queue.asked["/rooms/frame"] == 0
+    assert queue.calls["/rooms/frame"] == 0
 
 
-async def test_without_pub_sub_the_queue_is_asked_every_second(fan, queue, redis, room):
+async def test_without_pub_sub_lines_are_requested_every_second(fan, queue, redis, state):
     line_room = queue.open(head_seq=1)
     assert (await fan.get(PATH)).json()["head_seq"] == 1
     line_room.change(head_seq=7)
     await redis.client_kill_filter(_type="pubsub")
-    room.board._listening = False
-    await wait_until(lambda: room.board.seen("show").heads == {0: 7}, timeout_s=3)
+    state.line_cache._listening = False
+    await wait_until(lambda: state.line_cache.cached("show").heads == {0: 7}, timeout_s=3)
 
 
-async def test_a_line_not_heard_of_for_long_promises_nothing(fan, queue, show, room):
+async def test_a_stale_line_gives_no_estimate(fan, queue, show, state):
     await show(queue.open(head_seq=100).frame())
-    assert room.board.seen("show").has_estimate
+    assert state.line_cache.cached("show").has_estimate
     queue.rooms.clear()
-    room.board.seen("show").heard_s -= 20
-    room.board._expire_estimates()
+    state.line_cache.cached("show").received_s -= 20
+    state.line_cache._expire_estimates()
     answer = (await fan.get(STATUS, headers=bearing(token()))).json()
     assert (answer["position_in_queue"], answer["estimated_wait_time"]) == (400, None)
 

@@ -1,4 +1,4 @@
-"""The `type` of every problem document leads somewhere, for people and for programs."""
+"""The `type` of every problem document links to a page, for people and for programs."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Proof of work at the door: a solved challenge opens one place, of one fan, at one event, for a while."""
+"""Proof of work before joining: a solved challenge is good for one place of one fan at one event, for a while."""
 
 import base64
 import json
@@ -27,11 +27,11 @@ ON = {"friction": {"proof_of_work": "on", "least_hashes": 1_000, "most_hashes": 
 
 
 def solved(challenge: dict) -> dict[str, str]:
-    """The header a browser sends once it has worked."""
-    asked = altcha.Challenge.from_dict(challenge)
-    solution = altcha.solve_challenge(asked)
+    """The header with the solution."""
+    solved = altcha.Challenge.from_dict(challenge)
+    solution = altcha.solve_challenge(solved)
     assert solution is not None
-    return {"onsale-proof-of-work": altcha.Payload(asked, solution).to_base64()}
+    return {"onsale-proof-of-work": altcha.Payload(solved, solution).to_base64()}
 
 
 async def refused(answer: httpx.Response, reason: str) -> dict:
@@ -41,17 +41,17 @@ async def refused(answer: httpx.Response, reason: str) -> dict:
     return body["challenge"]
 
 
-async def test_off_asks_nobody_for_anything(fan, queue, monkeypatch):
-    monkeypatch.setattr(challenges, "head", None)  # nothing is looked at, made or counted
+async def test_off_requires_nothing(fan, queue, monkeypatch):
+    monkeypatch.setattr(challenges, "header_fields", None)  # nothing is read, created or counted
     queue.open()
     assert (await fan.post(PATH)).status_code == 201
     assert (await fan.get(f"{PATH}/challenge")).status_code == 204
 
 
-async def test_a_fan_who_has_worked_joins_and_is_never_asked_again(fan, browser, queue):
+async def test_a_fan_with_a_proof_joins_and_needs_no_other(fan, browser, queue):
     queue.open(options=ON)
     challenge = await refused(await fan.post(PATH), "needed")
-    assert not queue.told(JoinBatch), "nobody was asked for a place"
+    assert not queue.received(JoinBatch), "no place was requested"
     joined = await fan.post(PATH, headers=solved(challenge))
     assert joined.status_code == 201
     by_cookie = await fan.post(PATH)
@@ -72,11 +72,11 @@ async def test_a_proof_shown_again_is_the_same_place_at_every_process(browser, q
     elsewhere = create_app(settings)
     async with elsewhere.router.lifespan_context(elsewhere):
         transport = httpx.ASGITransport(public(elsewhere))
-        async with httpx.AsyncClient(transport=transport, base_url="http://door") as other:
-            answers = [await door.post(PATH, headers=proof) for door in (browser(), browser(), other, browser())]
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as other:
+            answers = [await client.post(PATH, headers=proof) for client in (browser(), browser(), other, browser())]
     assert [answer.status_code for answer in answers] == [201, 200, 200, 200]
     assert {answer.json()["join_seq"] for answer in answers} == {1}
-    assert all(join.may_be_known for batch in queue.told(JoinBatch) for join in batch.joins), (
+    assert all(join.may_be_known for batch in queue.received(JoinBatch) for join in batch.joins), (
         "looked up before numbered"
     )
 
@@ -101,15 +101,15 @@ async def test_another_events_proof_does_not_count(fan, queue):
 
 async def test_a_late_proof_gets_a_new_challenge(fan, queue):
     queue.open(options=ON)
-    late = Challenges(development_keys("queue-token")).make("show", "h" * 24, hashes=1_000, lasts_s=-1)
+    late = Challenges(development_keys("queue-token")).create("show", "h" * 24, hashes=1_000, lasts_s=-1)
     challenge = await refused(await fan.post(PATH, headers=solved(late)), "expired")
     assert (await fan.post(PATH, headers=solved(challenge))).status_code == 201
 
 
 def forged() -> list[tuple[str, dict[str, str]]]:
-    """What somebody who does not want to work sends."""
-    ours = Challenges(development_keys("queue-token")).make("show", "h" * 24, hashes=1_000, lasts_s=60)
-    theirs = Challenges(development_keys("another")).make("show", "h" * 24, hashes=1_000, lasts_s=60)
+    """Proofs of clients that do not compute."""
+    ours = Challenges(development_keys("queue-token")).create("show", "h" * 24, hashes=1_000, lasts_s=60)
+    theirs = Challenges(development_keys("another")).create("show", "h" * 24, hashes=1_000, lasts_s=60)
     easier = {**ours, "parameters": {**ours["parameters"], "keyPrefix": ""}}
     for_another = {**ours, "parameters": {**ours["parameters"], "data": {**ours["parameters"]["data"], "holder": "x"}}}
     unsigned = {"parameters": ours["parameters"]}
@@ -127,7 +127,7 @@ async def test_a_forged_proof_does_not_count(fan, queue):
 
 
 def shaped(**changes: object) -> bytes:
-    """A proof of the right shape, but for what is changed."""
+    """A well-formed proof with these changes."""
     parameters = {"algorithm": "SHA-256", "nonce": "", "salt": "", "cost": 1, "keyLength": 32, "keyPrefix": "",
                   "data": {"kid": "dev"}, **changes}  # fmt: skip
     challenge = {"parameters": parameters, "signature": "x"}
@@ -144,7 +144,7 @@ STRANGE = [
 @pytest.mark.parametrize("sent", STRANGE, ids=range(len(STRANGE)))
 def test_whatever_is_sent_is_refused_in_words(sent: bytes):
     with pytest.raises(challenges.InvalidProof):
-        Challenges(development_keys("queue-token")).read(sent.decode("latin-1"), "show")
+        Challenges(development_keys("queue-token")).verify(sent.decode("latin-1"), "show")
 
 
 def line(waiting: int, **rules: object) -> LineSnapshot:
@@ -152,14 +152,14 @@ def line(waiting: int, **rules: object) -> LineSnapshot:
         "event_id": "show", "epoch": 1, "version": 1, "ready": True, "at_ms": 0, "state": "open", "rate_per_s": 1,
         "lanes": {0: LaneHead(head_seq=10, tail_seq=10 + waiting)}, "options": {"friction": rules},
     })  # fmt: skip
-    return LineSnapshot(frame, promise=WaitEstimate(), heard_s=0, poll_ms=(1, 2))
+    return LineSnapshot(frame, estimate=WaitEstimate(), received_s=0, poll_ms=(1, 2))
 
 
 def test_the_work_grows_with_pressure_and_is_bounded():
     def work(waiting: int, joins_per_s: float, **rules: object) -> int:
-        asked = line(waiting, **rules)
-        friction = asked.frame.options.friction
-        return hashes_needed(friction, load_level(friction, asked, joins_per_s))
+        busy_line = line(waiting, **rules)
+        friction = busy_line.frame.options.friction
+        return hashes_needed(friction, load_level(friction, busy_line, joins_per_s))
 
     calm, longer, faster = (work(*at, proof_of_work="on") for at in ((0, 0), (25_000, 0), (0, 150)))
     assert calm == 20_000 < longer < faster < 300_000
@@ -177,25 +177,25 @@ def test_the_work_grows_with_pressure_and_is_bounded():
         FrictionRules(least_hashes=9_000, most_hashes=8_000)
 
 
-async def test_a_rush_switches_the_work_on_by_itself(fan, browser, queue, room):
+async def test_a_rush_switches_the_work_on_by_itself(fan, browser, queue, state):
     queue.open(options={"friction": {"proof_of_work": "by_pressure", "busy_joins_per_s": 4, "least_hashes": 1_000}})
     answers = [(await browser().post(PATH)).status_code for _ in range(15)]
     assert answers[:5] == [201] * 5
     assert answers[-1] == 428
-    room.door._arrivals._counts["show"] = (15.0, time.monotonic() - 60)
+    state.join_policy._arrivals._counts["show"] = (15.0, time.monotonic() - 60)
     assert (await fan.post(PATH)).status_code == 201, "and off again, once it is over"
 
 
 def test_arrivals_are_remembered_for_a_bounded_number_of_events():
     arrivals = ArrivalRate(events_max=10)
     for number in range(1_000):
-        arrivals.note(f"event-{number}", now_s=number)
+        arrivals.record(f"event-{number}", now_s=number)
     assert len(arrivals._counts) == 10
     assert arrivals.per_s("event-999", now_s=999) == pytest.approx(0.1)
     assert arrivals.per_s("event-999", now_s=2_000) < 1e-9
 
 
-def test_a_word_that_yaml_takes_for_a_truth_is_understood():
+def test_a_value_that_yaml_takes_for_a_boolean_is_understood():
     assert (FrictionRules(proof_of_work=True).proof_of_work, FrictionRules(proof_of_work=False).proof_of_work) == (
         "on",
         "off",
@@ -208,23 +208,23 @@ async def test_only_a_live_place_spares_the_proof(fan, browser, queue):
     token = joined.json()["queue_token"]
     line.ended[1] = "left"
     for back in (fan, browser(authorization=f"Bearer {token}")):
-        await wait_until(partial(_asked_again, back))
+        await wait_until(partial(_needs_proof_again, back))
         again = await refused(await back.post(PATH), "needed")
         answer = await back.post(PATH, headers=solved(again))
         assert answer.status_code in (200, 201), "who works joins again"
 
 
-async def _asked_again(back) -> bool:
-    """Within a second the place is remembered as it was."""
+async def _needs_proof_again(back) -> bool:
+    """The cached status of the place lasts a second."""
     return (await back.post(PATH)).status_code == 428
 
 
 async def test_by_default_an_address_that_brings_a_swarm_works_and_nobody_else(browser, queue):
     queue.open(options={"friction": {"address_joins": 20}})
     swarm, other = {"x-forwarded-for": "2001:db8:1:2::7"}, {"x-forwarded-for": "198.51.100.2"}
-    seen = [(await browser().post(PATH, headers=swarm)).status_code for _ in range(60)]
-    assert seen[:20] == [201] * 20
-    assert seen[25:] == [428] * 35
+    statuses = [(await browser().post(PATH, headers=swarm)).status_code for _ in range(60)]
+    assert statuses[:20] == [201] * 20
+    assert statuses[25:] == [428] * 35
     challenge = (await browser().get(f"{PATH}/challenge", headers={"x-forwarded-for": "2001:db8:1:2::8"})).json()
     assert (await browser().post(PATH, headers=swarm | solved(challenge))).status_code == 201
     assert (await browser().post(PATH, headers=other)).status_code == 201

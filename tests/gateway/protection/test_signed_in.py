@@ -1,4 +1,4 @@
-"""Signed-in fans at the door: one place each, found by nothing but their JWT."""
+"""Signed-in fans: one place each, found by their JWT alone."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from services.gateway.app import create_app
 from services.gateway.settings import Settings
-from shared.contracts.queue import HoldersQuestion, Join, JoinBatch
+from shared.contracts.queue import HoldersQuestion, JoinBatch, JoinRequest
 from shared.rpc import user_places
 from shared.security.user_jwt import holder_of
 from shared.web.app import public
@@ -37,8 +37,8 @@ def settings(queue: FakeQueue, redis_url: str) -> Settings:
     )  # fmt: skip
 
 
-def joins(queue: FakeQueue) -> list[Join]:
-    return [join for batch in queue.told(JoinBatch) for join in batch.joins]
+def joins(queue: FakeQueue) -> list[JoinRequest]:
+    return [join for batch in queue.received(JoinBatch) for join in batch.joins]
 
 
 async def test_a_user_on_two_devices_has_one_place(queue, browser, settings) -> None:
@@ -86,17 +86,19 @@ async def test_a_user_waits_is_called_and_leaves_by_jwt_alone(queue, browser, sh
     assert room.ended == {1: "left"}
 
 
-async def test_a_user_who_polls_costs_one_question_and_crowds_share_it(queue, room, fan) -> None:
-    """The place is somebody else's memory: this process has to find it once."""
+async def test_a_user_who_polls_costs_one_request_and_crowds_share_it(queue, state, fan) -> None:
+    """Another process cached the place: this one has to find it once."""
     open_room = queue.open()
     names = [f"user-{n}" for n in range(50)]
-    open_room.holders += [holder_of(room.settings.holder_keys, name) for name in names]
+    open_room.holders += [holder_of(state.settings.holder_keys, name) for name in names]
     for _ in range(3):
         polls = (fan.get(f"{PATH}/status", headers=bearer(by_secret(name))) for name in names)
         answers = await asyncio.gather(*polls)
         assert [answer.json()["join_seq"] for answer in answers] == list(range(1, 51))
-    assert len(queue.told(HoldersQuestion)) <= 3
-    assert {holder for question in queue.told(HoldersQuestion) for holder in question.holders} == set(open_room.holders)
+    assert len(queue.received(HoldersQuestion)) <= 3
+    assert {holder for question in queue.received(HoldersQuestion) for holder in question.holders} == set(
+        open_room.holders
+    )
 
 
 async def test_a_user_who_never_joined_has_no_place(queue, fan) -> None:
@@ -107,10 +109,10 @@ async def test_a_user_who_never_joined_has_no_place(queue, fan) -> None:
     assert (await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))).json()["join_seq"] == 1
 
 
-async def test_who_joins_at_one_process_has_a_place_at_the_other_at_once(queue, room, fan) -> None:
+async def test_a_user_who_joins_at_one_process_has_a_place_at_the_other_at_once(queue, state, fan) -> None:
     queue.open()
-    other = user_places.UserPlaces(room.user_places._queue, name="other", waiting_max=10)
-    ada = holder_of(room.settings.holder_keys, "ada")
+    other = user_places.UserPlaces(state.user_places._queue, name="other", waiting_max=10)
+    ada = holder_of(state.settings.holder_keys, "ada")
     with pytest.raises(NotInQueue):
         await other.place("show", ada)
     await fan.post(PATH, headers=bearer(by_secret("ada")))
@@ -127,25 +129,25 @@ async def test_after_a_reset_a_users_old_place_is_forgotten(queue, fan, show) ->
     assert (await fan.post(PATH, headers=bearer(by_secret("ada")))).json()["epoch"] == 2
 
 
-async def test_what_is_remembered_of_users_ends_and_is_bounded(queue, room, fan) -> None:
+async def test_what_is_remembered_of_users_ends_and_is_bounded(queue, state, fan) -> None:
     open_room = queue.open()
-    room.user_places._remembered_max = 3
-    holders = [holder_of(room.settings.holder_keys, f"user-{n}") for n in range(8)]
+    state.user_places._cache_entries_max = 3
+    holders = [holder_of(state.settings.holder_keys, f"user-{n}") for n in range(8)]
     open_room.holders += holders
     for holder in holders:
-        await room.user_places.place("show", holder)
-    assert len(room.user_places._remembered) == 3
-    asked = len(queue.told(HoldersQuestion))
-    await room.user_places.place("show", holders[-1])
-    assert len(queue.told(HoldersQuestion)) == asked
-    remembered = room.user_places._remembered
+        await state.user_places.place("show", holder)
+    assert len(state.user_places._cache) == 3
+    calls_before = len(queue.received(HoldersQuestion))
+    await state.user_places.place("show", holders[-1])
+    assert len(queue.received(HoldersQuestion)) == calls_before
+    remembered = state.user_places._cache
     for name, (until_s, place) in remembered.items():
-        remembered[name] = until_s - user_places.REMEMBERED_S, place
-    await room.user_places.place("show", holders[-1])
-    assert len(queue.told(HoldersQuestion)) == asked + 1
+        remembered[name] = until_s - user_places.CACHE_TTL_S, place
+    await state.user_places.place("show", holders[-1])
+    assert len(queue.received(HoldersQuestion)) == calls_before + 1
 
 
-async def test_a_line_for_signed_in_fans_only_turns_others_away_and_can_be_told_so_live(
+async def test_a_line_for_signed_in_fans_only_refuses_others_and_can_become_one_live(
     queue, browser, show, redis
 ) -> None:
     room = queue.open()
@@ -166,10 +168,10 @@ async def test_a_line_for_signed_in_fans_only_turns_others_away_and_can_be_told_
 async def test_bots_without_a_token_cost_a_signed_in_line_nothing(queue, browser, show) -> None:
     room = queue.open(signed_in_only=True)
     await show(room.frame())
-    asked = queue.asked["/joins"]
+    calls_before = queue.calls["/joins"]
     answers = await asyncio.gather(*(browser().post(PATH) for _ in range(10)))
     assert {answer.status_code for answer in answers} == {401}
-    assert queue.asked["/joins"] == asked
+    assert queue.calls["/joins"] == calls_before
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ async def test_a_bad_token_is_nobody_and_changes_nothing(queue, fan: httpx.Async
     assert not joins(queue)
 
 
-async def test_the_queue_away_is_told_as_such(queue, fan) -> None:
+async def test_an_unavailable_queue_is_503(queue, fan) -> None:
     queue.open()
     queue.fail = [Unavailable()] * 9
     answer = await fan.get(f"{PATH}/status", headers=bearer(by_secret("ada")))
@@ -192,7 +194,7 @@ async def test_the_queue_away_is_told_as_such(queue, fan) -> None:
 
 
 async def test_a_key_is_rotated_and_the_provider_goes_away_while_fans_wait(queue: FakeQueue, redis_url: str) -> None:
-    """A fan who waits long gets new tokens, by new keys; the place is the fan's, whichever key vouches."""
+    """A fan who waits long gets tokens signed by new keys; the place stays the same."""
     queue.open()
     async with identity_provider() as provider:
         keyed = Settings(
@@ -200,18 +202,18 @@ async def test_a_key_is_rotated_and_the_provider_goes_away_while_fans_wait(queue
             user_jwt_audience=AUDIENCE, user_jwt_refetch_s=0.05,
         )  # fmt: skip
         app = create_app(keyed)
-        door = httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://door")
-        async with app.router.lifespan_context(app), door as fan:
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://gateway")
+        async with app.router.lifespan_context(app), client as fan:
             old, new = bearer(by_key("ada", kid="k1")), bearer(by_key("ada", kid="k2"))
             assert (await fan.post(PATH, headers=old)).json()["join_seq"] == 1
-            provider.shows.append(public_jwk("EdDSA", "k2"))
+            provider.published_keys.append(public_jwk("EdDSA", "k2"))
 
-            async def seen() -> bool:
+            async def line_cached() -> bool:
                 answer = await fan.get(f"{PATH}/status", headers=new)
                 return answer.status_code == 200 and answer.json()["join_seq"] == 1
 
-            await wait_until(seen)
-            provider.mood = "failing"
+            await wait_until(line_cached)
+            provider.fault = "failing"
             unknown = bearer(by_key("ada", kid="k3"))
             await wait_until(lambda: is_away(fan, unknown))
             for headers in (old, new):

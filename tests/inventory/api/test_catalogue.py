@@ -46,7 +46,7 @@ async def test_an_admitted_fan_pages_through_the_seats(inventory: Inventory) -> 
         ("A-2-3", "2", 3, "available"),
     ]  # fmt: skip
     await inventory.state.redis_stock.redis.hset(
-        f"inventory:{{{EVENT}}}:meta", mapping={"ready": 0, "filling_at": 9**15}
+        f"inventory:{{{EVENT}}}:meta", mapping={"ready": 0, "rebuild_renewed_at": 9**15}
     )
     assert (await inventory.fans.get(f"{path}?page=2&page_size=4", headers=headers)).json() == page
     assert (await inventory.fans.get(f"{path}?page=99", headers=headers)).json()["seats"] == []

@@ -109,11 +109,11 @@ async def test_who_waits_is_refused_and_the_queue_is_asked_once_a_second(
         answer = await inventory.fans.get(SEATS, headers=bearer(token()))
         assert problem(answer) == (403, "not-admitted")
         assert int(answer.headers["retry-after"]) >= 1
-    assert queue.asked["/claims"] == 1
+    assert queue.calls["/claims"] == 1
     room.head_seq = 1
-    remembered = inventory.state.admissions.turns._remembered
+    remembered = inventory.state.authenticator.pass_claimer._cache
     for place, (until_s, claimed) in remembered.items():
-        remembered[place] = until_s - auth.REFUSED_S, claimed
+        remembered[place] = until_s - auth.NOT_ADMITTED_CACHE_S, claimed
     assert (await inventory.fans.get(SEATS, headers=bearer(token()))).status_code == 200
 
 
@@ -122,11 +122,11 @@ async def test_twenty_requests_at_once_are_one_claim(inventory: Inventory, queue
     answers = await asyncio.gather(*(inventory.fans.get(SEATS, headers=bearer(token())) for _ in range(20)))
     assert {answer.status_code for answer in answers} == {200}
     assert len({handed_over(answer) for answer in answers}) == 1
-    claims = [place for question in queue.told(PlacesQuestion) for place in question.places]
+    claims = [place for question in queue.received(PlacesQuestion) for place in question.places]
     assert 1 <= len(claims) <= 2, "at most one batch more, of those who came while the first was on its way"
-    asked = queue.asked["/claims"]
+    asked = queue.calls["/claims"]
     assert (await inventory.fans.get(SEATS, headers=bearer(token()))).status_code == 200
-    assert queue.asked["/claims"] == asked, "remembered"
+    assert queue.calls["/claims"] == asked, "remembered"
 
 
 async def test_a_crowd_is_asked_about_together(inventory: Inventory, queue: FakeQueue) -> None:
@@ -134,7 +134,7 @@ async def test_a_crowd_is_asked_about_together(inventory: Inventory, queue: Fake
     line(queue, *users)
     answers = await asyncio.gather(*(inventory.fans.get(SEATS, headers=bearer(by_secret(user))) for user in users))
     assert {answer.status_code for answer in answers} == {200}
-    assert len(queue.told(HoldersQuestion)) + queue.asked["/claims"] <= 8
+    assert len(queue.received(HoldersQuestion)) + queue.calls["/claims"] <= 8
 
 
 async def test_a_pass_asks_nobody(inventory: Inventory, queue: FakeQueue) -> None:
@@ -143,15 +143,15 @@ async def test_a_pass_asks_nobody(inventory: Inventory, queue: FakeQueue) -> Non
         answer = await inventory.fans.get(SEATS, headers=bearer(text))
         assert answer.status_code == 200
         assert "onsale-pass" not in answer.headers
-    assert not queue.heard
+    assert not queue.requests
 
 
 async def test_what_is_remembered_of_turns_is_bounded(inventory: Inventory, queue: FakeQueue) -> None:
     line(queue, *(f"user-{n}" for n in range(20)), head_seq=0)
-    inventory.state.admissions.turns._remembered_max = 3
+    inventory.state.authenticator.pass_claimer._cache_max = 3
     for join_seq in range(1, 9):
         await inventory.fans.get(SEATS, headers=bearer(token(join_seq)))
-    assert len(inventory.state.admissions.turns._remembered) == 3
+    assert len(inventory.state.authenticator.pass_claimer._cache) == 3
 
 
 async def test_other_credentials_open_nothing(inventory: Inventory, queue: FakeQueue) -> None:
@@ -179,12 +179,12 @@ async def test_after_a_reset_a_user_is_found_in_the_new_line(inventory: Inventor
     room = line(queue, "ada", head_seq=0)
     jwt = bearer(by_secret("ada"))
     assert problem(await inventory.fans.get(SEATS, headers=jwt)) == (403, "not-admitted")
-    inventory.state.admissions.turns._remembered.clear()
+    inventory.state.authenticator.pass_claimer._cache.clear()
     room.epoch, room.head_seq = 2, 3
     assert (await inventory.fans.get(SEATS, headers=jwt)).status_code == 200
 
 
-async def test_the_queue_away_is_told_as_such(inventory: Inventory, queue: FakeQueue) -> None:
+async def test_an_unavailable_queue_is_503(inventory: Inventory, queue: FakeQueue) -> None:
     line(queue)
     queue.fail = [Unavailable()] * 9
     assert problem(await inventory.fans.get(SEATS, headers=bearer(token()))) == (503, "unavailable")

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import load
-from services.inventory.reservations import payment, payment_locks
+from services.inventory.redis_stock.client import load_script
+from services.inventory.reservations import payment, repository
 from shared.redis.scripts import Script
 from tests.inventory.conftest import EVENT, Inventory, event_file
 
@@ -19,8 +19,8 @@ SEATS = [
     *(f"B-1-{n}" for n in range(1, 5)),
     "B-2-1",
 ]
-LIVE = "  if #live >= ask.live_max then return refuse('limit-exceeded', 'active_reservations_per_customer') end\n"
-TICKETS = "  if ask.tickets_max > 0 and had + quantity > ask.tickets_max then\n"
+LIVE = "  if #live >= request.live_max then return deny('limit-exceeded', 'active_reservations_per_customer') end\n"
+TICKETS = "  if request.tickets_max > 0 and had + quantity > request.tickets_max then\n"
 
 
 async def twenty(inventory: Inventory, holder: str = "fan") -> Counter[str]:
@@ -36,7 +36,7 @@ async def hold(inventory: Inventory, holder: str, seat: str, **more: Any) -> str
 
 
 async def usage(inventory: Inventory, holder: str = "fan") -> tuple[int, int]:
-    """Tickets and live reservations as the gate counts them."""
+    """Tickets and live reservations as Redis counts them."""
     tickets, live = await inventory.state.redis_stock.redis.hmget(KEYS.usage, f"t:{holder}", f"l:{holder}")
     return int(tickets or 0), len((live or b"").split(b",")) if live else 0
 
@@ -63,9 +63,9 @@ async def test_of_twenty_requests_at_once_six_tickets_are_held(still: Inventory,
 
 
 def _without(inventory: Inventory, check: str, instead: str) -> None:
-    source = load("hold").source
+    source = load_script("hold").source
     assert check in source
-    inventory.state.redis_stock.scripts["hold"] = Script("a gate without a limit", source.replace(check, instead))
+    inventory.state.redis_stock.scripts["hold"] = Script("Redis without a limit", source.replace(check, instead))
 
 
 async def test_a_limit_of_zero_is_no_limit(still: Inventory) -> None:
@@ -75,7 +75,7 @@ async def test_a_limit_of_zero_is_no_limit(still: Inventory) -> None:
     assert {answer.status_code for answer in answers} == {201}
     ids = [answer.json()["reservation_id"] for answer in answers]
     begun = await asyncio.gather(*(still.step("begin-payment", r, f"order-{r}", "one-customer") for r in ids))
-    assert {step["word"] for step in begun} == {"done"}
+    assert {step["outcome"] for step in begun} == {"done"}
 
 
 async def test_the_same_request_twenty_times_at_once_is_one_reservation(still: Inventory) -> None:
@@ -99,7 +99,7 @@ async def test_what_ends_unsold_counts_no_more(still: Inventory, end: str) -> No
             await still.step("release", made, f"order-{made}")
         else:
             still.travel(606_000)
-            await still.state.sweeper.sweep()
+            await still.state.expiry_worker.sweep()
         assert await usage(still) == (0, 0)
     await _holds_six_again(still)
 
@@ -107,7 +107,7 @@ async def test_what_ends_unsold_counts_no_more(still: Inventory, end: str) -> No
 async def _holds_six_again(inventory: Inventory) -> None:
     made = await hold(inventory, "fan", "A-2-1", ga_section="GA1", ga_quantity=5)
     begun = await inventory.step("begin-payment", made, "last-order", "c")
-    assert begun["word"] == "done", "neither the holder nor the customer has anything else"
+    assert begun["outcome"] == "done", "neither the holder nor the customer has anything else"
 
 
 async def test_what_was_bought_counts_as_tickets_but_not_as_live(still: Inventory) -> None:
@@ -120,14 +120,14 @@ async def test_what_was_bought_counts_as_tickets_but_not_as_live(still: Inventor
     assert (await still.reserve(seats=["A-2-1", "A-2-2"])).status_code == 201
 
 
-async def test_a_gate_that_forgot_everything_still_knows_the_limits(still: Inventory) -> None:
+async def test_redis_that_forgot_everything_still_knows_the_limits(still: Inventory) -> None:
     bought = await hold(still, "fan", "B-2-4", ga_section="GA1", ga_quantity=3)
     await still.step("begin-payment", bought, "order-1")
     await still.step("confirm", bought, "order-1")
     await hold(still, "fan", "A-2-1")
     before = await usage(still)
     await still.state.redis_stock.redis.flushall()
-    await still.state.watcher.check()
+    await still.state.redis_monitor.check()
     assert before == await usage(still) == (5, 1)
     assert await twenty(still) == {"active_reservations_per_customer": 19, "201": 1}, "one is the reservation it has"
     await still.put(event_file(active_reservations_per_customer=0))
@@ -140,19 +140,19 @@ async def test_twenty_holders_of_one_customer_pay_for_six_tickets(
 ) -> None:
     await still.put(event_file(open_orders_per_customer=0))
     if not guarded:
-        monkeypatch.setattr(payment, "lock_for_payment", payment_locks.lock_reservations)
+        monkeypatch.setattr(payment, "lock_for_payment", repository.lock_reservations)
         slowly = str(payment.COUNT_CUSTOMERS) + " WHERE (SELECT true FROM pg_sleep(0.3))"
         monkeypatch.setattr(payment, "COUNT_CUSTOMERS", text(slowly))
     ids = [await hold(still, f"fan-{seat}", seat) for seat in SEATS]
     begun = await asyncio.gather(*(still.step("begin-payment", r, f"order-{r}", "one-customer") for r in ids))
-    words = Counter(step["word"] for step in begun)
+    words = Counter(step["outcome"] for step in begun)
     if not guarded:
         assert words["done"] > 6
         return
     assert words == {"done": 6, "limit-exceeded": 14}
-    paid = [r for r, step in zip(ids, begun, strict=True) if step["word"] == "done"]
+    paid = [r for r, step in zip(ids, begun, strict=True) if step["outcome"] == "done"]
     await still.step("confirm", paid[0], f"order-{paid[0]}")
     await still.step("release", paid[1], f"order-{paid[1]}")
     rest = [r for r in ids if r not in paid]
     again = await asyncio.gather(*(still.step("begin-payment", r, f"order-{r}", "one-customer") for r in rest))
-    assert Counter(step["word"] for step in again) == {"done": 1, "limit-exceeded": 13}, "one was released"
+    assert Counter(step["outcome"] for step in again) == {"done": 1, "limit-exceeded": 13}, "one was released"

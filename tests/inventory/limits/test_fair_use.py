@@ -54,4 +54,4 @@ async def test_a_pass_that_was_given_back_reads_no_seats(inventory: Inventory) -
     refused = await inventory.fans.get(seats, headers=headers)
     assert (refused.status_code, refused.json()["type"]) == (401, "/problems/bad-credential")
     await inventory.state.redis_stock.redis.flushall()
-    assert (await inventory.fans.get(seats, headers=headers)).status_code == 401, "the ledger knows it, too"
+    assert (await inventory.fans.get(seats, headers=headers)).status_code == 401, "the database knows it, too"

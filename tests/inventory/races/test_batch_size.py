@@ -2,18 +2,23 @@
 
 import asyncio
 
-from services.inventory.reservations.reserve import RECENT_S, BatchSizer
+from services.inventory.reservations.reserve import CONTENTION_WINDOW_S, BatchSizer
 from shared.runtime.group_commit import GroupCommit
 
 
 def test_an_event_alone_takes_all_and_beside_others_a_few() -> None:
     now_s = 100.0
-    portions = BatchSizer(alone_max=256, beside_max=24, clock=lambda: now_s)
-    assert [portions.of("hot"), portions.of("hot"), portions.of("quiet"), portions.of("hot")] == [256, 256, 24, 24]
-    now_s += RECENT_S / 2
-    assert portions.of("hot") == 24
-    now_s += RECENT_S
-    assert portions.of("hot") == 256, "the other has stopped"
+    portions = BatchSizer(batch_max=256, batch_max_contended=24, clock=lambda: now_s)
+    assert [
+        portions.next_max("hot"),
+        portions.next_max("hot"),
+        portions.next_max("quiet"),
+        portions.next_max("hot"),
+    ] == [256, 256, 24, 24]
+    now_s += CONTENTION_WINDOW_S / 2
+    assert portions.next_max("hot") == 24
+    now_s += CONTENTION_WINDOW_S
+    assert portions.next_max("hot") == 256, "the other has stopped"
 
 
 async def test_a_batch_is_as_large_as_it_may_be_when_it_begins() -> None:

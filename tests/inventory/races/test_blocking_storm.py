@@ -1,4 +1,4 @@
-"""Fans buy, give back and leave while operators block, unblock, open and resize, and the engine forgets all of it."""
+"""Fans buy, give back and leave while operators block, unblock, open and resize, and Redis forgets all of it."""
 
 import asyncio
 import random

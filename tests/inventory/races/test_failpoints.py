@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as Away
 
-from services.inventory.api import reservations
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations import expiry, payment, reserve
+from services.inventory.reservations import expiry, holds, payment, reserve
 from services.inventory.reservations.expiry import expire_overdue
 from shared.web.problems import Unavailable
 from tests.inventory.conftest import EVENT, Inventory
 
 HOLD_MS = 600_000 + 5_000
-VERBS = ("extend", "confirm_written", "begin_payment", "end_payment", "confirm", "release", "retake")
+VERBS = ("extend", "confirm_written", "begin_payment", "end_payment", "confirm", "release", "reacquire")
 
 
 @dataclass
@@ -47,8 +46,8 @@ class Try:
     async def release(self) -> None:
         await self.step("release")
 
-    async def retake(self) -> None:
-        await self.step("retake")
+    async def reacquire(self) -> None:
+        await self.step("reacquire")
 
     async def extend(self) -> None:
         await self.inventory.mine("POST", self.reservation_id, self.holder, more="/extend")
@@ -59,7 +58,7 @@ class Try:
     async def expire(self) -> None:
         self.inventory.travel(HOLD_MS + 1_000)
         with suppress(Unavailable):
-            await self.inventory.state.sweeper.sweep()
+            await self.inventory.state.expiry_worker.sweep()
 
     async def expire_by_scan(self) -> None:
         state = self.inventory.state
@@ -92,12 +91,12 @@ FLOWS = {  # what was before, and what it is when the flow's last step is done
     "end": (["hold", "begin"], "pending_payment"),
     "confirm": (["hold", "begin"], "confirmed"),
     "release": (["hold", "begin"], "cancelled"),
-    "retake": (["hold", "begin", "release"], "confirmed"),
+    "reacquire": (["hold", "begin", "release"], "confirmed"),
     "expire": (["hold"], "expired"),
     "expire_by_scan": (["hold"], "expired"),
 }
-POINTS = ("before the ledger", "in the ledger's transaction", "before the gate follows", "before the answer")
-NOT_THERE = [("extend", "in the ledger's transaction")]  # its transaction is one statement
+POINTS = ("before the database", "in the database's transaction", "before Redis follows", "before the answer")
+NOT_THERE = [("extend", "in the database's transaction")]  # its transaction is one statement
 
 
 class Failpoint:
@@ -109,16 +108,16 @@ class Failpoint:
     def arm(self) -> None:
         died: dict[str, Exception] = {"ledger": Unavailable("died"), "gate": Away("died")}
         match self.point:
-            case "before the ledger":
-                self._break(reserve, "write", died["ledger"], first=True)
+            case "before the database":
+                self._break(reserve, "write_holds", died["ledger"], first=True)
                 self._break(payment, "_write", died["ledger"], first=True)
                 self._break(expiry, "release_stock", died["ledger"], first=True)
-                self._break(reservations, "_now_ms", died["ledger"], first=True)
-            case "in the ledger's transaction":
-                self._break(reserve, "write", died["ledger"], first=False)  # committed, and nobody heard
+                self._break(holds.Holds, "_slowest_clock_ms", died["ledger"], first=True)
+            case "in the database's transaction":
+                self._break(reserve, "write_holds", died["ledger"], first=False)  # committed, and nobody heard
                 self._break(payment, "_write", died["ledger"], first=False)
                 self._break(expiry, "release_stock", died["ledger"], first=False)
-            case "before the gate follows":
+            case "before Redis follows":
                 for verb in VERBS:
                     self._break(self._redis_stock, verb, died["gate"], first=True)
             case "before the answer":
@@ -143,21 +142,21 @@ async def healed(inventory: Inventory) -> None:
     """What runs by itself has run: due holds are asked about, and two looks of reconcile, six seconds apart."""
     state, at_s = inventory.state, 1_000.0
     state.reconciler._clock = lambda: at_s
-    state.reconciler._last.clear()
+    state.reconciler._last_pass.clear()
     inventory.travel(6_000)
-    await state.sweeper.sweep()
-    await state.sweeper.scan()
-    await state.reconciler.look(state.catalogue.layout(EVENT))
+    await state.expiry_worker.sweep()
+    await state.expiry_worker.scan()
+    await state.reconciler.reconcile(state.catalogue.layout(EVENT))
     at_s += 6
-    await state.reconciler.look(state.catalogue.layout(EVENT))
+    await state.reconciler.reconcile(state.catalogue.layout(EVENT))
 
 
 async def over(inventory: Inventory, order: str) -> None:
     """Everything unsold ends: its time is up, and its order is dead."""
     inventory.travel(4 * HOLD_MS)
     inventory.orders.states[order] = "cancelled"
-    await inventory.state.sweeper.sweep()
-    await inventory.state.sweeper.scan()
+    await inventory.state.expiry_worker.sweep()
+    await inventory.state.expiry_worker.scan()
     await healed(inventory)
 
 
@@ -181,9 +180,9 @@ async def _try(fan: Try, flow: str, failpoint: Failpoint, *, again: bool) -> Non
         await getattr(fan, step)()
     failpoint.arm()
     await getattr(fan, flow)()
-    for reserver in fan.inventory.state.reservers.values():
+    for reserver in fan.inventory.state.batchers.values():
         await reserver.close()  # what follows behind a hold's answer has followed
-    fan.inventory.state.reservers.clear()
+    fan.inventory.state.batchers.clear()
     assert failpoint.passed, "nobody came by the failpoint: this tests nothing"
     if again:
         await getattr(fan, flow)()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy import text
 
-from services.inventory.redis_stock.client import load
+from services.inventory.redis_stock.client import load_script
 from services.inventory.reservations import repository
 from shared.redis.scripts import Script
 from tests.inventory.conftest import EVENT, Inventory
@@ -13,20 +13,20 @@ from tests.inventory.conftest import EVENT, Inventory
 FANS = 30
 
 
-def drop_the_gate(inventory: Inventory) -> None:
-    """A gate that checks nothing: every seat and every ticket looks free to it."""
-    source = load("hold").source
-    for check in ("  if refused then return refused end\n",):
+def let_redis_check_nothing(inventory: Inventory) -> None:
+    """Redis that checks nothing: every seat and every ticket looks free to it."""
+    source = load_script("hold").source
+    for check in ("  if denied then return denied end\n",):
         assert check in source
         source = source.replace(check, "")
-    inventory.state.redis_stock.scripts["hold"] = Script("a gate that checks nothing", source)
+    inventory.state.redis_stock.scripts["hold"] = Script("Redis that checks nothing", source)
 
 
-async def drop_the_ledger(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ledger that believes the gate."""
+async def let_the_database_check_nothing(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that believes Redis."""
     for check in ("AND s.seats_remaining >= wanted.quantity", "AND s.status = 'available'"):
-        assert check in repository.TAKE
-        monkeypatch.setattr(repository, "TAKE", repository.TAKE.replace(check, ""))
+        assert check in repository.INSERT_HOLDS
+        monkeypatch.setattr(repository, "INSERT_HOLDS", repository.INSERT_HOLDS.replace(check, ""))
     async with inventory.state.db.begin() as connection:
         await connection.execute(text("ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold"))
 
@@ -45,22 +45,22 @@ async def test_with_both_guards_nothing_is_oversold(inventory: Inventory) -> Non
     assert await inventory.broken() == []
 
 
-async def test_without_the_gate_the_ledger_holds(inventory: Inventory) -> None:
-    drop_the_gate(inventory)
+async def test_without_redis_the_database_holds(inventory: Inventory) -> None:
+    let_redis_check_nothing(inventory)
     assert await rush(inventory) == (1, 20)
     stock = await inventory.ask("/stock", {"event_id": EVENT})
     assert [(s["available"], s["held"]) for s in stock["sections"]] == [(14, 1), (8, 0), (0, 20)]
 
 
-async def test_without_the_ledger_the_gate_holds(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    await drop_the_ledger(inventory, monkeypatch)
+async def test_without_the_database_redis_holds(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    await let_the_database_check_nothing(inventory, monkeypatch)
     assert await rush(inventory) == (1, 20)
     assert await inventory.broken() == []
 
 
 async def test_without_both_these_tests_would_notice(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    drop_the_gate(inventory)
-    await drop_the_ledger(inventory, monkeypatch)
+    let_redis_check_nothing(inventory)
+    await let_the_database_check_nothing(inventory, monkeypatch)
     assert await rush(inventory) == (FANS, FANS)
     broken = {finding["invariant"][0] for finding in await inventory.broken()}
     assert {"1", "2"} <= broken
@@ -75,10 +75,10 @@ async def test_the_last_ticket_goes_to_one_of_two_processes(inventory: Inventory
         await inventory.reserve(f"big-{i}", ga_section="GA1", ga_quantity=6)
     await inventory.reserve("small", ga_section="GA1", ga_quantity=1)
     other = ReservationBatcher(state.db, state.redis_stock, EVENT, batch_max=8, waiting_max=8)
-    mine = state.reservers[EVENT]
+    mine = state.batchers[EVENT]
 
     async def one(reserver: ReservationBatcher, holder: str) -> int:
-        state.reservers[EVENT] = reserver
+        state.batchers[EVENT] = reserver
         return (await inventory.reserve(holder, ga_section="GA1", ga_quantity=1)).status_code
 
     answers = await asyncio.gather(one(mine, "left"), one(other, "right"))

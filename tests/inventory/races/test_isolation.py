@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from services.inventory.catalogue.apply_event_file import apply_event_file
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK
 from services.inventory.reservations import repository
-from services.inventory.reservations.repository import HoldInsert, Outcome
+from services.inventory.reservations.repository import HoldInsert, WriteOutcome
 from services.inventory.reservations.selection import Selection
 from services.inventory.settings import Settings
 from shared.contracts.event_file import EventFile
@@ -34,17 +34,17 @@ async def repeatable(postgres_url: str) -> AsyncIterator[AsyncEngine]:
     await db.dispose()
 
 
-async def behind_the_fence(taking: AsyncEngine, postgres: AsyncEngine) -> Outcome:
-    """A hold gated under the old epoch waits at the fence while a rebuild raises it: what the ledger says to it."""
+async def behind_the_fence(taking: AsyncEngine, postgres: AsyncEngine) -> WriteOutcome:
+    """A hold gated under the old epoch waits at the fence while a rebuild raises it: what the database says to it."""
     await apply_event_file(postgres, EventFile.model_validate(event_file()))
     epoch = "SELECT redis_epoch FROM inventory.event WHERE event_id = :e"
     raised = "UPDATE inventory.event SET redis_epoch = redis_epoch + 1 WHERE event_id = :e"
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
         old = (await rebuild.execute(text(epoch), {"e": EVENT})).scalar_one()
-        basket = Selection((("A", 0, "A-1-1", 5250),), (), 1, 5250)
-        take = HoldInsert("r1", "fan", basket, "EUR", 9**14, "print.print")
-        writing = asyncio.create_task(repository.write(taking, EVENT, old, [take]))
+        selection = Selection((("A", 0, "A-1-1", 5250),), (), 1, 5250)
+        take = HoldInsert("r1", "fan", selection, "EUR", 9**14, "print.print")
+        writing = asyncio.create_task(repository.write_holds(taking, EVENT, old, [take]))
 
         async def waits() -> bool:
             async with postgres.connect() as looking:
@@ -55,11 +55,13 @@ async def behind_the_fence(taking: AsyncEngine, postgres: AsyncEngine) -> Outcom
     return (await writing)[0]
 
 
-async def test_repeatable_read_lets_a_hold_of_an_old_gate_through_the_fence(
+async def test_repeatable_read_lets_a_hold_of_an_old_redis_through_the_fence(
     postgres: AsyncEngine, repeatable: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its snapshot is older than the lock it waited for: it writes what a forgotten gate allowed."""
-    monkeypatch.setattr(repository, "OPEN", repository.OPEN.replace(" ISOLATION LEVEL READ COMMITTED", ""))
+    monkeypatch.setattr(
+        repository, "BEGIN_FENCED", repository.BEGIN_FENCED.replace(" ISOLATION LEVEL READ COMMITTED", "")
+    )
     assert await behind_the_fence(repeatable, postgres) == "written"
 
 

@@ -1,4 +1,6 @@
-"""A hold is in the ledger and the answer to its commit is lost: asked again, it is the same hold, and nobody else's."""
+"""A hold is in the database and the answer to its commit is lost: asked again, it is the same hold, and
+nobody else's.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from services.inventory.api import reservations
-from services.inventory.reservations import expiry, payment_locks
-from services.inventory.reservations.expiry import cancel
-from services.inventory.reservations.repository import ReservationRow, read
+from services.inventory.reservations import expiry, holds, repository
+from services.inventory.reservations.expiry import cancel_holds
+from services.inventory.reservations.repository import ReservationRow, read_reservations
 from tests.inventory.conftest import EVENT, Inventory
 
 OF_NOBODY = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms, CAST(:ids AS text[])")
@@ -29,7 +28,7 @@ class Meeting:
         self._here, self._both = 0, asyncio.Event()
 
     async def read(self, connection: Any, ids: Sequence[str]) -> dict[str, ReservationRow]:
-        records = await read(connection, ids)
+        records = await read_reservations(connection, ids)
         self._here += 1
         if self._here == 2:
             self._both.set()
@@ -45,11 +44,11 @@ async def test_of_sale_and_release_at_once_one_happens(
     """The reservation's lock. Without it both are decided on the same state: sold, and given back."""
     reservation_id = await made(still)
     await still.step("begin-payment", reservation_id, "order-1")
-    monkeypatch.setattr(payment_locks, "read", Meeting().read)
+    monkeypatch.setattr(repository, "read_reservations", Meeting().read)
     if not guarded:
-        monkeypatch.setattr(payment_locks, "LOCK", OF_NOBODY)
+        monkeypatch.setattr(repository, "LOCK", OF_NOBODY)
     steps = (still.step(verb, reservation_id, "order-1") for verb in ("confirm", "release"))
-    words = sorted(step["word"] for step in await asyncio.gather(*steps))
+    words = sorted(step["outcome"] for step in await asyncio.gather(*steps))
     assert words == (["done", "ended"] if guarded else ["done", "done"])
     assert (await still.broken() == []) == guarded
 
@@ -58,7 +57,7 @@ async def test_of_sale_and_release_at_once_one_happens(
 async def test_what_is_given_back_ten_times_at_once_comes_back_once(
     still: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    """The ledger ends only what nobody has ended yet. Without that, places come back that somebody else has."""
+    """The database ends only what nobody has ended yet. Without that, places come back that somebody else has."""
     state = still.state
     for i in range(6):
         await made(still, f"other-{i}", f"A-3-{i + 1}" if i < 5 else "B-1-1")
@@ -68,7 +67,7 @@ async def test_what_is_given_back_ten_times_at_once_comes_back_once(
         assert guard in str(expiry.CANCEL)
         monkeypatch.setattr(expiry, "CANCEL", text(str(expiry.CANCEL).replace(guard, "")))
     ends = (
-        cancel(state.db, state.redis_stock, EVENT, [reservation_id], how="cancelled", now_ms=0, actor="fan")
+        cancel_holds(state.db, state.redis_stock, EVENT, [reservation_id], reason="cancelled", now_ms=0, actor="fan")
         for _ in range(4 if not guarded else 10)
     )
     ended = [ids for ids in await asyncio.gather(*ends) if ids]
@@ -86,12 +85,12 @@ async def test_fan_operator_order_and_deadline_may_all_end_it(still: Inventory) 
         still.mine("DELETE", reservation_id), still.mine("DELETE", reservation_id),
         still.admin("POST", f"/reservations/{reservation_id}/release"),
         still.admin("POST", f"/events/{EVENT}/release-all"),
-        still.step("release", reservation_id, "order-1"), state.sweeper.sweep(), state.sweeper.scan(),
+        still.step("release", reservation_id, "order-1"), state.expiry_worker.sweep(), state.expiry_worker.scan(),
     )  # fmt: skip
     assert (await still.left("A"), await still.left("GA1")) == ((15, 0), (20, 0))
     assert await still.broken(at_rest=True) == []
     query = text("SELECT count(*) FROM inventory.release_log")
-    async with state.reading.connect() as connection:
+    async with state.autocommit_db.connect() as connection:
         assert (await connection.execute(query)).scalar_one() == 2, "one line for the seat, one for the floor"
 
 
@@ -102,8 +101,8 @@ async def test_of_five_extensions_at_once_one_is_given(
     reservation_id = await made(still)
     if not guarded:
         guard = " AND NOT mine.extended"
-        assert guard in str(reservations.EXTEND)
-        monkeypatch.setattr(reservations, "EXTEND", text(str(reservations.EXTEND).replace(guard, "")))
+        assert guard in str(holds.EXTEND)
+        monkeypatch.setattr(holds, "EXTEND", text(str(holds.EXTEND).replace(guard, "")))
     extensions = (still.mine("POST", reservation_id, more="/extend") for _ in range(5))
     given = [answer.status_code for answer in await asyncio.gather(*extensions)].count(200)
     assert given == 1 if guarded else given > 1

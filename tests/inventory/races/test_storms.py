@@ -24,20 +24,20 @@ def venue(**sections: int) -> dict[str, Any]:
     return {**event_file(), "sections": made}
 
 
-async def rush(inventory: Inventory, baskets: list[dict[str, Any]]) -> list[httpx.Response]:
-    return await asyncio.gather(*(inventory.reserve(f"fan-{i}", **basket) for i, basket in enumerate(baskets)))
+async def rush(inventory: Inventory, selections: list[dict[str, Any]]) -> list[httpx.Response]:
+    return await asyncio.gather(*(inventory.reserve(f"fan-{i}", **selection) for i, selection in enumerate(selections)))
 
 
 async def test_two_thousand_want_the_last_hundred_seats(still: Inventory) -> None:
     """Half name a seat, half take the best there is."""
     await still.put(venue(A=100))
-    await still.state.watcher.check()
+    await still.state.redis_monitor.check()
     drawn = random.Random(100)
     named = [f"A-{drawn.randint(1, 10)}-{drawn.randint(1, 10)}" for _ in range(CLIENTS)]
-    baskets: list[dict[str, Any]] = [
+    selections: list[dict[str, Any]] = [
         {"seats": [seat]} if i % 2 else {"best_available": {"quantity": 1}} for i, seat in enumerate(named)
     ]
-    answers = await rush(still, baskets)
+    answers = await rush(still, selections)
     assert Counter(answer.status_code for answer in answers) == {201: 100, 409: CLIENTS - 100}
     got = [seat for answer in answers if answer.status_code == 201 for seat in answer.json()["seats"]]
     assert len(got) == len(set(got)) == 100
@@ -48,18 +48,22 @@ async def test_two_thousand_want_the_last_hundred_seats(still: Inventory) -> Non
 
 
 async def test_two_thousand_mixed_baskets_are_taken_whole_or_not_at_all(still: Inventory) -> None:
-    """Seats of two sections and the floor in one basket. What is left afterwards is really there for the next fan."""
+    """Seats of two sections and the floor in one selection. What is left afterwards is really there for
+    the next fan.
+    """
     await still.put(venue(A=60, B=40, GA1=100))
-    await still.state.watcher.check()
+    await still.state.redis_monitor.check()
     drawn = random.Random(200)
-    baskets = [_mixed(drawn) for _ in range(CLIENTS)]
-    answers = await rush(still, baskets)
+    selections = [_mixed(drawn) for _ in range(CLIENTS)]
+    answers = await rush(still, selections)
     assert {answer.status_code for answer in answers} == {201, 409}
-    won = [(basket, answer.json()) for basket, answer in zip(baskets, answers, strict=True) if answer.is_success]
+    won = [
+        (selection, answer.json()) for selection, answer in zip(selections, answers, strict=True) if answer.is_success
+    ]
     seats = [seat for _, got in won for seat in got["seats"]]
     assert len(seats) == len(set(seats))
-    for basket, got in won:
-        assert (sorted(got["seats"]), got["ga_quantity"]) == (sorted(basket["seats"]), basket["ga_quantity"])
+    for selection, got in won:
+        assert (sorted(got["seats"]), got["ga_quantity"]) == (sorted(selection["seats"]), selection["ga_quantity"])
     held = {section: sum(seat.startswith(section) for seat in seats) for section in "AB"}
     floor = sum(got["ga_quantity"] for _, got in won)
     stock = await still.ask("/stock", {"event_id": EVENT})
@@ -79,6 +83,6 @@ async def _everything_left_can_be_had(inventory: Inventory, stock: dict[str, Any
     wanted: list[dict[str, Any]] = [{"ga_section": "GA1", "ga_quantity": 1}] * left["GA1"]
     for section in "AB":
         wanted += [{"best_available": {"quantity": 1, "section_id": section}}] * left[section]
-    late = (inventory.reserve(f"late-{i}", **basket) for i, basket in enumerate(wanted))
+    late = (inventory.reserve(f"late-{i}", **selection) for i, selection in enumerate(wanted))
     assert {answer.status_code for answer in await asyncio.gather(*late)} == {201}
     assert [await inventory.left(section) for section in ("A", "B", "GA1")] == [(0, 60), (0, 40), (0, 100)]

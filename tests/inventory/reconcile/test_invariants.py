@@ -1,4 +1,4 @@
-"""What the audit promises to find, put into the ledger on purpose: each fault alone, and told by its invariant."""
+"""What the audit promises to find, put into the database on purpose: each fault alone, and told by its invariant."""
 
 import pytest
 
@@ -50,4 +50,4 @@ async def test_whose_a_seat_is_is_audited(still: Inventory, fault: str) -> None:
     told = {finding["invariant"]: finding["detail"] for finding in await still.broken()}
     assert {name for name in told if name[:2] in ("2 ", "7 ")} == invariants
     if AT_MOST_ONE in told:
-        assert told[AT_MOST_ONE].startswith("1 broken: A:0 "), told
+        assert told[AT_MOST_ONE].startswith("1 violated: A:0 "), told

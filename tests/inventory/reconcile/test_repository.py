@@ -1,4 +1,4 @@
-"""The ledger refuses on its own: fences, tombstones, poisoned members, ordered locks."""
+"""The database refuses on its own: fences, tombstones, poisoned members, ordered locks."""
 
 import asyncio
 from typing import Any
@@ -9,11 +9,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory.catalogue.apply_event_file import apply_event_file
-from services.inventory.catalogue.layout import EventCache, Layout
+from services.inventory.catalogue.event_cache import EventCache
+from services.inventory.catalogue.layout import Layout
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RAISE_EPOCH
 from services.inventory.reservations import repository
-from services.inventory.reservations.expiry import TOMBSTONES
-from services.inventory.reservations.repository import HoldInsert, write
+from services.inventory.reservations.expiry import INSERT_TOMBSTONES
+from services.inventory.reservations.repository import HoldInsert, write_holds
 from shared.contracts.event_file import EventFile
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.migrations import drift
@@ -32,8 +33,8 @@ async def layout(postgres: AsyncEngine) -> Layout:
 
 
 def take(layout: Layout, reservation_id: str, *seats: str, ga: int = 0, email: str | None = None) -> HoldInsert:
-    basket = layout.basket(list(seats), {"GA1": ga} if ga else {})
-    return HoldInsert(reservation_id, f"fan-{reservation_id}", basket, "EUR", UNTIL, "a.b", email=email)
+    selection = layout.select(list(seats), {"GA1": ga} if ga else {})
+    return HoldInsert(reservation_id, f"fan-{reservation_id}", selection, "EUR", UNTIL, "a.b", email=email)
 
 
 async def seats_of(postgres: AsyncEngine, status: str) -> int:
@@ -54,15 +55,15 @@ async def test_migrations_and_tables_agree(postgres_url: str) -> None:
 
 async def test_a_batch_is_written_whole(postgres: AsyncEngine, layout: Layout) -> None:
     takes = [take(layout, "r1", "A-1-1", ga=2), take(layout, "r2", "B-1-1"), take(layout, "r3", ga=3)]
-    assert await write(postgres, EVENT, layout.redis_epoch, takes) == ["written"] * 3
+    assert await write_holds(postgres, EVENT, layout.redis_epoch, takes) == ["written"] * 3
     assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 15)
     assert await seats_of(postgres, "held") == 2
 
 
 async def test_one_refused_member_does_not_fail_the_others(postgres: AsyncEngine, layout: Layout) -> None:
-    await write(postgres, EVENT, layout.redis_epoch, [take(layout, "r0", "A-1-1")])
+    await write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r0", "A-1-1")])
     takes = [take(layout, "r1", "A-1-2"), take(layout, "r2", "A-1-1", "A-1-3"), take(layout, "r3", ga=21)]
-    assert await write(postgres, EVENT, layout.redis_epoch, takes) == ["written", "refused", "refused"]
+    assert await write_holds(postgres, EVENT, layout.redis_epoch, takes) == ["written", "refused", "refused"]
     assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (13, 20)
 
 
@@ -72,16 +73,16 @@ async def test_one_poisoned_member_does_not_fail_the_others(
 ) -> None:
     """Without savepoints the poison takes the one behind it along, and the one before was promised for nothing."""
     if not guarded:
-        monkeypatch.setattr(repository, "_alone", _without_a_savepoint)
+        monkeypatch.setattr(repository, "_write_one", _without_a_savepoint)
     takes = [take(layout, "r1", "A-1-1"), take(layout, "r2", "A-1-2", email="nul\0"), take(layout, "r3", ga=1)]
-    first, poisoned, third = await write(postgres, EVENT, layout.redis_epoch, takes)
+    first, poisoned, third = await write_holds(postgres, EVENT, layout.redis_epoch, takes)
     assert isinstance(poisoned, asyncpg.PostgresError)
     assert ((first, third) == ("written", "written")) == guarded
     left = await remaining(postgres, "A"), await remaining(postgres, "GA1")
     assert left == ((14, 19) if guarded else (15, 20))
 
 
-async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> repository.Outcome:
+async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> repository.WriteOutcome:
     try:
         await repository.insert_holds(driver, event_id, epoch, [member])
     except asyncpg.PostgresError as broken:
@@ -91,7 +92,7 @@ async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: H
 
 async def test_the_same_id_at_the_same_moment_is_written_once(postgres: AsyncEngine, layout: Layout) -> None:
     both = await asyncio.gather(
-        *(write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1", ga=1)]) for _ in range(4))
+        *(write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1", ga=1)]) for _ in range(4))
     )
     assert sorted(outcome for (outcome,) in both) == ["exists", "exists", "exists", "written"]  # type: ignore[type-var]
     assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 19)
@@ -99,19 +100,19 @@ async def test_the_same_id_at_the_same_moment_is_written_once(postgres: AsyncEng
 
 async def test_a_tombstone_stops_the_late_write_of_a_sleeping_process(postgres: AsyncEngine, layout: Layout) -> None:
     async with postgres.begin() as connection:
-        await connection.execute(TOMBSTONES, {"event_id": EVENT, "ids": ["r1"], "now_ms": 1})
-    assert await write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]) == ["exists"]
+        await connection.execute(INSERT_TOMBSTONES, {"event_id": EVENT, "ids": ["r1"], "now_ms": 1})
+    assert await write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]) == ["exists"]
     assert await remaining(postgres, "A") == 15
 
 
 async def test_a_batch_gated_before_a_rebuild_is_refused(postgres: AsyncEngine, layout: Layout) -> None:
     """The batch waits for the rebuild's lock, and then sees its epoch: read in a statement after the lock."""
-    late: asyncio.Task[list[repository.Outcome]]
+    late: asyncio.Task[list[repository.WriteOutcome]]
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
+        late = asyncio.create_task(write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
-        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "seen": layout.redis_epoch})
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "expected": layout.redis_epoch})
     assert await late == ["stale"]
     assert await remaining(postgres, "A") == 15
 
@@ -120,17 +121,17 @@ async def test_one_statement_for_lock_and_epoch_would_let_it_through(
     postgres: AsyncEngine, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard shown to matter: the same race with lock and epoch in one statement writes a hold nobody filled in."""
-    lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory gate ' || $1, 0))"
+    lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory stock ' || $1, 0))"
     epoch = "SELECT redis_epoch FROM inventory.event WHERE"
-    assert epoch in repository.TAKE
-    both = repository.TAKE.replace(epoch, f"SELECT redis_epoch FROM inventory.event, {lock} WHERE")
-    monkeypatch.setattr(repository, "OPEN", "BEGIN")
-    monkeypatch.setattr(repository, "TAKE", both)
+    assert epoch in repository.INSERT_HOLDS
+    both = repository.INSERT_HOLDS.replace(epoch, f"SELECT redis_epoch FROM inventory.event, {lock} WHERE")
+    monkeypatch.setattr(repository, "BEGIN_FENCED", "BEGIN")
+    monkeypatch.setattr(repository, "INSERT_HOLDS", both)
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
+        late = asyncio.create_task(write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
-        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "seen": layout.redis_epoch})
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "expected": layout.redis_epoch})
     assert await late == ["written"]
 
 
@@ -141,16 +142,16 @@ async def test_repeatable_read_would_let_it_through(
     """Its one snapshot is older than the lock it waited for. Sessions may come to us like that; our transactions say
     what they need.
     """
-    assert repository.COMMITTED in repository.OPEN
+    assert repository.COMMITTED in repository.BEGIN_FENCED
     if not guarded:
-        monkeypatch.setattr(repository, "OPEN", repository.OPEN.replace(repository.COMMITTED, ""))
+        monkeypatch.setattr(repository, "BEGIN_FENCED", repository.BEGIN_FENCED.replace(repository.COMMITTED, ""))
     settings = {"server_settings": {"default_transaction_isolation": "repeatable read"}}
     sleepy = create_async_engine(postgres_url, connect_args=settings)
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write(sleepy, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
+        late = asyncio.create_task(write_holds(sleepy, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
-        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "seen": layout.redis_epoch})
+        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "expected": layout.redis_epoch})
     assert await late == (["stale"] if guarded else ["written"])
     await sleepy.dispose()
 
@@ -162,7 +163,7 @@ async def test_batches_in_opposite_order_wait_instead_of_killing_each_other(
     """Both want seats 1, 2 and 3, named in opposite order, while somebody holds the lock on 3. Without the ordered lock
     one holds 1, the other 2, and each waits for the other: the database kills one.
     """
-    one, two, three = layout.basket(["A-1-1", "A-1-2", "A-1-3"], {}).seats
+    one, two, three = layout.select(["A-1-1", "A-1-2", "A-1-3"], {}).seats
     async with postgres.begin() as somebody:
         lock = "SELECT 1 FROM inventory.seat WHERE section_id = 'A' AND position = :position FOR UPDATE"
         await somebody.execute(text(lock), {"position": three[1]})
@@ -179,8 +180,8 @@ async def _take_seats(
 ) -> int:
     """Seats taken by the real statement or by one without its order; -1 for a deadlock."""
     order = "    ORDER BY s.section_id, s.position\n    FOR UPDATE"
-    assert order in repository.TAKE
-    statement = repository.TAKE if ordered else repository.TAKE.replace(order, "    FOR UPDATE")
+    assert order in repository.INSERT_HOLDS
+    statement = repository.INSERT_HOLDS if ordered else repository.INSERT_HOLDS.replace(order, "    FOR UPDATE")
     n = len(seats)
     nothing: list[list[object]] = [[]] * 17
     columns = [*nothing, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n]
@@ -213,7 +214,9 @@ async def test_the_loser_of_a_deadlock_is_written_all_the_same(postgres: AsyncEn
     async with postgres.begin() as somebody:
         await somebody.execute(text("SET LOCAL deadlock_timeout = '10s'"))
         await somebody.execute(lock, {"s": "GA1"})
-        writing = asyncio.create_task(write(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1", ga=1)]))
+        writing = asyncio.create_task(
+            write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1", ga=1)])
+        )
         await _are_waiting(postgres, 1)
         await somebody.execute(lock, {"s": "A"})
     assert await writing == ["written"]

@@ -1,6 +1,6 @@
 """Clocks are set forward and back while holds live, all together and each alone: none ends early, none stays for ever.
 
-What fans were told is kept beside, and compared with what the ledger and the gate do, by the true time.
+What fans were told is kept beside, and compared with what the database and Redis do, by the true time.
 """
 
 import logging
@@ -9,7 +9,7 @@ import random
 import pytest
 
 from services.inventory.redis_keys import Keys
-from services.inventory.reservations.expiry_worker import SCAN_BEHIND_MS
+from services.inventory.reservations.expiry_worker import SCAN_DELAY_MS
 from services.inventory.stock.snapshot import read_stock
 from shared.runtime.clock import now_ms
 from shared.runtime.metrics import CLOCK_SKEW
@@ -21,7 +21,7 @@ from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
 GRACE_MS, HOLD_MS = 5_000, 600_000
-CLOCKS = ("engine", "ledger", "process")
+CLOCKS = ("redis", "postgres", "process")
 
 
 async def made(inventory: Inventory, holder: str, seat: str) -> tuple[str, int]:
@@ -41,9 +41,9 @@ async def sweep(inventory: Inventory) -> None:
     state = inventory.state
     for look_first in (False, True):
         if look_first:
-            await state.redis_stock.clocks.look(state.reading, state.redis_stock.redis)
-        await state.sweeper.sweep()
-        await state.sweeper.scan()
+            await state.redis_stock.clocks.refresh(state.autocommit_db, state.redis_stock.redis)
+        await state.expiry_worker.sweep()
+        await state.expiry_worker.scan()
 
 
 async def test_clocks_set_back_together_free_nothing_and_the_time_does_not_go_back(still: Inventory) -> None:
@@ -58,26 +58,26 @@ async def test_clocks_set_back_together_free_nothing_and_the_time_does_not_go_ba
     still.travel(HOUR_MS + third_until_ms - until_ms)
     await sweep(still)
     assert {(await record(still, r))[0] for r in (first, second)} == {"pending_payment"}
-    still.travel(HOUR_MS + HOLD_MS + GRACE_MS + 2 * SCAN_BEHIND_MS)
+    still.travel(HOUR_MS + HOLD_MS + GRACE_MS + 2 * SCAN_DELAY_MS)
     await sweep(still)
     assert {(await record(still, r))[0] for r in (first, second, third)} == {"expired"}
     assert await still.broken(at_rest=True) == []
 
 
 async def test_a_clock_set_back_while_paying_and_extending_loses_nothing(still: Inventory) -> None:
-    """Deadlines that came from the ledger's clock are never earlier than what the fan was promised."""
+    """Deadlines that came from the database's clock are never earlier than what the fan was promised."""
     extended, extended_until_ms = await made(still, "one", "A-1-1")
     paying, paying_until_ms = await made(still, "two", "A-1-2")
     still.travel(-1_800_000)
     assert (await still.mine("POST", extended, "one", more="/extend")).status_code == 200
-    assert (await still.step("begin-payment", paying, "order-1"))["word"] == "done"
+    assert (await still.step("begin-payment", paying, "order-1"))["outcome"] == "done"
     await sweep(still)
     assert (await record(still, extended))[1] >= extended_until_ms
     assert (await record(still, paying))[1] >= paying_until_ms
     still.travel(1_800_000)
     await sweep(still)
     assert (await record(still, extended))[0] == "pending_payment"
-    assert (await still.step("confirm", paying, "order-1"))["word"] == "done"
+    assert (await still.step("confirm", paying, "order-1"))["outcome"] == "done"
     assert await still.broken() == []
 
 
@@ -124,7 +124,7 @@ async def test_one_clock_that_steps_within_a_minute_ends_no_hold_that_a_fan_was_
                 assert await status(still, reservation_id) == "pending_payment"
                 assert (await still.reserve("thief", seats=[seat])).status_code == 409
     last, _ = max(told.values(), key=lambda hold: hold[1])
-    assert (await still.step("begin-payment", last, "order-1"))["word"] == "done"
+    assert (await still.step("begin-payment", last, "order-1"))["outcome"] == "done"
     await steps.set(which, 0)
     still.travel(3 * HOLD_MS)
     await sweep(still)
@@ -134,7 +134,7 @@ async def test_one_clock_that_steps_within_a_minute_ends_no_hold_that_a_fan_was_
 
 
 async def _true_ms(inventory: Inventory) -> int:
-    """By a clock that nobody set: the engine's own, moved with everybody's."""
+    """By a clock that nobody set: Redis' own, moved with everybody's."""
     seconds, micros = await inventory.state.redis_stock.redis.time()
     return seconds * 1000 + micros // 1000 + inventory.state.redis_stock.clock_offset_ms
 
@@ -148,7 +148,7 @@ async def test_one_clock_that_is_more_than_a_minute_off_pauses_the_sale_and_it_g
     await steps.set(which, by_ms)
 
     with caplog.at_level(logging.WARNING, logger="onsale.clocks"):
-        if which != "engine":  # whose clock is compared by the script that promises
+        if which != "redis":  # whose clock is compared by the script that promises
             await wait_until(selling.state.redis_stock.clocks.apart)
         refused = await selling.reserve("next", seats=["A-1-2"])
         assert (refused.status_code, refused.json()["type"]) == (503, "/problems/clocks-apart"), refused.text
@@ -159,18 +159,18 @@ async def test_one_clock_that_is_more_than_a_minute_off_pauses_the_sale_and_it_g
     assert ready.status_code == 200, "another answer for everybody would say less"
     assert "Nothing is sold" in ready.json()["warnings"][0]
     assert any("clocks" in finding["invariant"] for finding in await selling.broken())
-    assert not (await selling.state.board.frame(selling.state.catalogue.layout(EVENT))).ready, (
+    assert not (await selling.state.availability.frame(selling.state.catalogue.layout(EVENT))).ready, (
         "nobody is called meanwhile"
     )
     assert await status(selling, held) == "pending_payment"
-    assert (await selling.step("begin-payment", held, "order-1"))["word"] == "done", "what is held may be paid"
+    assert (await selling.step("begin-payment", held, "order-1"))["outcome"] == "done", "what is held may be paid"
     await steps.set(which, 0)
 
     async def selling_again() -> bool:
         return (await selling.reserve("next", seats=["A-1-2"])).status_code == 201
 
     await wait_until(selling_again)
-    assert (await selling.step("confirm", held, "order-1"))["word"] == "done"
+    assert (await selling.step("confirm", held, "order-1"))["outcome"] == "done"
     assert (await record(selling, held))[1] < until_ms + HOUR_MS, "a clock that is off promises nobody an hour"
     await wait_until(lambda: _clean(selling))
     assert "warnings" not in (await selling.fans.get("/readyz")).json()
@@ -186,22 +186,22 @@ async def selling(steps: Steps, inventory: Inventory) -> Inventory:
     return inventory
 
 
-async def test_a_pass_given_back_stays_dead_for_a_gate_that_was_filled_while_the_ledger_was_ahead(
+async def test_a_pass_given_back_stays_dead_for_redis_that_was_filled_while_the_database_was_ahead(
     steps: Steps, still: Inventory
 ) -> None:
     session = {"jti": "1-0-7-1", "holder": "gone", "expires_at_ms": now_ms() + HOLD_MS}
     await still.ask("/sessions/end", {"event_id": EVENT, "sessions": [session]})
-    await steps.set("ledger", 2 * HOUR_MS)
+    await steps.set("postgres", 2 * HOUR_MS)
     stock = await read_stock(still.state.db, EVENT)
-    assert [jti for jti, _ in stock.revoked] == ["1-0-7-1"]
+    assert [jti for jti, _ in stock.revoked_passes] == ["1-0-7-1"]
 
 
 async def test_a_step_is_seen_and_told(steps: Steps, still: Inventory, caplog: pytest.LogCaptureFixture) -> None:
     state = still.state
-    for which, by_ms, shown in (("engine", 14_000, "Redis"), ("ledger", -20_000, "PostgreSQL")):
+    for which, by_ms, shown in (("redis", 14_000, "Redis"), ("postgres", -20_000, "PostgreSQL")):
         await steps.set(which, by_ms)
         with caplog.at_level(logging.WARNING, logger="onsale.clocks"):
-            await state.redis_stock.clocks.look(state.reading, state.redis_stock.redis)
+            await state.redis_stock.clocks.refresh(state.autocommit_db, state.redis_stock.redis)
         assert caplog.records[-1].message == "clock.stepped"
         assert abs(CLOCK_SKEW.labels("inventory", shown)._value.get() * 1000 - by_ms) < 1_000
     assert abs(state.redis_stock.clocks.slowest_ms() - now_ms() + 20_000) < 1_000

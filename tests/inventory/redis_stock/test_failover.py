@@ -15,7 +15,7 @@ import redis.asyncio
 
 from onsale.local.binaries import find_redis
 from onsale.local.ports import HOST, free_port
-from onsale.local.supervisor import dies_with_this_process
+from onsale.local.supervisor import die_with_parent
 from services.inventory.redis_keys import Keys
 from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, start
 from tests.inventory.selling import sold
@@ -34,7 +34,7 @@ class Valkey:
         flat = [part for name, value in options.items() for part in (f"--{name}", value)]
         self.process = subprocess.Popen(
             [str(find_redis(os.environ)), *flat], stdout=subprocess.DEVNULL,
-            preexec_fn=dies_with_this_process(signal.SIGTERM),
+            preexec_fn=die_with_parent(signal.SIGTERM),
         )  # fmt: skip
         self.client = redis.asyncio.Redis(host=HOST, port=self.port)
 
@@ -106,7 +106,7 @@ async def test_nobody_buys_what_a_lagging_replica_still_thinks_free(
 
 
 async def _sells(inventory: Inventory) -> bool:
-    """A gate that is being filled once more says 503 and Retry-After meanwhile."""
+    """Redis that is being filled once more says 503 and Retry-After meanwhile."""
     return (await inventory.reserve("later", seats=["A-2-1"])).status_code == 201
 
 

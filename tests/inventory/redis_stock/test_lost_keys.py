@@ -1,4 +1,4 @@
-"""One key of the gate is lost, by eviction or by hand: it is noticed, and never reads as nothing free, nobody known."""
+"""One key of Redis is lost, by eviction or by hand: it is noticed, and never reads as nothing free, nobody known."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import load
+from services.inventory.redis_stock.client import load_script
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
 from tests.inventory.redis_stock.test_scripts import KEYS as PARTS
 from tests.inventory.redis_stock.test_scripts import E, ask, begun, opened
@@ -25,7 +25,7 @@ def key_of(name: str) -> str:
     return KEYS.meta.removesuffix("meta") + name
 
 
-async def test_no_key_of_the_gate_is_left_out_here(inventory: Inventory) -> None:
+async def test_no_key_of_redis_is_left_out_here(inventory: Inventory) -> None:
     await inventory.reserve(seats=["A-1-1"])
     keys = {
         key.decode().removeprefix(key_of("")) for key in await inventory.state.redis_stock.redis.keys("inventory:*")
@@ -37,7 +37,7 @@ async def test_no_key_of_the_gate_is_left_out_here(inventory: Inventory) -> None
 async def sold_in_part(inventory: Inventory) -> None:
     """Somebody at their limit, somebody who paid, and somebody whose pass has ended."""
     assert (await inventory.put(event_file(**LIMIT))).status_code == 200
-    await inventory.state.watcher.check()
+    await inventory.state.redis_monitor.check()
     assert (await inventory.reserve("full", key="theirs", seats=["A-1-1"], ga_section="GA1", ga_quantity=1)).is_success
     await sold(inventory, "buyer", seats=["A-1-2", "B-1-1"])
     assert (await inventory.reserve("floor", ga_section="GA1", ga_quantity=1)).is_success
@@ -73,11 +73,11 @@ async def test_who_meets_a_lost_key_first_is_told_the_truth_or_to_come_again(sti
     redis, epoch = still.state.redis_stock.redis, still.state.catalogue.layout(EVENT).redis_epoch
     await redis.delete(key_of(name))
     shown = (await still.fans.get(f"/events/{EVENT}/sections")).json()["sections"]
-    assert {s["section_id"]: s["available_seats"] for s in shown} == FREE, "what is free is known from the ledger"
+    assert {s["section_id"]: s["available_seats"] for s in shown} == FREE, "what is free is known from the database"
     told = await answers(still, 1)
     assert {what: answer for what, answer in told.items() if answer not in (RIGHT[what], LATER)} == {}
     assert name == "dirty" or LATER in told.values()
-    await still.state.watcher.check()
+    await still.state.redis_monitor.check()
     assert still.state.catalogue.layout(EVENT).redis_epoch == epoch + (name != "dirty")
     assert await answers(still, 2) == RIGHT
     assert await still.broken() == []
@@ -129,7 +129,7 @@ VERBS: dict[str, Any] = {
     "hold": lambda redis_stock: redis_stock.hold(E, [ask("A:1,2;GA*1", reservation_id="new", holder="new")]),
     "best": lambda redis_stock: redis_stock.hold(
         E, [{**ask("", reservation_id="new", holder="new"),
-             "best": {"quantity": 2, "zones": [["A", 0, 8, 5]], "split": True, "tidy": True}}]
+             "best": {"quantity": 2, "price_blocks": [["A", 0, 8, 5]], "split": True, "tidy": True}}]
     ),
     "extend": lambda redis_stock: redis_stock.extend(E, [("r1", 9**13)], grace_ms=0),
     "written": lambda redis_stock: redis_stock.confirm_written(E, {"r1": 9**13}),
@@ -137,18 +137,18 @@ VERBS: dict[str, Any] = {
     "end_payment": lambda redis_stock: redis_stock.end_payment(E, [("r1", 9**13)], grace_ms=0),
     "confirm": lambda redis_stock: redis_stock.confirm(E, ["r1"]),
     "release": lambda redis_stock: redis_stock.release(E, ["r1"]),
-    "keep": lambda redis_stock: redis_stock.keep(E, "r1", "GA*1"),
-    "retake": lambda redis_stock: redis_stock.retake(E, "r0", "fan", "A:5;GA*1"),
+    "keep": lambda redis_stock: redis_stock.keep_only(E, "r1", "GA*1"),
+    "reacquire": lambda redis_stock: redis_stock.reacquire(E, "r0", "fan", "A:5;GA*1"),
     "correct": lambda redis_stock: redis_stock.set_positions(E, ["A", 5, "*", "s", "GA", "count", ".", -1]),
     "cap": lambda redis_stock: redis_stock.lower_available(E, {"GA": 1}),
-    "due": lambda redis_stock: redis_stock.due(E, count_max=10),
+    "due": lambda redis_stock: redis_stock.list_due(E, count_max=10),
     "revoke": lambda redis_stock: redis_stock.revoke(E, [("j", "nobody", 9**12)]),
     "remember": lambda redis_stock: redis_stock.restore(E, [], [("fan", 3)]),
-    "block": lambda redis_stock: load("block")(
+    "block": lambda redis_stock: load_script("block")(
         redis_stock.redis, **PARTS.only("meta", "counts", "dirty", "map"), version=2, blocked="A:6", free="A:7",
         ga=["GA", 1],
     ),
-    "resize": lambda redis_stock: load("resize")(
+    "resize": lambda redis_stock: load_script("resize")(
         redis_stock.redis, **PARTS.only("meta", "counts", "dirty"), version=2, section_id="GA", capacity=30
     ),
 }  # fmt: skip
@@ -164,10 +164,10 @@ async def test_no_verb_makes_a_lost_part_anew_or_goes_on_without_it(redis: Redis
         told = await VERBS[verb](redis_stock)
         assert await redis.exists(part) == 0, part
         if verb in ("hold", "best"):
-            assert [answer.word for answer in told] == ["not-ready"], part
+            assert [answer.outcome for answer in told] == ["not-ready"], part
 
 
-async def test_a_part_lost_while_the_gate_is_filled_keeps_it_closed(redis: Redis) -> None:
+async def test_a_part_lost_while_redis_is_filled_keeps_it_closed(redis: Redis) -> None:
     for part in PARTS.parts(["A"]):
         await redis.flushall()
         await opened(redis)
@@ -175,8 +175,10 @@ async def test_a_part_lost_while_the_gate_is_filled_keeps_it_closed(redis: Redis
         await redis.set(PARTS.map + "A", "....|....")
         await redis.delete(part)
         parts = PARTS.parts(["A"])
-        answer = await load("open")(
+        answer = await load_script("finish_rebuild")(
             redis, meta=PARTS.meta, parts=parts, epoch=2, redis_instance_id="x", stock_version=1
         )
         assert answer == b"lost"
-        assert await redis.hmget(PARTS.meta, "ready", "filling_at") == [b"0", b"0"], "whoever watches fills at once"
+        assert await redis.hmget(PARTS.meta, "ready", "rebuild_renewed_at") == [b"0", b"0"], (
+            "whoever watches fills at once"
+        )

@@ -13,9 +13,9 @@ from tests.inventory.conftest import Inventory, event_file
 EVENTS = 40
 Turn = Callable[[Inventory], Awaitable[None]]
 TURNS: dict[str, Turn] = {
-    "expiry": lambda inventory: inventory.state.sweeper.sweep(),
-    "availability": lambda inventory: inventory.state.board.publish(),
-    "rebuild": lambda inventory: inventory.state.watcher.check(),
+    "expiry": lambda inventory: inventory.state.expiry_worker.sweep(),
+    "availability": lambda inventory: inventory.state.availability.publish(),
+    "rebuild": lambda inventory: inventory.state.redis_monitor.check(),
 }
 
 
@@ -23,8 +23,8 @@ async def put_on_sale(still: Inventory) -> None:
     """Many events, their stock filled and shown; each frame is said again after four seconds."""
     for n in range(EVENTS):
         assert (await still.put({**event_file(), "event_id": f"many-{n}"})).is_success
-    await still.state.watcher.check()
-    await still.state.board.publish()
+    await still.state.redis_monitor.check()
+    await still.state.availability.publish()
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
@@ -55,8 +55,8 @@ async def test_one_of_many_that_is_lost_or_changed_is_found(still: Inventory) ->
     before = await redis.hget(changed.meta, "version")
     await redis.delete(lost.counts)
     assert (await still.reserve(event_id="many-23", seats=["A-1-1"])).status_code == 201
-    await still.state.watcher.check()
+    await still.state.redis_monitor.check()
     assert await redis.exists(lost.counts)
-    await still.state.board.publish()
+    await still.state.availability.publish()
     assert await redis.hget(changed.meta, "version") > before
     assert not await redis.exists(changed.dirty)

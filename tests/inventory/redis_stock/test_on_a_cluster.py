@@ -1,10 +1,10 @@
-"""The gate on a real cluster: every one of its scripts is in one slot, and events are filled wherever they are."""
+"""Redis on a real cluster: every one of its scripts is in one slot, and events are filled wherever they are."""
 
 from functools import partial
 from typing import Any
 
 from services.inventory.redis_keys import Keys
-from shared.redis.client import near
+from shared.redis.client import node_for_key
 from shared.redis.slot_map import address_of
 from tests.inventory.conftest import EVENT, event_file, settings_of, start
 from tests.inventory.selling import sold
@@ -19,9 +19,9 @@ async def test_events_on_several_engines_are_sold(cluster: Cluster, postgres_url
     async for inventory in start(settings_of(cluster.url, postgres_url)):
         for event_id in EVENTS:
             assert (await inventory.put({**event_file(), "event_id": event_id})).status_code == 200
-        ready = inventory.state.watcher.ready_since_s
+        ready = inventory.state.redis_monitor.ready_since_s
         await wait_until(partial(ready.keys().__ge__, set(EVENTS)))
-        holders = {address_of(await near(inventory.state.redis_stock.redis, Keys.of(e).meta)) for e in EVENTS}
+        holders = {address_of(await node_for_key(inventory.state.redis_stock.redis, Keys.of(e).meta)) for e in EVENTS}
         assert len(holders) > 1
         for event_id in EVENTS:
             assert (await inventory.reserve("fan", event_id=event_id, seats=["A-1-1"])).status_code == 201

@@ -1,4 +1,4 @@
-"""A gate that lost its memory does not sell; it is filled again without anybody's help."""
+"""Redis that lost its memory does not sell; it is filled again without anybody's help."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from tests.support.wait import wait_until
 KEYS = Keys.of(EVENT)
 
 
-async def test_flushing_the_engine_mid_sale_ends_with_a_clean_audit(inventory: Inventory) -> None:
+async def test_flushing_redis_mid_sale_ends_with_a_clean_audit(inventory: Inventory) -> None:
     state = inventory.state
     answers: list[int] = []
 
@@ -37,7 +37,7 @@ async def test_flushing_the_engine_mid_sale_ends_with_a_clean_audit(inventory: I
     await inventory.ready()
     assert time.monotonic() - started < 1.0
     assert set(answers) <= {201, 409, 503}
-    assert (await inventory.step("confirm", paid, "order-1"))["word"] == "done"
+    assert (await inventory.step("confirm", paid, "order-1"))["outcome"] == "done"
     await wait_until(lambda: clean(inventory), timeout_s=15)
     later = await inventory.reserve("later", seats=["A-2-4"])
     assert later.status_code in (201, 409)
@@ -49,16 +49,16 @@ async def clean(inventory: Inventory) -> bool:
     return await inventory.broken() == []
 
 
-async def test_a_closed_gate_answers_503_with_retry_after(inventory: Inventory) -> None:
-    await inventory.state.redis_stock.redis.hset(KEYS.meta, mapping={"ready": "0", "filling_at": str(9**15)})
+async def test_a_closed_redis_answers_503_with_retry_after(inventory: Inventory) -> None:
+    await inventory.state.redis_stock.redis.hset(KEYS.meta, mapping={"ready": "0", "rebuild_renewed_at": str(9**15)})
     answer = await inventory.reserve(seats=["A-1-1"])
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) >= 1
     sections = await inventory.fans.get(f"/events/{EVENT}/sections")
-    assert [s["available_seats"] for s in sections.json()["sections"]] == [15, 8, 20], "the ledger answers meanwhile"
+    assert [s["available_seats"] for s in sections.json()["sections"]] == [15, 8, 20], "the database answers meanwhile"
 
 
-async def test_an_engine_that_went_back_in_time_is_not_believed(inventory: Inventory) -> None:
+async def test_an_redis_that_went_back_in_time_is_not_believed(inventory: Inventory) -> None:
     """It restarts from an older snapshot: another process, all keys there, sold seats free again."""
     redis = inventory.state.redis_stock.redis
     keys = await redis.keys("inventory:*")
@@ -95,29 +95,29 @@ async def test_a_filling_that_takes_long_is_left_to_who_began_it(
 ) -> None:
     """A large stock is read for longer than a filling may be silent, and another process looks again and again."""
     state, looked = still.state, asyncio.Event()
-    monkeypatch.setattr(rebuild, "RENEWED_EVERY_S", 0.05)
+    monkeypatch.setattr(rebuild, "RENEW_INTERVAL_S", 0.05)
 
     async def slowly(*args: Any) -> Any:
         await looked.wait()
         return await read_stock(*args)
 
     async def last_sign_ms() -> int:
-        return int(await state.redis_stock.redis.hget(KEYS.meta, "filling_at") or 0)
+        return int(await state.redis_stock.redis.hget(KEYS.meta, "rebuild_renewed_at") or 0)
 
     monkeypatch.setattr(rebuild, "read_stock", slowly)
     await state.redis_stock.redis.flushall()
     before = state.catalogue.layout(EVENT).redis_epoch
     filling, another = (
-        asyncio.create_task(state.watcher.check()),
+        asyncio.create_task(state.redis_monitor.check()),
         RedisStockMonitor(state.db, state.redis_stock, state.catalogue),
     )
     await wait_until(last_sign_ms)
     for _ in range(3):
         at_ms = await last_sign_ms()
-        still.travel(rebuild.FILLING_MAX_MS - 1_000)
+        still.travel(rebuild.REBUILD_LEASE_MS - 1_000)
 
         async def gives_a_sign(since_ms: int = at_ms) -> bool:
-            return await last_sign_ms() >= since_ms + rebuild.FILLING_MAX_MS - 1_000
+            return await last_sign_ms() >= since_ms + rebuild.REBUILD_LEASE_MS - 1_000
 
         await wait_until(gives_a_sign)
         await another.check()
@@ -127,7 +127,7 @@ async def test_a_filling_that_takes_long_is_left_to_who_began_it(
     assert (await sql(still, "SELECT redis_epoch FROM inventory.event"))[0].redis_epoch == before + 1
 
 
-async def test_what_a_filled_gate_remembers_is_what_the_old_one_did(inventory: Inventory) -> None:
+async def test_what_a_filled_redis_remembers_is_what_the_old_one_did(inventory: Inventory) -> None:
     redis = inventory.state.redis_stock.redis
     made = (await inventory.reserve("one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)).json()["reservation_id"]
     paying = (await inventory.reserve("two", seats=["B-1-1"])).json()["reservation_id"]
@@ -167,24 +167,24 @@ async def test_reconcile_corrects_only_what_stays_wrong(inventory: Inventory) ->
     await asyncio.gather(*(inventory.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"]) for i in range(3)))
     at_s = 1_000.0
     reconciler._clock = lambda: at_s
-    reconciler._last.clear()
+    reconciler._last_pass.clear()
     await redis.setrange(KEYS.map + "A", 0, "s")  # a held seat shown as sold
     await redis.hincrby(KEYS.counts, "GA1:available", 5)
     await redis.hdel(KEYS.holds, next(key for key in await redis.hkeys(KEYS.holds) if key != EPOCH))
     await redis.hset(KEYS.usage, "t:ghost", "4")
-    first = await reconciler.look(layout)
-    assert first["differences"] >= 4
-    assert first["corrected"] == 0
+    first = await reconciler.reconcile(layout)
+    assert first.differences >= 4
+    assert first.corrected == 0
     at_s += 4
-    assert (await reconciler.look(layout))["corrected"] == 0
+    assert (await reconciler.reconcile(layout)).corrected == 0
     at_s += 2
-    assert (await reconciler.look(layout))["corrected"] >= 4
-    assert (await reconciler.look(layout))["differences"] == 0
+    assert (await reconciler.reconcile(layout)).corrected >= 4
+    assert (await reconciler.reconcile(layout)).differences == 0
     assert await inventory.broken() == []
 
 
 async def test_reconcile_corrects_a_section_once_though_its_hold_goes_too(still: Inventory) -> None:
-    """The gate holds floor tickets that the ledger has not: freeing that hold and correcting the counts are one and the
+    """Redis holds floor tickets that the database has not: freeing that hold and correcting the counts are one and the
     same correction.
     """
     state = still.state
@@ -192,12 +192,12 @@ async def test_reconcile_corrects_a_section_once_though_its_hold_goes_too(still:
     at_s = 1_000.0
     reconciler._clock = lambda: at_s
     await state.redis_stock.hold(EVENT, [
-        {"reservation_id": "r1", "holder": "ghost", "jti": "j", "stock_print": "a", "body_print": "b",
-         "basket": "A:0;GA1*2", "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5}
+        {"reservation_id": "r1", "holder": "ghost", "jti": "j", "stock_hash": "a", "body_hash": "b",
+         "selection": "A:0;GA1*2", "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5}
     ])  # fmt: skip
-    await reconciler.look(layout)
+    await reconciler.reconcile(layout)
     at_s += 6
-    await reconciler.look(layout)
+    await reconciler.reconcile(layout)
     counts = await state.redis_stock.redis.hgetall(KEYS.counts)
     assert (counts[b"GA1:available"], counts[b"GA1:held"]) == (b"20", b"0")
-    assert (await reconciler.look(layout))["differences"] == 0
+    assert (await reconciler.reconcile(layout)).differences == 0

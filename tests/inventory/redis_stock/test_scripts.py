@@ -1,4 +1,4 @@
-"""The gate's scripts against a real engine: all or nothing, idempotent, bounded, and called as their headers say."""
+"""Redis' scripts against a real engine: all or nothing, idempotent, bounded, and called as their headers say."""
 
 import re
 from pathlib import Path
@@ -8,26 +8,28 @@ import pytest
 from redis.asyncio import Redis
 
 from services.inventory.redis_keys import EPOCH, Keys
-from services.inventory.redis_stock import client as gate_room
-from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock, load
+from services.inventory.redis_stock import client as redis_client
+from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock, load_script
 from shared.runtime.clock import now_ms
 
 E = "e"
 KEYS = Keys.of(E)
-LUA = Path(gate_room.__file__).parent / "lua"
+LUA = Path(redis_client.__file__).parent / "lua"
 VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem not in ("prelude", "best"))
 
 
 async def opened(redis: Redis, *, a: str = "....|....", floor: int = 10) -> RedisStock:
-    """A gate with a seated section A and a floor GA."""
+    """Redis with a seated section A and a floor GA."""
     section = KEYS.only("meta", "counts", "dirty", "map")
     assert await begun(redis, epoch=1) == b"done"
     for name, marks, n in (("A", a, a.count(".")), ("GA", "", floor)):
         counts = {"available": n, "held": 0, "sold": 0, "blocked": 0}
-        await load("fill_section")(redis, **section, epoch=1, section_id=name, marks=marks, **counts)
+        await load_script("rebuild_section")(redis, **section, epoch=1, section_id=name, marks=marks, **counts)
     parts = KEYS.parts(["A"])
     assert (
-        await load("open")(redis, meta=KEYS.meta, parts=parts, epoch=1, redis_instance_id="x", stock_version=1)
+        await load_script("finish_rebuild")(
+            redis, meta=KEYS.meta, parts=parts, epoch=1, redis_instance_id="x", stock_version=1
+        )
         == b"done"
     )
     return RedisStock(redis)
@@ -35,22 +37,22 @@ async def opened(redis: Redis, *, a: str = "....|....", floor: int = 10) -> Redi
 
 async def begun(redis: Redis, *, epoch: int) -> Any:
     marked = KEYS.only("meta", "counts", "holds", "deadlines", "usage", "revoked")
-    return await load("fill_begin")(redis, **marked, emptied=[KEYS.map + "A"], epoch=epoch, clock_offset_ms=0)
+    return await load_script("rebuild_begin")(redis, **marked, emptied=[KEYS.map + "A"], epoch=epoch, clock_offset_ms=0)
 
 
-def ask(basket: str, *, reservation_id: str = "r1", holder: str = "fan", **more: Any) -> dict[str, Any]:
+def ask(selection: str, *, reservation_id: str = "r1", holder: str = "fan", **more: Any) -> dict[str, Any]:
     return {
-        "reservation_id": reservation_id, "holder": holder, "jti": "j", "stock_print": basket, "body_print": "",
-        "basket": basket, "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5, **more,
+        "reservation_id": reservation_id, "holder": holder, "jti": "j", "stock_hash": selection, "body_hash": "",
+        "selection": selection, "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5, **more,
     }  # fmt: skip
 
 
-async def hold(redis_stock: RedisStock, basket: str, **more: Any) -> HoldGranted | HoldDenied:
-    return (await redis_stock.hold(E, [ask(basket, **more)]))[0]
+async def hold(redis_stock: RedisStock, selection: str, **more: Any) -> HoldGranted | HoldDenied:
+    return (await redis_stock.hold(E, [ask(selection, **more)]))[0]
 
 
 async def state(redis: Redis) -> dict[str, Any]:
-    """Everything the gate remembers, apart from its clock and its marks."""
+    """Everything Redis remembers, apart from its clock and its marks."""
     hashes = {key: await redis.hgetall(key) for key in (KEYS.counts, KEYS.holds, KEYS.usage)}
     assert {fields.pop(EPOCH) for fields in hashes.values()} == {b"1"}
     counts = {k.decode(): int(v) for k, v in hashes[KEYS.counts].items() if int(v)}
@@ -69,7 +71,7 @@ async def deadlines(redis: Redis) -> list[tuple[bytes, float]]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_script_is_called_as_its_header_says(verb: str) -> None:
-    script = load(verb)
+    script = load_script(verb)
     source = (LUA / f"{verb}.lua").read_text()
     code = "\n".join(line for line in source.splitlines() if not line.startswith("--"))
     for which, slots in (("KEYS", script.keys), ("ARGV", script.arguments)):
@@ -91,9 +93,9 @@ async def test_a_basket_is_taken_whole_or_not_at_all(redis: Redis) -> None:
     seats = await hold(redis_stock, "A:1,2;GA*1", reservation_id="r2", holder="other")
     floor = await hold(redis_stock, "A:2;GA*8", reservation_id="r3", holder="third")
     assert isinstance(seats, HoldDenied)
-    assert (seats.word, seats.detail) == ("seats-taken", "A:1")
+    assert (seats.outcome, seats.detail) == ("seats-taken", "A:1")
     assert isinstance(floor, HoldDenied)
-    assert (floor.word, floor.detail) == ("sold-out", "GA*7")
+    assert (floor.outcome, floor.detail) == ("sold-out", "GA*7")
     assert await state(redis) == before
 
 
@@ -114,7 +116,7 @@ async def test_every_change_is_shown_and_nothing_twice(redis: Redis) -> None:
 
     async def shown() -> bool:
         keys = KEYS.only("meta", "counts", "dirty")
-        return bool(await load("show")(redis, **keys, clock_offset_ms=0, others_ms=now_ms(), force=0, peek=0))
+        return bool(await load_script("publish")(redis, **keys, clock_offset_ms=0, others_ms=now_ms(), force=0, peek=0))
 
     assert (await shown(), await shown()) == (True, False)
     for change in (
@@ -141,10 +143,10 @@ async def test_holding_again_changes_nothing_and_another_basket_is_refused(redis
     again = await hold(redis_stock, "A:0;GA*2")
     assert isinstance(first, HoldGranted)
     assert isinstance(again, HoldGranted)
-    assert (again.word, again.until_ms) == ("again", first.until_ms)
+    assert (again.outcome, again.until_ms) == ("again", first.until_ms)
     other = await hold(redis_stock, "A:1")
     assert isinstance(other, HoldDenied)
-    assert other.word == "reused"
+    assert other.outcome == "reused"
     assert await state(redis) == before
 
 
@@ -153,7 +155,7 @@ async def test_the_same_holder_gets_the_same_stock_back_under_its_first_id(redis
     await hold(redis_stock, "A:0")
     again = await hold(redis_stock, "A:0", reservation_id="r2")
     assert isinstance(again, HoldGranted)
-    assert (again.word, again.reservation_id) == ("again", "r1")
+    assert (again.outcome, again.reservation_id) == ("again", "r1")
 
 
 async def test_limits_name_themselves(redis: Redis) -> None:
@@ -172,7 +174,7 @@ async def test_a_refusal_names_at_most_twenty_due_holds_and_frees_none(redis: Re
         await hold(redis_stock, "GA*1", reservation_id=f"r{i:02}", holder=f"fan-{i}")
     redis_stock.clock_offset_ms = 3_600_000
     before = await state(redis)
-    refused = await hold(redis_stock, "GA*1", reservation_id="late", holder="late")
+    refused = await hold(redis_stock, "GA*1", reservation_id="stale", holder="stale")
     assert isinstance(refused, HoldDenied)
     assert len(refused.due) == 20
     assert await state(redis) == before
@@ -189,10 +191,10 @@ async def test_the_clock_never_goes_back(redis: Redis) -> None:
     assert behind.until_ms >= ahead.until_ms
 
 
-async def test_a_closed_gate_takes_nothing(redis: Redis) -> None:
+async def test_a_closed_redis_takes_nothing(redis: Redis) -> None:
     refused = await hold(RedisStock(redis), "GA*1")
     assert isinstance(refused, HoldDenied)
-    assert refused.word == "not-ready"
+    assert refused.outcome == "not-ready"
     assert await redis.keys("*") == []
 
 
@@ -214,8 +216,8 @@ async def test_release_and_confirm_work_once(redis: Redis) -> None:
     assert await state(redis) == sold
 
 
-async def test_a_late_word_of_the_ledger_neither_lowers_a_deadline_nor_gives_one_back(redis: Redis) -> None:
-    """No fan waits until the gate has heard that a hold is written: extension, payment or end may come first."""
+async def test_a_late_word_of_the_database_neither_lowers_a_deadline_nor_gives_one_back(redis: Redis) -> None:
+    """No fan waits until Redis has heard that a hold is written: extension, payment or end may come first."""
     redis_stock = await opened(redis)
     for position, which in enumerate(("new", "extended", "paid", "ended")):
         await hold(redis_stock, f"A:{position}", reservation_id=which, holder=which)
@@ -246,7 +248,7 @@ async def test_retaking_twice_sells_once_and_overrules_a_newer_hold(redis: Redis
     redis_stock = await opened(redis)
     await hold(redis_stock, "A:0", reservation_id="new", holder="new")
     for _ in range(2):
-        await redis_stock.retake(E, "r1", "fan", "A:0;GA*2")
+        await redis_stock.reacquire(E, "r1", "fan", "A:0;GA*2")
     after = await state(redis)
     assert (after["map"], after["counts"]) == (
         "s...|....", {"A:available": 7, "A:sold": 1, "GA:available": 8, "GA:sold": 2}
@@ -279,7 +281,7 @@ async def test_a_pass_dies_only_while_its_holder_holds_nothing(redis: Redis) -> 
     assert await redis_stock.revoke(E, [("j", "fan", 9**12)]) == [("gone", None)]
     refused = await hold(redis_stock, "A:0")
     assert isinstance(refused, HoldDenied)
-    assert refused.word == "revoked"
+    assert refused.outcome == "revoked"
 
 
 async def test_filling_with_an_older_epoch_is_refused(redis: Redis) -> None:
@@ -289,11 +291,15 @@ async def test_filling_with_an_older_epoch_is_refused(redis: Redis) -> None:
     some = KEYS.only("meta", "counts", "dirty", "map")
     section: dict[str, Any] = {"section_id": "GA", "marks": "", "available": 99, "held": 0, "sold": 0, "blocked": 0}
     assert await begun(redis, epoch=2) == b"superseded"
-    assert await load("fill_section")(redis, **some, epoch=2, **section) == b"superseded"
+    assert await load_script("rebuild_section")(redis, **some, epoch=2, **section) == b"superseded"
     few = KEYS.only("meta", "holds", "deadlines", "usage")
-    assert await load("fill_holds")(redis, **few, epoch=2, listed=[]) == b"superseded"
-    assert await load("fill_usage")(redis, **KEYS.only("meta", "usage"), epoch=2, tickets=[]) == b"superseded"
-    assert await load("fill_revoked")(redis, **KEYS.only("meta", "revoked"), epoch=2, passes=[]) == b"superseded"
-    opened_again = await load("open")(redis, meta=KEYS.meta, parts=[], epoch=2, redis_instance_id="x", stock_version=1)
+    assert await load_script("rebuild_holds")(redis, **few, epoch=2, listed=[]) == b"superseded"
+    assert await load_script("rebuild_usage")(redis, **KEYS.only("meta", "usage"), epoch=2, tickets=[]) == b"superseded"
+    assert (
+        await load_script("rebuild_revoked")(redis, **KEYS.only("meta", "revoked"), epoch=2, passes=[]) == b"superseded"
+    )
+    opened_again = await load_script("finish_rebuild")(
+        redis, meta=KEYS.meta, parts=[], epoch=2, redis_instance_id="x", stock_version=1
+    )
     assert opened_again == b"superseded"
     assert await redis.hgetall(KEYS.counts) == before

@@ -1,4 +1,4 @@
-"""Best available: picked by the gate in one step, checked against somebody who tries everything."""
+"""Best available: picked by Redis in one step, checked against somebody who tries everything."""
 
 import asyncio
 import itertools
@@ -21,14 +21,14 @@ EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "30"))
 async def pick(
     redis_stock: RedisStock, marks: str, width: int, n: int, *, split: bool = False, tidy: bool = True
 ) -> Any:
-    """The positions the gate picks in section A, or its refusal."""
-    look = {"quantity": n, "zones": [["A", 0, len(marks) - 1, width]], "split": split, "tidy": tidy}
+    """The positions Redis picks in section A, or its refusal."""
+    look = {"quantity": n, "price_blocks": [["A", 0, len(marks) - 1, width]], "split": split, "tidy": tidy}
     wanted = ask("", reservation_id=uuid.uuid4().hex, holder=uuid.uuid4().hex) | {"best": look}
-    del wanted["basket"]
+    del wanted["selection"]
     word = (await redis_stock.hold(E, [wanted]))[0]
     if isinstance(word, HoldDenied):
         return word
-    return [int(position) for position in word.basket.partition(":")[2].split(",")]
+    return [int(position) for position in word.selection.partition(":")[2].split(",")]
 
 
 def singles(row: str, at: int, n: int) -> int:
@@ -63,7 +63,7 @@ rows_of_seats = st.integers(1, 9).flatmap(
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=rows_of_seats, n=st.integers(1, 5), tidy=st.booleans())
-def test_the_gate_picks_what_trying_everything_would(
+def test_redis_picks_what_trying_everything_would(
     rows: list[str], n: int, tidy: bool, loop_runner: asyncio.Runner, redis_url: str
 ) -> None:
     async def one() -> None:
@@ -75,7 +75,7 @@ def test_the_gate_picks_what_trying_everything_would(
                 assert picked == wanted
             else:
                 enough = sum(row.count(".") for row in rows) >= n
-                assert picked.word == ("no-adjacent-seats" if enough else "sold-out")
+                assert picked.outcome == ("no-adjacent-seats" if enough else "sold-out")
 
     loop_runner.run(one())
 
@@ -91,7 +91,7 @@ def test_in_groups_it_never_fails_while_there_is_enough(
         async with Redis.from_url(redis_url) as redis:
             picked = await pick(await opened(redis, a=marks), marks, len(rows[0]) + 1, n, split=True)
             if marks.count(".") < n:
-                assert picked.word == "sold-out"
+                assert picked.outcome == "sold-out"
                 return
             assert len(set(picked)) == n
             assert all(marks[position] == "." for position in picked)
@@ -197,16 +197,16 @@ async def test_price_levels_that_make_no_sense_are_refused(inventory: Inventory,
     assert refused.status_code == 422
 
 
-async def test_the_gate_answers_with_the_basket_it_holds(redis: Redis) -> None:
+async def test_redis_answers_with_the_basket_it_holds(redis: Redis) -> None:
     redis_stock = await opened(redis)
     word = (await redis_stock.hold(E, [ask("A:1,2")]))[0]
     assert isinstance(word, HoldGranted)
-    assert word.basket == "A:1,2"
+    assert word.selection == "A:1,2"
 
 
 async def test_where_it_looks_is_worked_out_once(still: Inventory) -> None:
     """Each zone of a hall of 500 sections anew took 60 ms of every request."""
     layout = still.state.catalogue.layout(EVENT)
-    first, again = (layout.best(section_id=None, max_price_minor=None) for _ in range(2))
+    first, again = (layout.price_blocks(section_id=None, max_price_minor=None) for _ in range(2))
     assert len(first) > 1
     assert all(zone is same for zone, same in zip(first, again, strict=True))

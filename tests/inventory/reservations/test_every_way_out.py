@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from services.inventory.redis_keys import EPOCH, Keys
-from services.inventory.reservations.expiry import cancel, expire_overdue, resolve_due
+from services.inventory.reservations.expiry import cancel_holds, expire_overdue, resolve_due
 from tests.inventory.conftest import EVENT, Inventory
 from tests.inventory.selling import sql, status
 
 KEYS = Keys.of(EVENT)
 HOLD_MS = 600_000 + 5_000
 LATE_MS = 1_500
-LOG = "SELECT how, section_id, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY section_id"
+LOG = "SELECT reason, section_id, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY section_id"
 Way = Callable[[Inventory, str], Awaitable[object]]
 
 
@@ -27,12 +27,12 @@ async def held(inventory: Inventory, holder: str = "fan", **body: Any) -> str:
 
 async def deadline(inventory: Inventory, _: str) -> None:
     inventory.travel(HOLD_MS + LATE_MS)
-    await inventory.state.sweeper.sweep()
+    await inventory.state.expiry_worker.sweep()
 
 
 async def by_scan(inventory: Inventory, _: str) -> None:
     inventory.travel(HOLD_MS + LATE_MS)
-    now_ms, _due = await inventory.state.redis_stock.due(EVENT, count_max=1)
+    now_ms, _due = await inventory.state.redis_stock.list_due(EVENT, count_max=1)
     await expire_overdue(inventory.state.db, inventory.state.redis_stock, EVENT, now_ms=now_ms)
 
 
@@ -63,8 +63,8 @@ async def by_orders_word(inventory: Inventory, reservation_id: str) -> None:
     await inventory.step("begin-payment", reservation_id, "order-1")
     inventory.orders.states["order-1"] = "unknown"
     inventory.travel(HOLD_MS + LATE_MS)
-    now_ms, _due = await inventory.state.redis_stock.due(EVENT, count_max=1)
-    await inventory.state.sweeper.check_paying(EVENT, now_ms=now_ms)
+    now_ms, _due = await inventory.state.redis_stock.list_due(EVENT, count_max=1)
+    await inventory.state.expiry_worker.check_paying(EVENT, now_ms=now_ms)
 
 
 WAYS: list[tuple[Way, str, bool]] = [
@@ -74,7 +74,7 @@ WAYS: list[tuple[Way, str, bool]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("way", "how", "late"), WAYS, ids=lambda way: getattr(way, "__name__", None))
+@pytest.mark.parametrize(("way", "how", "stale"), WAYS, ids=lambda way: getattr(way, "__name__", None))
 async def test_every_end_is_logged_with_how_and_how_late(still: Inventory, way: Way, how: str, late: bool) -> None:
     reservation_id = await held(still)
     await way(still, reservation_id)
@@ -96,14 +96,17 @@ async def test_no_way_takes_a_hold_from_somebody_who_is_paying(still: Inventory,
         await way(still, paying)
     assert await status(still, paying) == "paying"
     assert await sql(still, LOG) == []
-    assert (await still.step("confirm", paying, "order-1"))["word"] == "done"
+    assert (await still.step("confirm", paying, "order-1"))["outcome"] == "done"
 
 
-async def test_the_ledger_itself_keeps_what_is_being_paid(still: Inventory) -> None:
+async def test_the_database_itself_keeps_what_is_being_paid(still: Inventory) -> None:
     """Whoever asked before the payment began, and comes late: the doors do not look again, the statements do."""
     state, paying = still.state, await held(still)
     await still.step("begin-payment", paying, "order-1")
-    assert await cancel(state.db, state.redis_stock, EVENT, [paying], how="operator", now_ms=9**14, actor="late") == []
+    assert (
+        await cancel_holds(state.db, state.redis_stock, EVENT, [paying], reason="operator", now_ms=9**14, actor="stale")
+        == []
+    )
     await resolve_due(state.db, state.redis_stock, EVENT, [paying], now_ms=9**14)
     assert await status(still, paying) == "paying"
     assert await still.left("A") == (14, 1)
@@ -166,8 +169,8 @@ async def test_whatever_fans_and_operators_did_at_rest_nothing_is_held(still: In
 
     await asyncio.gather(*(fan(n) for n in range(30)))
     still.travel(2 * HOLD_MS)
-    await still.state.sweeper.sweep()
-    await still.state.sweeper.scan()
+    await still.state.expiry_worker.sweep()
+    await still.state.expiry_worker.scan()
     assert await still.broken(at_rest=True) == []
     live = "SELECT count(*) FROM inventory.reservation WHERE status IN ('pending_payment', 'paying')"
     assert (await sql(still, live))[0][0] == 0

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.inventory.api.reservations import make_ask
-from services.inventory.api.schemas import ReservationAsk
+from services.inventory.api.reservations import build_request
+from services.inventory.api.schemas import ReserveBody
 from services.inventory.reconcile import invariants as audit_room
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.redis_stock.client import HoldGranted, RedisStock
@@ -37,10 +37,10 @@ async def status(inventory: Inventory, reservation_id: str) -> str:
 
 
 async def release_log(inventory: Inventory) -> list[tuple[str, str, list[int], int, bool]]:
-    query = "SELECT section_id, how, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY section_id"
+    query = "SELECT section_id, reason, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY section_id"
     async with inventory.state.db.connect() as connection:
         rows = await connection.execute(text(query))
-        return [(r.section_id, r.how, r.positions, r.ga_quantity, 0 <= r.late_ms < 60_000) for r in rows]
+        return [(r.section_id, r.reason, r.positions, r.ga_quantity, 0 <= r.late_ms < 60_000) for r in rows]
 
 
 async def test_a_hold_ends_by_its_deadline_and_its_places_come_back(inventory: Inventory) -> None:
@@ -58,7 +58,7 @@ async def test_a_hold_ends_by_its_deadline_and_its_places_come_back(inventory: I
     assert await inventory.broken(at_rest=True) == []
 
 
-async def test_a_hold_the_gate_forgot_ends_by_the_scan(inventory: Inventory) -> None:
+async def test_a_hold_redis_forgot_ends_by_the_scan(inventory: Inventory) -> None:
     reservation_id = await made(inventory)
     await inventory.state.redis_stock.redis.zrem(KEYS.deadlines, reservation_id)
     inventory.travel(HOLD_MS + 2_000)
@@ -86,21 +86,21 @@ async def test_two_scanners_share_the_work(still: Inventory) -> None:
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_the_ledger_is_asked_before_a_due_hold_is_freed(
+async def test_the_database_is_asked_before_a_due_hold_is_freed(
     still: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    """The gate thinks a hold is due; the ledger knows it was extended, or is being paid, and the gate takes that. A
-    sweeper that believes the gate offers seats that are somebody's.
+    """Redis thinks a hold is due; the database knows it was extended, or is being paid, and Redis takes that. A
+    sweeper that believes Redis offers seats that are somebody's.
     """
     state, redis = still.state, still.state.redis_stock.redis
     extended, paying = await made(still, "one", seats=["A-1-1"]), await made(still, "two", seats=["A-1-2"])
     await still.step("begin-payment", paying, "order-1")
     await redis.zadd(KEYS.deadlines, {extended: 1, paying: 1})
-    now_ms, due = await state.redis_stock.due(EVENT, count_max=10)
+    now_ms, due = await state.redis_stock.list_due(EVENT, count_max=10)
     assert set(due) == {extended, paying}
     if not guarded:
         monkeypatch.setattr(expiry_worker, "resolve_due", _freed_unasked)
-    await state.sweeper.sweep()
+    await state.expiry_worker.sweep()
     assert await still.left("A") == ((13, 2) if guarded else (15, 0))
     assert (await still.broken() == []) == guarded
     if guarded:
@@ -117,12 +117,12 @@ async def _freed_unasked(
 @pytest.mark.parametrize("by", ["deadline", "scan", "nobody"])
 async def test_deadlines_and_scan_each_end_a_hold_alone(still: Inventory, by: str) -> None:
     reservation_id = await made(still)
-    still.travel(HOLD_MS + expiry_worker.SCAN_BEHIND_MS + overdue_ms())
+    still.travel(HOLD_MS + expiry_worker.SCAN_DELAY_MS + overdue_ms())
     if by == "deadline":
-        await still.state.sweeper.sweep()
+        await still.state.expiry_worker.sweep()
     elif by == "scan":
         await still.state.redis_stock.redis.zrem(KEYS.deadlines, reservation_id)
-        await still.state.sweeper.scan()
+        await still.state.expiry_worker.scan()
     ended = by != "nobody"
     assert (await status(still, reservation_id) == "expired") == ended
     assert {row[1] for row in await release_log(still)} == ({by} if ended else set())
@@ -132,7 +132,7 @@ async def test_deadlines_and_scan_each_end_a_hold_alone(still: Inventory, by: st
 
 def overdue_ms() -> int:
     """So much later the audit calls a hold overdue."""
-    return audit_room.SWEEP_SLACK_MS + 100
+    return audit_room.EXPIRY_SLACK_MS + 100
 
 
 async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_freed(
@@ -166,22 +166,22 @@ async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_freed(
 
 
 @pytest.mark.parametrize("key", ["a-key", "another-key", None])
-async def test_a_hold_that_ended_while_the_gate_did_not_hear_is_nobodys_answer(
+async def test_a_hold_that_ended_while_redis_did_not_hear_is_nobodys_answer(
     still: Inventory, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    """Inventory died after the ledger's tombstone and before the gate followed. A repeat of the same request hears that
+    """Inventory died after the database's tombstone and before Redis followed. A repeat of the same request hears that
     it came too late, and a new one has the seat.
     """
     state = still.state
     unwritten = AsyncMock(side_effect=Unavailable)
     with monkeypatch.context() as dying:
-        dying.setattr(reserve, "write", unwritten)
+        dying.setattr(reserve, "write_holds", unwritten)
         assert (await still.reserve("ann", key="a-key", seats=["A-1-1"])).status_code == 503
     still.travel(6_000)
     with monkeypatch.context() as dying:
         dying.setattr(state.redis_stock, "release", AsyncMock())
-        await state.sweeper.sweep()
-    assert await still.left("A") == (14, 1), "the gate has it still"
+        await state.expiry_worker.sweep()
+    assert await still.left("A") == (14, 1), "Redis has it still"
     answer = await still.reserve("ann", key=key, seats=["A-1-1"])
     if key == "a-key":
         assert (answer.status_code, answer.json()["type"]) == (410, "/problems/hold-expired")
@@ -197,7 +197,7 @@ async def test_without_the_tombstone_a_late_write_takes_a_freed_seat(
 ) -> None:
     """The guard shown to matter: freed without a tombstone, the sleeper's write succeeds and gate and ledger differ."""
     nothing = "SELECT unnest(CAST(:ids AS text[])) WHERE :event_id <> '' AND CAST(:now_ms AS bigint) > 0"
-    monkeypatch.setattr(expiry, "TOMBSTONES", text(nothing))
+    monkeypatch.setattr(expiry, "INSERT_TOMBSTONES", text(nothing))
     state = inventory.state
     real, written = state.redis_stock.hold, asyncio.Event()
 
@@ -219,19 +219,19 @@ async def _released(inventory: Inventory) -> bool:
 
 
 async def test_a_hold_being_paid_is_never_reaped_until_its_order_is_dead(inventory: Inventory) -> None:
-    """Nor when the gate never heard of the payment and calls the hold due."""
+    """Nor when Redis never heard of the payment and calls the hold due."""
     reservation_id = await made(inventory)
     await inventory.step("begin-payment", reservation_id, "order-1")
     await inventory.state.redis_stock.redis.zadd(KEYS.deadlines, {reservation_id: 1})
     inventory.travel(3_600_000)
     state = inventory.state
-    now_ms, _ = await state.redis_stock.due(EVENT, count_max=1)
-    await state.sweeper.sweep()
-    await state.sweeper.scan()
-    await state.sweeper.check_paying(EVENT, now_ms=now_ms)
+    now_ms, _ = await state.redis_stock.list_due(EVENT, count_max=1)
+    await state.expiry_worker.sweep()
+    await state.expiry_worker.scan()
+    await state.expiry_worker.check_paying(EVENT, now_ms=now_ms)
     assert await status(inventory, reservation_id) == "paying"
     inventory.orders.states["order-1"] = "unknown"
-    await state.sweeper.check_paying(EVENT, now_ms=now_ms)
+    await state.expiry_worker.check_paying(EVENT, now_ms=now_ms)
     assert await status(inventory, reservation_id) == "expired"
     assert {row[1] for row in await release_log(inventory)} == {"orders-gone"}
     assert await inventory.broken(at_rest=True) == []
@@ -246,9 +246,9 @@ async def test_silent_orders_release_nothing(inventory: Inventory, monkeypatch: 
     reservation_id = await made(inventory)
     await inventory.step("begin-payment", reservation_id, "order-1")
     monkeypatch.setattr(inventory.orders, "payments", silent)
-    await inventory.state.sweeper.check_paying(EVENT, now_ms=9**15)
+    await inventory.state.expiry_worker.check_paying(EVENT, now_ms=9**15)
     assert await status(inventory, reservation_id) == "paying"
-    assert expiry_worker.ASK_MAX <= 256
+    assert expiry_worker.PAYING_MAX <= 256
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -271,8 +271,8 @@ async def test_who_asks_again_after_a_crash_is_told_the_reservation_that_is_writ
     """A process died between gate and ledger; the fan's next request, under another key, completes its hold."""
     state = still.state
     layout = state.catalogue.layout(EVENT)
-    lost = make_ask(layout, Pass(EVENT, "fan", "jti-fan", 1, 0, 7, 6, 1, 2), ReservationAsk(seats=["A-1-1"]), "first")
-    assert isinstance((await state.redis_stock.hold(EVENT, [reserve._call(lost)]))[0], HoldGranted)
+    lost = build_request(layout, Pass(EVENT, "fan", "jti-fan", 1, 0, 7, 6, 1, 2), ReserveBody(seats=["A-1-1"]), "first")
+    assert isinstance((await state.redis_stock.hold(EVENT, [reserve._hold_arguments(lost)]))[0], HoldGranted)
     answer = await still.reserve("fan", key="second", seats=["A-1-1"])
     assert (answer.status_code, answer.json()["reservation_id"]) == (201, lost.reservation_id)
     assert (await still.mine("GET", answer.json()["reservation_id"])).status_code == 200

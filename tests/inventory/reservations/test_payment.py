@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from services.inventory.reservations import payment, payment_locks
+from services.inventory.reservations import payment, repository
 from shared.contracts.inventory import PaymentStep
 from tests.inventory.conftest import EVENT, Inventory, event_file
 
@@ -20,21 +20,21 @@ async def hold(inventory: Inventory, holder: str = "fan", seat: str = "A-1-1") -
 async def test_only_the_order_that_began_may_go_on(inventory: Inventory) -> None:
     reservation_id = await hold(inventory)
     first = await inventory.step("begin-payment", reservation_id, "order-1")
-    assert first["word"] == "done"
+    assert first["outcome"] == "done"
     again = await inventory.step("begin-payment", reservation_id, "order-1")
-    assert (again["word"], again["reserved_until_ms"]) == (
+    assert (again["outcome"], again["reserved_until_ms"]) == (
         "done", first["reserved_until_ms"]
     )  # fmt: skip
     other = await inventory.step("begin-payment", reservation_id, "order-2")
-    assert (other["word"], other["order_reference"]) == ("payment-in-progress", "order-1")
+    assert (other["outcome"], other["order_reference"]) == ("payment-in-progress", "order-1")
     for verb in ("end-payment", "confirm", "release"):
-        assert (await inventory.step(verb, reservation_id, "order-2"))["word"] == "not-owner"
-    assert (await inventory.step("retake", reservation_id, "order-2"))["word"] == "payment-in-progress"
-    assert (await inventory.step("confirm", reservation_id, "order-1"))["word"] == "done"
-    assert (await inventory.step("confirm", reservation_id, "order-1"))["word"] == "done"
-    assert (await inventory.step("confirm", reservation_id, "order-2"))["word"] == "not-owner"
-    assert (await inventory.step("begin-payment", reservation_id, "order-2"))["word"] == "ended"
-    assert (await inventory.step("release", reservation_id, "order-1"))["word"] == "ended"
+        assert (await inventory.step(verb, reservation_id, "order-2"))["outcome"] == "not-owner"
+    assert (await inventory.step("reacquire", reservation_id, "order-2"))["outcome"] == "payment-in-progress"
+    assert (await inventory.step("confirm", reservation_id, "order-1"))["outcome"] == "done"
+    assert (await inventory.step("confirm", reservation_id, "order-1"))["outcome"] == "done"
+    assert (await inventory.step("confirm", reservation_id, "order-2"))["outcome"] == "not-owner"
+    assert (await inventory.step("begin-payment", reservation_id, "order-2"))["outcome"] == "ended"
+    assert (await inventory.step("release", reservation_id, "order-1"))["outcome"] == "ended"
     assert await inventory.broken(at_rest=True) == []
 
 
@@ -49,10 +49,10 @@ async def test_another_order_cannot_touch_a_payment_under_way(
     with monkeypatch.context() as unguarded:
         if not guarded:
             _believe_every_order(unguarded)
-        word = (await inventory.step(verb, reservation_id, "order-2"))["word"]
+        word = (await inventory.step(verb, reservation_id, "order-2"))["outcome"]
     assert word == ("done" if not guarded else "payment-in-progress" if verb == "begin-payment" else "not-owner")
     first = await inventory.step("confirm", reservation_id, "order-1")
-    paid = (first["word"], first["order_reference"], first["status"])
+    paid = (first["outcome"], first["order_reference"], first["status"])
     assert (paid == ("done", "order-1", "confirmed")) == guarded
 
 
@@ -81,12 +81,12 @@ async def test_time_to_pay_is_given_once(inventory: Inventory) -> None:
     inventory.travel(500_000)
     begun = await inventory.step("begin-payment", reservation_id, "order-1")
     until_ms = begun["reserved_until_ms"]
-    assert (await inventory.step("end-payment", reservation_id, "order-1"))["word"] == "done"
-    assert (await inventory.step("end-payment", reservation_id, "order-1"))["word"] == "done"
+    assert (await inventory.step("end-payment", reservation_id, "order-1"))["outcome"] == "done"
+    assert (await inventory.step("end-payment", reservation_id, "order-1"))["outcome"] == "done"
     inventory.travel(100_000)
     next_one = await inventory.step("begin-payment", reservation_id, "order-2")
-    assert (next_one["word"], next_one["reserved_until_ms"]) == ("done", until_ms)
-    assert (await inventory.step("end-payment", reservation_id, "order-1"))["word"] == "not-owner"
+    assert (next_one["outcome"], next_one["reserved_until_ms"]) == ("done", until_ms)
+    assert (await inventory.step("end-payment", reservation_id, "order-1"))["outcome"] == "not-owner"
 
 
 async def test_a_released_payment_gives_everything_back_once(inventory: Inventory) -> None:
@@ -94,10 +94,10 @@ async def test_a_released_payment_gives_everything_back_once(inventory: Inventor
     await inventory.step("begin-payment", reservation_id, "order-1")
     for _ in range(2):
         done = await inventory.step("release", reservation_id, "order-1")
-        assert (done["word"], done["status"]) == ("done", "cancelled")
+        assert (done["outcome"], done["status"]) == ("done", "cancelled")
     assert (await inventory.left("A"), await inventory.left("GA1")) == ((15, 0), (20, 0))
-    assert (await inventory.step("confirm", reservation_id, "order-1"))["word"] == "ended"
-    assert (await inventory.step("begin-payment", reservation_id, "order-2"))["word"] == "ended"
+    assert (await inventory.step("confirm", reservation_id, "order-1"))["outcome"] == "ended"
+    assert (await inventory.step("begin-payment", reservation_id, "order-2"))["outcome"] == "ended"
     assert await inventory.broken(at_rest=True) == []
 
 
@@ -106,8 +106,8 @@ async def test_a_late_success_takes_its_places_again_while_they_are_free(invento
     await inventory.step("begin-payment", reservation_id, "order-1")
     await inventory.step("release", reservation_id, "order-1")
     for _ in range(2):
-        done = await inventory.step("retake", reservation_id, "order-1")
-        assert (done["word"], done["status"]) == ("done", "confirmed")
+        done = await inventory.step("reacquire", reservation_id, "order-1")
+        assert (done["outcome"], done["status"]) == ("done", "confirmed")
     stock = await inventory.ask("/stock", {"event_id": EVENT})
     assert [s["sold"] for s in stock["sections"]] == [1, 0, 1]
     assert await inventory.broken(at_rest=True) == []
@@ -118,12 +118,12 @@ async def test_a_late_success_never_takes_what_went_to_somebody_else(inventory: 
     await inventory.step("begin-payment", reservation_id, "order-1")
     await inventory.step("release", reservation_id, "order-1")
     await hold(inventory, "other")
-    assert (await inventory.step("retake", reservation_id, "order-1"))["word"] == "taken"
+    assert (await inventory.step("reacquire", reservation_id, "order-1"))["outcome"] == "taken"
     assert await inventory.left("GA1") == (19, 1), "all or nothing"
     assert await inventory.broken() == []
 
 
-async def test_a_closed_gate_never_blocks_a_payment(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_closed_redis_never_blocks_a_payment(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     from redis.exceptions import ConnectionError as Away
 
     reservation_id = await hold(inventory)
@@ -134,7 +134,7 @@ async def test_a_closed_gate_never_blocks_a_payment(inventory: Inventory, monkey
     for verb in ("begin_payment", "confirm"):
         monkeypatch.setattr(inventory.state.redis_stock, verb, away)
     for verb in ("begin-payment", "confirm"):
-        assert (await inventory.step(verb, reservation_id, "order-1"))["word"] == "done"
+        assert (await inventory.step(verb, reservation_id, "order-1"))["outcome"] == "done"
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -144,30 +144,30 @@ async def test_limits_across_holders_hold_in_parallel(
     """Five holders with one e-mail pay at once: one open order. Without the customer's lock the test notices."""
     if not guarded:
         slowly = str(payment.COUNT_CUSTOMERS) + " WHERE (SELECT true FROM pg_sleep(0.4))"
-        monkeypatch.setattr(payment, "lock_for_payment", payment_locks.lock_reservations)
+        monkeypatch.setattr(payment, "lock_for_payment", repository.lock_reservations)
         monkeypatch.setattr(payment, "COUNT_CUSTOMERS", text(slowly))
     ids = [await hold(inventory, f"fan-{i}", f"A-1-{i + 1}") for i in range(5)]
     words = await asyncio.gather(
         *(inventory.step("begin-payment", r, f"order-{i}", "same-customer") for i, r in enumerate(ids))
     )
-    begun = [word["word"] for word in words].count("done")
+    begun = [word["outcome"] for word in words].count("done")
     assert begun == 1 if guarded else begun > 1
 
 
 async def test_a_customer_never_has_more_tickets_than_allowed(inventory: Inventory) -> None:
     await inventory.put(event_file(tickets_per_customer=3, open_orders_per_customer=0))
     first, second = await hold(inventory, "one"), await hold(inventory, "two", "A-1-2")
-    assert (await inventory.step("begin-payment", first, "order-1", "c"))["word"] == "done"
+    assert (await inventory.step("begin-payment", first, "order-1", "c"))["outcome"] == "done"
     await inventory.step("confirm", first, "order-1")
     refused = await inventory.step("begin-payment", second, "order-2", "c")
     over = {"limit": "tickets_per_customer", "allowed": 3, "used": 2}
-    assert (refused["word"], refused["over"]) == ("limit-exceeded", over)
-    assert (await inventory.step("begin-payment", second, "order-2", "d"))["word"] == "done"
+    assert (refused["outcome"], refused["over"]) == ("limit-exceeded", over)
+    assert (await inventory.step("begin-payment", second, "order-2", "d"))["outcome"] == "done"
 
 
 async def test_unknown_reservations_have_a_word(inventory: Inventory) -> None:
-    for verb in ("begin-payment", "end-payment", "confirm", "release", "retake"):
+    for verb in ("begin-payment", "end-payment", "confirm", "release", "reacquire"):
         assert await inventory.step(verb, "0" * 32, "order-1") == {
-            "word": "unknown", "order_reference": None, "status": None, "reserved_until_ms": None, "over": None
+            "outcome": "unknown", "order_reference": None, "status": None, "reserved_until_ms": None, "over": None
         }  # fmt: skip
     assert await inventory.ask("/reservations/read", {"reservation_ids": ["x"]}) == {"reservations": [None]}

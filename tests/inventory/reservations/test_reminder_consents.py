@@ -6,7 +6,7 @@ from tests.inventory.conftest import Inventory
 
 
 async def unheard(inventory: Inventory, *heard: str) -> list[dict[str, Any]]:
-    answer = await inventory.ask("/reservations/consents", {"reservation_ids": list(heard)})
+    answer = await inventory.ask("/reminder-consents/poll", {"acknowledged": list(heard)})
     return list(answer["consents"])
 
 

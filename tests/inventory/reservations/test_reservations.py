@@ -21,9 +21,9 @@ async def test_a_fan_reserves_seats_and_floor_together(inventory: Inventory) -> 
 async def test_payment_begins_confirms_and_the_places_are_sold(inventory: Inventory) -> None:
     made = (await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=1)).json()
     begun = await inventory.step("begin-payment", made["reservation_id"], "order-1", "customer-1")
-    assert (begun["word"], begun["status"]) == ("done", "paying")
+    assert (begun["outcome"], begun["status"]) == ("done", "paying")
     done = await inventory.step("confirm", made["reservation_id"], "order-1")
-    assert (done["word"], done["status"]) == ("done", "confirmed")
+    assert (done["outcome"], done["status"]) == ("done", "confirmed")
     stock = await inventory.ask("/stock", {"event_id": EVENT})
     assert [(s["section_id"], s["sold"]) for s in stock["sections"]] == [("A", 1), ("B", 0), ("GA1", 1)]
     assert await inventory.broken(at_rest=True) == []

@@ -15,8 +15,8 @@ async def end(inventory: Inventory, *holders: str, leaving: bool = False) -> lis
 async def test_a_pass_dies_unless_its_holder_has_a_live_reservation(inventory: Inventory) -> None:
     held = (await inventory.reserve("holding", seats=["A-1-1"])).json()
     gone, until = await end(inventory, "idle", "holding")
-    assert gone["word"] == "gone"
-    assert until["word"] == "until"
+    assert gone["outcome"] == "gone"
+    assert until["outcome"] == "until"
     record = (await inventory.ask("/reservations/read", {"reservation_ids": [held["reservation_id"]]}))["reservations"][
         0
     ]
@@ -26,7 +26,7 @@ async def test_a_pass_dies_unless_its_holder_has_a_live_reservation(inventory: I
     assert (await inventory.reserve("holding", seats=["A-1-1"])).status_code == 201
 
 
-async def test_a_dead_pass_stays_dead_when_the_engine_forgets(inventory: Inventory) -> None:
+async def test_a_dead_pass_stays_dead_when_redis_forgets(inventory: Inventory) -> None:
     await end(inventory, "idle")
     await inventory.state.redis_stock.redis.flushall()
     await inventory.ready()
@@ -37,7 +37,7 @@ async def test_leaving_gives_the_hold_back_but_never_what_is_being_paid(inventor
     await inventory.reserve("leaver", seats=["A-1-1"])
     paying = (await inventory.reserve("payer", seats=["A-1-2"])).json()["reservation_id"]
     await inventory.step("begin-payment", paying, "order-1")
-    assert [e["word"] for e in await end(inventory, "leaver", "payer", leaving=True)] == ["gone", "until"]
+    assert [e["outcome"] for e in await end(inventory, "leaver", "payer", leaving=True)] == ["gone", "until"]
     assert await inventory.left("A") == (14, 1)
 
 
@@ -46,7 +46,7 @@ async def test_a_hold_and_the_end_of_its_session_never_both_succeed(inventory: I
     for i in range(12):
         asked = inventory.reserve(f"f{i}", ga_section="GA1", ga_quantity=1)
         answer, (ended,) = await asyncio.gather(asked, end(inventory, f"f{i}"))
-        assert (answer.status_code, ended["word"]) in {(201, "until"), (401, "gone")}
+        assert (answer.status_code, ended["outcome"]) in {(201, "until"), (401, "gone")}
 
 
 async def test_limits_hold_for_parallel_requests_of_one_fan(inventory: Inventory) -> None:

@@ -17,7 +17,7 @@ async def give_back(
         "return_id": return_id, "reservation_id": reservation_id, "order_reference": reference, "seats": list(seats),
         "ga": [{"section_id": "GA1", "quantity": ga}] if ga else [], "reason": "refunded", "keep_blocked": blocked,
     }  # fmt: skip
-    return str((await inventory.ask("/reservations/return-tickets", asked))["word"])
+    return str((await inventory.ask("/reservations/ticket-returns", asked))["outcome"])
 
 
 async def test_only_the_named_tickets_are_free_again_once_however_often_it_is_told(still: Inventory) -> None:
@@ -31,7 +31,7 @@ async def test_only_the_named_tickets_are_free_again_once_however_often_it_is_to
     assert len(told) == 1
     assert await still.broken() == []
     await still.state.redis_stock.redis.flushall()
-    await still.state.watcher.check()
+    await still.state.redis_monitor.check()
     assert await still.left("GA1") == (19, 0)
     assert await still.broken() == []
 
@@ -68,8 +68,8 @@ async def test_kept_blocked_they_do_not_go_on_sale(still: Inventory) -> None:
     assert await still.broken() == []
 
 
-async def test_a_sale_the_gate_missed_gives_back_all_the_same(still: Inventory, monkeypatch: Any) -> None:
-    """The gate still holds what the ledger sold: it hears of the sale first, then of the return."""
+async def test_a_sale_redis_missed_gives_back_all_the_same(still: Inventory, monkeypatch: Any) -> None:
+    """Redis still holds what the database sold: it hears of the sale first, then of the return."""
 
     async def lost(*_: Any, **__: Any) -> None:
         return

@@ -1,4 +1,4 @@
-"""Stock kept aside for a house, a channel, a presale: out of the sale until its time or a hand, then in it, once."""
+"""Stock allotted for a house, a channel, a presale: out of the sale until its time or a hand, then in it, once."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from services.inventory.reconcile.oversell import take_from_buffer
+from services.inventory.reconcile.oversell import use_buffer
 from services.inventory.redis_keys import Keys
 from services.inventory.stock import allotments
 from services.inventory.stock.allotments import AllotmentOpener
@@ -46,10 +46,10 @@ async def test_an_event_file_keeps_places_aside_and_opening_sells_them(inventory
     assert (await inventory.put(with_allotments(BAND))).json()["changed"] is False, "applying closes nothing again"
     assert (await inventory.reserve(seats=["A-1-1", "B-2-1"], ga_section="GA1", ga_quantity=4)).status_code == 201
     assert await inventory.broken() == []
-    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "the gate was never closed"
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "Redis was never closed"
 
 
-async def test_a_new_event_opens_its_gate_with_places_kept_aside(inventory: Inventory) -> None:
+async def test_a_new_event_opens_its_redis_with_places_kept_aside(inventory: Inventory) -> None:
     file = {**with_allotments(BAND), "event_id": "show-2"}
     assert (await inventory.put(file)).status_code == 200
     counts = Keys.of("show-2").counts
@@ -67,15 +67,15 @@ async def test_what_is_held_or_promised_already_cannot_be_kept_aside(inventory: 
     await inventory.reserve(seats=["A-1-1"])
     await inventory.operate("POST", "/seats/block", seats=["A-1-2"])
     refused = await inventory.put(with_allotments(BAND))
-    assert refused.json()["seats"] == {"held": ["A-1-1"], "blocked by hand": ["A-1-2"]}
+    assert refused.json()["seats"] == {"held": ["A-1-1"], "blocked manually": ["A-1-2"]}
     promised = {**BAND, "seats": ["A-3-1"]}
     assert (await inventory.put(with_allotments(promised))).status_code == 200
     channel = {"name": "Radio", "kind": "channel", "seats": ["A-3-1"]}
     assert (await inventory.operate("PUT", "/allotments/radio", **channel)).json()["seats"] == {
-        "kept aside by band": ["A-3-1"]
+        "allotted to band": ["A-3-1"]
     }
     by_hand = await inventory.operate("POST", "/seats/unblock", seats=["A-3-1"])
-    assert by_hand.json()["seats"] == {"kept aside by band": ["A-3-1"]}
+    assert by_hand.json()["seats"] == {"allotted to band": ["A-3-1"]}
     floor = await inventory.operate("POST", "/seats/unblock", ga=[{"section_id": "GA1", "quantity": 1}])
     assert (floor.status_code, floor.json()["blocked"]) == (409, 0)
     small = event_file()
@@ -102,7 +102,7 @@ async def test_an_allotment_changes_until_it_is_open(inventory: Inventory) -> No
 async def test_its_time_opens_an_allotment_by_the_engines_clock(inventory: Inventory) -> None:
     await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
     opener = AllotmentOpener(inventory.state.db, inventory.state.redis_stock, inventory.state.catalogue)
-    await opener.turn()
+    await opener.run_once()
     await opener._open(EVENT, "band", now_ms())  # its time was moved after it was looked at
     assert await left(inventory, "GA1") == (15, 0), "not yet"
     inventory.travel(61_000)
@@ -126,7 +126,7 @@ async def open_by_many(inventory: Inventory) -> None:
     inventory.travel(61_000)
     openers = [AllotmentOpener(state.db, state.redis_stock, state.catalogue) for _ in range(4)]
     await asyncio.gather(
-        *(opener.turn() for opener in openers), inventory.operate("POST", "/allotments/band/open"),
+        *(opener.run_once() for opener in openers), inventory.operate("POST", "/allotments/band/open"),
     )  # fmt: skip
 
 
@@ -142,8 +142,10 @@ async def test_without_the_compare_and_set_it_would_be_opened_again(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Proof that the test above would notice."""
-    assert "AND opened_at IS NULL" in allotments.OPENED.text
-    monkeypatch.setattr(allotments, "OPENED", text(allotments.OPENED.text.replace("AND opened_at IS NULL", "")))
+    assert "AND opened_at IS NULL" in allotments.MARK_OPENED.text
+    monkeypatch.setattr(
+        allotments, "MARK_OPENED", text(allotments.MARK_OPENED.text.replace("AND opened_at IS NULL", ""))
+    )
     await open_by_many(inventory)
     lines = (await inventory.operate("GET", "/changes")).json()["changes"]
     assert [line["action"] for line in lines].count("open") > 1
@@ -187,14 +189,14 @@ async def test_a_buffer_gives_places_for_what_was_sold_too_often(inventory: Inve
         {"allotment_id": "band", "name": "Band", "kind": "house", "ga": [{"section_id": "GA1", "quantity": 4}]},
     ))  # fmt: skip
     async with state.db.begin() as connection:
-        assert await take_from_buffer(connection, EVENT, "A", 5) == 0, "seats are chosen by a person"
-        assert await take_from_buffer(connection, EVENT, "GA1", 3) == 3
+        assert await use_buffer(connection, EVENT, "A", 5) == 0, "seats are chosen by a person"
+        assert await use_buffer(connection, EVENT, "GA1", 3) == 3
     section = await report(inventory, "GA1")
     assert (section["kept_aside_by"], section["available"]) == ({"band": 4, "spare-2": 3}, 10)
     newest = (await inventory.operate("GET", "/changes")).json()["changes"][0]
-    assert (newest["action"], newest["after"]["taken"]) == ("take from buffer", {"spare-1": 2, "spare-2": 1})
+    assert (newest["action"], newest["after"]["taken"]) == ("use buffer", {"spare-1": 2, "spare-2": 1})
     async with state.db.begin() as connection:
-        assert await take_from_buffer(connection, EVENT, "GA1", 9) == 3, "as many as there are"
+        assert await use_buffer(connection, EVENT, "GA1", 9) == 3, "as many as there are"
     assert (await inventory.operate("POST", "/allotments/spare-2/open")).json()["changed"] is True
     assert (await report(inventory, "GA1"))["available"] == 10, "it had nothing left to put on sale"
 
@@ -204,7 +206,7 @@ async def test_a_buffer_is_opened_or_taken_from_but_not_both(inventory: Inventor
     spare = {"allotment_id": "spare", "name": "Spare", "kind": "buffer", "ga": [{"section_id": "GA1", "quantity": 4}]}
     await inventory.put(with_allotments(spare))
     async with state.db.begin() as connection:
-        assert await take_from_buffer(connection, EVENT, "GA1", 3) == 3
+        assert await use_buffer(connection, EVENT, "GA1", 3) == 3
         opening = asyncio.create_task(inventory.operate("POST", "/allotments/spare/open"))
 
         async def waits() -> bool:

@@ -1,4 +1,4 @@
-"""Places leave the sale and come back by an operator's hand: ledger first, then the gate, which never stops."""
+"""Places leave the sale and come back by an operator's hand: ledger first, then Redis, which never stops."""
 
 import asyncio
 from typing import Any
@@ -11,20 +11,20 @@ from services.inventory.redis_stock import push
 from services.inventory.stock import blocking, change
 from shared.redis.scripts import Script
 from tests.inventory.conftest import EVENT, Inventory, event_file
-from tests.inventory.races.test_guards import drop_the_ledger
+from tests.inventory.races.test_guards import let_the_database_check_nothing
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
 
 
 async def statuses(inventory: Inventory, section_id: str = "A") -> str:
-    """The section's map, as the gate has it."""
+    """The section's map, as Redis has it."""
     found = await inventory.state.redis_stock.redis.get(KEYS.map + section_id)
     return found.decode()
 
 
 async def left(inventory: Inventory, section_id: str) -> tuple[int, int]:
-    """Available and held, as the gate counts at this moment."""
+    """Available and held, as Redis counts at this moment."""
     found = await inventory.state.redis_stock.redis.hmget(KEYS.counts, f"{section_id}:available", f"{section_id}:held")
     return int(found[0] or 0), int(found[1] or 0)
 
@@ -68,7 +68,7 @@ async def test_places_of_a_floor_are_blocked_by_number(inventory: Inventory) -> 
     await inventory.reserve(ga_section="GA1", ga_quantity=6)
     assert (await inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 14}])).is_success
     assert await left(inventory, "GA1") == (0, 6)
-    assert (await inventory.reserve("late", ga_section="GA1", ga_quantity=1)).json()["type"] == "/problems/sold-out"
+    assert (await inventory.reserve("stale", ga_section="GA1", ga_quantity=1)).json()["type"] == "/problems/sold-out"
     more = await inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 1}])
     assert (more.status_code, more.json()["available"]) == (409, 0)
     over = await inventory.operate("POST", "/seats/unblock", ga=[{"section_id": "GA1", "quantity": 15}])
@@ -131,17 +131,17 @@ async def sold_though_blocked(inventory: Inventory) -> int:
         return int(await connection.scalar(query) or 0)
 
 
-async def test_blocking_under_a_crowd_leaves_gate_and_ledger_agreed(inventory: Inventory) -> None:
+async def test_blocking_under_a_crowd_leaves_redis_and_database_agreed(inventory: Inventory) -> None:
     epoch = inventory.state.catalogue.layout(EVENT).redis_epoch
     answers = await crowd(inventory)
     assert await sold_though_blocked(inventory) == 0
     assert answers.count(201) == (await report(inventory, "A"))["held"]
     assert await inventory.broken() == []
-    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "the gate was never closed"
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "Redis was never closed"
 
 
 def deafen_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gate that is never told what is blocked."""
+    """Redis that is never told what is blocked."""
     assert "if not is_ready" in push.BLOCK.source
     monkeypatch.setattr(push, "BLOCK", Script("deaf", push.BLOCK.source.replace("if not is_ready", "if is_ready")))
 
@@ -157,18 +157,18 @@ async def takes_what_is_blocked(inventory: Inventory) -> int:
     return answers.count(201)
 
 
-async def test_without_the_gates_word_the_ledger_refuses_what_is_blocked(
+async def test_without_the_gates_word_the_database_refuses_what_is_blocked(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deafen_the_gate(monkeypatch)
     assert await takes_what_is_blocked(inventory) == 0
-    assert await statuses(inventory) == "xxxxx|.....|.....", "the refusals taught the gate"
+    assert await statuses(inventory) == "xxxxx|.....|.....", "the refusals taught Redis"
 
 
-async def test_without_the_ledger_the_gate_refuses_what_is_blocked(
+async def test_without_the_database_redis_refuses_what_is_blocked(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await drop_the_ledger(inventory, monkeypatch)
+    await let_the_database_check_nothing(inventory, monkeypatch)
     assert await takes_what_is_blocked(inventory) == 0
     assert await inventory.broken() == []
 
@@ -177,7 +177,7 @@ async def test_without_both_blocked_places_are_sold_and_the_audit_says_so(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deafen_the_gate(monkeypatch)
-    await drop_the_ledger(inventory, monkeypatch)
+    await let_the_database_check_nothing(inventory, monkeypatch)
     assert await takes_what_is_blocked(inventory) == 20
     assert await inventory.broken() != []
 
@@ -186,7 +186,7 @@ async def test_without_the_ledgers_compare_and_set_the_crowd_loses_seats(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Proof that the test above would notice: an operator who overwrites what is held."""
-    for name, check in (("LOCK_SEATS", "s.status, s"), ("ASIDE_SEATS", "s.status = CASE")):
+    for name, check in (("LOCK_SEATS", "s.status, s"), ("BLOCK_SEATS", "s.status = CASE")):
         source = getattr(blocking, name).text
         assert check in source
         source = source.replace("s.status, s", "'available' AS status, s")
@@ -203,7 +203,7 @@ async def test_without_the_ledgers_compare_and_set_the_crowd_loses_seats(
 async def test_words_that_overtake_each_other_end_right(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch, flushed: bool
 ) -> None:
-    """The gate refuses an older word than the last it heard; then the ledger is read again."""
+    """Redis refuses an older word than the last it heard; then the database is read again."""
     read, waiting, go = push._read, asyncio.Event(), asyncio.Event()
 
     async def slowly(*asked: Any) -> Any:
@@ -227,7 +227,7 @@ async def test_words_that_overtake_each_other_end_right(
     assert await inventory.broken() == []
 
 
-async def test_a_refusal_before_the_gate_heard_of_a_block_is_not_counted_twice(
+async def test_a_refusal_before_redis_heard_of_a_block_is_not_counted_twice(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell, waiting, go = push._apply, asyncio.Event(), asyncio.Event()
@@ -249,13 +249,13 @@ async def test_a_refusal_before_the_gate_heard_of_a_block_is_not_counted_twice(
 
 
 async def test_fans_never_see_less_than_nothing(inventory: Inventory) -> None:
-    """Holds that the ledger will refuse and a block: below zero for a moment."""
+    """Holds that the database will refuse and a block: below zero for a moment."""
     await inventory.state.redis_stock.redis.hset(KEYS.counts, "GA1:available", "-4")
-    frame = await inventory.state.board.frame(inventory.state.catalogue.layout(EVENT))
+    frame = await inventory.state.availability.frame(inventory.state.catalogue.layout(EVENT))
     assert next(section.available for section in frame.sections if section.section_id == "GA1") == 0
 
 
-async def test_a_flushed_engine_learns_again_what_is_blocked_and_kept_aside(inventory: Inventory) -> None:
+async def test_a_flushed_redis_learns_again_what_is_blocked_and_kept_aside(inventory: Inventory) -> None:
     await inventory.operate("POST", "/seats/block", seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 3}])
     kept = {"name": "Band", "kind": "house", "seats": ["B-1-1"], "ga": [{"section_id": "GA1", "quantity": 5}]}
     assert (await inventory.operate("PUT", "/allotments/band", **kept)).is_success
@@ -269,16 +269,16 @@ async def test_a_flushed_engine_learns_again_what_is_blocked_and_kept_aside(inve
     assert await inventory.broken() == []
 
 
-async def test_reconcile_tells_the_gate_what_it_missed(inventory: Inventory) -> None:
+async def test_reconcile_tells_redis_what_it_missed(inventory: Inventory) -> None:
     reconciler, layout, at_s = inventory.state.reconciler, inventory.state.catalogue.layout(EVENT), 1_000.0
     reconciler._clock = lambda: at_s
     await inventory.operate("POST", "/seats/block", seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 3}])
     redis = inventory.state.redis_stock.redis
     await redis.setrange(KEYS.map + "A", 0, ".")
     await redis.hset(KEYS.counts, mapping={"A:available": 15, "A:blocked": 0, "GA1:available": 20, "GA1:blocked": 0})
-    await reconciler.look(layout)
+    await reconciler.reconcile(layout)
     at_s += 6
-    assert (await reconciler.look(layout))["corrected"] >= 3
+    assert (await reconciler.reconcile(layout)).corrected >= 3
     assert (await statuses(inventory), await left(inventory, "GA1")) == ("x....|.....|.....", (17, 0))
     assert await inventory.broken() == []
 
@@ -303,7 +303,7 @@ async def test_a_floor_is_resized_while_it_sells_but_never_below_what_is_taken(i
     refused = await inventory.operate("POST", "/sections/GA1/resize", capacity=answers.count(201) + 1)
     assert (refused.status_code, refused.json()["capacity_min"]) == (409, answers.count(201) + 2)
     assert await inventory.broken() == []
-    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "the gate was never closed"
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "Redis was never closed"
     assert (await inventory.operate("POST", "/sections/A/resize", capacity=9)).json()["type"].endswith("section")
 
 
@@ -354,7 +354,7 @@ async def test_every_change_is_kept_with_who_what_and_why(inventory: Inventory) 
 async def test_a_hold_that_is_released_late_does_not_free_a_blocked_seat(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ledger released and blocked the seat before the gate heard of the release."""
+    """The database released and blocked the seat before Redis heard of the release."""
     made = (await inventory.reserve(seats=["A-1-1"])).json()["reservation_id"]
     monkeypatch.setattr(inventory.state.redis_stock, "release", _nobody)
     assert (await inventory.mine("DELETE", made)).status_code == 204
@@ -370,7 +370,7 @@ async def test_a_hold_that_is_released_late_does_not_free_a_blocked_seat(
 
 
 async def _nobody(*_: Any) -> None:
-    """A gate that hears nothing."""
+    """Redis that hears nothing."""
 
 
 async def test_the_last_page_of_changes_offers_no_other(inventory: Inventory) -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from services.inventory.stock import exports
 from services.inventory.stock.exports import seats_csv
-from shared.web.csv_export import defused
+from shared.web.csv_export import escape_formula
 from tests.inventory.conftest import ADMIN, EVENT, Inventory
 
 
 async def sell(inventory: Inventory, holder: str, **wish: Any) -> str:
     reservation_id = str((await inventory.reserve(holder, **wish)).json()["reservation_id"])
     await inventory.step("begin-payment", reservation_id, f"order-{holder}")
-    assert (await inventory.step("confirm", reservation_id, f"order-{holder}"))["word"] == "done"
+    assert (await inventory.step("confirm", reservation_id, f"order-{holder}"))["outcome"] == "done"
     return reservation_id
 
 
@@ -54,14 +54,14 @@ async def test_what_a_spreadsheet_would_run_stays_text(inventory: Inventory) -> 
     await sell(inventory, "one", seats=["A-1-1"], email=email)
     (sale,) = await rows(inventory, "sales")
     assert sale["email"] == f"'{email}"
-    assert [defused(cell) for cell in ("+1", "-1", "@x", "\tx", 7, "a=b", None)] == [
+    assert [escape_formula(cell) for cell in ("+1", "-1", "@x", "\tx", 7, "a=b", None)] == [
         "'+1", "'-1", "'@x", "'\tx", 7, "a=b", None
     ]  # fmt: skip
 
 
 async def test_an_export_is_streamed_page_by_page(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "PAGE_ROWS", 4)
-    pages = seats_csv(inventory.state.reading, inventory.state.catalogue.layout(EVENT))
+    pages = seats_csv(inventory.state.autocommit_db, inventory.state.catalogue.layout(EVENT))
     sizes = [page.count(b"\n") async for page in pages]
     assert sizes == [1, 4, 4, 4, 4, 4, 3]
 

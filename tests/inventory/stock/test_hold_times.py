@@ -1,4 +1,4 @@
-"""Hold times: measured when they happen, read from the ledger, and two arms compared fairly."""
+"""Hold times: measured when they happen, read from the database, and two arms compared fairly."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.inventory.conftest import EVENT, Inventory, event_file
 
 ROWS = text(  # held until the year 3000: no loop ends one in between
     "INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status, "
-    " reserved_until_ms, fingerprint, hold_ttl_s, arm, created_at, payment_begun_at, confirmed_at, ended_at) "
+    " reserved_until_ms, fingerprint, hold_ttl_s, variant, created_at, payment_begun_at, confirmed_at, ended_at) "
     "SELECT :event_id, :name || n, CAST(:name AS text) || n, 0, 'EUR', :status, 32503680000000, 'a.b', "
     " :hold_ttl_s, :arm, "
     " clock_timestamp() - :ago_s * interval '1 second', "
@@ -60,7 +60,7 @@ async def test_the_first_beginning_of_a_payment_counts(inventory: Inventory) -> 
     for order in ("order-1", "order-2"):
         await inventory.step("begin-payment", made, order)
         await inventory.step("end-payment", made, order)
-        async with inventory.state.reading.connect() as connection:
+        async with inventory.state.autocommit_db.connect() as connection:
             seen.append((await connection.execute(query)).scalar_one())
     assert seen[0] == seen[1] is not None
 
@@ -91,14 +91,14 @@ async def test_each_arm_gets_its_own_deadline_also_when_extended(inventory: Inve
     await inventory.put(event_file(hold_ttl_b_s=60, hold_ttl_b_percent=50))
     layout = inventory.state.catalogue.layout(EVENT)
     long, short = next_of(layout, "a"), next_of(layout, "b")
-    inventory.state.sweeper.sweep = None  # type: ignore[method-assign, assignment]
+    inventory.state.expiry_worker.sweep = None  # type: ignore[method-assign, assignment]
     untils = {}
     for row, holder in enumerate((long, short)):
         made = (await inventory.reserve(holder, seats=[f"A-{row + 1}-1"])).json()["reservation_id"]
         inventory.travel(30_000)
         await inventory.mine("POST", made, holder, more="/extend")
         record = (await inventory.ask("/reservations/read", {"reservation_ids": [made]}))["reservations"][0]
-        now_ms, _ = await inventory.state.redis_stock.due(EVENT, count_max=1)
+        now_ms, _ = await inventory.state.redis_stock.list_due(EVENT, count_max=1)
         untils[holder] = round((record["reserved_until_ms"] - now_ms) / 1000)
     assert untils == {long: pytest.approx(600, abs=3), short: pytest.approx(60, abs=3)}
     arms = {arm["arm"]: (arm["hold_ttl_s"], arm["fans"] + arm["open"]) for arm in (await report(inventory))["arms"]}
@@ -141,8 +141,8 @@ async def test_a_length_that_was_changed_is_another_row_and_not_compared(invento
 
 
 async def test_a_report_that_takes_too_long_says_so(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "BOUND", text("SET LOCAL statement_timeout = 50"))
-    monkeypatch.setattr(state, "RETURNING", text("SELECT pg_sleep(2) WHERE :event_id <> ''"))
+    monkeypatch.setattr(state, "LIMIT_TIME", text("SET LOCAL statement_timeout = 50"))
+    monkeypatch.setattr(state, "RETURNING_HOLDERS", text("SELECT pg_sleep(2) WHERE :event_id <> ''"))
     key = {"authorization": "Bearer a-long-enough-admin-secret"}
     answer = await inventory.fans.get(f"/admin/inventory/events/{EVENT}/hold-times", headers=key)
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")

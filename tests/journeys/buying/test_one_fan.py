@@ -142,7 +142,7 @@ async def test_the_line_is_first_come_first_served_and_an_operator_steers_it(sui
             409,
             "not-admitted",
         )
-        room = f"/admin/queue/events/{event_id}/room"
+        room = f"/admin/events/{event_id}/room"
         changed = await operator.patch(room, json={"rate_per_s": 20, "reason": "go"})
         assert changed.is_success, changed.text
         await fans[0].wait_for_the_call(within_s=3)

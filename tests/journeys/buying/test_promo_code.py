@@ -5,7 +5,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from onsale.cli import app
+from onsale.cli.app import app
 from tests.support.running.suite import Fan, RunningSuite, bearer
 
 FEES = [{"name": "Booking fee", "per": "ticket", "amount_minor": 150}]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from onsale.sales import orders
+from onsale.cli import orders
 from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 

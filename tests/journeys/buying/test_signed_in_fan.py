@@ -85,7 +85,7 @@ async def test_the_call_is_claimed_once_by_twenty_requests_with_the_queue_token(
         assert {answer.status_code for answer in answers} == {200}
         assert {answer.headers["onsale-pass"] for answer in answers} == {await fan.claim()}
         assert {answer.headers["onsale-checkout-key"] for answer in answers} == {fan.checkout_key}
-        room = (await operator.get(f"/admin/queue/events/{event_id}/room")).json()
+        room = (await operator.get(f"/admin/events/{event_id}/room")).json()
         assert (room["called"], room["active"]) == (0, 1)
     assert await suite.audit(event_id) == []
 
@@ -101,7 +101,7 @@ async def test_a_waiting_fan_is_refused_and_nobody_gets_in_by_another_lines_toke
         assert problem(refused) == (403, "not-admitted")
         assert int(refused.headers["retry-after"]) >= 1
         assert problem(await browser.get(seats, headers=bearer(other.token))) == (403, "wrong-event")
-        await operator.post(f"/admin/queue/events/{first}/room/reset", json={"reason": "test"})
+        await operator.post(f"/admin/events/{first}/room/reset", json={"reason": "test"})
 
         async def stale() -> bool:
             return problem(await browser.get(seats, headers=bearer(waiting.token))) == (410, "stale-epoch")
@@ -115,7 +115,7 @@ async def test_a_room_is_told_live_to_take_signed_in_fans_only(suite: RunningSui
         early = Fan(browser, event_id)
         await early.join()
         told = {"entry": {"signed_in_only": True}, "reason": "bots"}
-        room = await operator.patch(f"/admin/queue/events/{event_id}/room", json=told)
+        room = await operator.patch(f"/admin/events/{event_id}/room", json=told)
         assert room.json()["entry"] == {"signed_in_only": True}
         assert problem(await browser.post(f"/events/{event_id}/queue")) == (401, "sign-in-needed")
         back = await browser.post(f"/events/{event_id}/queue", headers=bearer(early.token))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onsale import cli
+from onsale.cli import app as cli
 from tests.support.running.suite import Fan, RunningSuite, bearer
 
 

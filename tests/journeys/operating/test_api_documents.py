@@ -83,7 +83,7 @@ def own_suite() -> Iterator[RunningSuite]:
         try:
             yield running.start().wait_until_ready()
         finally:
-            assert running.stop() == 0, running.said()
+            assert running.stop() == 0, running.log_text()
 
 
 @pytest.mark.parametrize("readers", BOTH)

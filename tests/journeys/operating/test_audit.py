@@ -18,4 +18,4 @@ async def test_a_sale_that_inventory_forgot_is_named_by_the_cross_check_alone(su
         assert await ledger.execute(forget, event_id) == "UPDATE 1"
     finally:
         await ledger.close()
-    assert [broken["invariant"] for broken in await suite.audit(event_id)] == ["7 confirmed orders are sold"]
+    assert [broken.invariant for broken in await suite.audit(event_id)] == ["7 confirmed orders are sold"]

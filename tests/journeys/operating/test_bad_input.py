@@ -28,7 +28,7 @@ async def test_a_closed_room_lets_nobody_in(suite: RunningSuite) -> None:
     async with suite.browser() as browser, suite.operator() as operator:
         fan = Fan(browser, event_id)
         await fan.join()
-        closed = await operator.post(f"/admin/queue/events/{event_id}/room/close", json={"reason": "over"})
+        closed = await operator.post(f"/admin/events/{event_id}/room/close", json={"reason": "over"})
         assert closed.is_success
         assert problem(await browser.post(f"/events/{event_id}/queue")) == (410, "room-closed")
 
@@ -136,14 +136,14 @@ async def test_what_is_private_stays_private(suite: RunningSuite) -> None:
     async with suite.browser() as browser:
         for path in ("/internal/joins", "/internal/reservations/confirm", "/gateway/internal/joins"):
             assert (await browser.post(path, json={})).status_code == 404
-        room = f"/admin/queue/events/{event_id}/room"
+        room = f"/admin/events/{event_id}/room"
         assert problem(await browser.get(room)) == (401, "no-credential")
         assert problem(await browser.get(room, headers=bearer("x" * 40))) == (401, "bad-credential")
 
 
 async def test_an_operators_mistakes_change_nothing(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
-    path = f"/admin/queue/events/{event_id}/room"
+    path = f"/admin/events/{event_id}/room"
     async with suite.operator() as operator:
         before = (await operator.get(path)).json()
         for values in ({"rate_per_s": -1}, {"rate_per_s": "fast"}, {"speed": 3}, {"max_active": 10**12}, {}):

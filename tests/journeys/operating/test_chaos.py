@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from onsale.simulate.reconciliation import Books
+from onsale.simulate.reconciliation import Reconciliation
 from tests.support.running.suite import RunningSuite
 
 FANS = 60
@@ -49,5 +49,5 @@ async def test_after_sixty_chaotic_purchases_the_books_agree(suite: RunningSuite
 def test_books_agree_charge_by_charge(
     ours: dict[str, tuple[int, int]], theirs: dict[str, tuple[int, int]], agree: bool
 ) -> None:
-    assert Books(ours, theirs).agree is agree
-    assert not Books(ours, theirs, ["7 a confirmed order is paid exactly"]).agree
+    assert Reconciliation(ours, theirs).agree is agree
+    assert not Reconciliation(ours, theirs, ["7 a confirmed order is paid exactly"]).agree

@@ -26,7 +26,7 @@ def processes() -> Iterator[RunningSuite]:
         try:
             yield running.wait_until_ready()
         finally:
-            assert running.stop() == 0, running.said()
+            assert running.stop() == 0, running.log_text()
 
 
 def keys(suite: RunningSuite, *words: str) -> None:
@@ -105,7 +105,7 @@ async def test_keys_rotate_while_fans_wait(processes: RunningSuite) -> None:
         assert (await late.buy(await late.hold(seats=["A-1-1"])))["status"] == "confirmed"
         (suite.data_dir / "keys.json").write_text("{")
         log = suite.data_dir / "log" / "gateway.log"
-        await wait_until(lambda: "keys.refused" in log.read_text(), timeout_s=TURN_S)
+        await wait_until(lambda: "keys.rejected" in log.read_text(), timeout_s=TURN_S)
         assert (await Fan(browser, event_id).come_in()).join_seq > late.join_seq
         assert '"by":' in log.read_text()
         assert "secret" not in log.read_text()

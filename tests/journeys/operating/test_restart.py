@@ -101,7 +101,7 @@ async def test_each_service_in_a_process_of_its_own_sells_as_well() -> None:
                 ] == "confirmed"
             assert await suite.audit(event_id) == []
         finally:
-            assert suite.stop() == 0, suite.said()
+            assert suite.stop() == 0, suite.log_text()
         assert not processes_of(data_dir)
 
 

@@ -40,7 +40,7 @@ async def to_the_shop(suite: RunningSuite, fan: httpx.AsyncClient, event_id: str
 async def test_a_fan_waits_shops_and_the_shop_gives_the_slot_back(suite: RunningSuite, tmp_path: Path) -> None:
     event_id = await suite.open_event(room={"max_active": 1, "gate": {"waiting_room": suite.url}})
     async with guarded_shop(tmp_path, suite.port, event_id) as shop, suite.operator() as operator:
-        room = f"/admin/queue/events/{event_id}/room"
+        room = f"/admin/events/{event_id}/room"
         rules = {"gate": {"waiting_room": suite.url, "return_to": [shop]}, "reason": "the shop moved in"}
         patched = await operator.patch(room, json=rules)
         assert patched.json()["gate"]["return_to"] == [shop], patched.text
@@ -76,7 +76,7 @@ async def test_a_share_of_fans_goes_through_the_room_and_it_changes_live(suite: 
         assert (await fan.join())["status"] == "ready"
         assert (await fan.status())["status"] == "ready"
         await fan.claim()
-        room = f"/admin/queue/events/{event_id}/room"
+        room = f"/admin/events/{event_id}/room"
         patched = await operator.patch(room, json={"rollout_percent": 100, "reason": "all of them"})
         assert patched.json()["rollout_percent"] == 100
         waiting = Fan(anybody, event_id)

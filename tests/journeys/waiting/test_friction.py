@@ -10,7 +10,7 @@ ON = {"proof_of_work": "on", "least_hashes": 2_000, "most_hashes": 2_000}
 
 async def test_proof_of_work_is_switched_on_and_off_while_the_room_is_open(suite: RunningSuite) -> None:
     event_id = await suite.open_event(room={"rate_per_s": 0})
-    path, room = f"/events/{event_id}/queue", f"/admin/queue/events/{event_id}/room"
+    path, room = f"/events/{event_id}/queue", f"/admin/events/{event_id}/room"
     async with suite.browser() as browser, suite.operator() as operator:
         early = Fan(browser, event_id)
         await early.join()

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from onsale import cli
-from onsale.commands.lottery_check import orders
+from onsale.cli import app as cli
+from onsale.lottery_check import drawn_orders
 from shared.contracts.lottery import PublishedLottery
 from shared.runtime.clock import now_ms, rfc3339
 from tests.support.running.suite import Fan, RunningSuite, bearer
@@ -85,7 +85,7 @@ async def test_a_line_is_drawn_and_called_as_anybody_can_check(
 
 def rank_of(told: dict[str, Any], fan: Fan) -> int:
     """As anybody computes it from the published document."""
-    return orders(PublishedLottery.model_validate(told))[0].rank(fan.join_seq)
+    return drawn_orders(PublishedLottery.model_validate(told))[0].rank(fan.join_seq)
 
 
 async def called_by_rank(told: dict[str, Any], fans: list[Fan]) -> None:

@@ -19,7 +19,7 @@ async def test_a_slow_inventory_throttles_the_line_within_thirty_seconds(suite: 
         shown: dict[str, Any] = {}
 
         async def throttled() -> bool:
-            shown.update((await operator.get(f"/admin/queue/events/{event_id}/room")).json())
+            shown.update((await operator.get(f"/admin/events/{event_id}/room")).json())
             return shown["throttled"] is not None
 
         fans = await asyncio.gather(*(Fan(browser, event_id).come_in() for _ in range(FANS)))

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from onsale import cli
+from onsale.cli import app as cli
 from tests.support.running.suite import Fan, RunningSuite, bearer, problem
 from tests.support.wait import wait_until
 
@@ -30,7 +30,7 @@ async def test_presale_and_general_fans_share_the_room(suite: RunningSuite, tmp_
 
         line = (await browser.get(f"/events/{event_id}/queue")).json()
         assert (line["lanes"]["1"]["name"], line["lanes"]["1"]["code_required"]) == ("Presale", True)
-        at = f"/admin/queue/events/{event_id}/room"
+        at = f"/admin/events/{event_id}/room"
         await operator.patch(at, json={"max_active": 16})
 
         async def called() -> bool:
@@ -38,7 +38,8 @@ async def test_presale_and_general_fans_share_the_room(suite: RunningSuite, tmp_
 
         await wait_until(called)
         lanes = (await operator.get(at)).json()["lanes"]
-        assert [(lanes[n]["calls"], lanes[n]["contested"], lanes[n]["due"]) for n in "01"] == [(4, 4, 4), (12, 12, 12)]
+        totals = [(lane["calls"], lane["contended_calls"], lane["fair_share"]) for lane in (lanes["0"], lanes["1"])]
+        assert totals == [(4, 4, 4), (12, 12, 12)]
         for places, ready in ((presale, 12), (general, 4)):
             said = await asyncio.gather(*(status(browser, event_id, place["queue_token"]) for place, _ in places))
             assert said == ["ready"] * ready + ["waiting"] * (EACH - ready), "first come, first served in each"
@@ -55,7 +56,7 @@ async def test_presale_and_general_fans_share_the_room(suite: RunningSuite, tmp_
 
 async def test_operators_make_list_and_revoke_codes_and_change_lanes(suite: RunningSuite) -> None:
     event_id = await suite.open_event(room={"lanes": LANES, "max_active": 0})
-    at = f"/admin/queue/events/{event_id}"
+    at, room_path = f"/admin/queue/events/{event_id}", f"/admin/events/{event_id}/room"
     async with suite.operator() as operator, suite.browser() as browser:
         codes = (await operator.post(f"{at}/codes", json={"lane": 1, "count": 3, "uses": 2})).json()["codes"]
         await joined(browser, event_id, codes[0])
@@ -71,19 +72,19 @@ async def test_operators_make_list_and_revoke_codes_and_change_lanes(suite: Runn
         refused = await browser.post(f"/events/{event_id}/queue", json={"code": codes[1]})
         assert problem(refused) == (403, "code-unknown")
 
-        before = (await operator.get(f"{at}/room")).json()
+        before = (await operator.get(room_path)).json()
         for path, body, refusal in (
             ("/codes", {"lane": 2}, (422, "lane-takes-no-codes")), ("/codes", {"lane": 0}, (422, "invalid-request")),
             ("/codes", {"lane": 1, "count": 10_001}, (422, "invalid-request")),
             ("/codes/revoke", {"code_ids": ["x"]}, (422, "invalid-request")),
         ):  # fmt: skip
             assert problem(await operator.post(f"{at}{path}", json=body)) == refusal
-        gone = await operator.patch(f"{at}/room", json={"lanes": LANES[:1]})
+        gone = await operator.patch(room_path, json={"lanes": LANES[:1]})
         assert problem(gone) == (409, "lane-in-use")
-        assert problem(await operator.patch(f"{at}/room", json={"lanes": LANES[1:]})) == (422, "invalid-request")
+        assert problem(await operator.patch(room_path, json={"lanes": LANES[1:]})) == (422, "invalid-request")
         assert problem(await browser.post(f"{at}/codes", json={"lane": 1})) == (401, "no-credential")
-        assert (await operator.get(f"{at}/room")).json()["version"] == before["version"], "nothing changed"
-        changed = await operator.patch(f"{at}/room", json={"lanes": [LANES[0], {**LANES[1], "weight": 7}]})
+        assert (await operator.get(room_path)).json()["version"] == before["version"], "nothing changed"
+        changed = await operator.patch(room_path, json={"lanes": [LANES[0], {**LANES[1], "weight": 7}]})
         assert changed.json()["lanes"]["1"]["weight"] == 7
 
 

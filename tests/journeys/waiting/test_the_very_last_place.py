@@ -117,7 +117,7 @@ async def test_idle_buyers_keep_the_last_tickets_no_longer_than_a_claim_window(s
             event_id = await suite.open_event(sections=ga, room=ROOM, sales=SHORT)
             idle, waiting = ([Fan(browser, event_id) for _ in range(tickets)] for _ in range(2))
             async with aclosing(connect(suite.engines["redis_url"])) as engine:  # the line has heard of the stock
-                await wait_until(partial(engine.hget, f"queue:{{{event_id}}}:room", "stock_seen"), timeout_s=10)
+                await wait_until(partial(engine.hget, f"queue:{{{event_id}}}:room", "stock_known"), timeout_s=10)
             for fan in idle:
                 await fan.come_in()
             for fan in waiting:

@@ -1,4 +1,4 @@
-"""Frames tell what differs from the last one, and whoever applies them knows what a newcomer is given."""
+"""Frames hold what differs from the last one, and applying them leads to the state of a new snapshot."""
 
 import asyncio
 from copy import copy
@@ -9,82 +9,82 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.notifier.broadcast import topic as topic_room
-from services.notifier.broadcast.frame_ids import event_id_of, read_event_id
+from services.notifier.broadcast import topic as topic_module
+from services.notifier.broadcast.frame_ids import event_frame_id, parse_event_frame_id
 from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import SectionFilter
 from shared.contracts.frames import line_channel, stock_channel
 from shared.contracts.room_options import RoomOptions, Updates
+from tests.notifier.client import SseClient
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, stock
-from tests.notifier.ear import Ear
 from tests.notifier.page import Page
 from tests.support.wait import wait_until
 
 FILTERS = (None, frozenset({"A"}), frozenset({"A", "C"}))
 
 
-async def test_a_frame_tells_only_the_sections_that_changed(notifier: Notifier):
-    ear = await notifier.listen()
-    await wait_until(lambda: ear.last("sections"))
-    assert "delta" not in ear.last("sections")
+async def test_a_frame_has_only_the_sections_that_changed(notifier: Notifier):
+    client = await notifier.listen()
+    await wait_until(lambda: client.last("sections"))
+    assert "delta" not in client.last("sections")
     await notifier.show(stock(11, A=100, B=199, GA1=300))
-    await wait_until(lambda: ear.last("sections").get("delta"))
-    assert [section["section_id"] for section in ear.last("sections")["sections"]] == ["B"]
-    assert Page().hear(ear.heard).available == {"A": 100, "B": 199, "GA1": 300}
+    await wait_until(lambda: client.last("sections").get("delta"))
+    assert [section["section_id"] for section in client.last("sections")["sections"]] == ["B"]
+    assert Page().apply(client.events).available == {"A": 100, "B": 199, "GA1": 300}
 
 
 async def test_changes_of_one_window_leave_in_one_frame(start: Start):
     notifier = await start(window_ms=400)
-    ear = await notifier.listen()
-    await wait_until(lambda: ear.last("sections"))
+    client = await notifier.listen()
+    await wait_until(lambda: client.last("sections"))
     await notifier.show(stock(11, A=99, B=200, GA1=300))
-    await wait_until(lambda: len(ear.all("sections")) == 2)
+    await wait_until(lambda: len(client.all("sections")) == 2)
     await notifier.show(stock(12, A=98, B=200, GA1=300))
     await notifier.show(line(12, 9))
     await notifier.show(stock(13, A=97, B=199, GA1=300))
-    await wait_until(lambda: len(ear.all("sections")) == 3)
-    last = {section["section_id"]: section["available_seats"] for section in ear.last("sections")["sections"]}
+    await wait_until(lambda: len(client.all("sections")) == 3)
+    last = {section["section_id"]: section["available_seats"] for section in client.last("sections")["sections"]}
     assert last == {"A": 97, "B": 199}
-    assert [heard.name for heard in ear.heard][-2:] == ["line", "sections"]
+    assert [event.name for event in client.events][-2:] == ["line", "sections"]
 
 
-async def test_what_changes_and_changes_back_within_a_window_is_not_told(start: Start):
+async def test_a_change_undone_within_a_window_is_not_sent(start: Start):
     notifier = await start(window_ms=300)
-    ear = await notifier.listen()
-    await wait_until(lambda: ear.last("sections"))
+    client = await notifier.listen()
+    await wait_until(lambda: client.last("sections"))
     await notifier.show(stock(11, A=99, B=200, GA1=300))
-    await wait_until(lambda: len(ear.all("sections")) == 2)
+    await wait_until(lambda: len(client.all("sections")) == 2)
     await notifier.show(stock(12, A=98, B=200, GA1=300))
     await notifier.show(stock(13, A=99, B=200, GA1=300))
     late = await notifier.listen(token=fan(2))
     await notifier.show(line(14, 9))
-    await wait_until(lambda: late.all("line") and late.last("line")["head_seq"] == 9 == ear.last("line")["head_seq"])
-    assert len(ear.all("sections")) == 2
+    await wait_until(lambda: late.all("line") and late.last("line")["head_seq"] == 9 == client.last("line")["head_seq"])
+    assert len(client.all("sections")) == 2
 
 
 async def test_an_event_has_a_window_of_its_own(start: Start):
     notifier = await start(window_ms=10_000)
-    ear = await notifier.listen()
-    await wait_until(lambda: ear.last("sections"))
+    client = await notifier.listen()
+    await wait_until(lambda: client.last("sections"))
     options = RoomOptions(updates=Updates(window_ms=0))
     for head_seq in (20, 21, 22):
         await notifier.show(line(head_seq, head_seq, options=options))
-        await wait_until(partial(_is_at, ear, head_seq))
+        await wait_until(partial(_is_at, client, head_seq))
 
 
-def _is_at(ear: Ear, head_seq: int) -> bool:
-    return bool(ear.last("line")["head_seq"] == head_seq)
+def _is_at(client: SseClient, head_seq: int) -> bool:
+    return bool(client.last("line")["head_seq"] == head_seq)
 
 
-async def test_now_and_then_everything_is_told(notifier: Notifier, monkeypatch):
-    ear = await notifier.listen()
-    await wait_until(lambda: ear.last("sections"))
-    monkeypatch.setattr(topic_room, "WHOLE_EVERY_S", 0.0)
+async def test_now_and_then_a_whole_snapshot_is_sent(notifier: Notifier, monkeypatch):
+    client = await notifier.listen()
+    await wait_until(lambda: client.last("sections"))
+    monkeypatch.setattr(topic_module, "SNAPSHOT_EVERY_S", 0.0)
     await notifier.show(stock(11, A=99, B=200, GA1=300))
-    await wait_until(lambda: len(ear.all("sections")) == 2)
-    assert "delta" not in ear.last("sections")
-    assert len(ear.all("line")) == 2
+    await wait_until(lambda: len(client.all("sections")) == 2)
+    assert "delta" not in client.last("sections")
+    assert len(client.all("line")) == 2
 
 
 SOME = st.dictionaries(st.sampled_from("ABCD"), st.integers(0, 2), min_size=1)
@@ -112,56 +112,58 @@ SECTION_GONE = [("stock", {"A": 1, "B": 1, "C": 1}), ("frame", None), ("stock", 
 @example(GONE_AND_BACK, None)
 @example(AWAY_AND_BACK, None)
 @example(SECTION_GONE, None)
-def test_whoever_applies_deltas_knows_what_a_newcomer_is_given(steps: list[tuple[str, Any]], only: SectionFilter):
-    """However frames, newcomers and those who return are mixed; sections may come and go."""
+def test_deltas_lead_to_the_same_state_as_a_new_snapshot(steps: list[tuple[str, Any]], only: SectionFilter):
+    """With any mix of frames, new and returning listeners; sections may come and go."""
     asyncio.run(_mix(steps, only))
 
 
 class _Reader:
-    """A page, and what of its topic it has seen: the hub gives frames to those who have not."""
+    """A page and the revision of the topic that it has, as the hub keeps it."""
 
     def __init__(self, topic: Topic, page: Page) -> None:
         self.page = page.read(topic.replay((page.last_id or "").encode() or None)[1])
-        self.seen = topic.revision
+        self.revision = topic.revision
 
-    def read(self, told: bytes, revision: int) -> None:
-        if self.seen < revision:
-            self.page.read(told)
-            self.seen = revision
+    def read(self, data: bytes, revision: int) -> None:
+        if self.revision < revision:
+            self.page.read(data)
+            self.revision = revision
 
 
 async def _mix(steps: list[tuple[str, Any]], only: SectionFilter) -> None:
-    nobody: Any = SimpleNamespace(frame=None, stock=None, changed=lambda topic: None)
+    nobody: Any = SimpleNamespace(frame=None, stock=None, schedule=lambda topic: None)
     feed, version = EventFeed(EVENT, nobody, queue=nobody, inventory=nobody), 10
-    feed.take(line_channel(EVENT), line(version, 0), exact=True)
-    feed.take(stock_channel(EVENT), stock(version, A=1, B=1), exact=True)
+    feed.apply(line_channel(EVENT), line(version, 0), exact=True)
+    feed.apply(stock_channel(EVENT), stock(version, A=1, B=1), exact=True)
     topic = feed.topic(only)
     readers = [_Reader(topic, Page())]
     for verb, what in [*steps, ("frame", None)]:
         version += 1
         if verb in {"stock", "asked"}:
-            feed.take(stock_channel(EVENT), stock(version, **what), exact=verb == "stock")
+            feed.apply(stock_channel(EVENT), stock(version, **what), exact=verb == "stock")
         elif verb == "line":
-            feed.take(line_channel(EVENT), line(version, what), exact=True)
+            feed.apply(line_channel(EVENT), line(version, what), exact=True)
         elif verb == "away":
-            feed.judge(away=what, now_s=0.0, channel_stale_after_s=1e9)
+            feed.update_degraded(away=what, now_s=0.0, channel_stale_after_s=1e9)
         elif verb == "come":
             readers.append(_Reader(topic, Page()))
         elif verb == "return":
             readers.append(_Reader(topic, copy(readers[what % len(readers)].page)))
         else:
-            told = topic.take_frame()[0].data
+            data = topic.next_frame()[0].data
             for reader in readers:
-                reader.read(told, topic.revision)
+                reader.read(data, topic.revision)
     newcomer = _Reader(topic, Page()).page
     assert all(reader.page.state == newcomer.state for reader in readers)
 
 
-def test_ids_tell_what_was_seen_to_streams_with_the_same_filter_only():
-    seen = read_event_id(b"3.17000000000000000000000000011", None)
-    assert seen is not None
+def test_ids_are_readable_with_the_same_filter_only():
+    versions = parse_event_frame_id(b"3.17000000000000000000000000011", None)
+    assert versions is not None
     for only in FILTERS:
-        text = event_id_of(seen, only)
-        assert [read_event_id(text, other) == seen for other in FILTERS] == [other == only for other in FILTERS]
+        text = event_frame_id(versions, only)
+        assert [parse_event_frame_id(text, other) == versions for other in FILTERS] == [
+            other == only for other in FILTERS
+        ]
     for text in (b"", b"1", b"x.1", b"1.1.1", b"-1.2", b"1." + b"9" * 60):
-        assert read_event_id(text, None) is None
+        assert parse_event_frame_id(text, None) is None

@@ -1,11 +1,11 @@
-"""Heartbeats break silence, and only silence."""
+"""Heartbeats are sent to silent streams only."""
 
 import asyncio
 
 import pytest
 
 from services.notifier.broadcast.heartbeat_timer import HEARTBEAT, HeartbeatTimer
-from services.notifier.broadcast.hub import BEATS, Hub
+from services.notifier.broadcast.hub import SLOTS, Hub
 from services.notifier.broadcast.topic import Topic
 from services.notifier.settings import Settings
 from services.notifier.streams.connection import Connection, Message
@@ -16,33 +16,33 @@ ROUND_S = 15.0
 class Listener(Connection):
     """Remembers what was written to it."""
 
-    way = "test"
+    transport_name = "test"
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[Message] = []
+        self.events: list[Message] = []
 
     def write(self, message: Message) -> bool:
-        self.heard.append(message)
+        self.events.append(message)
         return True
 
     def end(self, data: bytes) -> bool:
         return True
 
-    def hang_up(self) -> None:
-        raise AssertionError("nobody is cut off here")
+    def abort(self) -> None:
+        raise AssertionError("no stream is aborted here")
 
 
 @pytest.mark.parametrize(
     ("frame_ago_s", "is_behind", "heartbeats"), [(0.0, False, 0), (2.9, False, 0), (3.1, False, 1), (0.0, True, 1)]
 )
-async def test_who_has_just_heard_a_frame_gets_no_heartbeat(frame_ago_s, is_behind, heartbeats):
+async def test_a_stream_that_just_got_a_frame_gets_no_heartbeat(frame_ago_s, is_behind, heartbeats):
     hub = Hub(Settings(heartbeat_s=ROUND_S))
     topic, listener, now_s = Topic("event", now_s=0.0), Listener(), asyncio.get_running_loop().time()
     topic.add(listener)
-    hub.beats[0].add(listener)
+    hub.timer_slots[0].add(listener)
     topic.written_s = now_s - frame_ago_s
     topic.revision += is_behind
-    for turn in range(BEATS):
-        HeartbeatTimer(hub)._beat(turn, now_s)
-    assert listener.heard.count(HEARTBEAT) == heartbeats
+    for slot in range(SLOTS):
+        HeartbeatTimer(hub)._tick(slot, now_s)
+    assert listener.events.count(HEARTBEAT) == heartbeats

@@ -1,74 +1,74 @@
-"""Open streams are signs of life: reported with or without news, and with a goodbye at the end."""
+"""Open streams are heartbeats of their places: reported also when there are none, and finally at shutdown."""
 
 from typing import Any
 
-from services.notifier.heartbeats import Heartbeats
-from shared.contracts.queue import LifeAnswer, LifeReport
+from shared.contracts.queue import HeartbeatAnswer, HeartbeatReport
+from shared.rpc.heartbeats import HeartbeatReporter
 from shared.web.problems import Unavailable
-from tests.notifier.conftest import EVENT, Neighbours, Start, admitted, fan
+from tests.notifier.conftest import EVENT, FakeServices, Start, admitted, fan
 from tests.support.wait import wait_until
 
 
-def places(report: LifeReport) -> dict[tuple[str, int], dict[int, list[int]]]:
-    return {(signs.event_id, signs.epoch): signs.lanes for signs in report.events}
+def places(report: HeartbeatReport) -> dict[tuple[str, int], dict[int, list[int]]]:
+    return {(event.event_id, event.epoch): event.lanes for event in report.events}
 
 
-async def test_open_streams_are_reported_until_they_close(start: Start, neighbours: Neighbours):
+async def test_open_streams_are_reported_until_they_close(start: Start, services: FakeServices):
     notifier = await start()
-    await wait_until(lambda: neighbours.reports)
-    assert neighbours.reports[-1].events == []
-    ears = [await notifier.listen(token=token) for token in (fan(7), fan(3), fan(4, lane=2), admitted(9))]
+    await wait_until(lambda: services.reports)
+    assert services.reports[-1].events == []
+    clients = [await notifier.listen(token=token) for token in (fan(7), fan(3), fan(4, lane=2), admitted(9))]
     everyone = {(EVENT, 1): {0: [3, 7], 2: [4]}}
-    await wait_until(lambda: places(neighbours.reports[-1]) == everyone)
-    known = len(neighbours.reports)
-    await wait_until(lambda: len(neighbours.reports) > known)
-    assert places(neighbours.reports[-1]) == everyone, "an open stream is a sign of life every time"
-    await ears[0].close()
-    await wait_until(lambda: places(neighbours.reports[-1]) == {(EVENT, 1): {0: [3], 2: [4]}})
-    assert len({report.reporter for report in neighbours.reports}) == 1
+    await wait_until(lambda: places(services.reports[-1]) == everyone)
+    known = len(services.reports)
+    await wait_until(lambda: len(services.reports) > known)
+    assert places(services.reports[-1]) == everyone, "an open stream is in every report"
+    await clients[0].close()
+    await wait_until(lambda: places(services.reports[-1]) == {(EVENT, 1): {0: [3], 2: [4]}})
+    assert len({report.reporter for report in services.reports}) == 1
 
 
-async def test_an_ending_process_says_goodbye(neighbours: Neighbours):
+async def test_the_last_report_of_a_process_is_final(services: FakeServices):
     from services.notifier.app import create_app
     from services.notifier.settings import Settings
 
-    app = create_app(Settings(queue_url=f"http://127.0.0.1:{neighbours.port}", redis_url="redis://127.0.0.1:1/0"))
+    app = create_app(Settings(queue_url=f"http://127.0.0.1:{services.port}", redis_url="redis://127.0.0.1:1/0"))
     async with app.router.lifespan_context(app):
-        await wait_until(lambda: neighbours.reports)
-    assert [report.goodbye for report in neighbours.reports][-1:] == [True]
+        await wait_until(lambda: services.reports)
+    assert [report.final for report in services.reports][-1:] == [True]
 
 
 class Queue:
     def __init__(self) -> None:
-        self.reports: list[LifeReport] = []
+        self.reports: list[HeartbeatReport] = []
         self.away = False
 
-    async def report_life(self, report: LifeReport) -> LifeAnswer:
+    async def report_heartbeats(self, report: HeartbeatReport) -> HeartbeatAnswer:
         if self.away:
             raise Unavailable
         self.reports.append(report)
-        return LifeAnswer(report_again_s=1)
+        return HeartbeatAnswer(report_again_s=1)
 
 
-async def test_what_could_not_be_told_is_told_next_time():
+async def test_places_of_a_failed_report_are_in_the_next_one():
     queue: Any = Queue()
-    life = Heartbeats(queue)
-    life.begins((EVENT, 1, 0, 5))
-    life.ends((EVENT, 1, 0, 5))
+    heartbeats = HeartbeatReporter(queue, service="test")
+    heartbeats.connect((EVENT, 1, 0, 5))
+    heartbeats.disconnect((EVENT, 1, 0, 5))
     queue.away = True
     try:
-        await life.report()
+        await heartbeats.report()
     except Unavailable:
         queue.away = False
-    await life.report()
-    await life.report()
+    await heartbeats.report()
+    await heartbeats.report()
     assert [places(report) for report in queue.reports] == [{(EVENT, 1): {0: [5]}}, {}]
 
 
-async def test_many_events_are_told_in_portions():
+async def test_many_events_are_reported_in_portions():
     queue: Any = Queue()
-    life = Heartbeats(queue)
+    heartbeats = HeartbeatReporter(queue, service="test")
     for n in range(1001):
-        life.begins((f"e{n}", 1, 0, 5))
-    await life.report(goodbye=True)
-    assert [(len(report.events), report.goodbye) for report in queue.reports] == [(1000, False), (1, True)]
+        heartbeats.connect((f"e{n}", 1, 0, 5))
+    await heartbeats.report(final=True)
+    assert [(len(report.events), report.final) for report in queue.reports] == [(1000, False), (1, True)]

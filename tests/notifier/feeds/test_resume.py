@@ -1,12 +1,12 @@
-"""Whoever comes back with the id of what it saw last is told all it missed, or everything; by any process."""
+"""A listener who reconnects with its last id gets all it missed, or a snapshot; at any process."""
 
 from functools import partial
 
 import pytest
 
 from shared.contracts.frames import LineFrame, StockFrame, log_key, stock_channel
-from tests.notifier.conftest import EVENT, Neighbours, Notifier, Start, channel_of, fan, line, order, stock
-from tests.notifier.ear import Ear
+from tests.notifier.client import SseClient
+from tests.notifier.conftest import EVENT, FakeServices, Notifier, Start, channel_of, fan, line, order, stock
 from tests.notifier.page import Page
 from tests.support.wait import wait_until
 
@@ -32,32 +32,34 @@ async def begun(notifier: Notifier) -> None:
     await notifier.show(stock(10, A=100, B=200, C=7, GA1=300))
 
 
-def _heard_more(ear: Ear, than: int) -> bool:
-    return len(ear.heard) > than
+def _got_more(client: SseClient, than: int) -> bool:
+    return len(client.events) > than
 
 
 async def every_cut(notifier: Notifier) -> list[Page]:
-    """What a page knew after each frame of the sequence."""
-    ear = await notifier.listen(token=fan(1))
-    await wait_until(lambda: ear.last("sections"))
-    cuts = [Page().hear(ear.heard)]
+    """The state of a page after each frame of the sequence."""
+    client = await notifier.listen(token=fan(1))
+    await wait_until(lambda: client.last("sections"))
+    cuts = [Page().apply(client.events)]
     for frame in FRAMES:
-        heard = len(ear.heard)
+        heard = len(client.events)
         await notifier.show(frame)
-        await wait_until(partial(_heard_more, ear, heard), interval_s=0.001)
-        cuts.append(Page().hear(ear.heard))
+        await wait_until(partial(_got_more, client, heard), interval_s=0.001)
+        cuts.append(Page().apply(client.events))
     assert knows(cuts[-1]) == END
-    await ear.close()
+    await client.close()
     return cuts
 
 
 async def continued(notifier: Notifier, page: Page, number: int) -> tuple[Page, list[str]]:
-    """The page after it came back with the last id it had, and what it was told for that."""
-    ear = await notifier.listen(token=fan(number), last_event_id=page.last_id or "")
-    await wait_until(lambda: ear.retries)
-    page.hear(ear.heard)
-    names = ["whole" if heard.name == "sections" and "delta" not in heard.data else heard.name for heard in ear.heard]
-    await ear.close()
+    """The page after it reconnected with its last id, and the events it got."""
+    client = await notifier.listen(token=fan(number), last_event_id=page.last_id or "")
+    await wait_until(lambda: client.retries)
+    page.apply(client.events)
+    names = [
+        "whole" if heard.name == "sections" and "delta" not in heard.data else heard.name for heard in client.events
+    ]
+    await client.close()
     return page, names
 
 
@@ -72,7 +74,7 @@ async def test_from_every_cut_a_page_comes_to_the_same_end(start: Start):
 
 
 async def test_a_process_just_started_continues_what_another_began(start: Start):
-    """Also one that takes the place of one that ended: it has heard nothing, and finds everything in the log."""
+    """Also a new process after one that ended: it received nothing, and restores everything from the log."""
     one = await start(window_ms=0)
     await begun(one)
     cuts = await every_cut(one)
@@ -83,18 +85,18 @@ async def test_a_process_just_started_continues_what_another_began(start: Start)
         assert (knows(page), "whole" in names) == (END, False)
 
 
-async def test_a_frame_that_pubsub_lost_is_found_in_the_log(start: Start, neighbours: Neighbours):
+async def test_a_frame_that_pubsub_lost_is_found_in_the_log(start: Start, services: FakeServices):
     one, other = await start(window_ms=0), await start(window_ms=0)
     await one.begin()
-    ears = [await one.listen(), await other.listen()]
-    await wait_until(lambda: all(ear.last("sections") for ear in ears))
-    asked = len(neighbours.asked)
+    clients = [await one.listen(), await other.listen()]
+    await wait_until(lambda: all(client.last("sections") for client in clients))
+    calls_before = len(services.calls)
     await one.lose(stock(11, A=1, B=200, GA1=300))
     await one.show(stock(12, A=100, B=200, GA1=299))
-    feed = one.state.following._feeds["event", EVENT]
+    feed = one.state.feeds._feeds["event", EVENT]
     await wait_until(lambda: feed._histories[stock_channel(EVENT)].since(11) == {"A", "GA1"})
-    assert len(neighbours.asked) == asked
-    saw_the_lost = Page().hear(ears[0].heard)
+    assert len(services.calls) == calls_before
+    saw_the_lost = Page().apply(clients[0].events)
     saw_the_lost.sections["A"] = (1, 1)
     saw_the_lost.last_id = "1.100000000000011"
     page, names = await continued(one, saw_the_lost, 9)
@@ -110,9 +112,9 @@ async def test_what_is_not_provable_is_answered_with_everything(start: Start, re
         page.last_id = last_id
         page, names = await continued(notifier, page, number)
         assert (knows(page), names) == (END, ["line", "whole"])
-    ear = await notifier.listen("?sections=A", token=fan(20), last_event_id=cuts[3].last_id or "")
-    await wait_until(lambda: ear.last("sections"))
-    assert "delta" not in ear.last("sections"), "that id was of another filter"
+    client = await notifier.listen("?sections=A", token=fan(20), last_event_id=cuts[3].last_id or "")
+    await wait_until(lambda: client.last("sections"))
+    assert "delta" not in client.last("sections"), "that id was of another filter"
     for frame in FRAMES:
         await redis.delete(log_key(channel_of(frame)))
     forgetful = await start(window_ms=0)
@@ -123,65 +125,65 @@ async def test_what_is_not_provable_is_answered_with_everything(start: Start, re
 async def test_a_filtered_stream_continues_with_its_own_sections(start: Start):
     notifier = await start(window_ms=0)
     await begun(notifier)
-    ear = await notifier.listen("?sections=A,GA1")
-    await wait_until(lambda: ear.last("sections"))
-    await ear.close()
+    client = await notifier.listen("?sections=A,GA1")
+    await wait_until(lambda: client.last("sections"))
+    await client.close()
     for frame in FRAMES:
         await notifier.show(frame)
-    feed = notifier.state.following._feeds["event", EVENT]
+    feed = notifier.state.feeds._feeds["event", EVENT]
     await wait_until(lambda: feed.frames[stock_channel(EVENT)].version == 15)
-    back = await notifier.listen("?sections=A,GA1", last_event_id=ear.last_id or "")
+    back = await notifier.listen("?sections=A,GA1", last_event_id=client.last_id or "")
     await wait_until(lambda: back.last("sections"))
     assert {section["section_id"] for section in back.last("sections")["sections"]} == {"A", "GA1"}
 
 
-async def test_a_state_somebody_was_asked_for_is_nobody_elses(start: Start, neighbours: Neighbours):
-    """Between two frames inventory answers under the version of the first what only the second will say."""
+async def test_a_requested_state_is_not_resumable_elsewhere(start: Start, services: FakeServices):
+    """Between two frames inventory answers with the state of the second under the version of the first."""
     one = await start(window_ms=0)
-    neighbours.stock = stock(10, A=99, B=200, GA1=300)
-    ear = await one.listen()
-    await wait_until(lambda: ear.last("sections"))
-    assert ear.last_id == "1.0"
+    services.stock = stock(10, A=99, B=200, GA1=300)
+    client = await one.listen()
+    await wait_until(lambda: client.last("sections"))
+    assert client.last_id == "1.0"
     await one.show(line(11, 5))
     await one.show(stock(11, A=99, B=200, GA1=300))
-    feed = one.state.following._feeds["event", EVENT]
+    feed = one.state.feeds._feeds["event", EVENT]
     await wait_until(lambda: feed.frames[stock_channel(EVENT)].version == 11)
     fresh = await one.listen(token=fan(2))
     await wait_until(lambda: fresh.last("sections"))
     assert fresh.last_id == "1.110000000000011"
 
 
-async def test_a_restarted_process_asks_nobody_while_the_log_is_fresh(start: Start, neighbours: Neighbours):
+async def test_a_restarted_process_requests_nothing_while_the_log_is_fresh(start: Start, services: FakeServices):
     one = await start()
     await one.begin()
-    ear = await one.listen()
-    await wait_until(lambda: ear.last("sections"))
-    assert neighbours.asked == []
+    client = await one.listen()
+    await wait_until(lambda: client.last("sections"))
+    assert services.calls == []
 
 
 @pytest.mark.parametrize("number", [10, 11, 12])
-async def test_an_order_continues_from_every_state(notifier: Notifier, neighbours: Neighbours, number: int):
+async def test_an_order_continues_from_every_state(notifier: Notifier, services: FakeServices, number: int):
     first = await notifier.listen_order()
     await wait_until(lambda: first.last("order"))
     for version, status in ((11, "confirmed"), (13, "refunded"), (12, "partially_refunded")):
         await notifier.show(order(version, status))
     await wait_until(lambda: first.last("order")["status"] == "refunded")
-    assert [said["status"] for said in first.all("order")] in (
+    assert [data["status"] for data in first.all("order")] in (
         ["pending", "confirmed", "refunded"],
         ["pending", "refunded"],
     ), "never back to an earlier state"
     back = await notifier.listen_order(last_event_id=f"1.{number}")
     await wait_until(lambda: back.last("order"))
     assert back.last("order")["status"] == "refunded"
-    seen = await notifier.listen_order(last_event_id="1.13")
-    await wait_until(lambda: seen.retries)
-    assert seen.heard == []
+    client = await notifier.listen_order(last_event_id="1.13")
+    await wait_until(lambda: client.retries)
+    assert client.events == []
 
 
-async def test_unready_frames_are_no_states(start: Start, neighbours: Neighbours):
+async def test_unready_frames_are_no_states(start: Start, services: FakeServices):
     one = await start(window_ms=0)
     await one.begin()
     await one.show(stock(11, A=0).model_copy(update={"ready": False}))
-    ear = await one.listen()
-    await wait_until(lambda: ear.last("sections"))
-    assert Page().hear(ear.heard).available == {"A": 100, "B": 200, "GA1": 300}
+    client = await one.listen()
+    await wait_until(lambda: client.last("sections"))
+    assert Page().apply(client.events).available == {"A": 100, "B": 200, "GA1": 300}

@@ -1,4 +1,4 @@
-"""Streams through both balancers, as they are generated: held in any way, they arrive at once, end and resume."""
+"""Streams through both generated balancers: on every transport they arrive at once, end and resume."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -7,13 +7,13 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 
-from services.notifier.streams.open_stream import WAYS
+from services.notifier.streams.open_stream import TRANSPORTS
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line
 from tests.support.running.balancers import Kind, balancing, in_front_of, parameters
 from tests.support.wait import wait_until
 
 PATH = f"/events/{EVENT}/sections/updates"
-pytestmark = [pytest.mark.parametrize("kind", parameters()), pytest.mark.parametrize("transport", WAYS)]
+pytestmark = [pytest.mark.parametrize("kind", parameters()), pytest.mark.parametrize("transport", TRANSPORTS)]
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ async def test_a_stream_passes_at_once_and_its_end_too(notifier: Notifier, brows
         names = [(await anext(events)).event for _ in range(3)]
         assert names == ["message", "line", "sections"], "retry, then the snapshot"
         await notifier.show(line(11, 6))
-        heard = await anext(events)
-        assert (heard.event, heard.json()["head_seq"]) == ("line", 6)
+        event = await anext(events)
+        assert (event.event, event.json()["head_seq"]) == ("line", 6)
         (connection,) = notifier.state.hub
         notifier.state.hub.close(connection)
         assert [event.retry is not None async for event in events] == [True], "the end is a clean one"
-    async with aconnect_sse(browser, "GET", PATH, headers={"last-event-id": heard.id}) as source:
+    async with aconnect_sse(browser, "GET", PATH, headers={"last-event-id": event.id}) as source:
         events = source.aiter_sse()
         await anext(events)
         await notifier.show(line(12, 7))

@@ -1,4 +1,4 @@
-"""What leaving the server's request machinery relies on in uvicorn, and what comes of a uvicorn that is not known."""
+"""What the detached transport relies on in uvicorn, and its fallback with an untested version."""
 
 import asyncio
 import gc
@@ -16,12 +16,12 @@ from services.notifier.broadcast.hub import Hub
 from services.notifier.broadcast.topic import Topic
 from services.notifier.settings import Settings
 from services.notifier.streams import asgi, detached
-from services.notifier.streams.asgi import Portable
-from services.notifier.streams.detached import Detached
+from services.notifier.streams.asgi import AsgiStream
+from services.notifier.streams.detached import DetachedStream
 from services.notifier.streams.handshake import StreamHandshake
 from shared.web.app import RECEIVE_KEY
 from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, serve
-from tests.notifier.page import say
+from tests.notifier.page import update_line
 from tests.notifier.streams.test_slow_reader import Sleeper
 from tests.support.wait import wait_until
 
@@ -32,16 +32,16 @@ RELIED_ON = (
     RequestResponseCycle.run_asgi, RequestResponseCycle.send, RequestResponseCycle.receive, FlowControl.resume_reading,
     uvicorn.Server.shutdown,
 )  # fmt: skip
-AS_TRIED = "0db4da79a9332f79"
+TESTED_HASH = "0db4da79a9332f79"
 
 
 def test_uvicorns_insides_are_those_that_were_tried():
-    assert uvicorn.__version__ in detached.TRIED, (
-        "This uvicorn was not tried: streams fall back to ASGI. Read services/notifier/streams/detached.py beside the "
-        "code named in RELIED_ON, run these tests, then add the version to TRIED."
+    assert uvicorn.__version__ in detached.TESTED_VERSIONS, (
+        "This uvicorn was not tested: streams fall back to ASGI. Read services/notifier/streams/detached.py beside the "
+        "code named in RELIED_ON, run these tests, then add the version to TESTED_VERSIONS."
     )
     code = "".join(inspect.getsource(part) for part in RELIED_ON)
-    assert hashlib.sha256(code.encode()).hexdigest()[:16] == AS_TRIED, (
+    assert hashlib.sha256(code.encode()).hexdigest()[:16] == TESTED_HASH, (
         "uvicorn's code that detaching relies on has changed under a version that was tried."
     )
 
@@ -65,30 +65,30 @@ async def test_nothing_of_the_request_is_left_while_the_stream_goes_on(notifier:
     gc.collect()
     gc.disable()  # what refers to itself in a circle would stay
     try:
-        ears = [await notifier.listen(token=fan(n)) for n in range(5)]
-        await wait_until(lambda: all(ear.last("sections") for ear in ears))
+        clients = [await notifier.listen(token=fan(n)) for n in range(5)]
+        await wait_until(lambda: all(client.last("sections") for client in clients))
         state = notifier.serving.server.server_state
         await wait_until(lambda: not state.tasks)
         assert not state.connections
-        assert all(isinstance(connection, Detached) for connection in notifier.state.hub)
+        assert all(isinstance(connection, DetachedStream) for connection in notifier.state.hub)
         await wait_until(lambda: kept_by(state) == [])
     finally:
         gc.enable()
     await notifier.show(line(11, 6))
-    await wait_until(lambda: all(ear.last("line")["head_seq"] == 6 for ear in ears))
-    for ear in ears:
-        await ear.close()
+    await wait_until(lambda: all(client.last("line")["head_seq"] == 6 for client in clients))
+    for client in clients:
+        await client.close()
     await wait_until(lambda: len(notifier.state.hub) == 0)
     assert not caplog.records, "the server did not mind"
 
 
-async def test_a_uvicorn_not_known_holds_streams_by_asgi(start: Start, monkeypatch: pytest.MonkeyPatch, caplog: Any):
+async def test_an_untested_uvicorn_serves_streams_by_asgi(start: Start, monkeypatch: pytest.MonkeyPatch, caplog: Any):
     monkeypatch.setattr(uvicorn, "__version__", "99.0")
     notifier = await start()
-    assert [record.getMessage() for record in caplog.records].count("streams.not_detached") == 1
-    ear = await notifier.listen()
-    await wait_until(lambda: ear.last("sections"))
-    assert [type(connection) for connection in notifier.state.hub] == [Portable]
+    assert [record.getMessage() for record in caplog.records].count("transport.fallback") == 1
+    client = await notifier.listen()
+    await wait_until(lambda: client.last("sections"))
+    assert [type(connection) for connection in notifier.state.hub] == [AsgiStream]
 
 
 @pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
@@ -100,11 +100,11 @@ async def test_what_is_not_as_expected_is_held_by_asgi(notifier: Notifier, versi
     writer.write((request + (f"GET /livez {head}" if version == "HTTP/1.1" else "")).encode())
     async with asyncio.timeout(5):
         await reader.readuntil(b"event: sections")
-    assert [type(connection) for connection in notifier.state.hub] == [Portable]
+    assert [type(connection) for connection in notifier.state.hub] == [AsgiStream]
     writer.close()
 
 
-async def test_a_listener_who_talks_on_is_sent_away(notifier: Notifier):
+async def test_a_listener_who_sends_data_is_disconnected(notifier: Notifier):
     reader, writer = await asyncio.open_connection("127.0.0.1", notifier.port)
     head = f"HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {fan(1)}\r\n\r\n"
     writer.write(f"GET /events/{EVENT}/sections/updates {head}".encode())
@@ -116,33 +116,37 @@ async def test_a_listener_who_talks_on_is_sent_away(notifier: Notifier):
     writer.close()
 
 
-@pytest.mark.parametrize("way", [Detached, Portable])
-def test_under_uvloop_a_reader_that_does_not_read_is_skipped_and_cut_off_too(way: type[Any]):
-    """uvloop's transports are no `asyncio.Transport`: what we ask of one is there all the same."""
-    found: list[object] = []
+@pytest.mark.parametrize("way", [DetachedStream, AsgiStream])
+def test_under_uvloop_a_reader_that_does_not_read_is_skipped_and_disconnected_too(transport_class: type[Any]):
+    """uvloop's transports are no `asyncio.Transport`, but have the methods used here."""
+    results: list[object] = []
     settings = Settings(socket_buffer_bytes=8192)
 
     async def run() -> None:
         hub, topic = Hub(settings), Topic("event", now_s=0.0)
-        say(topic, "x" * 8192)
+        update_line(topic, "x" * 8192)
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             scope[RECEIVE_KEY] = receive
-            hold = detached.hold if way is Detached else asgi.hold
-            await hold(StreamHandshake(hub, topic, scope, receive, send, lambda: found.append("left")))
+            serve_stream = detached.serve if transport_class is DetachedStream else asgi.serve
+            await serve_stream(
+                StreamHandshake(
+                    hub=hub, topic=topic, scope=scope, receive=receive, send=send, on_end=lambda: results.append("left")
+                )
+            )
 
         serving = await serve(app)
         sleeper = Sleeper(serving.port, "x")
         await wait_until(lambda: len(hub) == 1)
         (connection,) = hub
-        found.append(type(connection))
+        results.append(type(connection))
         await wait_until(lambda: hub.write(connection, topic.snapshot()) is False, interval_s=0)
         assert hub.paused == {connection}
-        hub.cut(connection, why="slow")
+        hub.disconnect(connection, reason="slow")
         await wait_until(sleeper.cut_off)
         sleeper.socket.close()
         await serving.stop()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
-    assert found == [way, "left"]
+    assert results == [transport_class, "left"]

@@ -1,4 +1,4 @@
-"""Every metric of the streams moves when what it counts happens, and stands in docs/streams.md by its name."""
+"""Every metric of the streams moves with what it counts, and docs/streams.md names it."""
 
 import asyncio
 import gc
@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 from services.notifier import metrics
-from services.notifier.broadcast.heartbeat_timer import collections_timed
+from services.notifier.broadcast.heartbeat_timer import time_gc
 from tests.notifier.conftest import Notifier, Start, fan, line
 from tests.notifier.streams.test_slow_reader import Sleeper, flood
 from tests.support.wait import wait_until
@@ -27,7 +27,7 @@ def value(name: str, **labels: str) -> float:
 
 
 class Moved:
-    """How far samples are from where they were."""
+    """The changes of metric samples."""
 
     def __init__(self, *samples: tuple[str, dict[str, str]]) -> None:
         self._began = {(name, *sorted(labels.items())): value(name, **labels) for name, labels in samples}
@@ -45,11 +45,11 @@ async def test_ages_and_fan_out_are_measured_once_a_frame(notifier: Notifier):
     event = {"kind": "event"}
     names = ("event_age_seconds_count", "event_age_seconds_sum", "fan_out_seconds_count", "frames_written_total")
     moved = Moved(*((f"notifier_{name}", event) for name in names))
-    ears = [await notifier.listen(token=fan(n)) for n in range(3)]
-    await wait_until(lambda: all(ear.last("sections") for ear in ears))
+    clients = [await notifier.listen(token=fan(n)) for n in range(3)]
+    await wait_until(lambda: all(client.last("sections") for client in clients))
     old = line(11, 6).model_copy(update={"at_ms": line(1).at_ms - 1_500})
     await notifier.show(old)
-    await wait_until(lambda: all(ear.last("line")["head_seq"] == 6 for ear in ears))
+    await wait_until(lambda: all(client.last("line")["head_seq"] == 6 for client in clients))
     assert moved.by("notifier_event_age_seconds_count", **event) == 1
     assert 1.5 <= moved.by("notifier_event_age_seconds_sum", **event) < 3
     assert moved.by("notifier_fan_out_seconds_count", **event) == 1
@@ -59,11 +59,11 @@ async def test_ages_and_fan_out_are_measured_once_a_frame(notifier: Notifier):
 async def test_what_waits_for_a_window_is_counted_as_conflated(start: Start):
     moved = Moved(("notifier_frames_conflated_total", {"kind": "event"}))
     notifier = await start(window_ms=200)
-    ear = await notifier.listen()
-    await wait_until(lambda: ear.last("sections"))
+    client = await notifier.listen()
+    await wait_until(lambda: client.last("sections"))
     for head_seq in range(6, 16):
         await notifier.show(line(head_seq + 5, head_seq))
-    await wait_until(lambda: ear.last("line")["head_seq"] == 15)
+    await wait_until(lambda: client.last("line")["head_seq"] == 15)
     assert 7 <= moved.by("notifier_frames_conflated_total", kind="event") <= 9
 
 
@@ -73,9 +73,9 @@ async def test_a_slow_reader_is_counted_as_paused_skipped_and_ended(start: Start
     )
     notifier = await start(window_ms=0, socket_buffer_bytes=8192, slow_reader_max_s=1.0, heartbeat_s=1)
     sleeper = Sleeper(notifier.port, fan(2))
-    ear = await notifier.listen()
+    client = await notifier.listen()
     await wait_until(lambda: len(notifier.state.hub) == 2)
-    await flood(notifier, ear, range(1000, 1012))
+    await flood(notifier, client, range(1000, 1012))
     assert value("notifier_streams_paused") == 1
     await wait_until(lambda: moved.by("notifier_streams_ended_total", reason="slow") == 1)
     assert moved.by("notifier_frames_skipped_total", kind="event") > 2
@@ -83,17 +83,17 @@ async def test_a_slow_reader_is_counted_as_paused_skipped_and_ended(start: Start
     sleeper.socket.close()
 
 
-async def test_who_comes_back_is_counted_with_what_it_was_given(notifier: Notifier):
+async def test_reconnects_are_counted_with_what_they_got(notifier: Notifier):
     kinds = [("notifier_replays_total", {"kind": kind}) for kind in ("none", "delta", "snapshot")]
     opened = ("notifier_streams_opened_total", {"transport": "detached"})
     moved = Moved(*kinds, ("notifier_reconnects_total", {}), ("notifier_resume_failures_total", {}), opened)
     await notifier.begin()
-    ear = await notifier.listen()
-    await wait_until(lambda: ear.last_id)
-    began = ear.last_id or ""
+    client = await notifier.listen()
+    await wait_until(lambda: client.last_id)
+    began = client.last_id or ""
     await notifier.show(line(11, 6))
-    await wait_until(lambda: ear.last_id != began)
-    for last_event_id in (began, ear.last_id or "", "1.77"):
+    await wait_until(lambda: client.last_id != began)
+    for last_event_id in (began, client.last_id or "", "1.77"):
         back = await notifier.listen(last_event_id=last_event_id)
         await wait_until(partial(getattr, back, "retries"))
     assert moved.by("notifier_reconnects_total") == 3
@@ -104,17 +104,17 @@ async def test_who_comes_back_is_counted_with_what_it_was_given(notifier: Notifi
     assert moved.by(opened[0], **opened[1]) == 4
 
 
-async def test_who_is_turned_away_or_leaves_is_counted(start: Start):
+async def test_rejected_and_ended_streams_are_counted(start: Start):
     moved = Moved(
         ("notifier_streams_rejected_total", {"reason": "full"}), ("notifier_streams_ended_total", {"reason": "left"})
     )
     notifier = await start(streams_max=1)
-    ear = await notifier.listen()
+    client = await notifier.listen()
     await wait_until(lambda: value("notifier_streams_open", kind="event") == 1)
     late = await notifier.listen(token=fan(2))
     await wait_until(lambda: late.closed)
     assert moved.by("notifier_streams_rejected_total", reason="full") == 1
-    await ear.close()
+    await client.close()
     await wait_until(lambda: moved.by("notifier_streams_ended_total", reason="left") == 1)
 
 
@@ -137,7 +137,7 @@ def busy(seconds: float) -> None:
 def test_runs_of_the_garbage_collector_are_timed():
     moved = Moved(("notifier_gc_pause_seconds_count", {}))
     known = len(gc.callbacks)
-    with collections_timed():
+    with time_gc():
         gc.collect()
     assert moved.by("notifier_gc_pause_seconds_count") >= 1
     assert len(gc.callbacks) == known

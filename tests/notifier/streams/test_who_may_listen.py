@@ -1,4 +1,4 @@
-"""Who may listen, what a bad request gets, and how many streams there may be."""
+"""Credentials of streams, answers to bad requests, and the limits of open streams."""
 
 import asyncio
 import sys
@@ -8,26 +8,26 @@ import pytest
 
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
-from tests.notifier.conftest import EVENT, REFERENCE, Neighbours, Notifier, Start, admitted, fan, order, order_token
-from tests.notifier.ear import Ear
+from tests.notifier.client import SseClient
+from tests.notifier.conftest import EVENT, REFERENCE, FakeServices, Notifier, Start, admitted, fan, order, order_token
 from tests.support.wait import wait_until
 
 
-async def refusal(ear: Ear) -> tuple[int, str]:
-    await wait_until(lambda: ear.complete)
-    return ear.status, ear.problem
+async def refusal(client: SseClient) -> tuple[int, str]:
+    await wait_until(lambda: client.complete)
+    return client.status, client.problem
 
 
 @pytest.mark.parametrize("cookie", ["onsale_queue_arena", "onsale_pass_arena"])
 async def test_a_token_in_its_cookie_opens_the_stream(notifier: Notifier, cookie: str):
     token = fan(1) if "queue" in cookie else admitted()
-    ear = await notifier.open(
+    client = await notifier.open(
         f"/events/{EVENT}/sections/updates", cookie=f"onsale_queue_arena=broken; {cookie}={token}"
     )
-    await wait_until(lambda: ear.last("sections"))
+    await wait_until(lambda: client.last("sections"))
 
 
-async def test_without_a_good_credential_nobody_listens(notifier: Notifier, neighbours: Neighbours):
+async def test_without_a_good_credential_nobody_listens(notifier: Notifier, services: FakeServices):
     path = f"/events/{EVENT}/sections/updates"
     assert await refusal(await notifier.open(path)) == (401, "no-credential")
     forged = fan(1)[:-4] + "AAAA"
@@ -37,16 +37,16 @@ async def test_without_a_good_credential_nobody_listens(notifier: Notifier, neig
     assert await refusal(await notifier.listen(token=ended)) == (401, "bad-credential")
     good_cookie = f"onsale_queue_{EVENT}={fan(1)}"
     assert await refusal(await notifier.listen(token=forged, cookie=good_cookie)) == (401, "bad-credential")
-    assert neighbours.asked == []
+    assert services.calls == []
     assert await notifier.channels() == set()
 
 
 async def test_an_order_page_listens_with_its_cookie_alone(notifier: Notifier):
     path = f"/orders/{REFERENCE}/updates"
-    ear = await notifier.open(path, cookie=f"onsale_order_{REFERENCE}={order_token()}")
-    await wait_until(lambda: ear.last("order"))
+    client = await notifier.open(path, cookie=f"onsale_order_{REFERENCE}={order_token()}")
+    await wait_until(lambda: client.last("order"))
     await notifier.show(order(11, "refunded"))
-    await wait_until(lambda: ear.last("order")["status"] == "refunded")
+    await wait_until(lambda: client.last("order")["status"] == "refunded")
     other = await notifier.open(path, cookie=f"onsale_order_{REFERENCE}={order_token('OTHER12345')}")
     assert await refusal(other) == (403, "not-allowed")
 
@@ -56,8 +56,8 @@ async def test_a_credential_for_another_event_is_refused(notifier: Notifier):
         assert await refusal(await notifier.listen(token=token)) == (403, "wrong-event")
 
 
-async def test_an_order_stream_reaches_its_owner_only(notifier: Notifier, neighbours: Neighbours):
-    neighbours.orders["OTHER12345"] = order(10, "confirmed", "OTHER12345")
+async def test_an_order_stream_reaches_its_owner_only(notifier: Notifier, services: FakeServices):
+    services.orders["OTHER12345"] = order(10, "confirmed", "OTHER12345")
     path = f"/orders/{REFERENCE}/updates"
     assert await refusal(await notifier.open(path)) == (401, "no-credential")
     assert await refusal(await notifier.open(path, token=order_token("OTHER12345"))) == (403, "not-allowed")
@@ -66,7 +66,7 @@ async def test_an_order_stream_reaches_its_owner_only(notifier: Notifier, neighb
     await wait_until(lambda: mine.last("order") and other.last("order"))
     await notifier.show(order(11, "confirmed"))
     await wait_until(lambda: mine.last("order")["status"] == "confirmed")
-    assert [said["reference"] for said in other.all("order")] == ["OTHER12345"]
+    assert [data["reference"] for data in other.all("order")] == ["OTHER12345"]
 
 
 @pytest.mark.parametrize("query", ["?sections=", "?sections=A-1", "?sections=A,,B", f"?sections={'A,' * 50}A"])
@@ -96,17 +96,17 @@ async def test_other_methods_and_names_are_refused(notifier: Notifier):
     writer.close()
 
 
-def turned_away(ear: Ear) -> bool:
-    told = [heard.name for heard in ear.heard] == ["turned_away"]
-    return ear.status == 200 and ear.complete and ear.closed and told and ear.retries[0] >= 10_000
+def rejected(client: SseClient) -> bool:
+    outcomes = [event.name for event in client.events] == ["turned_away"]
+    return client.status == 200 and client.complete and client.closed and outcomes and client.retries[0] >= 10_000
 
 
-async def test_when_full_a_listener_is_told_when_to_come_back(start: Start):
+async def test_when_full_a_listener_is_rejected_with_retry(start: Start):
     notifier = await start(streams_max=2)
-    ears = [await notifier.listen(token=fan(n)) for n in range(2)]
+    clients = [await notifier.listen(token=fan(n)) for n in range(2)]
     late = await notifier.listen(token=fan(3))
-    await wait_until(lambda: turned_away(late))
-    await ears[0].close()
+    await wait_until(lambda: rejected(late))
+    await clients[0].close()
     await wait_until(lambda: len(notifier.state.hub) == 1)
     again = await notifier.listen(token=fan(4))
     await wait_until(lambda: again.last("sections"))
@@ -117,7 +117,7 @@ async def test_one_fan_cannot_take_all_streams(start: Start):
     for _ in range(2):
         await notifier.listen(token=fan(1))
     late, another = await notifier.listen(token=admitted(1)), await notifier.listen(token=fan(2))
-    await wait_until(lambda: turned_away(late))
+    await wait_until(lambda: rejected(late))
     await wait_until(lambda: another.last("sections"))
 
 
@@ -125,34 +125,34 @@ async def test_distinct_filters_are_bounded(start: Start):
     notifier = await start(filters_per_event=1)
     first, same = await notifier.listen("?sections=A"), await notifier.listen("?sections=A")
     everything, other = await notifier.listen(token=fan(2)), await notifier.listen("?sections=B")
-    await wait_until(lambda: all(ear.last("sections") for ear in (first, same, everything)))
-    await wait_until(lambda: turned_away(other))
+    await wait_until(lambda: all(client.last("sections") for client in (first, same, everything)))
+    await wait_until(lambda: rejected(other))
 
 
-async def test_a_crowd_that_comes_within_a_second_is_let_in(start: Start):
+async def test_a_crowd_within_a_second_is_accepted(start: Start):
     notifier = await start(
         streams_new_per_s=500, lag_max_s=30, first_snapshot_timeout_s=30
     )  # others may be busy on this machine
-    told = await crowd(notifier, 3_000)
-    assert told == {"let in": 3_000}, "no number of a second is a reason"
+    outcomes = await crowd(notifier, 3_000)
+    assert outcomes == {"let in": 3_000}, "no number of a second is a reason"
 
 
-async def test_while_the_loop_is_late_newcomers_are_told_so_and_later_let_in(start: Start):
+async def test_while_the_loop_lags_new_streams_are_rejected_and_later_accepted(start: Start):
     notifier = await start(lag_max_s=0.2)
     early = await notifier.listen(token=fan(1))
     blocked = asyncio.create_task(block_the_loop(notifier))
     late = await notifier.listen(token=fan(2))
-    await wait_until(lambda: turned_away(late))
+    await wait_until(lambda: rejected(late))
     assert late.last("turned_away")["why"] == "lag"
     blocked.cancel()
-    await wait_until(lambda: notifier.state.headroom.lacks(asyncio.get_running_loop().time()) is None)
+    await wait_until(lambda: notifier.state.headroom.shortage(asyncio.get_running_loop().time()) is None)
     again = await notifier.listen(token=fan(3))
     await wait_until(lambda: again.last("sections"))
     assert not early.closed, "who listens already is not sent away for it"
 
 
 async def block_the_loop(notifier: Notifier) -> None:
-    """Turns of the loop that take longer than it may be late."""
+    """Blocks the event loop for longer than its allowed lag."""
     while True:
         until_s = time.monotonic() + 0.6
         while time.monotonic() < until_s:
@@ -188,14 +188,14 @@ asyncio.run(main())
 
 
 async def crowd(notifier: Notifier, size: int) -> dict[str, int]:
-    """So many listeners of a process of their own, all within a second: what they were told."""
-    words = "\n".join([str(notifier.port), *(fan(n) for n in range(1, size + 1))])
+    """Opens so many streams from a process of its own within a second; returns their outcomes."""
+    lines = "\n".join([str(notifier.port), *(fan(n) for n in range(1, size + 1))])
     program = CROWD.replace("EVENT", EVENT)
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    told, _ = await child.communicate(words.encode())
-    return {word: int(many) for many, word in (line.split(" ", 1) for line in told.decode().splitlines())}
+    outcomes, _ = await child.communicate(lines.encode())
+    return {outcome: int(count) for count, outcome in (line.split(" ", 1) for line in outcomes.decode().splitlines())}
 
 
 def test_the_streams_are_documented():

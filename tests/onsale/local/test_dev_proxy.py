@@ -4,7 +4,7 @@ import pytest
 from httpx import ASGITransport, AsyncClient, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onsale.local.dev_proxy import Front
+from onsale.local.dev_proxy import DevProxy
 from shared.security.auth import AdminKeys
 from shared.web.fast_routes import answer
 
@@ -28,7 +28,7 @@ async def ask(path: str, peer: str = NEAR, **headers: str) -> Response:
         asked += 1
         return []
 
-    front = Front({"gateway": part(b"public")}, {"gateway": part(b"inside")}, ready, AdminKeys(f"ops:viewer:{KEY}"))
+    front = DevProxy({"gateway": part(b"public")}, {"gateway": part(b"inside")}, ready, AdminKeys(f"ops:viewer:{KEY}"))
     async with AsyncClient(transport=ASGITransport(front, client=(peer, 1)), base_url="http://x") as client:
         answers = [await client.get(path, headers=headers) for _ in range(5)]
     assert asked <= 1, "readiness is kept for a moment"

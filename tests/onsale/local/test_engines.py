@@ -20,10 +20,10 @@ import redis.asyncio
 from onsale.local import binaries, postgres
 from onsale.local.engines import (
     Engines,
-    EngineTrouble,
-    RunningEngines,
+    OperatorError,
+    RunningDatabases,
     read_engines_file,
-    start_engines,
+    start_databases,
     with_driver,
     write_engines_file,
 )
@@ -35,14 +35,14 @@ AS_ROOT = os.geteuid() == 0
 STARTER = """
 import asyncio, email.parser, encodings.ascii, encodings.idna, os, sys  # all of it before we may read no more of it
 from pathlib import Path
-from onsale.local.engines import start_engines, write_engines_file
+from onsale.local.engines import start_databases, write_engines_file
 
 async def main(data_dir, stay, user, python):
     if user:
         os.setgroups([]), os.setgid(int(user)), os.setuid(int(user))
         sys.executable = python
-    running = await start_engines(Path(data_dir), fsync=False)
-    write_engines_file(Path(data_dir), running.engines, None)
+    running = await start_databases(Path(data_dir), fsync=False)
+    write_engines_file(Path(data_dir), running.addresses, None)
     print("up", flush=True)
     if stay:
         await asyncio.sleep(60)
@@ -69,8 +69,8 @@ def used_dir() -> Iterator[Path]:
         yield made
 
 
-async def start(data_dir: Path, **environ: str) -> RunningEngines:
-    return await start_engines(data_dir, fsync=False, environ=OURS | environ)
+async def start(data_dir: Path, **environ: str) -> RunningDatabases:
+    return await start_databases(data_dir, fsync=False, environ=OURS | environ)
 
 
 def start_elsewhere(data_dir: Path, *, stay: str = "", user: str = "", python: str = "") -> subprocess.Popen[str]:
@@ -144,7 +144,7 @@ async def read_something(engines: Engines) -> tuple[str, bytes]:
 
 async def trouble_with(data_dir: Path, **environ: str) -> str:
     """The one line a person gets; nothing is left running."""
-    with pytest.raises(EngineTrouble) as told:
+    with pytest.raises(OperatorError) as told:
         await start(data_dir, **environ)
     assert "\n" not in str(told.value)
     assert nothing_runs(data_dir)
@@ -153,23 +153,23 @@ async def trouble_with(data_dir: Path, **environ: str) -> str:
 
 async def test_data_survives_a_stop_and_nothing_is_left_running(used_dir: Path) -> None:
     running = await start(used_dir)
-    await write_something(running.engines)
+    await write_something(running.addresses)
     assert not nothing_runs(used_dir)
     await running.stop()
     assert nothing_runs(used_dir)
     running = await start(used_dir)
     try:
-        assert await read_something(running.engines) == ("row", b"key")
+        assert await read_something(running.addresses) == ("row", b"key")
         assert [child.returncode for child in running.children] == [None, None]
     finally:
         await running.stop()
-    assert "PostgreSQL has ended" in running.kept[0].ended()
+    assert "PostgreSQL has ended" in running.own_servers[0].ended()
 
 
 async def test_passwords_and_data_are_for_their_owner_only_and_needed(used_dir: Path) -> None:
     running = await start(used_dir)
     try:
-        write_engines_file(used_dir, running.engines, "http://127.0.0.1:9")
+        write_engines_file(used_dir, running.addresses, "http://127.0.0.1:9")
         rooms = [
             used_dir,
             used_dir / "log",
@@ -181,14 +181,14 @@ async def test_passwords_and_data_are_for_their_owner_only_and_needed(used_dir: 
         assert {mode(path) for path in rooms if path.is_dir()} == {0o700}
         assert {mode(path) for path in secret} == {0o600}
         read = read_engines_file(used_dir)
-        assert (read.postgres_url, read.redis_url) == (running.engines.postgres_url, running.engines.redis_url)
+        assert (read.postgres_url, read.redis_url) == (running.addresses.postgres_url, running.addresses.redis_url)
         assert read.sandbox_url == "http://127.0.0.1:9"
-        assert running.engines.postgres_url.startswith("postgresql+asyncpg://")
-        address = running.engines.redis_url.split("@")[1]
+        assert running.addresses.postgres_url.startswith("postgresql+asyncpg://")
+        address = running.addresses.redis_url.split("@")[1]
         async with redis.asyncio.Redis.from_url(f"redis://{address}") as client:
             with pytest.raises(redis.exceptions.AuthenticationError):
                 await client.ping()
-        address = running.engines.postgres_url.split("@")[1]
+        address = running.addresses.postgres_url.split("@")[1]
         with pytest.raises(asyncpg.InvalidPasswordError):
             await asyncpg.connect(f"postgresql://onsale:wrong@{address}")
     finally:
@@ -207,7 +207,7 @@ async def test_killing_the_parent_ends_the_engines_and_a_start_right_after_succe
     try:
         assert old_pids
         assert not any(alive(pid) for pid in old_pids)
-        assert await read_something(running.engines) == ("row", b"key")
+        assert await read_something(running.addresses) == ("row", b"key")
     finally:
         await running.stop()
     assert nothing_runs(used_dir)
@@ -215,7 +215,7 @@ async def test_killing_the_parent_ends_the_engines_and_a_start_right_after_succe
 
 async def test_a_cluster_that_was_only_half_made_is_never_opened(data_dir: Path, tmp_path: Path) -> None:
     dies_halfway = fake_postgres(tmp_path, initdb='mkdir -p "$2"; touch "$2/PG_VERSION"; kill -9 $$')
-    assert "could not be made" in await trouble_with(data_dir, ONSALE_POSTGRES_BIN=str(dies_halfway))
+    assert "could not be created" in await trouble_with(data_dir, ONSALE_POSTGRES_BIN=str(dies_halfway))
     running = await start(data_dir)
     await running.stop()
     assert sorted(path.name for path in (data_dir / "engines" / "postgres").iterdir()) == ["data", "password"]
@@ -226,7 +226,7 @@ async def test_a_second_start_on_the_same_data_is_refused_at_once(data_dir: Path
     (data_dir / "engines").mkdir()
     with (data_dir / "engines" / "in-use.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(EngineTrouble, match="is in use: another `onsale up` runs on it"):
+        with pytest.raises(OperatorError, match="is in use: another `onsale up` runs on it"):
             await start(data_dir)
 
 
@@ -252,12 +252,12 @@ async def test_a_root_without_user_namespaces_runs_postgres_as_nobody(
 ) -> None:
     monkeypatch.setattr(postgres, "namespaces_work", lambda: False)
     running = await start(data_dir)
-    await write_something(running.engines)
+    await write_something(running.addresses)
     await running.stop()
     monkeypatch.undo()
     running = await start(data_dir)
     try:
-        assert await read_something(running.engines) == ("row", b"key")
+        assert await read_something(running.addresses) == ("row", b"key")
         nobody = pwd.getpwnam("nobody").pw_uid
         assert (data_dir / "engines" / "postgres" / "data" / "postmaster.pid").stat().st_uid == nobody
     finally:
@@ -278,7 +278,7 @@ async def test_a_cluster_is_opened_by_the_version_that_wrote_it(data_dir: Path) 
 async def test_an_engine_in_the_environment_wins(data_dir: Path, engines: Engines) -> None:
     running = await start(data_dir, ONSALE_POSTGRES_URL=engines.postgres_url, ONSALE_REDIS_URL=engines.redis_url)
     await running.stop()
-    assert running.engines == engines
+    assert running.addresses == engines
     assert running.children == []
     assert list((data_dir / "engines").iterdir()) == [data_dir / "engines" / "in-use.lock"]
 
@@ -328,7 +328,7 @@ async def test_a_wrong_engine_in_the_environment_is_named(data_dir: Path, variab
 
 async def test_an_initdb_that_fails_is_quoted(data_dir: Path, tmp_path: Path) -> None:
     programs = fake_postgres(tmp_path, initdb="echo disk full >&2; exit 1")
-    assert "could not be made: disk full" in await trouble_with(data_dir, ONSALE_POSTGRES_BIN=str(programs))
+    assert "could not be created: disk full" in await trouble_with(data_dir, ONSALE_POSTGRES_BIN=str(programs))
 
 
 async def test_an_engine_that_fails_late_is_quoted_and_takes_the_other_along(data_dir: Path, tmp_path: Path) -> None:
@@ -338,5 +338,5 @@ async def test_an_engine_that_fails_late_is_quoted_and_takes_the_other_along(dat
 
 
 def test_nothing_has_run_yet_is_said_in_one_line(data_dir: Path) -> None:
-    with pytest.raises(EngineTrouble, match="Nothing has run in"):
+    with pytest.raises(OperatorError, match="Nothing has run in"):
         read_engines_file(data_dir)

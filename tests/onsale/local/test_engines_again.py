@@ -13,10 +13,10 @@ import httpx
 import pytest
 import redis.asyncio
 
-from onsale.commands.client import Refused
+from onsale.errors import OperatorError
 from onsale.local import engines as engines_room
-from onsale.local.engines import Kept
-from onsale.local.process import Child, EngineTrouble
+from onsale.local.engines import OwnServer
+from onsale.local.process import Child
 from tests.support.engines.engines import fast_place
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
@@ -61,13 +61,13 @@ async def test_a_fan_goes_on_after_each_engine_was_killed(suite: RunningSuite) -
 
 
 def has_said(suite: RunningSuite, words: str, times: int) -> bool:
-    return suite.said().count(words) == times
+    return suite.log_text().count(words) == times
 
 
 async def clean(suite: RunningSuite, event_id: str) -> bool:
     try:
         return await suite.is_clean(event_id)
-    except Refused:
+    except OperatorError:
         return False  # a service has not found the engine again
 
 
@@ -84,7 +84,7 @@ async def test_an_engine_that_ends_again_and_again_is_given_up_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines_room, "ENDS_MAX", 2)
-    monkeypatch.setattr(engines_room, "LOOK_S", 0.01)
+    monkeypatch.setattr(engines_room, "POLL_S", 0.01)
     started: list[Child] = []
 
     async def again() -> tuple[Child, str]:
@@ -98,8 +98,8 @@ async def test_an_engine_that_ends_again_and_again_is_given_up_in_one_sentence(
 
     said: list[str] = []
     begun_s = time.monotonic()
-    with pytest.raises(EngineTrouble, match=r"Valkey has ended: .*no space left.* started again 2 times"):
-        await Kept((await again())[0], again).keep(said.append)
+    with pytest.raises(OperatorError, match=r"Valkey has ended: .*no space left.* started again 2 times"):
+        await OwnServer((await again())[0], again).restart_when_ended(said.append)
     assert len(started) == 3
     assert [line.endswith("Starting it again …") for line in said] == [True, True]
     assert time.monotonic() - begun_s < engines_room.STEADY_S

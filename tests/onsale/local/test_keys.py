@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from onsale import cli
-from onsale.commands import context
+from onsale.cli import app as cli
+from onsale.cli import context
 from onsale.local import key_file
 from shared.security.key_rotation import Purpose
 from shared.security.tokens import Keyring
@@ -69,11 +69,11 @@ def test_only_a_key_that_signs_no_more_is_retired_and_only_on_demand(command, da
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 60)
     code, said = command("retire", "queue-token", "k1")
-    assert (code, "goes by itself" in said, "lost to its fan" in said) == (2, True, True)
+    assert (code, "ends by itself" in said, "lost to its fan" in said) == (2, True, True)
     assert "no key k9" in command("retire", "queue-token", "k9", "--now")[1]
     assert kids(data_dir, "queue_token") == ["k1", "k2"]
     code, said = command("retire", "queue-token", "k1", "--now")
-    assert (code, "lost to its fan" in said, "k1 is gone" in said) == (0, True, True)
+    assert (code, "lost to its fan" in said, "k1 is retired" in said) == (0, True, True)
     command("rotate", "queue-token")
     assert kids(data_dir, "queue_token") == ["k2", "k3"], "what is gone is forgotten"
 
@@ -84,7 +84,7 @@ def test_the_file_is_its_owners_only_and_whole(command, data_dir):
     others = json.loads((data_dir / "keys.json").read_text())
     assert {"checkout", "customer", "order_token", "holder"} <= set(others)
     before = (data_dir / "keys.json").read_bytes()
-    with suppress(RuntimeError), key_file.changing(data_dir) as ring:
+    with suppress(RuntimeError), key_file.keys_to_change(data_dir) as ring:
         ring.rings["pass"] = []
         raise RuntimeError("half way")
     assert (data_dir / "keys.json").read_bytes() == before
@@ -92,7 +92,7 @@ def test_the_file_is_its_owners_only_and_whole(command, data_dir):
 
 def test_two_commands_at_once_lose_nothing(data_dir):
     def rotate() -> None:
-        with key_file.changing(data_dir) as ring:
+        with key_file.keys_to_change(data_dir) as ring:
             ring.rotate("pass", b"x" * 32, signs_from_s=int(time.time()))
 
     threads = [threading.Thread(target=rotate) for _ in range(8)]

@@ -9,9 +9,10 @@ from typing import cast
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from onsale.errors import OperatorError
 from onsale.local import ports, up
 from onsale.local.ports import HOST, SERVERS, free_port, start_on_free_port
-from onsale.local.process import Child, EngineTrouble
+from onsale.local.process import Child
 from shared.web.fast_routes import answer
 
 CONNECTING = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -41,7 +42,7 @@ def test_a_port_somebody_listens_on_is_passed_over(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(ports, "SERVERS", range(taken, taken + 2))
         assert free_port() == taken + 1
         second.bind((HOST, taken + 1))
-        with pytest.raises(EngineTrouble, match="no free port"):
+        with pytest.raises(OperatorError, match="no free port"):
             free_port()
 
 
@@ -52,15 +53,15 @@ class Sleeper:
     returncode: int | None = None
     stopped = False
 
-    def last_words(self) -> str:
-        return "it said nothing"
+    def log_tail(self) -> str:
+        return "its log is empty"
 
     async def stop(self) -> None:
         self.stopped = True
 
 
 async def test_what_lives_is_waited_for_and_named_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "SAY_EVERY_S", 0.05)
+    monkeypatch.setattr(ports, "REPORT_EVERY_S", 0.05)
     asked, said = 0, list[str]()
 
     async def answers(port: int) -> bool:
@@ -68,7 +69,7 @@ async def test_what_lives_is_waited_for_and_named_meanwhile(monkeypatch: pytest.
         asked += 1
         return asked > 20
 
-    _, port = await start_on_free_port(lambda port: cast("Child", Sleeper()), answers, say=said.append)
+    _, port = await start_on_free_port(lambda port: cast("Child", Sleeper()), answers, report=said.append)
     assert port in SERVERS
     assert len(said) > 1
     assert said[0].startswith("Still waiting for the payment sandbox (")
@@ -79,27 +80,27 @@ async def test_what_never_answers_is_one_sentence() -> None:
         return False
 
     child = Sleeper()
-    with pytest.raises(EngineTrouble, match=r"^The payment sandbox does not answer after 0.1 s: .* \(more in sandbox"):
+    with pytest.raises(OperatorError, match=r"^The payment sandbox does not answer after 0.1 s: .* \(more in sandbox"):
         await start_on_free_port(lambda port: cast("Child", child), never, ready_within_s=0.1)
     assert child.stopped
 
 
 async def test_processes_that_are_slow_to_start_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than any fixed time: here one that is over at once."""
-    monkeypatch.setattr(ports, "SAY_EVERY_S", 0.05)
+    monkeypatch.setattr(ports, "REPORT_EVERY_S", 0.05)
     readies, said = iter([*[503] * 4, 200]), list[str]()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0)
         await answer(send, next(readies), b"")
 
-    suite = up.Suite(tmp_path, [], say=said.append)
+    suite = up.Suite(tmp_path, [], report=said.append)
     sleeper = cast("Child", Sleeper())
     await up._wait_for_processes(suite, [sleeper], {"queue": slow})
     assert "Still waiting for the readiness of queue" in said[0]
     readies = iter([503] * 9)
-    monkeypatch.setattr(up, "Patience", lambda say: ports.Patience(say, within_s=0))
-    with pytest.raises(EngineTrouble, match=r"^The readiness of queue does not answer after 0 s: more in"):
+    monkeypatch.setattr(up, "StartupDeadline", lambda report: ports.StartupDeadline(report, within_s=0))
+    with pytest.raises(OperatorError, match=r"^The readiness of queue does not answer after 0 s: more in"):
         await up._wait_for_processes(suite, [sleeper], {"queue": slow})
 
 
@@ -109,6 +110,6 @@ async def test_a_process_that_ends_while_it_is_waited_for_is_named_at_once(tmp_p
 
     ended = Sleeper()
     ended.name, ended.returncode = "The queue process", 1
-    with pytest.raises(EngineTrouble, match=r"^The queue process has ended: it said nothing \(more in sandbox.log\)"):
+    with pytest.raises(OperatorError, match=r"^The queue process has ended: its log is empty \(more in sandbox.log\)"):
         async with asyncio.timeout(5):
             await up._wait_for_processes(up.Suite(tmp_path, []), [cast("Child", ended)], {"queue": never})

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from onsale.errors import OperatorError
 from onsale.local import supervisor
-from onsale.local.process import Child, EngineTrouble
+from onsale.local.process import Child
 from tests.support.wait import wait_until
 
 Start = Callable[..., Child]
@@ -70,12 +71,12 @@ async def test_stop_ends_the_child_and_may_be_repeated(start: Start, tmp_path: P
 async def test_the_childs_own_end_is_told(start: Start) -> None:
     child = start("echo out of paper >&2; exit 7")
     assert await child.wait() == 7
-    assert child.last_words() == "out of paper"
+    assert child.log_tail() == "out of paper"
 
 
 async def test_ctrl_c_in_the_terminal_reaches_neither_keeper_nor_child(start: Start, tmp_path: Path) -> None:
     child = start(SLEEPS)
-    sessions = {os.getsid(0), os.getsid(child._keeper.pid), os.getsid(await pid_in(tmp_path))}
+    sessions = {os.getsid(0), os.getsid(child._supervisor.pid), os.getsid(await pid_in(tmp_path))}
     assert len(sessions) == 3
 
 
@@ -84,7 +85,7 @@ async def test_two_children_never_run_under_one_lock(start: Start, tmp_path: Pat
     pid = await pid_in(tmp_path)
     second = start("echo I ran", wait_s=0.1)
     assert await second.wait() == 2
-    assert "is still locked after 0.1 s: an older process has not ended" in second.last_words()
+    assert "is still locked after 0.1 s: an older process has not ended" in second.log_tail()
     third = start("echo I ran")
     await first.stop()
     assert await third.wait() == 0
@@ -95,7 +96,7 @@ async def test_two_children_never_run_under_one_lock(start: Start, tmp_path: Pat
 async def test_a_killed_keeper_takes_its_child_along(start: Start, tmp_path: Path) -> None:
     child = start(SLEEPS)
     pid = await pid_in(tmp_path)
-    os.kill(child._keeper.pid, signal.SIGKILL)
+    os.kill(child._supervisor.pid, signal.SIGKILL)
     await wait_until(lambda: gone(pid))
 
 
@@ -103,7 +104,7 @@ async def test_the_lock_is_held_for_as_long_as_the_child_lives(start: Start, tmp
     child = start(STUBBORN)
     pid = await pid_in(tmp_path)
     try:
-        os.kill(child._keeper.pid, signal.SIGKILL)
+        os.kill(child._supervisor.pid, signal.SIGKILL)
         await child.wait()
         with (tmp_path / "lock").open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,13 +136,13 @@ async def test_a_keeper_whose_parent_left_while_it_waited_starts_nothing(start: 
 async def test_a_command_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     child = start_command(["/nowhere/engine"], tmp_path)
     assert await child.wait() == 2
-    assert child.last_words().startswith("/nowhere/engine could not be started")
+    assert child.log_tail().startswith("/nowhere/engine could not be started")
     await child.stop()
 
 
 def test_a_log_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    with pytest.raises(EngineTrouble, match="script could not be started"):
+    with pytest.raises(OperatorError, match="script could not be started"):
         start_command(["true"], tmp_path)
 
 
@@ -150,5 +151,5 @@ async def test_an_overgrown_log_is_put_aside(start: Start, tmp_path: Path, monke
     (tmp_path / "log").write_text("twelve bytes")
     child = start("echo new words")
     await child.wait()
-    assert child.last_words() == "new words"
+    assert child.log_tail() == "new words"
     assert (tmp_path / "log.old").read_text() == "twelve bytes"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from onsale.backup import databases
 from onsale.backup import folder as folders
-from onsale.backup import ledgers
+from onsale.backup.create import SNAPSHOT_QUERIES, take_backup, take_snapshot
+from onsale.backup.databases import consistent_snapshots, tables_of
 from onsale.backup.folder import BadBackup
-from onsale.backup.ledgers import standing_still, tables_of
 from onsale.backup.manifest import Manifest
-from onsale.backup.restoring import bring_back, readable, require_room
-from onsale.backup.taking import SHOWN, take_backup, take_snapshot
+from onsale.backup.restore import load_databases, read_manifest, require_empty_databases
 from onsale.local.engines import Engines, with_driver
 from shared.postgres import migrations, schema_version
 from shared.postgres.schema_version import migrations_folder, revisions
@@ -45,8 +45,8 @@ async def empty(engines: Engines) -> AsyncIterator[str]:
         yield url
 
 
-async def keep(url: str, place: Path, say: Callable[[str], None] = lambda line: None) -> Path:
-    return await take_backup(dict.fromkeys(SERVICES, url), {}, place, say=say)
+async def keep(url: str, place: Path, report: Callable[[str], None] = lambda line: None) -> Path:
+    return await take_backup(dict.fromkeys(SERVICES, url), {}, place, report=report)
 
 
 def found(place: Path) -> list[Path]:
@@ -55,8 +55,8 @@ def found(place: Path) -> list[Path]:
 
 async def restored(folder: Path, url: str) -> None:
     urls = dict.fromkeys(SERVICES, url)
-    await require_room(urls, None)
-    await bring_back(readable(folder), folder, urls, say=lambda line: None)
+    await require_empty_databases(urls, None)
+    await load_databases(read_manifest(folder), folder, urls, report=lambda line: None)
 
 
 async def test_what_comes_back_is_what_was_kept(ledger: str, empty: str, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ async def test_what_comes_back_is_what_was_kept(ledger: str, empty: str, tmp_pat
     before, after = await everything(ledger), await everything(empty)
     assert sum(map(len, before.values())) > 15
     assert after == before
-    assert len(after["orders.hook_delivery"]) == 1, "no webhook is owed twice"
+    assert len(after["orders.webhook_delivery"]) == 1, "no webhook is owed twice"
     async with connected(empty) as connection:
         told = await connection.fetch("SELECT published_at IS NULL AS due FROM orders.outbox ORDER BY id")
         assert [row["due"] for row in told] == [True, False], "the log that had the last hour is gone"
@@ -76,7 +76,7 @@ async def test_what_comes_back_is_what_was_kept(ledger: str, empty: str, tmp_pat
 
 async def test_a_backup_is_of_one_moment(ledger: str) -> None:
     """Whoever joins while it is taken is not in it, and no migration begins meanwhile."""
-    async with connected(ledger) as fan, standing_still(dict.fromkeys(SERVICES, ledger)) as still:
+    async with connected(ledger) as fan, consistent_snapshots(dict.fromkeys(SERVICES, ledger)) as still:
         await fan.execute("INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES ('e',1,0,99,'x')")
         assert await still["queue"].connection.fetchval("SELECT max(join_seq) FROM queue.place") == 9
         free = "SELECT pg_try_advisory_lock(hashtext('onsale migrate ' || $1))"
@@ -86,7 +86,7 @@ async def test_a_backup_is_of_one_moment(ledger: str) -> None:
 async def test_a_backup_does_not_begin_while_tables_change(
     ledger: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ledgers, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr(databases, "LOCK_WAIT_S", 0.05)
     async with connected(ledger) as migration:
         await migration.execute("SELECT pg_advisory_lock(hashtext('onsale migrate queue'))")
         with pytest.raises(BadBackup, match="A migration of queue is running"):
@@ -114,21 +114,21 @@ async def test_what_was_changed_or_lost_is_refused(ledger: str, tmp_path: Path) 
     place = kept / "queue" / "place.copy.gz"
     whole = place.read_bytes()
     place.write_bytes(gzip.compress(b"e\t1\t0\t1\tme\t\\N\n"))
-    with pytest.raises(BadBackup, match="is not what was written"):
-        readable(kept)
+    with pytest.raises(BadBackup, match="was changed: its SHA-256"):
+        read_manifest(kept)
     place.unlink()
     with pytest.raises(BadBackup, match="No such file"):
-        readable(kept)
+        read_manifest(kept)
     place.write_bytes(whole)
     manifest = json.loads((kept / "manifest.json").read_text())
     manifest["schemas"][0]["revision"] = "2099_01_01_0000"
     (kept / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BadBackup, match="does not know"):
-        readable(kept)
+        read_manifest(kept)
     manifest["schemas"][0]["tables"][0]["file"] = "../../etc/passwd"
     (kept / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BadBackup, match=r"tables\.0\.file"):
-        readable(kept)
+        read_manifest(kept)
 
 
 async def test_it_goes_into_an_empty_database_where_nothing_runs(
@@ -137,16 +137,16 @@ async def test_it_goes_into_an_empty_database_where_nothing_runs(
     with pytest.raises(BadBackup, match="tables of orders already"):
         await restored(await keep(ledger, tmp_path), ledger)
     urls = dict.fromkeys(SERVICES, empty)
-    await require_room(urls, redis_url)
+    await require_empty_databases(urls, redis_url)
     await redis.set("inventory:{e}:counts", 1)
     with pytest.raises(BadBackup, match="Redis in ONSALE_REDIS_URL is not empty"):
-        await require_room(urls, redis_url)
-    with pytest.raises(BadBackup, match="cannot be asked"):
-        await require_room(urls, "redis://127.0.0.1:1/0")
+        await require_empty_databases(urls, redis_url)
+    with pytest.raises(BadBackup, match="cannot be reached"):
+        await require_empty_databases(urls, "redis://127.0.0.1:1/0")
     async with connected(empty) as suite:
         await suite.execute("SET application_name = 'onsale-queue'")
         with pytest.raises(BadBackup, match="A suite runs"):
-            await require_room(urls, None)
+            await require_empty_databases(urls, None)
 
 
 async def test_a_backup_of_an_older_version_is_brought_to_this_one(
@@ -165,7 +165,11 @@ async def test_a_backup_of_an_older_version_is_brought_to_this_one(
     revisions.cache_clear()
     try:
         await restored(kept, empty)
-        assert await migrations.reached(with_driver(empty, "asyncpg"), "orders") == revisions("orders")[-1] == "later"
+        assert (
+            await migrations.current_revision_at(with_driver(empty, "asyncpg"), "orders")
+            == revisions("orders")[-1]
+            == "later"
+        )
     finally:
         monkeypatch.undo()
         revisions.cache_clear()
@@ -173,12 +177,12 @@ async def test_a_backup_of_an_older_version_is_brought_to_this_one(
 
 
 async def test_a_snapshot_shows_seats_and_configuration_and_no_fan(ledger: str, tmp_path: Path) -> None:
-    shown = await take_snapshot(dict.fromkeys(SERVICES, ledger), tmp_path, say=lambda line: None)
+    shown = await take_snapshot(dict.fromkeys(SERVICES, ledger), tmp_path, report=lambda line: None)
     seats = gzip.decompress((shown / "inventory" / "seat.csv.gz").read_bytes()).decode().splitlines()
     assert seats[0].startswith("event_id,section_id,position")
     assert seats[1].startswith("e,A,0,Ä,1,available")
-    async with standing_still(dict.fromkeys(SERVICES, ledger)) as still:
-        for service, tables in SHOWN.items():
+    async with consistent_snapshots(dict.fromkeys(SERVICES, ledger)) as still:
+        for service, tables in SNAPSHOT_QUERIES.items():
             columns = dict(await tables_of(still[service].connection, service))
             named = {column for table in tables for column in columns[table]}
             assert not named & {"holder", "user_id", "email", "customer_email", "secret", "seed"}

@@ -93,7 +93,7 @@ async def test_what_is_not_public_is_not_there(start: Start, echo: tuple[Echo, i
     async with browser(start(in_front_of(port, trusted=("127.0.0.0/8",)))) as fan:
         for path in ("/internal/joins", "/metrics", "/queue/metrics", "/readyz", "/docs", "/nothing"):
             assert problem(await fan.get(path)) == (404, "not-found"), path
-        for path in ("/admin/queue/events/show/room", "/admin/inventory/events/show", "/admin/orders"):
+        for path in ("/admin/events/show/room", "/admin/inventory/events/show", "/admin/orders"):
             assert problem(await fan.get(path, headers=outsider)) == (404, "not-found"), path
         assert process.seen == []
         assert (await fan.get("/admin/orders")).status_code == 200, "operators come from inside"
@@ -265,7 +265,7 @@ async def test_a_process_that_is_not_there_costs_nothing(start: Start, echo: tup
 async def test_neighbours_ask_each_other_through_a_door_of_their_own(start: Start, echo: tuple[Echo, int]) -> None:
     plan = in_front_of(echo[1])
     start(plan)
-    async with browser(f"http://{plan.inside['queue']}") as neighbour:
+    async with browser(f"http://{plan.internal['queue']}") as neighbour:
         signed = await neighbour.post("/internal/joins", headers={"onsale-signature": "x"}, content=b"x" * 1_000_000)
         assert signed.json()["onsale-signature"] == "x"
         assert echo[0].seen == ["POST /internal/joins"]

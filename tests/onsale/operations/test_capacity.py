@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onsale.capacity.calculation import SERVICES, plan_sale
 from onsale.capacity.coefficients import coefficients
-from onsale.capacity.counting import SERVICES, planned
-from onsale.capacity.needs import Plan
+from onsale.capacity.resources import Plan
 from onsale.capacity.sale import Sale
 from tests.support.running.command_line import Command
 
@@ -31,9 +31,9 @@ def needs(plan: Plan) -> dict[str, float]:
     """Everything that costs somebody something."""
     return {
         **{service.name: service.processes for service in plan.services},
-        "cores": plan.cores, "memory": plan.engine.memory_mib, "disk": plan.database.disk_gib,
+        "cores": plan.cores, "memory": plan.redis.memory_mib, "disk": plan.database.disk_gib,
         "writes": plan.database.writes_per_s, "bandwidth": plan.network.gbit_per_s, "sockets": plan.network.sockets,
-        **{limit.name: limit.asked for limit in plan.limits},
+        **{limit.name: limit.needed for limit in plan.limits},
     }  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def needs(plan: Plan) -> dict[str, float]:
 def test_who_asks_for_more_never_needs_less(sale: Sale, what: str, times: float) -> None:
     value = getattr(sale, what) * times
     more = dataclasses.replace(sale, **{what: value if what == "streams_per_fan" else int(value)})
-    less, needed = needs(planned(sale, KNOWN)), needs(planned(more, KNOWN))
+    less, needed = needs(plan_sale(sale, KNOWN)), needs(plan_sale(more, KNOWN))
     for name, much in less.items():
         assert needed[name] >= much * (1 - 1e-9), name
 
@@ -50,9 +50,9 @@ def test_who_asks_for_more_never_needs_less(sale: Sale, what: str, times: float)
 @settings(max_examples=60, deadline=None)
 @given(SALES)
 def test_the_whole_is_the_sum_of_its_parts(sale: Sale) -> None:
-    plan = planned(sale, KNOWN)
-    parts = [*plan.services, plan.engine, plan.database]
-    assert list(plan.working) == parts
+    plan = plan_sale(sale, KNOWN)
+    parts = [*plan.services, plan.redis, plan.database]
+    assert list(plan.core_users) == parts
     rush, height = ([getattr(one, f"cores_{moment}") for one in parts] for moment in ("rush", "height"))
     assert plan.cores == max(sum(rush), sum(height))
     assert plan.processes == sum(service.processes for service in plan.services)
@@ -76,18 +76,18 @@ def test_nobody_is_called_who_could_not_buy_in_time() -> None:
 
 def test_units_a_longer_window_saves_frames_and_more_streams_cost_them() -> None:
     sale = Sale(1_000_000, 10_000, window_ms=250)
-    plan, slower = planned(sale, KNOWN), planned(dataclasses.replace(sale, window_ms=1000), KNOWN)
+    plan, slower = plan_sale(sale, KNOWN), plan_sale(dataclasses.replace(sale, window_ms=1000), KNOWN)
     assert plan.streams.frames_per_s == 4 * 1_000_000
     assert slower.streams.frames_per_s == 1_000_000
     bits = plan.streams.frames_per_s * (plan.streams.frame_bytes + KNOWN["packet_bytes"]) * 8
     assert plan.network.frames_gbit_per_s == pytest.approx(bits / 1e9)
     assert plan.streams.memory_mib == pytest.approx(1_000_000 * KNOWN["stream_kib"] / 1024)
-    assert plan.engine.line_mib == pytest.approx(1_000_000 * KNOWN["place.bytes"] / 2**20)
+    assert plan.redis.line_mib == pytest.approx(1_000_000 * KNOWN["place.bytes"] / 2**20)
 
 
 def test_what_decides_how_many_processes_there_are_is_named() -> None:
     def decided(**sale: float) -> dict[str, tuple[int, str]]:
-        plan = planned(Sale(**{"tickets": 100, **sale}), KNOWN)  # type: ignore[arg-type] # numbers of either kind
+        plan = plan_sale(Sale(**{"tickets": 100, **sale}), KNOWN)  # type: ignore[arg-type] # numbers of either kind
         return {service.name: (service.processes, service.decided_by) for service in plan.services}
 
     assert set(decided(fans=1000).values()) == {(2, "two, so that one may fail")}
@@ -99,13 +99,13 @@ def test_what_decides_how_many_processes_there_are_is_named() -> None:
 
 def test_the_command_prints_what_the_arithmetic_says(onsale: Command) -> None:
     asked = ("plan", "--fans", "2000000", "--tickets", "60000", "--minutes", "60")
-    made = planned(Sale(2_000_000, 60_000), KNOWN)
+    made = plan_sale(Sale(2_000_000, 60_000), KNOWN)
     said = onsale(*asked)
     assert said.returncode == 0, said.stderr
     assert "3,410 inside at once" in said.stdout
     first = made.limits[0]
     assert f"{first.name} {'breaks' if first.share > 1 else 'would break'} first." in said.stdout.replace(
-        "The w", "the w"
+        "The ", "the "
     )
     for service in made.services:
         [line] = [line for line in said.stdout.splitlines() if line.startswith(f"{service.name} ")]
@@ -113,7 +113,7 @@ def test_the_command_prints_what_the_arithmetic_says(onsale: Command) -> None:
     told = json.loads(onsale(*asked, "--json").stdout)
     assert told["services"][0]["processes"] == made.services[0].processes
     assert told["totals"] == {"cores": made.cores, "processes": made.processes}
-    assert told["engine"]["memory_mib"] == made.engine.memory_mib
+    assert told["redis"]["memory_mib"] == made.redis.memory_mib
     assert told["counted_with"]["each"]["join.gateway"]["source"][0] == "processes"
 
 

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from onsale.simulate.http import Browser, Calls
-from onsale.simulate.observations import Seen
+from onsale.simulate.browser import Browser, CallTimes
+from onsale.simulate.observations import Observations
 from shared.rpc.http1 import HttpClient
 from tests.support.running.command_line import Command
 from tests.support.running.serving import serving
@@ -40,19 +40,21 @@ class Busy:
 
 @pytest.mark.parametrize(("refusals", "status"), [(3, 200), (1000, 429)])
 async def test_a_fan_who_is_told_not_now_asks_again_later(refusals: int, status: int) -> None:
-    busy, calls = Busy(refusals), Calls()
-    async with serving(busy.app) as port, HttpClient(connections_max=1) as wire, httpx.AsyncClient() as streams:
-        browser = Browser(wire, streams, f"http://127.0.0.1:{port}", calls, random.Random(1))
-        assert (await browser.ask("sections", "GET", "/sections"))[0] == status
+    busy, calls = Busy(refusals), CallTimes()
+    async with serving(busy.app) as port, HttpClient(connections_max=1) as http, httpx.AsyncClient() as streams:
+        browser = Browser(http, streams, f"http://127.0.0.1:{port}", calls, random.Random(1))
+        assert (await browser.request("sections", "GET", "/sections"))[0] == status
     assert busy.asked == min(refusals + 1, 6), "patience has an end"
 
 
 def test_a_crowd_that_did_nothing_is_a_failure() -> None:
-    assert Seen().failures == ["nobody joined: nothing was tried"]
-    went_well = Seen(joined=3, held=2, bought=1)
+    assert Observations().failures == ["nobody joined: nothing was tried"]
+    went_well = Observations(joined=3, held=2, bought=1)
     assert went_well.failures == []
-    assert Seen(joined=3, held=2, bought=1, failed=Counter({"sections 429": 2})).failures == ["2 times sections 429"]
-    assert Seen(joined=3, held=2).failures == ["nobody bought anything, although tickets were held"]
+    assert Observations(joined=3, held=2, bought=1, failed=Counter({"sections 429": 2})).failures == [
+        "2 times sections 429"
+    ]
+    assert Observations(joined=3, held=2).failures == ["nobody bought anything, although tickets were held"]
 
 
 async def test_a_closed_room_fails_the_simulation(suite: RunningSuite, onsale: Command, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ async def test_what_is_kept_is_not_looked_at_again_and_again() -> None:
         if phase == "start":
             looked_at.append(sum(len(gc.get_objects(generation)) for generation in range(info["generation"] + 1)))
 
-    async with short_pauses(turn_s=60):
+    async with short_pauses(period_s=60):
         await asyncio.sleep(0)
         gc.callbacks.append(before)
         kept = [[n] for n in range(200_000)]
@@ -34,7 +34,7 @@ async def test_what_is_kept_is_not_looked_at_again_and_again() -> None:
 async def test_garbage_goes_in_a_quiet_moment_even_if_it_was_there_at_the_start() -> None:
     knot = Knot()
     seen = weakref.ref(knot)
-    async with short_pauses(turn_s=0.01, quiet_share=10):
+    async with short_pauses(period_s=0.01, quiet_share=10):
         del knot
         await asyncio.sleep(0.1)
         assert seen() is not None, "nothing is new"
@@ -45,7 +45,7 @@ async def test_garbage_goes_in_a_quiet_moment_even_if_it_was_there_at_the_start(
 
 async def test_in_service_a_crowd_is_looked_at_once() -> None:
     crowd = 20 * YOUNG_MAX
-    async with short_pauses(turn_s=0.01, quiet_share=0, crowd=crowd):
+    async with short_pauses(period_s=0.01, quiet_share=0, crowd=crowd):
         knot, later = Knot(), Knot()
         seen, seen_later = weakref.ref(knot), weakref.ref(later)
         kept = [[n] for n in range(10 * YOUNG_MAX)]

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from onsale.local.ports import HOST, free_port
 from onsale.server import request_limits, serve
 from onsale.server.serve import Listener
-from shared.web.fast_routes import answer, whole_body
+from shared.web.fast_routes import answer, read_body
 from tests.support.wait import wait_until
 
 WHOLE = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -27,7 +27,7 @@ LINE = b"X-Filler: " + b"f" * 88 + b"\r\n"
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """Says which lines it was shown and how long the body was."""
-    body = await whole_body(receive)
+    body = await read_body(receive)
     told = {"path": scope["path"], "lines": len(scope["headers"]), "body": len(body)}
     await answer(send, 200, orjson.dumps(told))
 
@@ -198,7 +198,7 @@ async def test_a_bad_request_behind_a_good_one_leaves_the_good_ones_answer_alone
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_limits, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(request_limits, "CHECK_INTERVAL_S", 0.05)
     monkeypatch.setattr(request_limits, "HEAD_WITHIN_S", 0.3)
     monkeypatch.setattr(request_limits, "REQUEST_WITHIN_S", 0.6)
 

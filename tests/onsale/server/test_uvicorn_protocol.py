@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from onsale.server.uvicorn_protocol import HeadWaits
+from onsale.server.uvicorn_protocol import DelayedHead
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\n\r\n", b"{}"
 
@@ -31,7 +31,7 @@ def wire() -> Wire:
 
 
 async def test_an_answer_is_one_write(wire: Wire):
-    transport = HeadWaits(wire)
+    transport = DelayedHead(wire)
     for _ in range(2):
         transport.write(HEAD)
         transport.write(BODY)
@@ -40,7 +40,7 @@ async def test_an_answer_is_one_write(wire: Wire):
 
 
 async def test_a_streams_head_goes_in_the_next_turn_and_its_frames_at_once(wire: Wire):
-    transport = HeadWaits(wire)
+    transport = DelayedHead(wire)
     transport.write(HEAD)
     assert wire.told == []
     await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_a_streams_head_goes_in_the_next_turn_and_its_frames_at_once(wire:
 
 
 async def test_closing_sends_what_waits(wire: Wire):
-    transport = HeadWaits(wire)
+    transport = DelayedHead(wire)
     transport.write(HEAD)
     transport.close()
     assert wire.told == [HEAD, b"closed"]
@@ -58,7 +58,7 @@ async def test_closing_sends_what_waits(wire: Wire):
 
 
 async def test_an_answer_without_a_body_is_whole_too(wire: Wire):
-    transport = HeadWaits(wire)
+    transport = DelayedHead(wire)
     transport.write(HEAD)
     transport.write(b"")
     transport.write(HEAD)

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from services.orders.admin.settlement import days
-from shared.contracts.inventory import Line
+from services.orders.reports.settlement import date_range
+from shared.contracts.inventory import ReservedItem
 from shared.web.problems import InvalidRequest
 from tests.orders.holds import EVENT
 from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
@@ -21,7 +21,7 @@ TODAY = datetime.now(UTC).date()
 
 
 async def bought(shop: Shop, seat_id: str = "A-1-1", *, name: str = "Ada", email: str = "ada@example.org") -> str:
-    held = shop.holds.hold(lines=[Line(section_id="A", seat_id=seat_id, unit_price_minor=6800)])
+    held = shop.holds.hold(lines=[ReservedItem(section_id="A", seat_id=seat_id, unit_price_minor=6800)])
     body = shop.body(held) | {"customer": {"name": name, "email": email, "phone": "+49 30 1"}}
     reference = str((await shop.post(body, key=held)).json()["reference"])
     await shop.is_now(reference, "confirmed")
@@ -64,7 +64,7 @@ def first_of(answer: dict[str, Any]) -> dict[str, Any]:
 async def test_a_timeline_tells_everything_in_the_order_of_time(shop: Shop) -> None:
     reference = await bought(shop)
     await wait_until(lambda: heard(shop, reference))
-    await shop.desk(f"{reference}/refund", amount_minor=800, key="k")
+    await shop.operate(f"{reference}/refund", amount_minor=800, key="k")
     await shop.is_now(reference, "partially_refunded")
     rows = (await shop.look_up(f"/{reference}/timeline"))["timeline"]
     assert [row["at"] for row in rows] == sorted(row["at"] for row in rows)
@@ -81,7 +81,7 @@ async def heard(shop: Shop, reference: str) -> bool:
 
 async def test_what_a_fan_typed_is_no_formula_in_the_export(shop: Shop) -> None:
     reference = await bought(shop, name='=HYPERLINK("http://evil")', email="+1@example.org")
-    await shop.desk(f"{reference}/refund", amount_minor=800, key="k")
+    await shop.operate(f"{reference}/refund", amount_minor=800, key="k")
     await shop.is_now(reference, "partially_refunded")
     answer = await shop.http.get("/admin/orders/export.csv", params={"event_id": EVENT}, headers=OPERATOR)
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
@@ -96,7 +96,7 @@ async def test_what_a_fan_typed_is_no_formula_in_the_export(shop: Shop) -> None:
 async def test_a_day_settles_by_provider_and_agrees_with_the_providers_list(shop: Shop) -> None:
     reference = await bought(shop)
     await bought(shop, "A-1-2")
-    await shop.desk(f"{reference}/refund", amount_minor=800, key="k")
+    await shop.operate(f"{reference}/refund", amount_minor=800, key="k")
     await shop.is_now(reference, "partially_refunded")
     asked = {"from": (TODAY - timedelta(days=1)).isoformat(), "to": TODAY.isoformat(), "compare": True}
     report = await shop.look_up("/settlement", **asked)
@@ -107,8 +107,8 @@ async def test_a_day_settles_by_provider_and_agrees_with_the_providers_list(shop
     assert told == [{"provider": "sandbox", "compared": 2, "missing": [], "extra": [], "different": []}]
 
 
-async def test_what_differs_from_the_providers_list_is_named(rooms: Any) -> None:
-    shop = await rooms.open(post_end_sync_delays_s=(60.0,))
+async def test_what_differs_from_the_providers_list_is_named(processes: Any) -> None:
+    shop = await processes.open(post_end_sync_delays_s=(60.0,))
     one, two = await bought(shop), await bought(shop, "A-1-2")
     stranger = {"reference": "NOBODYSORDER", "amount_minor": 5, "currency": "EUR", "method": "ok"}
     taken = await shop.sandbox.post("/charges", json=stranger, headers={"idempotency-key": "stranger"})
@@ -133,7 +133,7 @@ async def test_a_provider_that_is_silent_is_not_compared_with(shop: Shop) -> Non
 
 def test_a_day_is_as_long_as_its_time_zone_says() -> None:
     """The clocks of Berlin went forward on 28 March 2027."""
-    (day,) = days(date(2027, 3, 28), date(2027, 3, 28), "Europe/Berlin", compare=False).bounds()
+    (day,) = date_range(date(2027, 3, 28), date(2027, 3, 28), "Europe/Berlin", compare=False).bounds()
     name, begins, ends = day
     assert (name, ends.astimezone(UTC) - begins.astimezone(UTC)) == ("2027-03-28", timedelta(hours=23))
     assert begins.tzinfo == ZoneInfo("Europe/Berlin")
@@ -152,7 +152,7 @@ def test_a_day_is_as_long_as_its_time_zone_says() -> None:
 )
 def test_days_that_cannot_be_settled_are_refused(first: date, last: date, zone: str, compare: bool) -> None:
     with pytest.raises(InvalidRequest):
-        days(first, last, zone, compare=compare)
+        date_range(first, last, zone, compare=compare)
 
 
 async def test_names_and_addresses_of_buyers_are_for_operators_alone(shop: Shop) -> None:

@@ -2,13 +2,13 @@
 
 import pytest
 
-from services.orders.webhooks.address_guard import AddressRefused, may_reach, public_only
+from services.orders.webhooks.address_guard import AddressRefused, is_allowed, resolve_allowed
 from services.orders.webhooks.sender import Delivery, Sender
-from shared.rpc.outgoing import NoNames, outgoing
+from shared.rpc.outgoing import NoDnsResolver, external_http_client
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET
 from tests.support.providers.receiver import receiving
 
-HOOKS = "/admin/orders/hooks"
+WEBHOOKS = "/admin/orders/webhooks"
 ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}
 
 
@@ -22,32 +22,36 @@ ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}
     ],
 )  # fmt: skip
 def test_what_is_not_public_is_not_reached(address):
-    assert not may_reach(address, loopback=False)
+    assert not is_allowed(address, loopback=False)
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8"])
 def test_what_is_public_is_reached(address):
-    assert may_reach(address, loopback=False)
+    assert is_allowed(address, loopback=False)
 
 
 def test_loopback_is_reached_only_when_that_is_allowed_and_nothing_else_with_it():
-    assert may_reach("127.0.0.1", loopback=True)
-    assert may_reach("::1", loopback=True)
-    assert not may_reach("10.0.0.1", loopback=True)
-    assert not may_reach("0.0.0.0", loopback=True)
+    assert is_allowed("127.0.0.1", loopback=True)
+    assert is_allowed("::1", loopback=True)
+    assert not is_allowed("10.0.0.1", loopback=True)
+    assert not is_allowed("0.0.0.0", loopback=True)
 
 
 async def test_of_many_addresses_only_public_ones_are_tried():
     async def mixed(host, port):
         return ["10.0.0.1", "8.8.8.8", "8.8.8.8", "::1", "1.1.1.1", "9.9.9.9", "4.4.4.4"]
 
-    assert await public_only("shop.example", 443, loopback=False, resolve=mixed) == ["8.8.8.8", "1.1.1.1", "9.9.9.9"]
+    assert await resolve_allowed("shop.example", 443, loopback=False, resolve=mixed) == [
+        "8.8.8.8",
+        "1.1.1.1",
+        "9.9.9.9",
+    ]
 
     async def private(host, port):
         return ["10.0.0.1", "::1"]
 
     with pytest.raises(AddressRefused):
-        await public_only("shop.example", 443, loopback=False, resolve=private)
+        await resolve_allowed("shop.example", 443, loopback=False, resolve=private)
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked():
@@ -58,7 +62,10 @@ async def test_the_connection_goes_to_the_address_that_was_checked():
         asked.append(host)
         return ["127.0.0.1"]
 
-    async with receiving() as receiver, outgoing(connections_max=2, keep_open=False, resolver=NoNames()) as client:
+    async with (
+        receiving() as receiver,
+        external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver()) as client,
+    ):
         port = receiver.url.rpartition(":")[2]
         sent = await Sender(client, deadline_s=2, loopback=True, resolve=once).send(
             _to(f"http://shop.invalid:{port}/x")
@@ -71,7 +78,10 @@ async def test_a_name_that_turns_private_after_it_was_added_gets_nothing():
     async def private(host, port):
         return ["127.0.0.1"]
 
-    async with receiving() as receiver, outgoing(connections_max=2, keep_open=False, resolver=NoNames()) as client:
+    async with (
+        receiving() as receiver,
+        external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver()) as client,
+    ):
         port = receiver.url.rpartition(":")[2]
         sender = Sender(client, deadline_s=2, loopback=False, resolve=private)
         for url in (f"https://shop.invalid:{port}/x", f"http://shop.invalid:{port}/x"):
@@ -89,22 +99,22 @@ async def test_a_name_that_turns_private_after_it_was_added_gets_nothing():
     ],
 )  # fmt: skip
 async def test_an_endpoint_that_would_never_be_sent_to_is_refused(shop, url):
-    answer = await shop.http.post(HOOKS, json={"url": url, "reason": "x"}, headers=ROOT)
+    answer = await shop.http.post(WEBHOOKS, json={"url": url, "reason": "x"}, headers=ROOT)
     assert answer.status_code == 422, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
-    assert (await shop.http.get(HOOKS, headers=ROOT)).json()["hooks"] == []
+    assert (await shop.http.get(WEBHOOKS, headers=ROOT)).json()["endpoints"] == []
 
 
 async def test_only_admins_add_endpoints_and_only_what_is_told_can_be_asked_for(shop):
     body = {"url": "https://127.0.0.1/", "reason": "x"}
     operator = {"authorization": f"Bearer {ADMIN_SECRET}"}
-    assert (await shop.http.post(HOOKS, json=body, headers=operator)).status_code == 403
+    assert (await shop.http.post(WEBHOOKS, json=body, headers=operator)).status_code == 403
     for field, value in (("kinds", ["order.paid"]), ("kinds", []), ("reason", ""), ("more", 1), ("event_id", "a b")):
-        answer = await shop.http.post(HOOKS, json={**body, field: value}, headers=ROOT)
+        answer = await shop.http.post(WEBHOOKS, json={**body, field: value}, headers=ROOT)
         assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-request")
 
 
 def _to(url):
     return Delivery(
-        id=1, hook_id="hook_1", lease="x", url=url, secret="whsec_c2VjcmV0", message_id="msg_1", body="{}", attempts=0
+        id=1, endpoint_id="ep_1", lease="x", url=url, secret="whsec_c2VjcmV0", message_id="msg_1", body="{}", attempts=0
     )

@@ -9,10 +9,9 @@ from sqlalchemy import text
 from standardwebhooks.webhooks import Webhook
 
 from services.orders.settings import Settings
-from services.orders.webhooks import dispatcher as couriers_room
-from services.orders.webhooks import sender
-from services.orders.webhooks.schemas import KINDS
-from services.orders.webhooks.sender import DeliveryResult, pause_s
+from services.orders.webhooks import dispatcher, sender
+from services.orders.webhooks.sender import DeliveryResult, retry_delay_s
+from shared.contracts.admin.orders import WEBHOOK_KINDS
 from tests.orders.holds import EVENT
 from tests.orders.shop import ROOT_SECRET, VIEWER_SECRET, pass_of
 from tests.support.providers.receiver import Receiver, receiving
@@ -26,7 +25,7 @@ QUICK = {
 }
 ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}
 VIEWER = {"authorization": f"Bearer {VIEWER_SECRET}"}
-HOOKS = "/admin/orders/hooks"
+WEBHOOKS = "/admin/orders/webhooks"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -37,37 +36,37 @@ async def receiver():
 
 async def add(shop, receiver: Receiver, **fields):
     body = {"url": f"{receiver.url}/onsale?from=us", "reason": "the organiser's CRM", **fields}
-    answer = await shop.http.post(HOOKS, json=body, headers=ROOT)
+    answer = await shop.http.post(WEBHOOKS, json=body, headers=ROOT)
     assert answer.status_code == 201, answer.text
     return answer.json()
 
 
-async def deliveries(shop, hook):
-    answer = await shop.http.get(f"{HOOKS}/{hook['hook_id']}/deliveries", headers=VIEWER)
+async def deliveries(shop, endpoint):
+    answer = await shop.http.get(f"{WEBHOOKS}/{endpoint['endpoint_id']}/deliveries", headers=VIEWER)
     assert answer.status_code == 200, answer.text
     return answer.json()["deliveries"]
 
 
-async def test_an_organiser_is_told_and_can_verify_every_word(rooms, receiver):
-    shop = await rooms.open(**QUICK)
-    hook = await add(shop, receiver)
-    assert hook["secret"].startswith("whsec_")
+async def test_an_organiser_is_told_and_can_verify_every_word(processes, receiver):
+    shop = await processes.open(**QUICK)
+    endpoint = await add(shop, receiver)
+    assert endpoint["secret"].startswith("whsec_")
     reference = await shop.order()
     await wait_until(lambda: sorted(receiver.kinds) == ["order.confirmed", "order.created"])
-    told = {one["type"]: one["data"] for one in (r.verified(hook["secret"]) for r in receiver.received)}
+    told = {one["type"]: one["data"] for one in (r.verified(endpoint["secret"]) for r in receiver.received)}
     assert {one["reference"] for one in told.values()} == {reference}
     assert told["order.confirmed"]["status"] == "confirmed"
     assert told["order.created"]["total_minor"] == 6800
     assert "holder" not in told["order.created"]
     assert told["order.confirmed"]["version"] > told["order.created"]["version"]
-    await wait_until(lambda: _all_are(shop, hook, "delivered"))
-    shown = (await shop.http.get(HOOKS, headers=VIEWER)).json()["hooks"]
-    assert [one["hook_id"] for one in shown] == [hook["hook_id"]]
+    await wait_until(lambda: _all_are(shop, endpoint, "delivered"))
+    shown = (await shop.http.get(WEBHOOKS, headers=VIEWER)).json()["endpoints"]
+    assert [one["endpoint_id"] for one in shown] == [endpoint["endpoint_id"]]
     assert "whsec_" not in str(shown)
 
 
-async def test_endings_are_told_by_their_names_to_whoever_asked_for_them(rooms, receiver):
-    shop = await rooms.open(**QUICK)
+async def test_endings_are_told_by_their_names_to_whoever_asked_for_them(processes, receiver):
+    shop = await processes.open(**QUICK)
     await add(shop, receiver, kinds=["order.expired", "order.refunded", "order.cancelled"], event_id=EVENT)
     await add(shop, receiver, event_id="another")
     sold = await shop.order()
@@ -85,10 +84,10 @@ async def test_endings_are_told_by_their_names_to_whoever_asked_for_them(rooms, 
 
 async def test_what_is_owed_goes_when_its_transaction_goes(shop, receiver):
     """Whoever writes the event owes the webhook: a crash leaves both or neither."""
-    await _add_row(shop, "hook_1")
+    await _add_row(shop, "ep_1")
     event = """INSERT INTO orders.outbox (event_id, body) VALUES ('e', '{"id": "1", "type": "order.created",
         "occurred_at_ms": 1, "version": 1, "after": {"reference": "AAAA", "status": "pending"}}')"""
-    owed = text("SELECT count(*) FROM orders.hook_delivery")
+    owed = text("SELECT count(*) FROM orders.webhook_delivery")
     async with shop.app.state.deps.db.connect() as connection:
         await connection.execute(text(event.replace(":", "\\:")))
         assert await connection.scalar(owed) == 1
@@ -96,48 +95,50 @@ async def test_what_is_owed_goes_when_its_transaction_goes(shop, receiver):
         assert await connection.scalar(owed) == 0
 
 
-async def test_a_receiver_at_its_worst_gets_it_in_the_end_and_can_tell_that_it_is_the_same(rooms, receiver):
-    shop = await rooms.open(**QUICK)
-    hook = await add(shop, receiver, kinds=["order.created"])
+async def test_a_receiver_at_its_worst_gets_it_in_the_end_and_can_tell_that_it_is_the_same(processes, receiver):
+    shop = await processes.open(**QUICK)
+    endpoint = await add(shop, receiver, kinds=["order.created"])
     receiver.moods = ["failing", "moved", "silent", "dripping", "cut"]
     await shop.order()
-    await wait_until(lambda: _all_are(shop, hook, "delivered"), timeout_s=10)
+    await wait_until(lambda: _all_are(shop, endpoint, "delivered"), timeout_s=10)
     assert len(receiver.received) == 6
     assert {one.path for one in receiver.received} == {"/onsale?from=us"}, "a redirect was followed"
     assert len({one.headers["webhook-id"] for one in receiver.received}) == 1
     for one in receiver.received:
-        one.verified(hook["secret"])
-    [delivery] = await deliveries(shop, hook)
+        one.verified(endpoint["secret"])
+    [delivery] = await deliveries(shop, endpoint)
     assert (delivery["attempts"], delivery["answer_status"], delivery["due_at"]) == (6, 204, None)
 
 
-async def test_an_answer_without_end_is_not_read_to_it(rooms, receiver):
-    shop = await rooms.open(**QUICK | {"webhook_timeout_s": 5.0})
-    hook = await add(shop, receiver, kinds=["order.created"])
+async def test_an_answer_without_end_is_not_read_to_it(processes, receiver):
+    shop = await processes.open(**QUICK | {"webhook_timeout_s": 5.0})
+    endpoint = await add(shop, receiver, kinds=["order.created"])
     receiver.moods = ["huge"]
     await shop.order()
-    await wait_until(lambda: _all_are(shop, hook, "delivered"), timeout_s=3)
+    await wait_until(lambda: _all_are(shop, endpoint, "delivered"), timeout_s=3)
 
 
-async def test_who_answers_410_is_asked_no_more_until_enabled_again(rooms, receiver):
-    shop = await rooms.open(**QUICK)
-    hook = await add(shop, receiver, kinds=["order.created"])
+async def test_who_answers_410_is_asked_no_more_until_enabled_again(processes, receiver):
+    shop = await processes.open(**QUICK)
+    endpoint = await add(shop, receiver, kinds=["order.created"])
     receiver.moods = ["gone"]
     await shop.order()
     await wait_until(lambda: _is_disabled(shop))
     await shop.order()
-    [delivery] = await deliveries(shop, hook)
+    [delivery] = await deliveries(shop, endpoint)
     assert (delivery["status"], delivery["answer_status"]) == ("failed", 410), "nothing more is owed"
-    answer = await shop.http.post(f"{HOOKS}/{hook['hook_id']}/enable", json={"reason": "mended"}, headers=ROOT)
+    answer = await shop.http.post(
+        f"{WEBHOOKS}/{endpoint['endpoint_id']}/enable", json={"reason": "mended"}, headers=ROOT
+    )
     assert (answer.status_code, answer.json()["disabled_at"]) == (200, None)
-    again = await shop.http.post(f"{HOOKS}/deliveries/{delivery['id']}/resend", json={"reason": "x"}, headers=ROOT)
+    again = await shop.http.post(f"{WEBHOOKS}/deliveries/{delivery['id']}/resend", json={"reason": "x"}, headers=ROOT)
     assert again.status_code == 202, again.text
-    await wait_until(lambda: _all_are(shop, hook, "delivered"))
+    await wait_until(lambda: _all_are(shop, endpoint, "delivered"))
     assert len(receiver.received) == 2
 
 
-async def test_who_takes_nothing_for_days_is_disabled(rooms, receiver):
-    shop = await rooms.open(**QUICK | {"webhook_disable_after_s": 0.2})
+async def test_who_takes_nothing_for_days_is_disabled(processes, receiver):
+    shop = await processes.open(**QUICK | {"webhook_disable_after_s": 0.2})
     await add(shop, receiver, kinds=["order.created"])
     receiver.moods = ["failing"] * 9
     await shop.order()
@@ -145,22 +146,22 @@ async def test_who_takes_nothing_for_days_is_disabled(rooms, receiver):
     assert 1 < len(receiver.received) < 10
 
 
-async def test_after_the_last_pause_a_delivery_has_failed_and_can_be_sent_again(rooms, receiver):
-    shop = await rooms.open(**QUICK | {"webhook_backoff_s": (0.05,)})
-    hook = await add(shop, receiver, kinds=["order.created"])
+async def test_after_the_last_pause_a_delivery_has_failed_and_can_be_sent_again(processes, receiver):
+    shop = await processes.open(**QUICK | {"webhook_backoff_s": (0.05,)})
+    endpoint = await add(shop, receiver, kinds=["order.created"])
     receiver.moods = ["failing", "failing"]
     await shop.order()
-    await wait_until(lambda: _all_are(shop, hook, "failed"))
-    [delivery] = await deliveries(shop, hook)
-    await shop.http.post(f"{HOOKS}/deliveries/{delivery['id']}/resend", json={"reason": "x"}, headers=ROOT)
-    await wait_until(lambda: _all_are(shop, hook, "delivered"))
+    await wait_until(lambda: _all_are(shop, endpoint, "failed"))
+    [delivery] = await deliveries(shop, endpoint)
+    await shop.http.post(f"{WEBHOOKS}/deliveries/{delivery['id']}/resend", json={"reason": "x"}, headers=ROOT)
+    await wait_until(lambda: _all_are(shop, endpoint, "delivered"))
 
 
-async def test_no_endpoint_has_more_on_their_way_than_it_may_and_none_waits_for_another(rooms, receiver):
+async def test_no_endpoint_has_more_on_their_way_than_it_may_and_none_waits_for_another(processes, receiver):
     async with AsyncExitStack() as stack:
         fine = await stack.enter_async_context(receiving())
         stuck = {**QUICK, "webhook_timeout_s": 20.0, "webhook_endpoint_concurrency": 2}
-        shops = [await rooms.open(**stuck), await rooms.open(**stuck)]
+        shops = [await processes.open(**stuck), await processes.open(**stuck)]
         await add(shops[0], receiver, kinds=["order.created"])
         await add(shops[0], fine, kinds=["order.created"])
         receiver.moods = ["held"] * 8
@@ -168,45 +169,47 @@ async def test_no_endpoint_has_more_on_their_way_than_it_may_and_none_waits_for_
             await shops[0].order()
         await wait_until(lambda: len(fine.received) == 8)
         assert receiver.at_once == receiver.at_once_max == 2
-        receiver.let_go.set()
+        receiver.release.set()
         await wait_until(lambda: len(receiver.received) == 8)
         assert receiver.at_once_max == 2
 
 
-async def test_one_process_takes_at_a_time(rooms, receiver):
+async def test_one_process_takes_at_a_time(processes, receiver):
     """Else one that comes due meanwhile is taken beside those that another is just taking."""
-    shop = await rooms.open(**QUICK | {"webhook_poll_interval_s": 60.0, "webhook_endpoint_concurrency": 1})
+    shop = await processes.open(**QUICK | {"webhook_poll_interval_s": 60.0, "webhook_endpoint_concurrency": 1})
     await add(shop, receiver, kinds=["order.created"])
     couriers = shop.app.state.deps.couriers
     async with shop.app.state.deps.db.connect() as another:
-        await another.execute(couriers_room._ALONE)
+        await another.execute(dispatcher._EXCLUSIVE_LOCK)
         await shop.order()
-        assert await couriers._take() == []
-    assert len(await couriers._take()) == 1
+        assert await couriers._lease_due() == []
+    assert len(await couriers._lease_due()) == 1
 
 
-async def test_who_dies_with_a_delivery_leaves_it_to_others(rooms, receiver):
-    shop = await rooms.open(**QUICK)
-    hook = await add(shop, receiver, kinds=["order.created"])
+async def test_who_dies_with_a_delivery_leaves_it_to_others(processes, receiver):
+    shop = await processes.open(**QUICK)
+    endpoint = await add(shop, receiver, kinds=["order.created"])
     await shop.order()
-    await wait_until(lambda: _all_are(shop, hook, "delivered"))
+    await wait_until(lambda: _all_are(shop, endpoint, "delivered"))
     await shop.run(
-        "UPDATE orders.hook_delivery SET due_at = now(), lease = 'dead', lease_until = now() - interval '1s'"
+        "UPDATE orders.webhook_delivery SET due_at = now(), lease = 'dead', lease_until = now() - interval '1s'"
     )
     await wait_until(lambda: len(receiver.received) == 2)
 
 
-async def test_adding_removing_and_sending_again_are_in_the_audit_trail(rooms, receiver):
-    shop = await rooms.open(**QUICK)
-    hook = await add(shop, receiver)
-    gone = await shop.http.delete(f"{HOOKS}/{hook['hook_id']}", params={"reason": "moved away"}, headers=ROOT)
+async def test_adding_removing_and_sending_again_are_in_the_audit_trail(processes, receiver):
+    shop = await processes.open(**QUICK)
+    endpoint = await add(shop, receiver)
+    gone = await shop.http.delete(
+        f"{WEBHOOKS}/{endpoint['endpoint_id']}", params={"reason": "moved away"}, headers=ROOT
+    )
     assert gone.status_code == 204
-    assert (await shop.http.get(f"{HOOKS}/{hook['hook_id']}/deliveries", headers=VIEWER)).status_code == 404
-    subject = {"subject": f"hook:{hook['hook_id']}"}
+    assert (await shop.http.get(f"{WEBHOOKS}/{endpoint['endpoint_id']}/deliveries", headers=VIEWER)).status_code == 404
+    subject = {"subject": f"webhook:{endpoint['endpoint_id']}"}
     lines = (await shop.http.get("/admin/orders/changes", params=subject, headers=VIEWER)).json()["changes"]
     assert [(line["action"], line["actor"], line["reason"]) for line in lines] == [
-        ("hook-remove", "root", "moved away"),
-        ("hook-add", "root", "the organiser's CRM"),
+        ("webhook-remove", "root", "moved away"),
+        ("webhook-add", "root", "the organiser's CRM"),
     ]
     assert "whsec_" not in str(lines)
 
@@ -221,9 +224,9 @@ def test_pauses_grow_over_days_with_jitter():
     pauses = Settings.model_fields["webhook_backoff_s"].default
     assert list(pauses) == sorted(pauses)
     assert 3 * 86_400 < sum(pauses) < 5 * 86_400
-    assert pause_s(pauses, 1, 0.0) == 5
-    assert pause_s(pauses, 1, 1.0) == 6
-    assert pause_s(pauses, len(pauses) + 1, 0.0) is None
+    assert retry_delay_s(pauses, 1, 0.0) == 5
+    assert retry_delay_s(pauses, 1, 1.0) == 6
+    assert retry_delay_s(pauses, len(pauses) + 1, 0.0) is None
 
 
 @pytest.mark.parametrize(("status", "delivered"), [(200, True), (299, True), (199, False), (302, False), (410, False)])
@@ -234,7 +237,7 @@ def test_only_2xx_is_delivered(status, delivered):
 def test_production_does_not_give_tickets_away_unless_it_is_told_to(monkeypatch):
     for name in ("CUSTOMER", "HOLDER", "ORDER_TOKEN", "PASS_PUBLIC", "SANDBOX_WEBHOOK", "SERVICE", "TICKET"):
         monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
-    with pytest.raises(ValueError, match="set ORDERS_PAYMENT_PROVIDERS, or to rehearse ORDERS_ALLOW_SANDBOX=true"):
+    with pytest.raises(ValueError, match="set ORDERS_PAYMENT_PROVIDERS, or ORDERS_ALLOW_SANDBOX=true"):
         Settings(environment="production", secure_cookies=True)
     assert Settings(environment="production", secure_cookies=True, allow_sandbox=True).payment_providers == ("sandbox",)
 
@@ -244,21 +247,22 @@ def test_production_never_sends_to_itself(monkeypatch):
         monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
     with pytest.raises(ValueError, match="webhook_allow_loopback"):
         Settings(environment="production", webhook_allow_loopback=True, allow_sandbox=True, secure_cookies=True)
-    assert len(KINDS) == 5
+    assert len(WEBHOOK_KINDS) == 5
 
 
-async def _all_are(shop, hook, status):
-    found = await deliveries(shop, hook)
+async def _all_are(shop, endpoint, status):
+    found = await deliveries(shop, endpoint)
     return bool(found) and {one["status"] for one in found} == {status}
 
 
 async def _is_disabled(shop):
-    [hook] = (await shop.http.get(HOOKS, headers=VIEWER)).json()["hooks"]
-    return hook["disabled_at"] is not None
+    [endpoint] = (await shop.http.get(WEBHOOKS, headers=VIEWER)).json()["endpoints"]
+    return endpoint["disabled_at"] is not None
 
 
-async def _add_row(shop, hook_id):
+async def _add_row(shop, endpoint_id):
     await shop.run(
-        "INSERT INTO orders.hook (hook_id, url, secret, kinds) VALUES (:id, 'https://x', 'whsec_', '{order.created}')",
-        id=hook_id,
+        "INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds) "
+        "VALUES (:id, 'https://x', 'whsec_', '{order.created}')",
+        id=endpoint_id,
     )

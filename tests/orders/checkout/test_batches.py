@@ -1,4 +1,4 @@
-"""Orders that are written together share a statement, not a fate; and what is known already costs no question."""
+"""Orders written together share a statement, not a fate; batching keeps the number of statements low."""
 
 import asyncio
 import json
@@ -16,22 +16,22 @@ from tests.orders.shop import reference_of
 from tests.support.wait import wait_until
 
 
-async def test_a_change_that_cannot_be_written_does_not_take_others_with_it(rooms):
+async def test_a_change_that_cannot_be_written_does_not_take_others_with_it(processes):
     """Three orders in one batch: one breaks a constraint, one has lost its lease, one is written."""
-    shop = await rooms.open(workers=1, sweep_s=10)
-    db = shop.app.state.deps.book.db
+    shop = await processes.open(workers=1, sweep_s=10)
+    db = shop.app.state.deps.repository.db
     await shop.sandbox.post("/control", json={"down_for_s": 60})
     references = [await shop.order() for _ in range(3)]
-    await wait_until(lambda: not shop.app.state.deps.workers.busy)
+    await wait_until(lambda: not shop.app.state.deps.worker_pool.is_busy)
     await shop.run("UPDATE orders.\"order\" SET lease = 'me', lease_until = now() + interval '1 hour'")
     broken, lost, good = [await shop.row(reference) for reference in references]
     lease = {seen.reference: Lease(seen.reference, "me", 3600.0) for seen in (broken, lost, good)}
     changes = [
-        OrderUpdate(lease[broken.reference], broken).money(
+        OrderUpdate(lease[broken.reference], broken).add_money_entry(
             "charge", "sandbox", amount_minor=-1, currency="EUR", charge_ref="c", provider_ref="c"
         ),
-        OrderUpdate(Lease(lost.reference, "somebody else", 3600.0), lost).order(charge_ref="never"),
-        OrderUpdate(lease[good.reference], good).order(charge_ref="written"),
+        OrderUpdate(Lease(lost.reference, "somebody else", 3600.0), lost).set_order(charge_ref="never"),
+        OrderUpdate(lease[good.reference], good).set_order(charge_ref="written"),
     ]
     outcomes = await write(db, changes)
     assert "ck_money_entry_amount" in str(outcomes[0])
@@ -42,7 +42,7 @@ async def test_a_change_that_cannot_be_written_does_not_take_others_with_it(room
 
 
 async def test_an_order_that_cannot_be_placed_does_not_take_others_with_it(shop):
-    """One of those that come together is buried: only its own key stays free."""
+    """One of the batch has a tombstone: only its own key stays free."""
     holds = {key: shop.holds.hold() for key in ("buried", "one", "two")}
     assert await write_tombstone(shop.app.state.deps.db, reference_of(shop, "buried"))
     answers = await asyncio.gather(*(shop.post(shop.body(hold), key=key) for key, hold in holds.items()))
@@ -54,8 +54,8 @@ async def test_an_order_that_cannot_be_placed_does_not_take_others_with_it(shop)
     assert again.json()["type"] == "/problems/reservation-taken"
 
 
-async def test_a_success_that_is_known_is_not_asked_about_and_any_other_is(rooms):
-    shop = await rooms.open(post_end_sync_delays_s=(60.0,), poll_s=60.0)
+async def test_a_success_that_is_known_is_not_asked_about_and_any_other_is(processes):
+    shop = await processes.open(post_end_sync_delays_s=(60.0,), provider_sync_interval_s=60.0)
     reference = await shop.order()
     await shop.settled(reference, "confirmed")
     [charge] = await shop.charges(reference)
@@ -67,7 +67,7 @@ async def test_a_success_that_is_known_is_not_asked_about_and_any_other_is(rooms
         headers = {"sandbox-signature": sign(body, secret=secret, at_s=int(time.time()))}
         assert (await shop.http.post("/webhooks/sandbox", content=body, headers=headers)).status_code == 200
         await wait_until(lambda: _nothing_waits(shop))
-        await wait_until(lambda: not shop.app.state.deps.workers.busy)
+        await wait_until(lambda: not shop.app.state.deps.worker_pool.is_busy)
         if asks:
             await wait_until(lambda: _is_newer(shop, reference, version))
         else:
@@ -75,7 +75,7 @@ async def test_a_success_that_is_known_is_not_asked_about_and_any_other_is(rooms
 
 
 async def test_fifty_purchases_at_once_cost_few_statements_each(shop):
-    """From the request to `confirmed`, whoever sends them: these share most of theirs."""
+    """From the request to `confirmed`: concurrent orders share most statements."""
     async with _counted(shop) as sent:
         orders = (shop.post(shop.body(shop.holds.hold()), key=f"k{n}") for n in range(50))
         references = [answer.json()["reference"] for answer in await asyncio.gather(*orders)]
@@ -85,17 +85,17 @@ async def test_fifty_purchases_at_once_cost_few_statements_each(shop):
 
 
 async def test_a_purchase_is_written_once_after_it_was_placed(shop):
-    """Its attempt becomes unknown as a worker takes it; money and sale are one change."""
+    """Its attempt becomes unknown with the lease; money and sale are one update."""
     async with _counted(shop) as sent:
         reference = await shop.order()
         await wait_until(lambda: _all_confirmed(shop, [reference]), interval_s=0.1)
-    assert sent["-- What steps"] == 1, sent
+    assert sent["-- Writes the"] == 1, sent
 
 
 @asynccontextmanager
 async def _counted(shop):
-    """How often each statement is sent, by its first words, once nothing is left of what was before."""
-    await wait_until(lambda: not shop.app.state.deps.workers.busy)
+    """How often each statement is sent, by its first words, once earlier work is done."""
+    await wait_until(lambda: not shop.app.state.deps.worker_pool.is_busy)
     sent: Counter[str] = Counter()
     db = shop.app.state.deps.db.sync_engine
 
@@ -110,7 +110,7 @@ async def _counted(shop):
 
 
 async def _all_confirmed(shop, references):
-    found = await leases.read_many(shop.app.state.deps.book.db, references)
+    found = await leases.read_many(shop.app.state.deps.repository.db, references)
     return {found[reference].status for reference in references} == {"confirmed"}
 
 

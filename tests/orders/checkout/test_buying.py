@@ -1,4 +1,4 @@
-"""From a reservation to a confirmed order, once, and what the fan has in hand afterwards."""
+"""From a reservation to a confirmed order, once, and what the fan can read afterwards."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""Who settles an order: the background, or its own request; switched live, bounded, and with one core."""
+"""Whether workers or the request process an order: switched live, with bounded slots, and with one core."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from tests.orders.holds import EVENT
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, pass_of
 from tests.support.wait import wait_until
 
-SHARE = f"/admin/orders/events/{EVENT}/checkout"
+SHARE = f"/admin/orders/events/{EVENT}/background-share"
 OPERATOR = {"authorization": f"Bearer {ADMIN_SECRET}"}
 VIEWER = {"authorization": f"Bearer {VIEWER_SECRET}"}
 LAZY = {"sweep_s": 10.0}
@@ -34,8 +34,8 @@ async def jobs(shop):
         return await connection.scalar(text("SELECT count(*) FROM orders.pgqueuer_log"))
 
 
-async def test_at_zero_percent_the_answer_is_the_outcome_and_no_job_is_made(rooms):
-    shop = await rooms.open(**LAZY)
+async def test_at_zero_percent_the_answer_is_the_outcome_and_no_job_is_made(processes):
+    shop = await processes.open(**LAZY)
     await switch(shop, 0)
     before, jobs_before = went("request"), await jobs(shop)
     bought = await shop.post(shop.body(shop.holds.hold()), key="ok")
@@ -49,7 +49,7 @@ async def test_at_zero_percent_the_answer_is_the_outcome_and_no_job_is_made(room
     assert await shop.audit() == {}
 
 
-async def test_what_finds_no_room_in_requests_goes_to_the_background(rooms):
+async def test_what_finds_no_room_in_requests_goes_to_the_background(processes):
     inside, let_go = [], asyncio.Event()
 
     async def gate(name, reference):
@@ -57,7 +57,7 @@ async def test_what_finds_no_room_in_requests_goes_to_the_background(rooms):
             inside.append(reference)
             await let_go.wait()
 
-    shop = await rooms.open(inline_slots_max=1, failpoint=gate, sweep_s=10.0)
+    shop = await processes.open(inline_slots_max=1, failpoint=gate, sweep_s=10.0)
     await switch(shop, 0)
     before = went("overflow")
     first = asyncio.create_task(shop.post(shop.body(shop.holds.hold()), key="first"))
@@ -71,14 +71,14 @@ async def test_what_finds_no_room_in_requests_goes_to_the_background(rooms):
     assert third.json()["status"] == "confirmed", "its slot came back"
 
 
-async def test_a_request_waits_a_bounded_time_and_the_work_goes_on(rooms):
+async def test_a_request_waits_a_bounded_time_and_the_work_goes_on(processes):
     let_go = asyncio.Event()
 
     async def gate(name, reference):
         if name == "before the provider":
             await let_go.wait()
 
-    shop = await rooms.open(inline_slots_max=1, inline_timeout_s=0.2, failpoint=gate, **LAZY)
+    shop = await processes.open(inline_slots_max=1, inline_timeout_s=0.2, failpoint=gate, **LAZY)
     await switch(shop, 0)
     answer = await shop.post(shop.body(shop.holds.hold()))
     assert answer.json()["status"] == "pending"
@@ -86,13 +86,13 @@ async def test_a_request_waits_a_bounded_time_and_the_work_goes_on(rooms):
     await shop.settled(answer.json()["reference"], "confirmed", timeout_s=5)
 
 
-async def test_whose_request_died_is_settled_by_a_worker(rooms, monkeypatch):
-    """The order was made with a lease that nobody keeps."""
+async def test_whose_request_died_is_settled_by_a_worker(processes, monkeypatch):
+    """The order was created with a lease that nobody extends."""
 
     async def died(self, lease):
         raise RuntimeError
 
-    shop = await rooms.open(lease_s=1.0)
+    shop = await processes.open(lease_s=1.0)
     await switch(shop, 0)
     monkeypatch.setattr(InlineProcessor, "process", died)
     assert (await shop.post(shop.body(shop.holds.hold()))).status_code == 500
@@ -100,17 +100,17 @@ async def test_whose_request_died_is_settled_by_a_worker(rooms, monkeypatch):
     await shop.settled(listed["reference"], "confirmed", timeout_s=6)
 
 
-async def test_the_share_is_switched_live_everywhere_and_by_the_event_file(rooms, monkeypatch):
+async def test_the_share_is_switched_live_everywhere_and_by_the_event_file(processes, monkeypatch):
     monkeypatch.setattr(app, "REFRESH_S", 0.05)
-    here, there = await rooms.open(), await rooms.open()
+    here, there = await processes.open(), await processes.open()
     await switch(here, 0)
-    assert not here.app.state.deps.shares.in_background(EVENT, "fan"), "at once where it was said"
-    await wait_until(lambda: not there.app.state.deps.shares.in_background(EVENT, "fan"))
+    assert not here.app.state.deps.background_share.in_background(EVENT, "fan"), "at once where it was said"
+    await wait_until(lambda: not there.app.state.deps.background_share.in_background(EVENT, "fan"))
     await _apply(here, {})
-    assert here.app.state.deps.shares.percent(EVENT) == 0, "a file that says nothing leaves it"
+    assert here.app.state.deps.background_share.percent(EVENT) == 0, "a file that says nothing leaves it"
     assert await _apply(here, {"checkout": {"background_percent": 40}}) is True
     assert await _apply(here, {"checkout": {"background_percent": 40}}) is False
-    await wait_until(lambda: there.app.state.deps.shares.percent(EVENT) == 40)
+    await wait_until(lambda: there.app.state.deps.background_share.percent(EVENT) == 40)
     shown = (await here.http.get(SHARE, headers=VIEWER)).json()
     assert shown == {"event_id": EVENT, "background_percent": 40}
     lines = await here.http.get("/admin/orders/changes", params={"subject": f"event:{EVENT}"}, headers=VIEWER)
@@ -126,7 +126,7 @@ async def test_a_share_is_a_percentage_and_needs_a_role_and_a_reason(shop):
         assert (await shop.http.patch(SHARE, json=body, headers=OPERATOR)).status_code == 422
     body = {"background_percent": 50, "reason": "x"}
     assert (await shop.http.patch(SHARE, json=body, headers=VIEWER)).status_code == 403
-    assert shop.app.state.deps.shares.percent(EVENT) == 100
+    assert shop.app.state.deps.background_share.percent(EVENT) == 100
 
 
 def test_the_same_fan_is_always_on_the_same_side_and_a_higher_share_only_adds():
@@ -142,8 +142,8 @@ def test_the_same_fan_is_always_on_the_same_side_and_a_higher_share_only_adds():
     assert BackgroundShare(nobody).in_background("another", "fan"), "who was told nothing leaves it to the background"
 
 
-async def test_without_the_job_engine_another_attempt_is_settled_in_its_request(rooms):
-    shop = await rooms.open(job_accept_s=0.2, **LAZY)
+async def test_without_the_job_engine_another_attempt_is_settled_in_its_request(processes):
+    shop = await processes.open(job_accept_s=0.2, **LAZY)
     reference = await shop.order(method="decline")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     payment = {"payment": {"provider": "sandbox", "method": "ok"}}
@@ -155,8 +155,8 @@ async def test_without_the_job_engine_another_attempt_is_settled_in_its_request(
     assert answer.json()["status"] == "confirmed", answer.text
 
 
-async def test_without_the_job_engine_requests_do_no_more_than_they_may(rooms):
-    shop = await rooms.open(job_accept_s=0.1, inline_slots_max=0, sweep_s=0.1)
+async def test_without_the_job_engine_requests_do_no_more_than_they_may(processes):
+    shop = await processes.open(job_accept_s=0.1, inline_slots_max=0, sweep_s=0.1)
     before = went("overflow")
     async with shop.app.state.deps.db.connect() as elsewhere:
         await elsewhere.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))

@@ -1,4 +1,4 @@
-"""Payment owns a hold by name: an order that never came to be is buried first, and then it cannot come late."""
+"""A hold is bound to one order: an order that was never written gets a tombstone first, so that it cannot come late."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import httpx
 from sqlalchemy import select
 
-from services.orders.api.auth import owner_id
 from services.orders.checkout.create_order import write_tombstone
+from services.orders.order.customers import owner_id
 from services.orders.order.references import order_reference
 from services.orders.tables import order
 from shared.contracts.inventory import PaymentStep
@@ -38,7 +38,7 @@ async def test_a_hold_of_a_real_order_is_not_taken_over(shop):
 
 
 async def test_a_transaction_that_comes_after_its_tombstone_loses(shop):
-    """Somebody buries the order between its step at inventory and its own transaction."""
+    """The tombstone is written between the order's step at inventory and its own transaction."""
     reservation = shop.holds.hold()
     db = shop.app.state.deps.db
     buried: list[str] = []
@@ -76,10 +76,10 @@ async def test_inventory_learns_whether_a_payment_still_stands(shop):
 
 
 async def test_absent_is_said_only_once_the_late_transaction_has_lost(shop, monkeypatch):
-    """While a transaction makes the order, the question waits for it and then hears that the order is there."""
+    """While a transaction writes the order, the payment status waits for it and then finds the order."""
     reservation = shop.holds.hold()
     started, go_on = asyncio.Event(), asyncio.Event()
-    jobs = shop.app.state.deps.jobs
+    jobs = shop.app.state.deps.job_queue
     accept = jobs.enqueue
 
     async def slow(connection, reference):

@@ -1,22 +1,22 @@
-"""One key is one order and one charge, however often and from wherever it is sent."""
+"""One key is one order and one charge, however often and through whichever process it is sent."""
 
 import asyncio
 
 from sqlalchemy import func, select, text
 
-from services.orders.api.auth import owner_id
 from services.orders.checkout import checkout
+from services.orders.order.customers import owner_id
 from services.orders.order.references import key_hash
 from services.orders.tables import idempotency, order, payment_attempt
-from shared.contracts.inventory import Line
+from shared.contracts.inventory import ReservedItem
 from tests.orders.holds import EVENT
 from tests.orders.shop import pass_of
 from tests.support.wait import wait_until
 
 
-async def test_fifty_at_once_with_one_key_are_one_order_and_one_charge(rooms):
-    shops = [await rooms.open(), await rooms.open()]
-    body = shops[0].body(rooms.holds.hold())
+async def test_fifty_at_once_with_one_key_are_one_order_and_one_charge(processes):
+    shops = [await processes.open(), await processes.open()]
+    body = shops[0].body(processes.holds.hold())
     answers = await asyncio.gather(*(shops[i % 2].post(body) for i in range(50)))
     assert {answer.status_code for answer in answers} == {202}
     [reference] = {answer.json()["reference"] for answer in answers}
@@ -65,7 +65,7 @@ async def test_the_same_key_of_somebody_else_is_another_order(shop):
 
 
 async def test_a_first_request_that_takes_too_long_tells_the_second_to_come_back(shop, monkeypatch):
-    """One waits for the other within a process, for so long."""
+    """Within a process the second waits for the first, up to `IN_FLIGHT_WAIT_S`."""
     monkeypatch.setattr(checkout, "IN_FLIGHT_WAIT_S", 0.2)
     arrived, let_go = asyncio.Event(), asyncio.Event()
 
@@ -84,9 +84,9 @@ async def test_a_first_request_that_takes_too_long_tells_the_second_to_come_back
     assert (await first).status_code == 202
 
 
-async def test_across_processes_the_second_waits_on_the_first_ones_row(rooms):
-    """The first is a transaction elsewhere that has the key but is not through; the second gives up after a while."""
-    shop = await rooms.open(postgres_lock_timeout_ms=200)
+async def test_across_processes_the_second_waits_on_the_first_ones_row(processes):
+    """The first is an open transaction elsewhere that holds the key's row; the second gives up after a while."""
+    shop = await processes.open(postgres_lock_timeout_ms=200)
     body = shop.body(shop.holds.hold())
     scope = f"POST /orders {owner_id(EVENT, 'fan')}"
     elsewhere = {"scope": scope, "key_hash": key_hash("a-key"), "fingerprint": b"", "reference": "AAAA"}
@@ -114,7 +114,7 @@ async def test_a_crash_between_inventory_and_the_ledger_does_not_block_the_key(s
 
 
 async def test_a_refusal_uses_up_no_key(shop):
-    """The fan agrees to the new price and sends the key their page has for this reservation once more."""
+    """The fan accepts the new price and sends the same key again."""
     reservation = shop.holds.hold(total_minor=7000)
     refused = await shop.post(shop.body(reservation))
     assert (refused.status_code, refused.json()["type"]) == (409, "/problems/price-changed")
@@ -126,8 +126,8 @@ async def test_an_order_for_what_was_given_back_in_that_moment_is_refused_with_t
     reservation = shop.holds.hold(total_minor=6800)
 
     async def gate(path: str) -> None:
-        left = [Line(section_id="GA1", unit_price_minor=3400)]
-        shop.holds.change(reservation, given_back=1, total_minor=3400, lines=left)
+        left = [ReservedItem(section_id="GA1", unit_price_minor=3400)]
+        shop.holds.change(reservation, released_tickets=1, total_minor=3400, lines=left)
 
     shop.holds.gate = gate
     refused = await shop.post(shop.body(reservation))
@@ -137,9 +137,9 @@ async def test_an_order_for_what_was_given_back_in_that_moment_is_refused_with_t
     assert (await shop.post(shop.body(reservation, total_minor=3400))).status_code == 202
 
 
-async def test_a_key_is_one_thing_on_one_route(rooms):
-    """And on the second route as on the first: replayed, refused with another body, told to come back."""
-    shop = await rooms.open(postgres_lock_timeout_ms=200)
+async def test_a_key_is_one_thing_on_one_route(processes):
+    """The second route behaves like the first: replayed, refused with another body, told to retry."""
+    shop = await processes.open(postgres_lock_timeout_ms=200)
     reference = await shop.order(method="decline", key="k")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     head = {"authorization": f"Bearer {pass_of()}", "idempotency-key": "k"}

@@ -1,11 +1,11 @@
-"""An order is in the ledger and the answer to its commit is lost: asked again, it is the same order, charged once."""
+"""The order is committed and the answer to its commit is lost: the retry gets the same order, charged once."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest_asyncio
 
-from tests.orders.conftest import Rooms, Surroundings
+from tests.orders.conftest import Environment, OrdersProcesses
 from tests.support.engines.lossy_wire import LossyWire, lossy_wire
 
 
@@ -16,14 +16,14 @@ async def wire(postgres_url: str) -> AsyncIterator[LossyWire]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def rooms(street: Surroundings, wire: LossyWire, redis_url: str) -> AsyncIterator[Rooms]:
-    await street.clear()
+async def processes(environment: Environment, wire: LossyWire, redis_url: str) -> AsyncIterator[OrdersProcesses]:
+    await environment.clear()
     async with AsyncExitStack() as stack:
-        yield Rooms(stack, street, wire.url, redis_url)
+        yield OrdersProcesses(stack, environment, wire.url, redis_url)
 
 
-async def test_who_asks_again_has_one_order(rooms: Rooms, wire: LossyWire) -> None:
-    shop = await rooms.open()
+async def test_who_asks_again_has_one_order(processes: OrdersProcesses, wire: LossyWire) -> None:
+    shop = await processes.open()
     body = shop.body(shop.holds.hold())
     wire.about, wire.lose_next = b"ada@example.org", 1
     unknown = await shop.post(body)

@@ -1,4 +1,4 @@
-"""A signed-in fan orders and sees orders by nothing but a JWT, at whichever event."""
+"""A signed-in fan orders and reads orders with nothing but a JWT, at any event."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,15 +7,15 @@ from typing import Any
 import pytest_asyncio
 
 from shared.security.user_jwt import holder_of
-from tests.orders.conftest import Rooms
+from tests.orders.conftest import OrdersProcesses
 from tests.orders.shop import Shop
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET, by_secret
 from tests.support.running.suite import bearer, problem
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def shop(rooms: Rooms) -> AsyncIterator[Shop]:
-    yield await rooms.open(user_jwt_secret=SECRET, user_jwt_issuer=ISSUER, user_jwt_audience=AUDIENCE)
+async def shop(processes: OrdersProcesses) -> AsyncIterator[Shop]:
+    yield await processes.open(user_jwt_secret=SECRET, user_jwt_issuer=ISSUER, user_jwt_audience=AUDIENCE)
 
 
 def held_for(shop: Shop, user_id: str, **fields: Any) -> str:
@@ -60,7 +60,7 @@ async def test_a_user_sees_their_orders_of_all_events_newest_first(shop: Shop) -
     await place(shop, "bob", held_for(shop, "bob"), "another-key")
     await shop.run(
         "UPDATE orders.\"order\" SET event_id = 'elsewhere',"
-        " principal = 'elsewhere:' || split_part(principal, chr(58), 2) WHERE reference = :reference",
+        " owner_id = 'elsewhere:' || split_part(owner_id, chr(58), 2) WHERE reference = :reference",
         reference=mine[0],
     )
     listed = await shop.http.get("/orders", headers=bearer(by_secret("ada")))

@@ -7,26 +7,30 @@ from email.policy import default
 import pytest
 from pydantic import ValidationError
 
-from services.orders.mail.smtp import address_of, server_of
-from services.orders.mail.templates import EmailContent, hold_email, message, order_email
+from services.orders.mail.templates import EmailContent, build_message, hold_email, order_email
+from services.orders.mail_settings import parse_sender, server_of
 from services.orders.settings import Settings
-from services.orders.tickets.money import money
+from services.orders.tickets.money import format_money
 from services.orders.tickets.show import ShowInfo
 
-SENDER = address_of("Onsale <tickets@example.org>")
+SENDER = parse_sender("Onsale <tickets@example.org>")
 SHOW = ShowInfo("e", 'Rock\r\nBcc: everybody@example.org\n\n<script>alert("x")</script>', "A hall\x00\u2028", None)
 
 
 def sent(letter: EmailContent, to: str = "ada@example.org"):
-    mail = message(letter, sender=SENDER, to=to, message_id="<1@example.org>", at=datetime(2026, 1, 1, tzinfo=UTC))
+    mail = build_message(
+        letter, sender=SENDER, to=to, message_id="<1@example.org>", at=datetime(2026, 1, 1, tzinfo=UTC)
+    )
     return message_from_bytes(mail.as_bytes(), policy=default)
 
 
 def test_what_a_machine_reads_in_a_header_is_in_one_piece():
     stop = f"https://tickets.example.org/reminders/stop/{'c' * 43}.k1.{'m' * 43}"
-    letter = hold_email("hold_over", ShowInfo("e", "Räuber " * 20), link="https://x/", stop=stop)
+    letter = hold_email("hold_over", ShowInfo("e", "Räuber " * 20), link="https://x/", unsubscribe_url=stop)
     message_id = f"<{'1' * 40}@{'a-long-name.' * 5}example.org>"
-    mail = message(letter, sender=SENDER, to="a@b.org", message_id=message_id, at=datetime(2026, 1, 1, tzinfo=UTC))
+    mail = build_message(
+        letter, sender=SENDER, to="a@b.org", message_id=message_id, at=datetime(2026, 1, 1, tzinfo=UTC)
+    )
     lines = mail.as_bytes().split(b"\r\n")
     assert f"List-Unsubscribe: <{stop}>".encode() in lines
     assert f"Message-ID: {message_id}".encode() in lines
@@ -36,7 +40,7 @@ def test_what_a_machine_reads_in_a_header_is_in_one_piece():
 def test_a_name_with_line_breaks_and_markup_is_a_name():
     letters = [
         order_email("confirmed", SHOW, "REF", currency="EUR", amount_minor=100, link="https://x/?a=1&b=2"),
-        hold_email("remind", SHOW, link="https://x/", stop="https://x/stop"),
+        hold_email("remind", SHOW, link="https://x/", unsubscribe_url="https://x/stop"),
     ]
     for read in map(sent, letters):
         assert set(read.keys()) - {"List-Unsubscribe", "List-Unsubscribe-Post"} == {
@@ -83,4 +87,4 @@ def test_a_wrong_server_or_sender_stops_the_boot_and_tells_no_password():
     ],
 )  # fmt: skip
 def test_money_has_the_digits_of_its_currency(minor, currency, said):
-    assert money(minor, currency) == said
+    assert format_money(minor, currency) == said

@@ -29,7 +29,7 @@ async def owed(shop: Shop, how_many: int) -> None:
 
 async def test_a_confirmation_leads_to_the_order_page_and_says_nothing_a_buyer_typed(quiet, mailbox):
     reference = await confirmed(quiet)
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     [taken] = mailbox.taken
     assert mailbox.envelopes == [("tickets@localhost", ["ada@example.org"])]
     assert (taken["From"], taken["To"]) == ("Onsale <tickets@localhost>", "ada@example.org")
@@ -45,7 +45,7 @@ async def test_a_confirmation_leads_to_the_order_page_and_says_nothing_a_buyer_t
     assert not [text for text in (plain, html, taken["Subject"]) if "Ada" in text.replace(key, "")]
     assert taken["List-Unsubscribe"] is None
     await due_again(quiet)
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     assert mailbox.tried == 1
     assert (await rows(quiet))[f"confirmed:{reference}"] == (0, True, False, "")
 
@@ -53,25 +53,25 @@ async def test_a_confirmation_leads_to_the_order_page_and_says_nothing_a_buyer_t
 async def test_what_is_refused_for_now_comes_later_with_the_same_id(quiet, mailbox):
     reference = await confirmed(quiet)
     mailbox.words = ["451 not now"]
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     tries, sent, given_up, error = (await rows(quiet))[f"confirmed:{reference}"]
     assert (tries, sent, given_up, "451" in error) == (1, False, False, True)
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     assert mailbox.tried == 1, "its pause is not over"
     await due_again(quiet)
     mailbox.words = [DROP]
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     await due_again(quiet)
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     assert (mailbox.tried, len(mailbox.taken)) == (3, 1)
     assert (await rows(quiet))[f"confirmed:{reference}"] == (2, True, False, "")
 
 
 async def test_a_lost_answer_means_the_same_mail_once_more_with_the_same_id(quiet, mailbox):
     await confirmed(quiet)
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     await quiet.run("UPDATE orders.mail SET sent_at = NULL, due_at = now()")
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     first, second = mailbox.taken
     assert first["Message-ID"] == second["Message-ID"]
     assert first["Date"] == second["Date"]
@@ -80,9 +80,9 @@ async def test_a_lost_answer_means_the_same_mail_once_more_with_the_same_id(quie
 async def test_what_is_refused_for_good_is_given_up(quiet, mailbox):
     reference = await confirmed(quiet)
     mailbox.refused = {"ada@example.org": "550 nobody of this name"}
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     await due_again(quiet)
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     assert mailbox.tried == 0
     tries, sent, given_up, error = (await rows(quiet))[f"confirmed:{reference}"]
     assert (tries, sent, given_up, "nobody of this name" in error) == (0, False, True, True)
@@ -91,7 +91,7 @@ async def test_what_is_refused_for_good_is_given_up(quiet, mailbox):
 async def test_a_dropped_connection_costs_one_mail_a_try_and_the_others_nothing(quiet, mailbox):
     await owed(quiet, 3)
     mailbox.words = [None, DROP]
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     assert len(mailbox.taken) == 2
     assert sorted((await rows(quiet)).values(), key=str) == sorted(
         [(0, True, False, ""), (0, True, False, ""), (1, False, False, _any_error(await rows(quiet)))], key=str
@@ -101,17 +101,17 @@ async def test_a_dropped_connection_costs_one_mail_a_try_and_the_others_nothing(
 async def test_while_the_server_is_away_nothing_is_lost_and_after_a_day_it_is_given_up(quiet, mailbox):
     away = postman(quiet, "smtp://127.0.0.1:9")
     await owed(quiet, 2)
-    await away.turn()
+    await away.run_once()
     assert {row[:3] for row in (await rows(quiet)).values()} == {(1, False, False)}
     await due_again(quiet)
     await quiet.run(
         "UPDATE orders.mail SET created_at = now() - interval '25 hours'"
         " WHERE mail_key = (SELECT min(mail_key) FROM orders.mail)"
     )
-    await away.turn()
+    await away.run_once()
     assert sorted(row[:3] for row in (await rows(quiet)).values()) == [(1, False, True), (2, False, False)]
     await due_again(quiet)
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     assert len(mailbox.taken) == 1
 
 
@@ -124,15 +124,15 @@ async def test_two_postmen_take_no_mail_twice_and_no_more_than_they_may_in_a_sec
             await over.wait()
 
     mailbox.pause = with_the_first
-    first = asyncio.create_task(postman(quiet).turn())
+    first = asyncio.create_task(postman(quiet).run_once())
     await wait_until(lambda: mailbox.tried == 1)
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     over.set()
     await first
     assert (mailbox.tried, len(mailbox.taken)) == (7, 7)
     mailbox.pause = None
     await quiet.run("UPDATE orders.mail SET sent_at = NULL, due_at = now()")
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     assert mailbox.tried == 7 + 5
 
 
@@ -146,15 +146,15 @@ async def test_a_refund_and_late_money_that_went_back_are_told(quiet, mailbox):
     quiet.holds.taken.add((await quiet.row(late)).reservation_id)
     await quiet.expire(late)
     await quiet.settled(late, "refunded")
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     subjects = {taken["Subject"].split(":")[0]: taken.get_body(("plain",)).get_content() for taken in mailbox.taken}
     assert set(subjects) == {"Refunded", "Not booked, and refunded"}, "and no confirmation of what was given back"
     assert all("EUR 68.00 went back" in text for text in subjects.values())
 
 
-async def test_tickets_come_along_if_the_operator_wants_them_to(rooms, mailbox, monkeypatch):
-    monkeypatch.setattr("services.orders.app.MAIL_TURN_S", 0.05)
-    shop = await rooms.open(smtp_url=mailbox.url, mail_tickets=True)
+async def test_tickets_come_along_if_the_operator_wants_them_to(processes, mailbox, monkeypatch):
+    monkeypatch.setattr("services.orders.app.MAIL_INTERVAL_S", 0.05)
+    shop = await processes.open(smtp_url=mailbox.url, mail_tickets=True)
     await confirmed(shop)
     await wait_until(lambda: mailbox.taken)
     [attached] = mailbox.taken[0].iter_attachments()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.orders.mail.reminders import ConsentImporter, stop_token
+from services.orders.mail.reminders import ConsentImporter, unsubscribe_token
 from services.orders.order.references import customer_key
 from shared.runtime.clock import now_ms
 from shared.security.tokens import b64
@@ -26,7 +26,7 @@ async def consented(shop: Shop, *, until_ms: int = 600_000, email: str = ADDRESS
 async def walk(shop: Shop) -> None:
     """As if everything were due."""
     await due_again(shop)
-    await postman(shop).turn()
+    await postman(shop).run_once()
 
 
 async def test_one_before_and_one_after(quiet: Shop, mailbox: Mailbox):
@@ -62,13 +62,13 @@ async def test_who_has_bought_is_not_asked_to(quiet: Shop, mailbox: Mailbox):
 async def test_one_click_ends_it_for_good_and_looking_at_the_link_does_not(quiet: Shop, mailbox: Mailbox):
     held = await consented(quiet)
     keys = quiet.settings.customer_keys
-    path = f"/reminders/stop/{stop_token(keys, customer_key(keys, ADDRESS))}"
+    path = f"/reminders/stop/{unsubscribe_token(keys, customer_key(keys, ADDRESS))}"
     page = await quiet.http.get(path)
     assert (page.status_code, "<form method" in page.text) == (200, True)
     quiet.holds.change(held, reserved_until_ms=now_ms() + 100_000)
     await due_again(quiet)
     await quiet.run("UPDATE orders.mail SET due_at = now() + interval '1 h' WHERE kind = 'hold_over'")
-    await postman(quiet).turn()
+    await postman(quiet).run_once()
     assert len(mailbox.taken) == 1, "only looked"
     for _ in range(2):
         assert (await quiet.http.post(path, content="List-Unsubscribe=One-Click")).status_code == 200
@@ -105,10 +105,10 @@ async def test_where_no_mail_is_sent_nobody_is_promised_any(shop: Shop):
 async def test_consent_given_with_the_reservation_is_taken_once_and_heard(quiet: Shop, mailbox: Mailbox):
     """Also when it comes again, as after a crash between taking it and saying so."""
     held = quiet.holds.hold(until_ms=600_000)
-    taker = ConsentImporter(quiet.app.state.deps.db, quiet.app.state.deps.stock, quiet.app.state.deps.settings)
+    taker = ConsentImporter(quiet.app.state.deps.db, quiet.app.state.deps.inventory, quiet.app.state.deps.settings)
     for _ in range(2):
         quiet.holds.consents[held] = ADDRESS
-        await taker.turn()
+        await taker.run_once()
         assert quiet.holds.consents == {}, "inventory may forget it"
     assert sorted(await rows(quiet)) == [f"hold_over:{held}", f"remind:{held}"]
     quiet.holds.change(held, status="expired")

@@ -13,15 +13,15 @@ from pypdf import PdfReader
 from services.orders.order.updates import Lease, LeaseRelease, OrderUpdate, Written, write
 from services.orders.tickets import pdf
 from services.orders.tickets.pdf import PdfRenderer, TicketPage
-from services.orders.tickets.show import apply, read
+from services.orders.tickets.show import apply, read_show
 from services.orders.tickets.tickets import ticket_id
 from shared.contracts.event_file import EventFile
-from shared.contracts.inventory import Line
+from shared.contracts.inventory import ReservedItem
 from shared.runtime.settings import development_keys
 from shared.security.auth import order_cookie
 from shared.security.jwks_client import parse
 from shared.security.order_tokens import sign_order_token
-from shared.security.tickets import TicketCode, read_ticket, require_beat
+from shared.security.tickets import TicketCode, read_ticket, require_rotating_code
 from shared.security.tokens import jwks, unb64
 from shared.web.problems import Overloaded
 from tests.orders.holds import EVENT
@@ -40,8 +40,8 @@ SHOW: dict[str, Any] = {
     ],
 }  # fmt: skip
 LINES = [
-    Line(section_id="A", seat_id="A-1-2", quantity=1, unit_price_minor=4000),
-    Line(section_id="GA1", quantity=2, unit_price_minor=1400),
+    ReservedItem(section_id="A", seat_id="A-1-2", quantity=1, unit_price_minor=4000),
+    ReservedItem(section_id="GA1", quantity=2, unit_price_minor=1400),
 ]
 
 
@@ -61,7 +61,7 @@ async def get(shop: Shop, path: str, *, holder: str = "fan", more: dict[str, str
 async def applied(shop: Shop) -> dict[str, bool]:
     """Event files are for admins, who are not among this shop's keys; what the door does is done without it."""
     async with shop.app.state.deps.db.begin() as connection:
-        return {"changed": await apply(connection, EventFile.model_validate(SHOW), by="ops")}
+        return {"changed": await apply(connection, EventFile.model_validate(SHOW), actor="ops")}
 
 
 async def test_every_seat_and_every_place_of_a_confirmed_order_is_a_ticket(shop):
@@ -122,9 +122,9 @@ async def test_what_was_given_back_admits_nobody_and_scanners_hear_of_it(shop):
 
 async def test_one_of_several_tickets_is_given_back(shop):
     reference = await bought(shop)
-    db = shop.app.state.deps.book.db
+    db = shop.app.state.deps.repository.db
     await shop.run("UPDATE orders.\"order\" SET due_at = now() + interval '1 h', lease = 'me', lease_until = now()")
-    change = OrderUpdate(Lease(reference, "me", 9), await shop.row(reference), rest=LeaseRelease(due_in_s=None))
+    change = OrderUpdate(Lease(reference, "me", 9), await shop.row(reference), release=LeaseRelease(due_in_s=None))
     [written] = await write(db, [change.void_tickets(reason="asked", line_no=2, beyond=1)])
     assert isinstance(written, Written)
     told = (await get(shop, f"/orders/{reference}/tickets")).json()["tickets"]
@@ -172,8 +172,8 @@ async def test_nobody_else_sees_tickets_and_a_mails_link_opens_the_order_here(sh
     assert (opened.status_code, opened.cookies[order_cookie(reference)]) == (204, token)
 
 
-async def test_where_codes_move_a_scanner_gets_the_secrets_and_paper_has_no_code(rooms):
-    shop = await rooms.open(ticket_window_s=30)
+async def test_where_codes_move_a_scanner_gets_the_secrets_and_paper_has_no_code(processes):
+    shop = await processes.open(ticket_window_s=30)
     reference = await bought(shop)
     told = (await get(shop, f"/orders/{reference}/tickets")).json()
     assert told["window_s"] == 30
@@ -181,13 +181,13 @@ async def test_where_codes_move_a_scanner_gets_the_secrets_and_paper_has_no_code
     listed = (await shop.http.get(f"/admin/orders/events/{EVENT}/tickets.json", headers=OPERATOR)).json()
     secrets = {t["ticket_id"]: unb64(t["secret"]) for t in listed["tickets"]}
     ticket = read_ticket(KEYS, code)
-    require_beat(ticket, secrets[ticket.ticket_id], code, at_s=datetime.now(UTC).timestamp())
+    require_rotating_code(ticket, secrets[ticket.ticket_id], code, at_s=datetime.now(UTC).timestamp())
     printed = PdfReader(io.BytesIO((await get(shop, f"/orders/{reference}/tickets.pdf")).content))
     assert "show the order page" in printed.pages[0].extract_text().replace("\n", " ")
 
 
 async def test_a_busy_printer_says_so_and_never_draws_more_than_it_may():
-    printer = PdfRenderer(at_once=1, waiting_max=1, font=None)
+    printer = PdfRenderer(workers=1, waiting_max=1, font=None)
     page = TicketPage("漢字 " + "x" * 500, "when", "venue", "place", "REFERENCE123", "TICKET", "T1.code")
     try:
         asked = [asyncio.create_task(printer.tickets([page] * 20 + more)) for more in ([], [page])]
@@ -207,8 +207,8 @@ async def test_a_paper_is_drawn_once_for_all_who_ask_and_again_when_it_says_some
         drawn.append(title)
         return b"x" * 400
 
-    monkeypatch.setattr(pdf, "_drawn", draw)
-    printer = PdfRenderer(at_once=2, waiting_max=1, font=None, kept_bytes=1_000)
+    monkeypatch.setattr(pdf, "_document", draw)
+    printer = PdfRenderer(workers=2, waiting_max=1, font=None, cache_max_bytes=1_000)
     pages = [TicketPage("Show", "when", "venue", f"place {n}", "REFERENCE123", "TICKET", "code") for n in range(4)]
     try:
         assert len({await task for task in [asyncio.create_task(printer.tickets(pages[:1])) for _ in range(50)]}) == 1
@@ -220,8 +220,8 @@ async def test_a_paper_is_drawn_once_for_all_who_ask_and_again_when_it_says_some
         printer.close()
 
 
-async def test_papers_of_one_order_are_bounded_and_known_ones_are_not_sent_again(rooms, monkeypatch):
-    shop = await rooms.open(prints_burst=3, prints_per_minute=1)
+async def test_papers_of_one_order_are_bounded_and_known_ones_are_not_sent_again(processes, monkeypatch):
+    shop = await processes.open(prints_burst=3, prints_per_minute=1)
     reference, other = await bought(shop), await bought(shop)
     path = f"/orders/{reference}/tickets.pdf"
     first = await get(shop, path)
@@ -256,8 +256,8 @@ async def test_a_show_is_printed_on_the_clock_of_its_venue(shop, said: dict[str,
     file = EventFile.model_validate({**SHOW, **said})
     assert file.zone == zone
     async with shop.app.state.deps.db.begin() as connection:
-        await apply(connection, file, by="ops")
-    assert (await read(shop.app.state.deps.db, EVENT)).when == when
+        await apply(connection, file, actor="ops")
+    assert (await read_show(shop.app.state.deps.db, EVENT)).when == when
 
 
 def test_a_time_zone_is_one_there_is():

@@ -1,4 +1,4 @@
-"""Charged only once the tickets are the fan's: authorised, confirmed, captured; or given up, taken back and told."""
+"""Captured after confirmation: authorised, confirmed, captured; or the sale is revoked and the fan notified."""
 
 import asyncio
 from dataclasses import replace
@@ -15,11 +15,11 @@ from tests.orders.shop import reference_of
 from tests.support.wait import wait_until
 
 TAKEN = ("before confirm", "after inventory", "after confirm", "before capture", "after the capture", "after capture")
-GIVEN_UP = ("before cancel_charge", "after cancel_charge", "before take_back", "after take_back")
+GIVEN_UP = ("before cancel_charge", "after cancel_charge", "before revoke_unpaid_sale", "after revoke_unpaid_sale")
 
 
-async def test_a_sale_is_confirmed_on_a_promise_and_paid_right_after(rooms):
-    """In between, the audit is satisfied with the promise, and the provider has taken nothing."""
+async def test_a_sale_is_confirmed_on_a_promise_and_paid_right_after(processes):
+    """In between the invariants accept the authorisation, and the provider has captured nothing."""
     here, go_on = asyncio.Event(), asyncio.Event()
 
     async def pause(name: str, reference: str) -> None:
@@ -27,7 +27,7 @@ async def test_a_sale_is_confirmed_on_a_promise_and_paid_right_after(rooms):
             here.set()
             await go_on.wait()
 
-    shop = await rooms.open(capture="after_confirm", failpoint=pause)
+    shop = await processes.open(capture="after_confirm", failpoint=pause)
     reservation = shop.holds.hold()
     reference = await shop.order_of(reservation)
     await wait_until(here.is_set)
@@ -47,38 +47,38 @@ async def test_a_sale_is_confirmed_on_a_promise_and_paid_right_after(rooms):
     assert await shop.audit() == {}
 
 
-async def test_a_capture_that_fails_once_is_tried_again(rooms):
-    shop = await rooms.open(capture="after_confirm")
+async def test_a_capture_that_fails_once_is_tried_again(processes):
+    shop = await processes.open(capture="after_confirm")
     reference = await shop.order(method="capture_fails_once")
     await shop.settled(reference, "confirmed")
     assert await shop.entries() == [("charge", reference, 6800)]
 
 
-async def test_after_three_failures_the_sale_is_taken_back_and_the_fan_is_told(rooms):
-    shop = await rooms.open(capture="after_confirm", webhooks=True)
+async def test_after_three_failures_the_sale_is_taken_back_and_the_fan_is_told(processes):
+    shop = await processes.open(capture="after_confirm", webhooks=True)
     reservation = shop.holds.hold()
     token = "pm_capture_fails"
     reference = await shop.order_of(reservation, method="card", provider="stripe", token=token)
     await wait_until(lambda: _has(shop, reference, "cancelled"))
-    assert sum(path.endswith("/capture") for _, path in rooms.stripe.calls) == 3
-    [intent] = [each for each in rooms.stripe.books.objects.values() if each["object"] == "payment_intent"]
+    assert sum(path.endswith("/capture") for _, path in processes.stripe.calls) == 3
+    [intent] = [each for each in processes.stripe.books.objects.values() if each["object"] == "payment_intent"]
     assert (intent["status"], shop.holds.reservations[reservation].status) == ("canceled", "returned")
-    assert [path for path, *_ in shop.holds.asked] == ["begin-payment", "confirm", "take-back"]
+    assert [path for path, *_ in shop.holds.asked] == ["begin-payment", "confirm", "returns"]
     seen = await shop.see(reference)
     assert (seen["end_reason"], seen["attempt"]["status"]) == ("capture", "cancelled")
     assert await _told(shop, reference) == ["order.created", "order.confirmed", "order.cancelled"]
     assert (await shop.entries(), await shop.audit()) == ([], {})
 
 
-async def test_a_worker_killed_at_any_point_of_a_capture_converges(rooms):
+async def test_a_worker_killed_at_any_point_of_a_capture_converges(processes):
     killer = Killer()
-    shop = await rooms.open(failpoint=killer, capture="after_confirm")
+    shop = await processes.open(failpoint=killer, capture="after_confirm")
     flows = [("ok", point) for point in TAKEN] + [("capture_fails", point) for point in GIVEN_UP]
 
     async def flow(number: int, method: str, point: str) -> None:
         reference = reference_of(shop, f"flow-{number}")
         killer.points[reference] = point
-        await shop.order_of(rooms.holds.hold(), method=method, key=f"flow-{number}")
+        await shop.order_of(processes.holds.hold(), method=method, key=f"flow-{number}")
         await wait_until(lambda: reference in killer.killed, timeout_s=20)
         await lease_runs_out(shop, reference)
         await shop.settled(reference, "confirmed" if method == "ok" else "cancelled", timeout_s=20)
@@ -91,9 +91,9 @@ async def test_a_worker_killed_at_any_point_of_a_capture_converges(rooms):
     assert await shop.entries() == await shop.booked()
 
 
-async def test_what_is_authorised_after_the_order_ended_is_given_up(rooms):
-    """The charge was called off, and the bank agreed all the same: the fan's money is not held for days."""
-    shop = await rooms.open(capture="after_confirm", webhooks=True)
+async def test_what_is_authorised_after_the_order_ended_is_given_up(processes):
+    """The charge was cancelled and authorised all the same: the authorisation is cancelled too."""
+    shop = await processes.open(capture="after_confirm", webhooks=True)
     reference = await shop.order(method="success_after_cancel")
     await wait_until(lambda: shop.attempt_is(reference, "processing"))
     await shop.expire(reference)
@@ -108,7 +108,7 @@ def test_a_promise_of_another_amount_is_none(amount_minor, reason):
         charge_ref="c", reference="R", key="R:1", status="authorised", amount_minor=amount_minor, currency="EUR",
         occurred_at_ms=1,
     )  # fmt: skip
-    change = OrderUpdate(Lease("R", "me", 1.0), _with_attempt()).charges("sandbox", [promised])
+    change = OrderUpdate(Lease("R", "me", 1.0), _with_attempt()).record_charges("sandbox", [promised])
     [row] = change.inserts["attempts"]
     assert (row["sets"]["status"], row["sets"]["reason"], "money" in change.inserts) == ("authorised", reason, False)
 

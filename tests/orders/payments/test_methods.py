@@ -1,4 +1,4 @@
-"""However the provider behaves, an order ends confirmed and paid for once, or not confirmed and not paid for."""
+"""However the provider behaves, an order ends confirmed and paid once, or neither confirmed nor paid."""
 
 import asyncio
 from functools import partial
@@ -14,9 +14,9 @@ NEVER_BY_ITSELF = {"decline": "failed", "success_after_cancel": "processing", "r
 
 
 @pytest.mark.parametrize("webhooks", [True, False])
-async def test_every_method_ends_in_exactly_one_of_confirmed_or_refunded(rooms, webhooks):
-    """All methods at once, each told by webhooks or found out without any."""
-    shop = await rooms.open(webhooks=webhooks, provider_timeout_s=0.5)
+async def test_every_method_ends_in_exactly_one_of_confirmed_or_refunded(processes, webhooks):
+    """All methods at once, with webhooks and without."""
+    shop = await processes.open(webhooks=webhooks, provider_timeout_s=0.5)
     methods = sorted(METHODS)
     references = dict(zip(methods, await asyncio.gather(*map(shop_order(shop), methods)), strict=True))
     for method, status in NEVER_BY_ITSELF.items():
@@ -47,8 +47,8 @@ async def test_a_second_success_is_refunded_alone(shop):
     assert (seen["charged_minor"], seen["refunded_minor"]) == (13600, 6800)
 
 
-async def test_a_timeout_is_unknown_and_never_failed(rooms):
-    shop = await rooms.open(provider_timeout_s=0.1)
+async def test_a_timeout_is_unknown_and_never_failed(processes):
+    shop = await processes.open(provider_timeout_s=0.1)
     reference = await shop.order(method="timeout_after_success")
     seen = set()
 
@@ -62,17 +62,17 @@ async def test_a_timeout_is_unknown_and_never_failed(rooms):
     assert len(await shop.charges(reference)) == 1
 
 
-async def test_provider_errors_end_in_cancelled_and_released(rooms):
+async def test_provider_errors_end_in_cancelled_and_released(processes):
     """`error_then_ok` fails twice, and one retry is not enough."""
-    shop = await rooms.open(payment_retries=0)
+    shop = await processes.open(payment_retries=0)
     reference = await shop.order(method="error_then_ok")
     await shop.settled(reference, "cancelled")
-    await wait_until(lambda: [path for path, *_ in rooms.holds.asked][-1] == "release")
+    await wait_until(lambda: [path for path, *_ in processes.holds.asked][-1] == "release")
     assert await shop.charges(reference) == []
 
 
-async def test_orders_are_taken_while_the_provider_is_down_and_wait_for_it(rooms):
-    shop = await rooms.open(payment_retries=1, retry_max_s=0.05)
+async def test_orders_are_taken_while_the_provider_is_down_and_wait_for_it(processes):
+    shop = await processes.open(payment_retries=1, retry_max_s=0.05)
     await shop.sandbox.post("/control", json={"down_for_s": 60})
     references = [await shop.order() for _ in range(3)]
     await wait_until(lambda: _errors(shop, references[0]))
@@ -83,9 +83,9 @@ async def test_orders_are_taken_while_the_provider_is_down_and_wait_for_it(rooms
         assert len(await shop.charges(reference)) == 1
 
 
-async def test_orders_wait_their_turn_at_a_provider_that_takes_few_calls(rooms):
-    """Not one error is allowed, and twelve come at once to a provider that takes five calls a second."""
-    shop = await rooms.open(payment_retries=0, retry_max_s=0.3)
+async def test_orders_wait_their_turn_at_a_provider_that_takes_few_calls(processes):
+    """No error is allowed, and twelve orders meet a provider limited to five calls a second."""
+    shop = await processes.open(payment_retries=0, retry_max_s=0.3)
     await shop.sandbox.post("/control", json={"rate_limit_per_s": 5})
     references = await asyncio.gather(*(shop.order() for _ in range(12)))
     await wait_until(lambda: _any_waits(shop, references))
@@ -95,7 +95,7 @@ async def test_orders_wait_their_turn_at_a_provider_that_takes_few_calls(rooms):
 
 
 async def test_another_amount_than_ordered_goes_to_review(shop):
-    """The provider charged something else under our reference."""
+    """The provider charged another amount under our reference."""
     reference = await shop.order(method="redirect")
     await wait_until(lambda: _attempted(shop, reference))
     odd = {"reference": reference, "amount_minor": 1, "currency": "EUR", "method": "ok"}

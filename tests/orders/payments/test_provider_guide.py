@@ -1,4 +1,4 @@
-"""The provider that the guide adds in one file really is one."""
+"""The provider that the guide adds really is one file."""
 
 import inspect
 import re
@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from services.orders.payments import open_providers
-from services.orders.payments.provider import ChargeOrder, Provider, ProviderRejected, Unreachable
+from services.orders.payments.provider import ChargeRequest, Provider, ProviderRejected, Unreachable
 from services.orders.settings import Settings
-from shared.rpc.outgoing import Answer, NotReached
+from shared.rpc.outgoing import ExternalResponse, NotReached
 
 GUIDE = Path(__file__).parents[3] / "docs" / "payment-providers.md"
 NAME = "services.orders.payments.acme"
@@ -22,7 +22,7 @@ NAME = "services.orders.payments.acme"
 class Nobody:
     """No server."""
 
-    async def request(self, method: str, url: str, **_: Any) -> Answer:
+    async def request(self, method: str, url: str, **_: Any) -> ExternalResponse:
         raise NotReached(url)
 
 
@@ -49,15 +49,15 @@ def test_a_third_provider_is_one_file_with_every_call_of_the_protocol(acme):
 
 async def test_it_charges_and_is_refused_in_the_words_of_the_protocol(acme):
     class Acme(Nobody):
-        async def request(self, method: str, url: str, **_: Any) -> Answer:
+        async def request(self, method: str, url: str, **_: Any) -> ExternalResponse:
             if url.endswith("/void"):
-                return Answer(409, {}, b'{"code": "no"}')
+                return ExternalResponse(409, {}, b'{"code": "no"}')
             names = {"id": "p1", "order": "R", "key": "R:1", "currency": "EUR"}
             told = names | {"status": "failed", "amount": 1, "at_ms": 2, "reason": "declined"}
-            return Answer(200, {}, orjson.dumps(told))
+            return ExternalResponse(200, {}, orjson.dumps(told))
 
     provider = open_providers(Acme(), Settings(payment_providers=("acme",)))["acme"]
-    asked = ChargeOrder(reference="R", key="R:1", amount_minor=1, currency="EUR", method="card")
+    asked = ChargeRequest(reference="R", key="R:1", amount_minor=1, currency="EUR", method="card")
     made = await provider.create(asked)
     assert (made.status, made.reason, made.occurred_at_ms) == ("failed", "declined", 2)
     assert (await provider.cancel("p1")).status == "failed"
@@ -69,12 +69,12 @@ async def test_it_charges_and_is_refused_in_the_words_of_the_protocol(acme):
 
 
 def test_a_provider_without_a_file_or_without_its_secrets_stops_the_boot(monkeypatch):
-    with pytest.raises(ValueError, match="there is no provider called nobody"):
+    with pytest.raises(ValueError, match="there is no provider named nobody"):
         open_providers(Nobody(), Settings(payment_providers=("nobody",)))
-    with pytest.raises(ValueError, match="there is no provider called signature"):
+    with pytest.raises(ValueError, match="there is no provider named signature"):
         open_providers(Nobody(), Settings(payment_providers=("signature",)))
     monkeypatch.setenv("ORDERS_PAYMENT_PROVIDERS", "sandbox, stripe")
-    with pytest.raises(ValueError, match="stripe_secret_key, stripe_webhook_secrets"):
+    with pytest.raises(ValueError, match="stripe_secret_key and stripe_webhook_secrets"):
         Settings()
     monkeypatch.setenv("ORDERS_STRIPE_SECRET_KEY", "sk_test")
     monkeypatch.setenv("ORDERS_STRIPE_WEBHOOK_SECRETS", "whsec_1,whsec_2")

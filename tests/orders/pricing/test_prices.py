@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from pydantic import ValidationError
 
-from services.orders.api.schemas import PromoCodeAsk, RefundAsked
 from services.orders.pricing.calculator import Discount, price, split
+from shared.contracts.admin.orders import RefundBody
+from shared.contracts.admin.prices import PromoCodeRequest
 from shared.contracts.event_file import EventFile
-from shared.contracts.inventory import Line
+from shared.contracts.inventory import ReservedItem
 from shared.contracts.prices import Fee, PriceRules, Tax
 
 AMOUNTS = some.integers(1, 10**8)
@@ -19,7 +20,7 @@ PERCENTAGES = some.decimals("0.001", 100, places=3)
 SECTIONS = some.sampled_from(["A", "B", "GA1"])
 LINES = some.lists(
     some.builds(
-        Line, section_id=SECTIONS, seat_id=some.none(), quantity=some.integers(1, 9),
+        ReservedItem, section_id=SECTIONS, seat_id=some.none(), quantity=some.integers(1, 9),
         unit_price_minor=some.integers(0, 10**8),
     ),
     min_size=1, max_size=8,
@@ -46,7 +47,9 @@ DISCOUNTS = some.one_of(
 
 @settings(deadline=None)
 @given(LINES, RULES, DISCOUNTS)
-def test_what_tickets_bear_sums_to_what_the_lines_say(lines: list[Line], rules: PriceRules, discount: Discount | None):
+def test_what_tickets_bear_sums_to_what_the_lines_say(
+    lines: list[ReservedItem], rules: PriceRules, discount: Discount | None
+):
     quote = price(lines, rules, discount)
     tickets = sum(line.unit_price_minor * line.quantity for line in lines)
     assert quote.total_minor == tickets + sum(extra.amount_minor for extra in quote.extras if not extra.included)
@@ -83,8 +86,8 @@ def test_parts_sum_to_the_whole_and_are_at_most_one_unit_off(amount: int, weight
     assert all(part == 0 for part, weight in zip(parts, weights, strict=True) if weight == 0)
 
 
-def ticket(price_minor: int, quantity: int = 1, section_id: str = "GA1") -> Line:
-    return Line(section_id=section_id, quantity=quantity, unit_price_minor=price_minor)
+def ticket(price_minor: int, quantity: int = 1, section_id: str = "GA1") -> ReservedItem:
+    return ReservedItem(section_id=section_id, quantity=quantity, unit_price_minor=price_minor)
 
 
 def percent_fee(percent: str, per: str = "order") -> PriceRules:
@@ -156,7 +159,7 @@ def test_a_price_is_a_whole_number_and_nothing_that_reads_like_one(number) -> No
         with pytest.raises(ValidationError):
             EventFile.model_validate_json(json.dumps({**hall, **broken}))
     with pytest.raises(ValidationError):
-        RefundAsked.model_validate({"reason": "x", "amount_minor": number or "0"})
+        RefundBody.model_validate({"reason": "x", "amount_minor": number or "0"})
     if number is not None:
         with pytest.raises(ValidationError):
-            PromoCodeAsk.model_validate({"amount_minor": number})
+            PromoCodeRequest.model_validate({"amount_minor": number})

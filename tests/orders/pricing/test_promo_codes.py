@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.contracts.inventory import Line
+from shared.contracts.inventory import ReservedItem
 from tests.orders.priced_event import Sale, open_sale
 from tests.orders.shop import VIEWER_SECRET
 from tests.support.wait import wait_until
@@ -27,8 +27,8 @@ def refusal(reason: str):
     return 422, "promo-code-not-valid", reason
 
 
-async def test_two_hundred_fans_at_once_use_a_code_exactly_as_often_as_it_may_be(rooms):
-    shops = [await rooms.open(), await rooms.open()]
+async def test_two_hundred_fans_at_once_use_a_code_exactly_as_often_as_it_may_be(processes):
+    shops = [await processes.open(), await processes.open()]
     sale = await open_sale(shops[0])
     await sale.code("RUSH", amount_minor=1000, uses_max=USES)
     sales = [Sale(shop, sale.event_id) for shop in shops]
@@ -39,13 +39,13 @@ async def test_two_hundred_fans_at_once_use_a_code_exactly_as_often_as_it_may_be
     assert told == {(202, "", None): USES, refusal("used-up"): FANS - USES}
     assert await sale.uses("RUSH") == USES
     for hold, answer in zip(holds, answers, strict=True):
-        held = rooms.holds.reservations[hold]
+        held = processes.holds.reservations[hold]
         if answer.status_code == 422:
             assert held.status == "pending_payment"
 
 
-async def test_one_customer_uses_a_code_as_often_as_one_may_however_many_come_at_once(rooms):
-    shops = [await rooms.open(), await rooms.open()]
+async def test_one_customer_uses_a_code_as_often_as_one_may_however_many_come_at_once(processes):
+    shops = [await processes.open(), await processes.open()]
     sale = await open_sale(shops[0])
     await sale.code("TWICE", percent=10, customer_uses_max=2)
     sales = [Sale(shop, sale.event_id) for shop in shops]
@@ -85,8 +85,8 @@ async def test_an_order_that_ends_unpaid_gives_its_use_back(shop, how):
     assert [use["counts"] for use in listed] == [True, False]
 
 
-async def test_asking_again_takes_no_second_use(rooms):
-    shops = [await rooms.open(), await rooms.open()]
+async def test_asking_again_takes_no_second_use(processes):
+    shops = [await processes.open(), await processes.open()]
     sale = await open_sale(shops[0])
     await sale.code("ONCE", percent=10, uses_max=1, customer_uses_max=1)
     sales = [Sale(shop, sale.event_id) for shop in shops]
@@ -116,11 +116,14 @@ async def test_a_code_is_good_from_its_first_moment_to_its_last(shop):
 async def test_a_code_of_a_section_takes_nothing_off_others_and_may_want_several_tickets(shop):
     sale = await open_sale(shop)
     await sale.code("STALLS", amount_minor=300, section_ids=["A"], tickets_min=2)
-    a, floor = Line(section_id="A", quantity=2, unit_price_minor=1000), Line(section_id="GA1", unit_price_minor=5000)
+    a, floor = (
+        ReservedItem(section_id="A", quantity=2, unit_price_minor=1000),
+        ReservedItem(section_id="GA1", unit_price_minor=5000),
+    )
     both = (await sale.quote(sale.hold(a, floor), "STALLS")).json()
     assert [line["paid_minor"] for line in both["lines"]] == [1700, 5000]
     assert words(await sale.quote(sale.hold(floor), "STALLS")) == refusal("sections")
-    one = Line(section_id="A", unit_price_minor=1000)
+    one = ReservedItem(section_id="A", unit_price_minor=1000)
     assert words(await sale.quote(sale.hold(one, floor), "STALLS")) == refusal("minimum-tickets")
     assert words(await sale.operate("PUT", "/promo-codes/X", body={"percent": 1, "section_ids": ["Z"]}))[0] == 422
 

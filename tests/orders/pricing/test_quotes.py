@@ -1,13 +1,13 @@
 """What was shown is what is charged: the quote, the order, the charge and the order's lines say the same."""
 
-from shared.contracts.inventory import Line
+from shared.contracts.inventory import ReservedItem
 from tests.orders.priced_event import FEES, TAXES, open_sale
 from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET
 from tests.support.wait import wait_until
 
 SEATS = (
-    Line(section_id="A", seat_id="A-1-1", unit_price_minor=3333),
-    Line(section_id="GA1", quantity=3, unit_price_minor=2501),
+    ReservedItem(section_id="A", seat_id="A-1-1", unit_price_minor=3333),
+    ReservedItem(section_id="GA1", quantity=3, unit_price_minor=2501),
 )
 
 
@@ -99,7 +99,7 @@ async def test_the_audit_sees_an_order_whose_parts_are_not_its_total(shop):
     await shop.settled(reference, "confirmed")
     assert await shop.audit() == {}
     await shop.run("UPDATE orders.order_line SET paid_minor = paid_minor - 1 WHERE reference = :r", r=reference)
-    assert list(await shop.audit()) == ["7 what tickets bear is the order's total"]
+    assert list(await shop.audit()) == ["7 lines sum to the order's total"]
 
 
 async def test_fees_and_taxes_are_an_administrators_and_for_anyone_to_see(shop):

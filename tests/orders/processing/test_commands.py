@@ -1,4 +1,4 @@
-"""Every step of an order is told, with what caused it and what went wrong, and can be had again, now."""
+"""The command log: every step of an order with its cause and its error; commands can be replayed."""
 
 from services.orders.payments.provider import ProviderRejected
 from tests.orders.holds import EVENT
@@ -18,7 +18,7 @@ async def commands(shop, **params):
 
 
 async def told(shop, reference):
-    """Oldest first: what, what came of it, what caused it."""
+    """Type, status and cause of each command."""
     found = await commands(shop, reference=reference)
     return {(one["command_type"], one["status"], one["caused_by"]) for one in found}
 
@@ -83,8 +83,8 @@ async def test_commands_are_found_by_event_order_and_status_page_by_page(shop):
         assert (await shop.http.get(COMMANDS, params=wrong, headers=VIEWER)).status_code == 422
 
 
-async def test_a_command_runs_again_now_instead_of_at_its_next_try(rooms):
-    shop = await rooms.open(retry_first_s=60.0, retry_max_s=600.0)
+async def test_a_command_runs_again_now_instead_of_at_its_next_try(processes):
+    shop = await processes.open(retry_first_s=60.0, retry_max_s=600.0)
     await shop.sandbox.post("/control", json={"down_for_s": 60})
     reference = await shop.order()
 

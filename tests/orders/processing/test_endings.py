@@ -1,4 +1,4 @@
-"""Cancelled, expired, declined, paid too late: what the fan asked for, and the money back where no sale stands."""
+"""Cancelled, expired, declined, paid late: the order ends as it should, and money without a sale is refunded."""
 
 import pytest
 
@@ -53,12 +53,12 @@ async def test_a_paid_order_cannot_be_cancelled(shop):
 
 
 async def test_a_success_after_the_fan_cancelled_is_refunded_always(shop):
-    """In time, with the seats free: the fan did not want them any more."""
+    """In time and with the seats free: the fan did not want them any more."""
     reference = await shop.order(method="success_after_cancel")
     await wait_until(lambda: shop.attempt_is(reference, "processing"))
     await _cancel(shop, reference)
     await shop.settled(reference, "refunded")
-    assert "retake" not in {path for path, *_ in shop.holds.asked}
+    assert "reacquire" not in {path for path, *_ in shop.holds.asked}
     assert await shop.audit() == {}
 
 
@@ -78,9 +78,9 @@ async def test_a_late_payment_is_judged_by_when_the_provider_took_it(shop, grace
     assert await shop.audit() == {}
 
 
-async def test_an_expiring_order_that_turns_out_paid_is_confirmed(rooms):
-    """The fan paid on the hosted page, no webhook came, and the deadline passes before the next look."""
-    shop = await rooms.open(poll_s=60)
+async def test_an_expiring_order_that_turns_out_paid_is_confirmed(processes):
+    """The fan paid on the hosted page, no webhook came, and the deadline passes before the next sync."""
+    shop = await processes.open(provider_sync_interval_s=60)
     reference = await shop.order_of(shop.holds.hold(), method="redirect", return_url="http://shop/o/back")
     await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
     url = (await shop.see(reference))["attempt"]["checkout_url"]
@@ -90,9 +90,9 @@ async def test_an_expiring_order_that_turns_out_paid_is_confirmed(rooms):
     assert "release" not in {path for path, *_ in shop.holds.asked}
 
 
-async def test_money_nobody_told_us_of_is_found_and_refunded(rooms):
-    """A charge under a finished order's reference, without any webhook: the second look finds it."""
-    shop = await rooms.open(post_end_sync_delays_s=(0.5, 1.0))
+async def test_money_nobody_told_us_of_is_found_and_refunded(processes):
+    """A charge under a finished order's reference, without a webhook: the sync after the end finds it."""
+    shop = await processes.open(post_end_sync_delays_s=(0.5, 1.0))
     reference = await shop.order()
     await shop.settled(reference, "confirmed")
     stray = {"reference": reference, "amount_minor": 6800, "currency": "EUR", "method": "refund_fails_once"}
@@ -103,9 +103,9 @@ async def test_money_nobody_told_us_of_is_found_and_refunded(rooms):
     assert await shop.audit() == {}
 
 
-async def test_unknown_past_the_limit_goes_to_a_person_and_nothing_is_released(rooms):
-    """The provider hangs on everything, so whether it charged stays unknown."""
-    shop = await rooms.open(provider_timeout_s=0.15, review_after_s=60.0)
+async def test_unknown_past_the_limit_goes_to_a_person_and_nothing_is_released(processes):
+    """The provider never answers, so whether it charged stays unknown."""
+    shop = await processes.open(provider_timeout_s=0.15, review_after_s=60.0)
     await shop.sandbox.post("/control", json={"latency_s": 5})
     reference = await shop.order(method="timeout_after_success")
     await wait_until(lambda: _attempted(shop, reference))

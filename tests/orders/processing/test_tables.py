@@ -1,4 +1,4 @@
-"""The schema is what the migrations make of it."""
+"""The migrations create exactly the tables declared in the code."""
 
 from shared.postgres.migrations import downgrade, drift, upgrade
 

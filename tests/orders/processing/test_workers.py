@@ -1,4 +1,4 @@
-"""Jobs are wake-up calls: losing them costs a second, refusing them costs nothing, and rows decide who is next."""
+"""Jobs only wake workers: a lost job costs a second, a refused one nothing, and the rows decide which order is next."""
 
 import asyncio
 from typing import cast
@@ -22,7 +22,7 @@ async def add(db, reference, *, event_id="a", join_seq=0, due="now()"):
     async with db.begin() as connection:
         await connection.execute(
             insert(order).values(
-                reference=reference, status="pending", event_id=event_id, reservation_id=reference, principal="p",
+                reference=reference, status="pending", event_id=event_id, reservation_id=reference, owner_id="p",
                 total_minor=1, currency="EUR", join_seq=join_seq, expires_at=text("now()"), due_at=text(due),
             )
         )  # fmt: skip
@@ -30,7 +30,7 @@ async def add(db, reference, *, event_id="a", join_seq=0, due="now()"):
 
 @pytest.fixture
 def plain(postgres):
-    """Commits each statement."""
+    """Each statement commits by itself."""
     return postgres.execution_options(isolation_level="AUTOCOMMIT")
 
 
@@ -81,7 +81,7 @@ async def test_a_nudge_while_in_work_makes_the_order_due_at_once(postgres, plain
     assert seen is not None
     async with postgres.begin() as connection:
         await order_leases.mark_due(connection, "A1")
-    [written] = await write(plain, [OrderUpdate(lease, seen, bumps_version=False, rest=LeaseRelease(due_in_s=3600))])
+    [written] = await write(plain, [OrderUpdate(lease, seen, bumps_version=False, release=LeaseRelease(due_in_s=3600))])
     assert isinstance(written, Written)
     assert await order_leases.lease_one(plain, "A1", lease_s=60)
 
@@ -90,19 +90,19 @@ async def test_a_nudge_while_in_work_makes_the_order_due_at_once(postgres, plain
 async def test_a_provider_that_does_not_answer_is_not_asked_for_the_next_order_at_once(
     postgres, plain, monkeypatch, answers, settled
 ):
-    """One worker, three orders: it goes from one to the next, or takes a breath first, here one that does not end."""
-    monkeypatch.setattr(worker_pool, "NO_ANSWER_PAUSE_S", 3600)
+    """One worker, three orders: it goes on at once, or pauses first, here for good."""
+    monkeypatch.setattr(worker_pool, "PROVIDER_AWAY_PAUSE_S", 3600)
     for number in range(3):
         await add(postgres, f"A{number}", join_seq=number)
     seen = []
 
-    class Till:
+    class Processor:
         async def process(self, lease):
             seen.append(lease.reference)
             return answers
 
     work = asyncio.create_task(
-        WorkerPool(plain, cast("OrderProcessor", Till()), Settings(workers=1, sweep_s=0.05)).run()
+        WorkerPool(plain, cast("OrderProcessor", Processor()), Settings(workers=1, sweep_s=0.05)).run()
     )
     await wait_until(lambda: len(seen) == settled)
     await asyncio.wait([work], timeout=0.3)
@@ -115,18 +115,18 @@ async def test_a_lost_job_costs_a_sweep(shop, monkeypatch):
     async def lost(connection, reference):
         return None
 
-    monkeypatch.setattr(shop.app.state.deps.jobs, "enqueue", lost)
+    monkeypatch.setattr(shop.app.state.deps.job_queue, "enqueue", lost)
     await shop.settled(await shop.order(), "confirmed")
 
 
-async def test_a_job_wakes_a_worker_long_before_the_sweep(rooms):
-    shop = await rooms.open(sweep_s=10)
+async def test_a_job_wakes_a_worker_long_before_the_sweep(processes):
+    shop = await processes.open(sweep_s=10)
     await wait_until(lambda: _listening(shop))
     await shop.settled(await shop.order(), "confirmed", timeout_s=5)
 
 
-async def test_without_the_job_engine_the_request_settles_its_order_itself(rooms):
-    shop = await rooms.open(sweep_s=10, job_accept_s=0.2)
+async def test_without_the_job_engine_the_request_settles_its_order_itself(processes):
+    shop = await processes.open(sweep_s=10, job_accept_s=0.2)
     async with shop.app.state.deps.db.connect() as elsewhere:
         await elsewhere.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))
         answer = await shop.post(shop.body(shop.holds.hold()))
@@ -162,8 +162,8 @@ async def test_a_job_engine_that_is_gone_says_so(postgres, postgres_url):
 
 
 async def test_a_job_that_fails_is_tried_again_and_then_kept(postgres, postgres_url, monkeypatch):
-    """The job engine's own way is to try once and to delete it."""
-    for name, value in (("TRIES_MAX", 2), ("RETRY_FIRST_S", 0.01), ("DEQUEUE_S", 0.1)):
+    """pgqueuer's default is to try once and to delete it."""
+    for name, value in (("ATTEMPTS_MAX", 2), ("RETRY_FIRST_S", 0.01), ("DEQUEUE_TIMEOUT_S", 0.1)):
         monkeypatch.setattr(job_queue, name, value)
     tried = []
 
@@ -218,10 +218,10 @@ async def test_a_living_worker_keeps_its_lease_and_never_takes_one_back(postgres
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_work_that_outlasts_a_lease_keeps_it(rooms, monkeypatch, guarded):
-    """A provider takes longer than a lease lasts. Without renewal a second worker charges beside the first."""
+async def test_work_that_outlasts_a_lease_keeps_it(processes, monkeypatch, guarded):
+    """A provider takes longer than a lease lasts. Without extension a second worker charges too."""
     if not guarded:
-        monkeypatch.setattr(WorkerPool, "renew", _not_renewed)
+        monkeypatch.setattr(WorkerPool, "extend_leases", _not_renewed)
     asking = []
 
     async def never(name, reference):
@@ -229,7 +229,7 @@ async def test_work_that_outlasts_a_lease_keeps_it(rooms, monkeypatch, guarded):
             asking.append(reference)
             await asyncio.Event().wait()
 
-    shop = await rooms.open(lease_s=1.0, failpoint=never)
+    shop = await processes.open(lease_s=1.0, failpoint=never)
     await shop.order()
     await wait_until(lambda: asking)
     begun = asyncio.get_running_loop().time()

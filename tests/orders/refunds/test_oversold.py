@@ -1,4 +1,4 @@
-"""The stock sold more than there is and asks for the money of some to go back: once, in full, and told."""
+"""Inventory oversold and requests refunds: once, in full, and the fan is notified."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from tests.orders.shop import Shop
 
 
 async def ask(shop: Shop, reference: str, reservation_id: str) -> str:
-    """As inventory asks."""
+    """As inventory calls it."""
     ref = {"order_reference": reference, "reservation_id": reservation_id}
     body = json.dumps({"refunds": [ref], "reason": "oversell"}).encode()
     headers = sign_service_call(development_keys("service"), "POST", "/internal/orders/refund", body)
@@ -34,7 +34,7 @@ async def test_the_money_goes_back_once_though_it_is_asked_for_many_times(shop: 
     assert [c["refunded_minor"] for c in await shop.charges(reference)] == [6800]
     assert [entry[0] for entry in await shop.entries()] == ["charge", "refund"]
     assert await rows(shop, "SELECT count(*) AS n FROM orders.checkout_command WHERE command_type = 'refund'") == [(1,)]
-    assert await rows(shop, "SELECT asked_by, reason FROM orders.refund") == [("oversell", "oversell")]
+    assert await rows(shop, "SELECT requested_by, reason FROM orders.refund") == [("oversell", "oversell")]
     assert await shop.audit() == {}
 
 

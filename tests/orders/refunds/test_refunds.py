@@ -1,18 +1,18 @@
-"""Money back in part, for some tickets, in full: never more than was charged, each ticket once, every cent entered."""
+"""Refunds of an amount, of tickets, in full: never more than was charged, each ticket once, every cent entered."""
 
 import asyncio
 from collections import Counter
 from typing import Any
 
 from services.orders.payments.provider import ProviderRejected
-from shared.contracts.inventory import Line
+from shared.contracts.inventory import ReservedItem
 from tests.orders.shop import Shop
 from tests.support.wait import wait_until
 
 LINES = [
-    Line(section_id="A", seat_id="A-1-1", unit_price_minor=2000),
-    Line(section_id="A", seat_id="A-1-2", unit_price_minor=1800),
-    Line(section_id="GA1", quantity=3, unit_price_minor=1000),
+    ReservedItem(section_id="A", seat_id="A-1-1", unit_price_minor=2000),
+    ReservedItem(section_id="A", seat_id="A-1-2", unit_price_minor=1800),
+    ReservedItem(section_id="GA1", quantity=3, unit_price_minor=1000),
 ]
 
 
@@ -30,14 +30,14 @@ def problem(answer: Any) -> tuple[int, str]:
 
 async def test_an_amount_goes_back_once_for_each_key(shop: Shop) -> None:
     reference, held = await bought(shop)
-    assert problem(await shop.desk(f"{reference}/refund", amount_minor=500)) == (400, "idempotency-key-missing")
+    assert problem(await shop.operate(f"{reference}/refund", amount_minor=500)) == (400, "idempotency-key-missing")
     for _ in range(3):
-        assert (await shop.desk(f"{reference}/refund", amount_minor=500, key="k1")).status_code == 202
-    reused = await shop.desk(f"{reference}/refund", amount_minor=600, key="k1")
+        assert (await shop.operate(f"{reference}/refund", amount_minor=500, key="k1")).status_code == 202
+    reused = await shop.operate(f"{reference}/refund", amount_minor=600, key="k1")
     assert problem(reused) == (422, "idempotency-key-reused")
     await shop.is_now(reference, "partially_refunded")
-    assert problem(await shop.desk(f"{reference}/refund", amount_minor=6301, key="k2")) == (409, "refund-refused")
-    assert (await shop.desk(f"{reference}/refund", amount_minor=6300, key="k3")).status_code == 202
+    assert problem(await shop.operate(f"{reference}/refund", amount_minor=6301, key="k2")) == (409, "refund-refused")
+    assert (await shop.operate(f"{reference}/refund", amount_minor=6300, key="k3")).status_code == 202
     await shop.is_now(reference, "refunded")
     assert await shop.entries() == [
         ("charge", reference, 6800), ("refund", reference, 500), ("refund", reference, 6300)
@@ -49,18 +49,18 @@ async def test_an_amount_goes_back_once_for_each_key(shop: Shop) -> None:
 async def test_tickets_are_given_back_by_name_and_each_once(shop: Shop) -> None:
     reference, held = await bought(shop)
     named = {"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 2}]}
-    answer = await shop.desk(f"{reference}/refund", tickets=named, return_to_sale=True, key="k1")
+    answer = await shop.operate(f"{reference}/refund", tickets=named, return_to_sale=True, key="k1")
     order = answer.json()
     assert (answer.status_code, order["refunded_minor"] + order["refunding_minor"]) == (202, 4000)
     await shop.is_now(reference, "partially_refunded")
     assert shop.holds.back(held) == ["A-1-1", "GA1", "GA1"]
     assert [asked.keep_blocked for asked in shop.holds.returned.values()] == [False]
     assert [line["returned"] for line in (await shop.see(reference))["lines"]] == [1, 0, 2]
-    again = await shop.desk(f"{reference}/refund", tickets={"seats": ["A-1-1"]}, key="k2")
+    again = await shop.operate(f"{reference}/refund", tickets={"seats": ["A-1-1"]}, key="k2")
     assert problem(again) == (409, "refund-refused")
     more = {"ga": [{"section_id": "GA1", "quantity": 2}]}
-    assert problem(await shop.desk(f"{reference}/refund", tickets=more, key="k3")) == (409, "refund-refused")
-    assert (await shop.desk(f"{reference}/refund")).status_code == 202
+    assert problem(await shop.operate(f"{reference}/refund", tickets=more, key="k3")) == (409, "refund-refused")
+    assert (await shop.operate(f"{reference}/refund")).status_code == 202
     await shop.is_now(reference, "refunded")
     assert shop.holds.back(held) == ["A-1-1", "A-1-2", "GA1", "GA1", "GA1"]
     assert await shop.net_minor(reference) == 0
@@ -69,8 +69,8 @@ async def test_tickets_are_given_back_by_name_and_each_once(shop: Shop) -> None:
 
 async def test_fifty_who_ask_at_once_never_get_more_than_was_charged(shop: Shop) -> None:
     reference, _ = await bought(shop)
-    asked = [shop.desk(f"{reference}/refund", amount_minor=200, key=f"k{n}") for n in range(44)]
-    asked += [shop.desk(f"{reference}/refund", tickets={"seats": ["A-1-1"]}, key=f"t{n}") for n in range(6)]
+    asked = [shop.operate(f"{reference}/refund", amount_minor=200, key=f"k{n}") for n in range(44)]
+    asked += [shop.operate(f"{reference}/refund", tickets={"seats": ["A-1-1"]}, key=f"t{n}") for n in range(6)]
     answers = Counter(answer.status_code for answer in await asyncio.gather(*asked))
     assert answers.keys() == {202, 409}
     await wait_until(lambda: all_sent(shop, reference), timeout_s=10)
@@ -88,7 +88,7 @@ async def all_sent(shop: Shop, reference: str) -> bool:
 
 async def test_a_refund_that_fails_is_tried_again_and_tells_who_asked_and_why(shop: Shop) -> None:
     reference, _ = await bought(shop, method="refund_fails_once")
-    assert (await shop.desk(f"{reference}/refund", amount_minor=800, key="k")).status_code == 202
+    assert (await shop.operate(f"{reference}/refund", amount_minor=800, key="k")).status_code == 202
     await shop.is_now(reference, "partially_refunded")
     assert await shop.net_minor(reference) == 6000
     rows = (await shop.look_up(f"/{reference}/timeline"))["timeline"]
@@ -104,7 +104,7 @@ async def test_a_refund_that_fails_is_tried_again_and_tells_who_asked_and_why(sh
 
 
 async def test_what_the_provider_never_gives_back_waits_for_a_person(shop: Shop, monkeypatch: Any) -> None:
-    """Its tickets stay with their buyer; asked for again, under a key of its own, it may go through."""
+    """Its tickets stay with the customer; requested again, with another key, it may succeed."""
     reference, held = await bought(shop)
 
     async def never(*_: Any, **__: Any) -> str:
@@ -112,14 +112,14 @@ async def test_what_the_provider_never_gives_back_waits_for_a_person(shop: Shop,
 
     with monkeypatch.context() as patched:
         patched.setattr(shop.app.state.deps.providers["sandbox"], "refund", never)
-        assert (await shop.desk(f"{reference}/refund", return_to_sale=True)).status_code == 202
+        assert (await shop.operate(f"{reference}/refund", return_to_sale=True)).status_code == 202
         await shop.is_now(reference, "review")
-    assert problem(await shop.desk(f"{reference}/refund")) == (409, "refund-refused")
+    assert problem(await shop.operate(f"{reference}/refund")) == (409, "refund-refused")
     found = await shop.look_up(q=reference)
     (order,) = found["orders"]
     assert (order["end_reason"], order["may_be_resolved_by"]) == ("refund-refused", ["confirm", "refund"])
     assert (order["refunded_minor"], [line["returned"] for line in order["lines"]]) == (0, [0, 0, 0])
-    assert (await shop.desk(f"{reference}/resolve", decision="refund")).status_code == 202
+    assert (await shop.operate(f"{reference}/resolve", decision="refund")).status_code == 202
     await shop.is_now(reference, "refunded")
     assert shop.holds.back(held) == ["A-1-1", "A-1-2", "GA1", "GA1", "GA1"]
     assert await shop.net_minor(reference) == 0
@@ -127,15 +127,15 @@ async def test_what_the_provider_never_gives_back_waits_for_a_person(shop: Shop,
 
 
 async def test_tickets_that_cost_nothing_are_given_back_too(shop: Shop) -> None:
-    lines = [Line(section_id="A", seat_id="A-1-1", unit_price_minor=0)]
+    lines = [ReservedItem(section_id="A", seat_id="A-1-1", unit_price_minor=0)]
     held = shop.holds.hold(total_minor=0, lines=lines)
     answer = await shop.post(shop.body(held, total_minor=0))
     reference = answer.json()["reference"]
     await shop.is_now(reference, "confirmed")
-    assert (await shop.desk(f"{reference}/refund")).status_code == 202
+    assert (await shop.operate(f"{reference}/refund")).status_code == 202
     await shop.is_now(reference, "refunded")
     assert shop.holds.back(held) == ["A-1-1"]
-    assert problem(await shop.desk(f"{reference}/refund")) == (409, "refund-refused")
+    assert problem(await shop.operate(f"{reference}/refund")) == (409, "refund-refused")
     assert (await shop.entries(), await shop.audit()) == ([], {})
 
 
@@ -148,6 +148,6 @@ async def test_bad_wishes_change_nothing(shop: Shop) -> None:
         {"tickets": {"ga": [{"section_id": "GA1", "quantity": 0}]}}, {"reason": ""}, {"reason": "x\x00"}, {"more": 1},
     ]  # fmt: skip
     for body in bad:
-        assert (await shop.desk(f"{reference}/refund", key="k", **body)).status_code == 422, body
-    assert problem(await shop.desk("ZZZZZZZZZZZZ/refund")) == (404, "unknown-order")
+        assert (await shop.operate(f"{reference}/refund", key="k", **body)).status_code == 422, body
+    assert problem(await shop.operate("ZZZZZZZZZZZZ/refund")) == (404, "unknown-order")
     assert (await shop.row(reference)).charges[0].refunds == 0

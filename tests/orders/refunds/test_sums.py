@@ -1,5 +1,5 @@
-"""Whatever is charged once or twice, given back in part or whole, refused or failing, in any order: what an order keeps
-is what its state says, it is never less than nothing, and the provider's books agree.
+"""Charged once or twice, refunded in part or in full, rejected or failing, in any order: what an order keeps matches
+its status and is never negative, and the provider's records agree.
 """
 
 import asyncio
@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.orders.payments.provider import ProviderRejected
-from shared.contracts.inventory import Line
+from shared.contracts.inventory import ReservedItem
 from tests.orders.shop import Shop
 from tests.properties.examples import bounded
 from tests.support.wait import wait_until
 
 TOTAL_MINOR = 6800
 LINES = [
-    Line(section_id="A", seat_id="A-1-1", unit_price_minor=2000),
-    Line(section_id="A", seat_id="A-1-2", unit_price_minor=1800),
-    Line(section_id="GA1", quantity=3, unit_price_minor=1000),
+    ReservedItem(section_id="A", seat_id="A-1-1", unit_price_minor=2000),
+    ReservedItem(section_id="A", seat_id="A-1-2", unit_price_minor=1800),
+    ReservedItem(section_id="GA1", quantity=3, unit_price_minor=1000),
 ]
 WISHES = st.one_of(
     st.fixed_dictionaries({"amount_minor": st.integers(1, 5000)}),
@@ -32,7 +32,7 @@ ROUNDS = st.lists(st.lists(WISHES, min_size=1, max_size=4), max_size=3)  # those
 
 @pytest.fixture
 def refusing(shop: Shop) -> Any:
-    """The provider, which says never as often as it is told to."""
+    """The provider, which rejects as many refunds as the test wants."""
     provider = shop.app.state.deps.providers["sandbox"]
     real, left = provider.refund, [0]
 
@@ -64,7 +64,7 @@ async def test_what_an_order_keeps_is_what_its_state_says(
     await shop.is_now(reference, "confirmed", "review")
     refusing[0] = refusals
     for number, wishes in enumerate(rounds):
-        asked = [shop.desk(f"{reference}/refund", key=f"{number}.{n}", **wish) for n, wish in enumerate(wishes)]
+        asked = [shop.operate(f"{reference}/refund", key=f"{number}.{n}", **wish) for n, wish in enumerate(wishes)]
         answers = await asyncio.gather(*asked)
         assert {answer.status_code for answer in answers} <= {202, 409}
         await at_rest(shop, reference)
@@ -78,20 +78,18 @@ async def test_what_an_order_keeps_is_what_its_state_says(
 
 
 async def decide(shop: Shop, reference: str, decision: str) -> None:
-    """Or what else is lawful: a sale of which nothing is left can only stand."""
-    if (await shop.desk(f"{reference}/resolve", decision=decision)).status_code == 409:
-        assert (await shop.desk(f"{reference}/resolve", decision="confirm")).status_code == 202
+    """Or another allowed decision: a sale of which nothing is left can only be kept."""
+    if (await shop.operate(f"{reference}/resolve", decision=decision)).status_code == 409:
+        assert (await shop.operate(f"{reference}/resolve", decision="confirm")).status_code == 202
 
 
 async def at_rest(shop: Shop, reference: str) -> None:
-    """Every charge is known, nothing is due, and nothing that no sale stands behind is left, unless a person must
-    decide.
-    """
+    """Every charge is known, nothing is due, and no money without a sale is left, unless an operator must decide."""
 
     async def rests() -> bool:
         seen = await shop.row(reference)
         known = len(seen.charges) == sum(c["captured_minor"] > 0 for c in await shop.charges(reference))
-        on_its_way = seen.refunds or seen.returns or seen.decided or not known
+        on_its_way = seen.refunds or seen.returns or seen.review_decision or not known
         return not on_its_way and (seen.status == "review" or not seen.unmatched_charges)
 
     await wait_until(rests, timeout_s=10, interval_s=0.02)

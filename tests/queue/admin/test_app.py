@@ -1,4 +1,4 @@
-"""The app as it is served: loops running, operators and neighbours at their doors."""
+"""The app as it is served: loops running, operators and neighbours at their endpoints."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,10 +9,18 @@ from redis.asyncio import Redis
 
 from services.queue.app import create_app
 from services.queue.line import insert_places
-from services.queue.line import join as joins_room
+from services.queue.line import join as join_module
 from services.queue.settings import Settings
 from shared.contracts.frames import LineFrame, line_channel
-from shared.contracts.queue import Join, JoinBatch, LifeReport, PlaceRef, PlacesQuestion, QueueClient, SignsOfLife
+from shared.contracts.queue import (
+    EventHeartbeats,
+    HeartbeatReport,
+    JoinBatch,
+    JoinRequest,
+    PlaceRef,
+    PlacesQuestion,
+    QueueClient,
+)
 from shared.rpc.client import ServiceClient
 from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys
@@ -55,7 +63,7 @@ async def put(admin: httpx.AsyncClient, **room) -> httpx.Response:
 
 
 def batch(*holders: str, batch_id: str = "batch-0001") -> JoinBatch:
-    return JoinBatch(event_id=EVENT, batch_id=batch_id, joins=[Join(holder=holder) for holder in holders])
+    return JoinBatch(event_id=EVENT, batch_id=batch_id, joins=[JoinRequest(holder=holder) for holder in holders])
 
 
 def place(epoch: int, seq: int, holder: str) -> PlacesQuestion:
@@ -66,7 +74,7 @@ async def test_from_the_event_file_to_a_pass(admin, queue_client: QueueClient, r
     assert (await put(admin)).status_code == 201
     assert (await put(admin)).status_code == 200
     assert [j.word for j in (await queue_client.join(batch("too-early"))).joined] == ["closed"]
-    opened = await admin.post(f"/admin/queue/events/{EVENT}/room/open")
+    opened = await admin.post(f"/admin/events/{EVENT}/room/open")
     assert opened.json()["state"] == "open"
     async with redis.pubsub() as pubsub:
         await pubsub.subscribe(line_channel(EVENT))
@@ -82,7 +90,7 @@ async def test_from_the_event_file_to_a_pass(admin, queue_client: QueueClient, r
     [claimed] = (await queue_client.claim(place(1, 1, "ann"))).claims
     admission = PassReader(development_keys("pass").public()).read(claimed.admission or "", now_s=0)
     assert (admission.event_id, admission.holder, admission.jti, admission.qty_max) == (EVENT, "ann", "1-0-1-1", 6)
-    room = (await admin.get(f"/admin/queue/events/{EVENT}/room")).json()
+    room = (await admin.get(f"/admin/events/{EVENT}/room")).json()
     assert (room["called"], room["active"]) == (1, 1)
     general = room["lanes"]["0"]
     assert (general["name"], general["head_seq"], general["tail_seq"], general["calls"]) == ("General", 2, 2, 2)
@@ -91,9 +99,9 @@ async def test_from_the_event_file_to_a_pass(admin, queue_client: QueueClient, r
 async def test_a_running_queue_renews_the_batch_it_is_writing(
     app, admin, queue_client: QueueClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    """While the insert is pending its batch shows a sign of life each second, from a loop that nobody calls."""
+    """While the insert is pending its batch shows a heartbeat each second, from a loop that nobody calls."""
     await put(admin)
-    await admin.post(f"/admin/queue/events/{EVENT}/room/open", json={"reason": "test"})
+    await admin.post(f"/admin/events/{EVENT}/room/open", json={"reason": "test"})
     begun, disk = asyncio.Event(), asyncio.Event()
 
     async def slowly(*args, **named):
@@ -101,7 +109,7 @@ async def test_a_running_queue_renews_the_batch_it_is_writing(
         await disk.wait()
         return await insert_places.insert_places(*args, **named)
 
-    monkeypatch.setattr(joins_room, "insert_places", slowly)
+    monkeypatch.setattr(join_module, "insert_places", slowly)
     joining = asyncio.create_task(queue_client.join(batch("ann")))
     await begun.wait()
 
@@ -121,18 +129,18 @@ async def test_a_running_queue_renews_the_batch_it_is_writing(
 
 async def test_an_operator_changes_the_rate_and_the_next_tick_obeys(admin, queue_client: QueueClient):
     await put(admin, rate_per_s=0)
-    await admin.post(f"/admin/queue/events/{EVENT}/room/open")
+    await admin.post(f"/admin/events/{EVENT}/room/open")
     await queue_client.join(batch("ann"))
-    room = await admin.get(f"/admin/queue/events/{EVENT}/room")
+    room = await admin.get(f"/admin/events/{EVENT}/room")
     patched = await admin.patch(
-        f"/admin/queue/events/{EVENT}/room", json={"rate_per_s": 500, "reason": "doors"},
+        f"/admin/events/{EVENT}/room", json={"rate_per_s": 500, "reason": "doors"},
         headers={"If-Match": room.headers["ETag"]},
     )  # fmt: skip
     assert patched.json()["rate_per_s"] == 500
     assert patched.headers["ETag"] != room.headers["ETag"]
     await wait_until(lambda: _is(queue_client, "ready"))
     late = await admin.patch(
-        f"/admin/queue/events/{EVENT}/room", json={"rate_per_s": 1}, headers={"If-Match": room.headers["ETag"]}
+        f"/admin/events/{EVENT}/room", json={"rate_per_s": 1}, headers={"If-Match": room.headers["ETag"]}
     )
     assert (late.status_code, late.json()["type"]) == (412, "/problems/version-mismatch")
 
@@ -143,7 +151,7 @@ async def _is(queue_client: QueueClient, state: str) -> bool:
 
 async def test_pause_resume_close_message_and_reset(admin, queue_client: QueueClient):
     await put(admin)
-    at = f"/admin/queue/events/{EVENT}/room"
+    at = f"/admin/events/{EVENT}/room"
     assert (await admin.post(f"{at}/pause")).json()["type"] == "/problems/room-state-conflict"
     await admin.post(f"{at}/open")
     assert (await admin.post(f"{at}/pause")).json()["shown_state"] == "paused"
@@ -162,7 +170,7 @@ async def test_pause_resume_close_message_and_reset(admin, queue_client: QueueCl
 
 async def test_bad_input_changes_nothing(app, admin, queue_client: QueueClient):
     await put(admin)
-    at = f"/admin/queue/events/{EVENT}/room"
+    at = f"/admin/events/{EVENT}/room"
     before = (await admin.get(at)).json()
     for body, status in [
         ({"rate_per_s": -1}, 422), ({"rate": 5}, 422), ({"rate_per_s": None}, 422), ({"burst": 0}, 422),
@@ -175,11 +183,11 @@ async def test_bad_input_changes_nothing(app, admin, queue_client: QueueClient):
     assert (await admin.patch(at, json={"burst": 5}, headers=VIEWER)).status_code == 403
     assert (await admin.patch(at, json={"burst": 5}, headers={"Authorization": "Bearer nobody"})).status_code == 401
     assert (await admin.put("/admin/queue/events/other", json=event_file().model_dump(mode="json"))).status_code == 422
-    assert (await admin.get("/admin/queue/events/nowhere/room")).json()["type"] == "/problems/unknown-event"
+    assert (await admin.get("/admin/events/nowhere/room")).json()["type"] == "/problems/unknown-event"
     assert (await admin.post(f"{at}/explode")).status_code == 422
     assert (await admin.get(at)).json() == before
     with pytest.raises(UnknownEvent):
-        await queue_client.join(JoinBatch(event_id="nowhere", batch_id="batch-0009", joins=[Join(holder="ann")]))
+        await queue_client.join(JoinBatch(event_id="nowhere", batch_id="batch-0009", joins=[JoinRequest(holder="ann")]))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app))) as stranger:
         forged = QueueClient(ServiceClient(stranger, "http://queue", development_keys("other"), name="queue"))
         with pytest.raises(BadCredential):
@@ -188,24 +196,24 @@ async def test_bad_input_changes_nothing(app, admin, queue_client: QueueClient):
 
 async def test_every_change_is_audited(admin, postgres_url: str, queue_client: QueueClient, postgres):
     await put(admin)
-    await admin.patch(f"/admin/queue/events/{EVENT}/room", json={"burst": 7, "reason": "why not"})
+    await admin.patch(f"/admin/events/{EVENT}/room", json={"burst": 7, "reason": "why not"})
     async with postgres.connect() as connection:
         from sqlalchemy import text
 
-        rows = (await connection.execute(text("SELECT * FROM queue.room_change ORDER BY id"))).fetchall()
+        rows = (await connection.execute(text("SELECT * FROM queue.room_audit_log ORDER BY id"))).fetchall()
     assert [(row.actor, row.action, row.reason) for row in rows] == [
         ("ann", "create", None), ("ann", "change", "why not")
     ]  # fmt: skip
     assert (rows[1].before["burst"], rows[1].after["burst"]) == (1000, 7)
 
 
-async def test_reports_of_life_are_answered_with_when_to_report_again(admin, queue_client: QueueClient, redis: Redis):
+async def test_heartbeat_reports_are_answered_with_when_to_report_again(admin, queue_client: QueueClient, redis: Redis):
     await put(admin, liveness_window_s=20)
-    signs = SignsOfLife(event_id=EVENT, epoch=1, lanes={0: [1, 2**40]})
-    answer = await queue_client.report_life(LifeReport(reporter="gateway-1", events=[signs]))
+    signs = EventHeartbeats(event_id=EVENT, epoch=1, lanes={0: [1, 2**40]})
+    answer = await queue_client.report_heartbeats(HeartbeatReport(reporter="gateway-1", events=[signs]))
     assert answer.report_again_s == 5
     assert await redis.zcard("queue:reporters") == 1
-    await queue_client.report_life(LifeReport(reporter="gateway-1", goodbye=True, events=[]))
+    await queue_client.report_heartbeats(HeartbeatReport(reporter="gateway-1", final=True, events=[]))
     assert await redis.zcard("queue:reporters") == 0
 
 
@@ -213,9 +221,9 @@ async def test_a_lottery_that_nobody_could_enter_is_not_opened(admin):
     value = {"what": "an index", "known_at": "2020-01-01T12:00:00Z"}
     rules = {"entry_closes_at": "2020-01-01T10:00:00Z", "public_value": value}
     assert (await put(admin, ordering="lottery", lottery=rules)).json()["lottery"] == rules
-    refused = await admin.post(f"/admin/queue/events/{EVENT}/room/open")
+    refused = await admin.post(f"/admin/events/{EVENT}/room/open")
     assert (refused.status_code, refused.json()["type"]) == (409, "/problems/room-state-conflict")
-    assert (await admin.get(f"/admin/queue/events/{EVENT}/room")).json()["state"] == "draft"
+    assert (await admin.get(f"/admin/events/{EVENT}/room")).json()["state"] == "draft"
     for text in ("", "  ", "x" * 501, "a\u0000b"):
         body = {"public_value": text}
         assert (await admin.post(f"/admin/queue/events/{EVENT}/lottery/draw", json=body)).status_code == 422

@@ -1,4 +1,4 @@
-"""The ledger's tables and its migrations agree."""
+"""The database's tables and its migrations agree."""
 
 from shared.postgres.migrations import downgrade, drift, upgrade
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.queue.rooms.invariants import audit
+from services.queue.rooms.invariants import check_invariants
 
 EVENT = "show"
 
@@ -15,31 +15,31 @@ BREAKS = {
 
 
 async def broken(queue) -> list[str]:
-    room = await queue.running.rooms.read(EVENT)
-    lines = await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
-    return [line["invariant"] for line in lines if not line["holds"]]
+    room = await queue.state.rooms.read(EVENT)
+    lines = await check_invariants(queue.db, queue.redis, room, clock_offset_ms=queue.state.line.clock_offset_ms)
+    return [line.invariant for line in lines if not line.holds]
 
 
 @pytest.mark.parametrize("promise", BREAKS)
 async def test_a_broken_promise_is_named(queue, promise) -> None:
     await queue.open(max_active=2)
     await queue.crowd(3)
-    await queue.turn()
+    await queue.tick()
     await queue.claim((1, "fan-1"))
     assert await broken(queue) == []
     await queue.sql(BREAKS[promise])
     assert any(name.startswith(promise) for name in await broken(queue))
 
 
-async def test_a_slot_that_only_the_engine_knows_is_named(queue) -> None:
+async def test_a_slot_that_only_redis_knows_is_named(queue) -> None:
     await queue.open()
     await queue.crowd(2)
-    await queue.turn()
+    await queue.tick()
     await queue.redis.zadd(f"queue:{{{EVENT}}}:1:active", {"0:2000": 1})
     assert any(name.startswith("4 slots") for name in await broken(queue))
 
 
-async def test_an_empty_engine_is_named(queue) -> None:
+async def test_an_empty_redis_is_named(queue) -> None:
     await queue.open()
     await queue.redis.flushall()
-    assert await broken(queue) == ["3 the engine is filled"]
+    assert await broken(queue) == ["3 Redis holds the line"]

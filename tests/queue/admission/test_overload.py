@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from services.queue.admission import overload as guard_room
-from services.queue.admission.autotune import tuned
+from services.queue.admission import overload
+from services.queue.admission.autotune import target_rate
 from services.queue.admission.overload import classify
 from shared.contracts.event_file import RoomPart
 from shared.contracts.frames import FRAME_STALE_S, LaneHead, LineFrame, LoadFrame, Throttled, load_channel
@@ -54,12 +54,12 @@ def guarded(queue: Queue) -> Callable[..., Any]:
     """Shows a load frame and lets the guard and the gatekeeper have their turns."""
 
     async def turn(after_s: float = 2.0, *, shown: LoadFrame | None = None) -> LineFrame:
-        steering = queue.running.steering
+        steering = queue.state.control_loop
         if shown is not None:
-            steering.guard.board.take(shown.model_dump_json().encode())
+            steering.throttle.load_cache.on_frame(shown.model_dump_json().encode())
         queue.later(after_s)
-        await steering.turn()
-        return await queue.running.gatekeeper.turn(EVENT)
+        await steering.run_once()
+        return await queue.state.gatekeeper.tick(EVENT)
 
     return turn
 
@@ -89,17 +89,17 @@ async def test_two_guards_step_down_as_one(
     queue: Queue, another, monkeypatch: pytest.MonkeyPatch, guarded_by: bool
 ) -> None:
     if not guarded_by:
-        source = guard_room.THROTTLE.source.replace("if now - moved >= tonumber(ARGV[6]) then", "if true then")
-        monkeypatch.setattr(guard_room, "THROTTLE", Script("throttle", source))
+        source = overload.ADJUST_THROTTLE.source.replace("if now - moved >= tonumber(ARGV[6]) then", "if true then")
+        monkeypatch.setattr(overload, "ADJUST_THROTTLE", Script("adjust_throttle", source))
     await queue.open(rate_per_s=100)
     other = another()
-    await other.running.rooms.refresh()
+    await other.state.rooms.refresh()
     queue.later(2.0)
-    other.running.line.clock_offset_ms = queue.running.line.clock_offset_ms
+    other.state.line.clock_offset_ms = queue.state.line.clock_offset_ms
     for one in (queue, other, queue, other):
-        one.running.steering.guard.board.take(load(**SLOW).model_dump_json().encode())
-        await one.running.steering.turn()
-    assert ((await queue.room_hash())["pace_factor"] == "0.7000") == guarded_by
+        one.state.control_loop.throttle.load_cache.on_frame(load(**SLOW).model_dump_json().encode())
+        await one.state.control_loop.run_once()
+    assert ((await queue.room_hash())["throttle_factor"] == "0.7000") == guarded_by
 
 
 @pytest.mark.parametrize("guarded_by", [True, False])
@@ -122,7 +122,7 @@ async def test_a_guard_that_observes_only_says_what_it_would_do(queue: Queue, gu
     await queue.open(rate_per_s=100, pace={"guard": mode})
     frame = [await guarded(shown=load(**SLOW)) for _ in range(5)][-1]
     assert (frame.rate_per_s, frame.throttled) == (100, None)
-    seen = queue.running.steering.guard.observed.get(EVENT)
+    seen = queue.state.control_loop.throttle.observed.get(EVENT)
     assert (seen.factor < 0.4 if seen else None) == (True if mode == "observe" else None)
 
 
@@ -141,13 +141,13 @@ async def test_a_throttled_line_calls_no_faster_than_it_says(queue: Queue, guard
     before, began_s = len(await queue.called()), time.monotonic()
     for _ in range(10):
         queue.later(1.0)
-        await queue.running.gatekeeper.turn(EVENT)
+        await queue.state.gatekeeper.tick(EVENT)
     took_s = 10 + time.monotonic() - began_s
     assert len(await queue.called()) - before in range(95, int(10 * took_s) + 6), "10 s at a tenth of 100"
 
 
 async def test_load_shown_on_pub_sub_is_heard_and_garbage_is_not(queue: Queue) -> None:
-    board = queue.running.steering.guard.board
+    board = queue.state.control_loop.throttle.load_cache
     listening = asyncio.create_task(board.listen())
     try:
 
@@ -169,10 +169,10 @@ async def test_after_a_loss_the_rate_ramps_up_from_a_fifth(queue: Queue, without
     await queue.open(rate_per_s=100, burst=1, max_active=100_000)
     await queue.crowd(50)
     await queue.redis.flushall()
-    queue.running.recovery._ramp = True
-    await queue.running.recovery.rebuild(EVENT)
+    queue.state.recovery._ramp = True
+    await queue.state.recovery.rebuild(EVENT)
     queue.time_ms = int((await queue.room_hash())["ramp_ms"])  # however long it took to get here
-    frames = [await queue.turn(s) for s in (0.2, 14.8, 0.2, 16.0, 0.2)][::2]  # a turn obeys the rate it began at
+    frames = [await queue.tick(s) for s in (0.2, 14.8, 0.2, 16.0, 0.2)][::2]  # a turn obeys the rate it began at
     factors = [frame.throttled.factor if frame.throttled else 1.0 for frame in frames]
     assert (factors == [pytest.approx(0.2, abs=0.02), pytest.approx(0.6, abs=0.02), 1.0]) == guarded_by
     assert not guarded_by or (frames[0].throttled and frames[0].throttled.reason == "recovering")
@@ -207,17 +207,17 @@ def asking(**facts: Any) -> LineFrame:
     ],
 )
 def test_autotune_moves_within_its_bounds_and_only_for_a_reason(rate, facts, overload, wanted) -> None:
-    assert tuned(rate, TUNED, asking(**facts), overload) == wanted
+    assert target_rate(rate, TUNED, asking(**facts), overload) == wanted
 
 
 @pytest.mark.parametrize("guarded_by", [True, False])
 async def test_autotune_moves_once_in_ten_seconds_and_is_audited(queue: Queue, guarded, guarded_by: bool) -> None:
     if not guarded_by:
-        queue.running.steering.autotune.interval_s = 0
+        queue.state.control_loop.autotune.interval_s = 0
     await queue.open(rate_per_s=100, pace={"guard": "off", "autotune": "on", "rate_min": 10, "rate_max": 200})
     for _ in range(3):
         await guarded(shown=load(**SLOW))
-    rows = await queue.sql("SELECT actor, action, reason, after FROM queue.room_change WHERE actor = 'autotune'")
+    rows = await queue.sql("SELECT actor, action, reason, after FROM queue.room_audit_log WHERE actor = 'autotune'")
     assert (len(rows) == 1) == guarded_by
     assert (rows[0].action, rows[0].reason, rows[0].after["rate_per_s"]) == ("change", "inventory-slow", 80)
 
@@ -225,8 +225,8 @@ async def test_autotune_moves_once_in_ten_seconds_and_is_audited(queue: Queue, g
 async def test_autotune_that_observes_sets_nothing(queue: Queue, guarded) -> None:
     await queue.open(rate_per_s=100, pace={"guard": "off", "autotune": "observe", "rate_min": 10, "rate_max": 200})
     await guarded(shown=load(**SLOW))
-    assert queue.running.steering.autotune.wishes == {EVENT: 80}
-    assert (await queue.running.rooms.read(EVENT)).rate_per_s == 100
+    assert queue.state.control_loop.autotune.target_rates == {EVENT: 80}
+    assert (await queue.state.rooms.read(EVENT)).rate_per_s == 100
 
 
 def test_switches_are_read_as_people_write_them() -> None:

@@ -1,11 +1,11 @@
-"""Invariant 4 looked at live: calls against the integral of the rates that the audit trail tells of."""
+"""Invariant 4 looked at live: calls against the integral of the rates that the audit log tells of."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from services.queue.rooms.invariants import allowed, allowed_since, audit
+from services.queue.rooms.invariants import allowed, allowed_since, check_invariants
 from tests.queue.conftest import EVENT, Queue
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
@@ -24,18 +24,18 @@ def test_the_bound_is_the_rate_over_time_and_what_was_admitted_by_hand() -> None
 
 
 async def broken(queue: Queue) -> list[str]:
-    room = await queue.running.rooms.read(EVENT)
-    rows = await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
-    return [row["detail"] for row in rows if "allow" in row["invariant"] and not row["holds"]]
+    room = await queue.state.rooms.read(EVENT)
+    rows = await check_invariants(queue.db, queue.redis, room, clock_offset_ms=queue.state.line.clock_offset_ms)
+    return [row.detail for row in rows if "allow" in row.invariant and not row.holds]
 
 
 async def test_calls_beyond_what_was_allowed_are_found(queue: Queue) -> None:
     await queue.open(rate_per_s=1, burst=5)
     await queue.crowd(40)
-    await queue.turn(4)
+    await queue.tick(4)
     assert await broken(queue) == []
     await queue.redis.hset(f"queue:{{{EVENT}}}:room", mapping={"tokens": 40, "burst": 99, "token_cap": 99})
-    await queue.turn(0.2)
+    await queue.tick(0.2)
     assert len(await queue.called()) == 40
     [detail] = await broken(queue)
     assert "40 calls" in detail
@@ -61,14 +61,16 @@ async def test_a_lower_rate_cuts_what_was_saved_and_the_audit_tells(
         without("tick", "if rate < saved_at or rate <= 0 then", "if false then")
     await queue.open(rate_per_s=200, burst=200, max_active=500)
     for _ in range(8):
-        await queue.turn(0.4)
+        await queue.tick(0.4)
     assert float((await queue.room_hash())["tokens"]) == 200, "nobody was there to be called"
     await queue.configure(rate_per_s=rate_per_s)
-    await queue.turn(1.5)
+    await queue.tick(1.5)
     await queue.crowd(40)
-    await queue.turn(0.2)
+    await queue.tick(0.2)
     assert (len(await queue.called()) <= most) == guarded
-    await queue.sql("UPDATE queue.room_change SET at = at - interval '2 seconds'")  # the ledger's clock is not moved
+    await queue.sql(
+        "UPDATE queue.room_audit_log SET at = at - interval '2 seconds'"
+    )  # the database's clock is not moved
     assert (await broken(queue) == []) == guarded
 
 
@@ -76,5 +78,5 @@ async def test_a_call_taken_back_at_rate_0_saves_nothing(queue: Queue) -> None:
     await queue.open(rate_per_s=0)
     await queue.crowd(5)
     await queue.redis.hset(f"queue:{{{EVENT}}}:room", "tokens", 3)  # as `void` gives them back
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == []

@@ -19,14 +19,14 @@ def frame(version: int, *, available: int, held: int = 0, holders: int = 0, read
 
 
 def board(queue: Queue) -> StockCache:
-    return queue.running.gatekeeper.board
+    return queue.state.gatekeeper.stock_cache
 
 
 async def test_an_older_or_broken_frame_changes_nothing(queue: Queue):
-    board(queue).take(frame(5, available=7).model_dump_json().encode())
-    board(queue).take(frame(4, available=9).model_dump_json().encode())
-    board(queue).take(b"{")
-    assert (await board(queue).of(EVENT)).available == 7
+    board(queue).on_frame(frame(5, available=7).model_dump_json().encode())
+    board(queue).on_frame(frame(4, available=9).model_dump_json().encode())
+    board(queue).on_frame(b"{")
+    assert (await board(queue).get(EVENT)).available == 7
 
 
 async def test_frames_arrive_over_pub_sub(queue: Queue, redis):
@@ -35,66 +35,66 @@ async def test_frames_arrive_over_pub_sub(queue: Queue, redis):
 
     async def heard() -> bool:
         await redis.publish(stock_channel(EVENT), text)
-        return (await board(queue).of(EVENT)).available == 3
+        return (await board(queue).get(EVENT)).available == 3
 
     await wait_until(heard)
     listening.cancel()
     await asyncio.wait([listening])
 
 
-async def test_sold_out_is_said_only_when_the_ledger_says_so(queue: Queue, inventory):
+async def test_sold_out_is_said_only_when_the_database_says_so(queue: Queue, inventory):
     await queue.open()
-    await queue.turn()
+    await queue.tick()
     inventory.stock = frame(1, available=0, held=1)
-    board(queue).take(frame(1, available=0).model_dump_json().encode())
-    assert (await queue.turn()).state == "last_chance", "the frame alone decides nothing"
+    board(queue).on_frame(frame(1, available=0).model_dump_json().encode())
+    assert (await queue.tick()).state == "last_chance", "the frame alone decides nothing"
     assert inventory.asked_for_stock == 1
-    board(queue)._asked.clear()
+    board(queue)._levels_by_db.clear()
     inventory.stock = frame(1, available=0)
-    assert (await queue.turn()).state == "sold_out"
+    assert (await queue.tick()).state == "sold_out"
     assert [j.word for j in await queue.join("late")] == ["sold-out"]
-    board(queue).take(frame(2, available=1).model_dump_json().encode())
-    assert (await queue.turn()).state == "open"
+    board(queue).on_frame(frame(2, available=1).model_dump_json().encode())
+    assert (await queue.tick()).state == "open"
     await queue.join("ann", "ben")
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [1], "one ticket came back, one fan is called"
 
 
 async def test_once_stock_was_shown_its_silence_pauses_the_calls(queue: Queue):
     await queue.open()
-    board(queue).take(frame(1, available=100).model_dump_json().encode())
-    await queue.turn()
-    board(queue).take(frame(2, available=100, ready=False).model_dump_json().encode())
+    board(queue).on_frame(frame(1, available=100).model_dump_json().encode())
+    await queue.tick()
+    board(queue).on_frame(frame(2, available=100, ready=False).model_dump_json().encode())
     await queue.join("ann")
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == []
     await queue.configure(stock_coupling=False)
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [1], "the operator may let the line go on without"
 
 
 async def test_a_room_without_stock_frames_is_not_held_up(queue: Queue):
     await queue.open()
     await queue.join("ann")
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [1]
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_sessions_without_a_reservation_count_against_the_stock(queue: Queue, without, guarded: bool):
     if not guarded:
-        without("tick", " - math.min(coming_n, math.max(0, active_n - tonumber(ARGV[4])))")
+        without("tick", " - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))")
     await queue.open(max_active=2)
     await queue.crowd(10)
-    await queue.turn()
+    await queue.tick()
     await queue.claim((1, "fan-1"), (2, "fan-2"))
     await queue.redis.hset(f"queue:{{{EVENT}}}:room", "max_active", 1000)
-    room, line = await queue.running.rooms.get(EVENT), queue.running.line
+    room, line = await queue.state.rooms.get(EVENT), queue.state.line
     queue.later(1)
-    await line.tick(room, deaf=False, stock=Stock(available=3, holders_holding=0, word="plenty"))
+    await line.tick(room, heartbeat_gap=False, stock=Stock(available=3, holders_holding=0, level="plenty"))
     assert (len(await queue.called()) == 1) == guarded
     queue.later(1)
-    await line.tick(room, deaf=False, stock=Stock(available=3, holders_holding=2, word="plenty"))
+    await line.tick(room, heartbeat_gap=False, stock=Stock(available=3, holders_holding=2, level="plenty"))
     assert len(await queue.called()) == 3
 
 
@@ -106,12 +106,12 @@ class Sale:
 
     async def tick(self, after_s: float = 1.0, *, version: int | None = None) -> int:
         """How many calls stand after a tick, which heard of the stock as it is, or of an older frame."""
-        room, line = await self.queue.running.rooms.get(EVENT), self.queue.running.line
+        room, line = await self.queue.state.rooms.get(EVENT), self.queue.state.line
         self.queue.later(after_s)
         word = "plenty" if self.available else "last_chance"
         totals = (self.begun, self.let_go) if version is None else (0, 0)
         stock = Stock(self.available, self.holding, word, *totals, self.version if version is None else version)
-        self.state = (await line.tick(room, deaf=False, stock=stock)).state
+        self.state = (await line.tick(room, heartbeat_gap=False, stock=stock)).state
         return len(await self.queue.called())
 
     def take(self, tickets: int = 1) -> None:
@@ -146,7 +146,7 @@ async def test_who_does_nothing_keeps_the_last_tickets_no_longer_than_a_claim_wi
     queue: Queue, without, tickets: int, guarded: bool
 ) -> None:
     if not guarded:
-        without("tick", "math.min(coming_n, math.max(0, active_n - tonumber(ARGV[4])))",
+        without("tick", "math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))",
                 "math.max(0, active_n - tonumber(ARGV[4]))")  # fmt: skip
     await full_of_fans(queue, 9)
     sale = Sale(queue, tickets)
@@ -163,7 +163,7 @@ async def test_who_does_nothing_keeps_the_last_tickets_no_longer_than_a_claim_wi
 async def test_who_takes_a_hold_is_waited_for_no_more(queue: Queue, without, guarded: bool) -> None:
     """Three idle sessions from before; two who came and took theirs at once; then a ticket comes back."""
     if not guarded:
-        without("tick", "      came = stock.begun - begun\n")
+        without("tick", "      arrived = stock.begun - begun\n")
     await full_of_fans(queue, 20)
     sale = Sale(queue, 3)
     await admitted(queue, sale, 1, 3)
@@ -182,7 +182,7 @@ async def test_who_takes_a_hold_is_waited_for_no_more(queue: Queue, without, gua
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_who_lets_a_hold_go_is_waited_for_once_more(queue: Queue, without, guarded: bool) -> None:
     if not guarded:
-        without("tick", "      add(stock.let_go - let_go)\n")
+        without("tick", "      add(stock.released - released)\n")
     await full_of_fans(queue, 9)
     sale = Sale(queue, 1)
     await admitted(queue, sale, 1, 1)
@@ -206,16 +206,16 @@ async def test_an_older_word_on_the_stock_is_not_counted_again(queue: Queue) -> 
     for _ in range(3):
         await sale.tick(0.2)
         await sale.tick(0.2, version=1)
-    assert (await queue.room_hash())["coming"].endswith(":4")
+    assert (await queue.room_hash())["expected_buyers"].endswith(":4")
 
 
-async def test_a_line_filled_anew_waits_once_more_for_all_who_are_inside(queue: Queue) -> None:
+async def test_a_line_rebuilt_waits_once_more_for_all_who_are_inside(queue: Queue) -> None:
     await full_of_fans(queue, 9)
     sale = Sale(queue, 2)
     await admitted(queue, sale, 1, 2)
     await sale.tick(60)
     await queue.redis.flushall()
-    await queue.running.recovery.rebuild(EVENT)
+    await queue.state.recovery.rebuild(EVENT)
     called = len(await queue.called())
     assert await sale.tick() == called
-    assert (await queue.room_hash())["coming"].endswith(":2")
+    assert (await queue.room_hash())["expected_buyers"].endswith(":2")

@@ -24,7 +24,7 @@ async def test_half_a_call_per_second_is_one_every_two_seconds(queue: Queue, wit
     await queue.crowd(30)
     called = []
     for _ in range(100):
-        await queue.turn(0.2)
+        await queue.tick(0.2)
         called.append(len(await queue.called()))
     assert (called[-1] in (9, 10)) == guarded
     if guarded:
@@ -40,7 +40,7 @@ async def test_a_thousand_calls_per_second_are_never_exceeded(queue: Queue, burs
         await queue.crowd(1000, name=f"part-{part}")
     luck = random.Random(7)
     while len(calls := await calls_in(queue)) < 1500:
-        await queue.turn(luck.choice([0.01, 0.1, 0.2, 0.39]))
+        await queue.tick(luck.choice([0.01, 0.1, 0.2, 0.3]))
     for seq, at_ms in calls:
         assert seq <= at_ms - started + 1, "more calls than the rate allows since the room opened"
     span_ms = calls[-1][1] - started
@@ -50,17 +50,17 @@ async def test_a_thousand_calls_per_second_are_never_exceeded(queue: Queue, burs
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_pause_saves_no_calls_up(queue: Queue, without, guarded: bool):
     if not guarded:
-        without("tick", "if calling and went_on then", "if true then")
+        without("tick", "if calling and was_calling then", "if true then")
         without("configure", "  tokens = 0\n", "")
     await queue.open(rate_per_s=10, burst=50)
     await queue.crowd(100)
-    rooms, keeper = queue.running.rooms, queue.running.gatekeeper
+    rooms, keeper = queue.state.rooms, queue.state.gatekeeper
     await keeper.apply_config(await rooms.transition(EVENT, "pause", actor="t", reason=None))
     before = len(await queue.called())
-    await queue.turn(60)
+    await queue.tick(60)
     assert len(await queue.called()) == before
     await keeper.apply_config(await rooms.transition(EVENT, "resume", actor="t", reason=None))
-    await queue.turn(0.2)
+    await queue.tick(0.2)
     assert (len(await queue.called()) - before <= 3) == guarded
 
 
@@ -70,10 +70,10 @@ async def test_a_new_rate_never_reaches_back(queue: Queue, without, guarded: boo
         without("configure", "'bucket_ms', now)", "'bucket_ms', r[6])")
     await queue.open(rate_per_s=0, burst=500)
     await queue.crowd(500)
-    await queue.turn()
+    await queue.tick()
     queue.later(10)
     await queue.configure(rate_per_s=100.0)
-    await queue.turn(1.0)
+    await queue.tick(1.0)
     assert (len(await queue.called()) in range(80, 120)) == guarded
 
 
@@ -81,7 +81,7 @@ async def test_calls_follow_the_order_of_joining(queue: Queue):
     await queue.open(rate_per_s=50, burst=10)
     await queue.crowd(200)
     for _ in range(25):
-        await queue.turn(0.2)
+        await queue.tick(0.2)
     assert [seq for seq, _ in await calls_in(queue)] == list(range(1, len(await calls_in(queue)) + 1))
     assert len(await calls_in(queue)) == 200
 
@@ -100,8 +100,8 @@ async def test_two_gatekeepers_at_once_call_nobody_twice_and_no_faster(queue: Qu
     other = another()
     for _ in range(12):
         queue.later(0.2)
-        other.running.line.clock_offset_ms = queue.running.line.clock_offset_ms
-        await asyncio.gather(*(one.running.gatekeeper.turn(EVENT) for one in (queue, other, queue, other)))
+        other.state.line.clock_offset_ms = queue.state.line.clock_offset_ms
+        await asyncio.gather(*(one.state.gatekeeper.tick(EVENT) for one in (queue, other, queue, other)))
     calls, fields = [seq for seq, _ in await calls_in(queue)], await queue.room_hash()
     span_s = (int(fields["last_ms"]) - started) / 1000
     assert (int(fields["calls"]) <= 20 + 100 * span_s) == (missing != "bucket")
@@ -117,8 +117,8 @@ async def test_the_clock_never_goes_back(queue: Queue, without, guarded: bool):
     await queue.open(rate_per_s=10, burst=1000)
     await queue.crowd(500)
     for _ in range(15):
-        await queue.turn(0.4)
-        await queue.turn(-0.4)
+        await queue.tick(0.4)
+        await queue.tick(-0.4)
     assert (len(await queue.called()) <= 40) == guarded
 
 
@@ -128,10 +128,10 @@ async def test_called_and_active_never_pass_the_limit(queue: Queue, without, gua
         without("tick", "number('max_active') - active_n - called_n", "number('max_active') - active_n")
     await queue.open(max_active=7)
     await queue.crowd(50)
-    await queue.turn()
+    await queue.tick()
     await queue.claim((1, "fan-1"), (2, "fan-2"))
     for _ in range(5):
-        await queue.turn()
+        await queue.tick()
     busy = len(await queue.part("called")) + len(await queue.part("active"))
     assert (busy == 7) == guarded
 
@@ -139,61 +139,61 @@ async def test_called_and_active_never_pass_the_limit(queue: Queue, without, gua
 async def test_lowering_the_limit_below_what_is_active_calls_nobody(queue: Queue):
     await queue.open(max_active=5)
     await queue.crowd(20)
-    await queue.turn()
+    await queue.tick()
     await queue.configure(max_active=2)
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [1, 2, 3, 4, 5]
 
 
 async def test_silent_places_are_skipped_and_called_when_they_return(queue: Queue):
     await queue.open(rate_per_s=5, burst=5)
     await queue.crowd(40)
-    await queue.ears_open()
+    await queue.liveness_assumed_over()
     first = set(await queue.called())
-    await queue.turn(0.01)
+    await queue.tick(0.01)
     awake = list(range(20, 30))
-    await queue.heard(*awake)
-    await queue.turn(2)
-    await queue.turn(2)
+    await queue.heartbeat(*awake)
+    await queue.tick(2)
+    await queue.tick(2)
     assert set(await queue.called()) - first <= set(awake) | {1}
-    await queue.heard(8, *awake)
-    await queue.turn(2)
-    await queue.turn(2)
+    await queue.heartbeat(8, *awake)
+    await queue.tick(2)
+    await queue.tick(2)
     assert 8 in await queue.called()
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_silence_is_not_absence_when_we_were_deaf(queue: Queue, without, guarded: bool):
+async def test_silence_is_not_absence_while_heartbeats_may_be_lost(queue: Queue, without, guarded: bool):
     if not guarded:
         without("tick", "if ARGV[2] == '1' then", "if false then")
     await queue.open(rate_per_s=0)
     await queue.crowd(10)
-    await queue.ears_open()
-    queue.running.gatekeeper._deaf = {EVENT}
+    await queue.liveness_assumed_over()
+    queue.state.gatekeeper._heartbeat_gaps = {EVENT}
     await queue.configure(rate_per_s=50.0)
-    queue.running.gatekeeper._deaf = set()
-    await queue.turn()
-    await queue.turn()
+    queue.state.gatekeeper._heartbeat_gaps = set()
+    await queue.tick()
+    await queue.tick()
     assert (await queue.called() == list(range(1, 11))) == guarded
 
 
-async def test_a_reporter_that_falls_silent_makes_every_room_deaf_once(queue: Queue):
-    from shared.contracts.queue import LifeReport
+async def test_a_reporter_that_falls_silent_leaves_a_gap_in_every_room_once(queue: Queue):
+    from shared.contracts.queue import HeartbeatReport
 
     await queue.open()
-    life, rooms = queue.running.life, list(queue.running.rooms.known.values())
+    life, rooms = queue.state.heartbeats, list(queue.state.rooms.known.values())
     assert await life.has_gap(rooms) == {EVENT}, "nobody reports"
-    await life.report(LifeReport(reporter="gateway-1", events=[]))
-    await life.report(LifeReport(reporter="gateway-2", events=[]))
+    await life.report(HeartbeatReport(reporter="gateway-1", events=[]))
+    await life.report(HeartbeatReport(reporter="gateway-2", events=[]))
     assert await life.has_gap(rooms) == set()
     queue.later(20)
-    await life.report(LifeReport(reporter="gateway-1", events=[]))
+    await life.report(HeartbeatReport(reporter="gateway-1", events=[]))
     queue.later(5)
     assert await life.has_gap(rooms) == {EVENT}, "gateway-2 is overdue by half a window"
     await life.forget_dead(rooms)
     assert await life.has_gap(rooms) == set()
-    await life.report(LifeReport(reporter="gateway-3", events=[]))
-    await life.report(LifeReport(reporter="gateway-3", goodbye=True, events=[]))
+    await life.report(HeartbeatReport(reporter="gateway-3", events=[]))
+    await life.report(HeartbeatReport(reporter="gateway-3", final=True, events=[]))
     queue.later(15)
     assert await life.has_gap(rooms) == set(), "who says goodbye is not missed"
 
@@ -201,20 +201,20 @@ async def test_a_reporter_that_falls_silent_makes_every_room_deaf_once(queue: Qu
 async def test_an_unclaimed_call_frees_its_slot_and_the_second_miss_ends_the_place(queue: Queue):
     await queue.open(max_active=1, claim_window_s=10)
     await queue.join("sleepy", "next")
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [1]
-    await queue.turn(10.1)
+    await queue.tick(10.1)
     assert await queue.called() == [2], "the slot went on at once"
     await queue.claim((2, "next"))
     await queue.leave((2, "next"))
-    await queue.heard(1)
-    await queue.turn()
+    await queue.heartbeat(1)
+    await queue.tick()
     assert await queue.called() == [1], "back once, as a returner"
-    await queue.turn(10.1)
-    await queue.heard(1)
-    await queue.turn(1)
+    await queue.tick(10.1)
+    await queue.heartbeat(1)
+    await queue.tick(1)
     assert await queue.called() == []
-    [told] = await queue.running.claims.status(queue.places((1, "sleepy")))
+    [told] = await queue.state.claims.status(queue.places((1, "sleepy")))
     assert (told.status, told.why) == ("expired", "unclaimed")
     rows = await queue.sql("SELECT call, state FROM queue.admission WHERE join_seq = 1 ORDER BY 1")
     assert [tuple(row) for row in rows] == [(1, "missed"), (2, "missed")]
@@ -225,12 +225,12 @@ async def test_an_unclaimed_call_frees_its_slot_and_the_second_miss_ends_the_pla
 async def test_returners_have_their_share_at_any_rate(queue: Queue, share: float):
     await queue.open(rate_per_s=1, burst=3, returning_share=share)
     await queue.crowd(200)
-    await queue.ears_open()
+    await queue.liveness_assumed_over()
     await queue.redis.hset(f"queue:{{{EVENT}}}:room", "head_seq:0", 100)
     before = set(await queue.called())
     for _ in range(40):
-        await queue.heard(*range(1, 201))
-        await queue.turn(1.0)
+        await queue.heartbeat(*range(1, 201))
+        await queue.tick(1.0)
     called = set(await queue.called()) - before
     returners = sum(seq <= 100 for seq in called)
     assert len(called) in range(37, 44)
@@ -240,10 +240,10 @@ async def test_returners_have_their_share_at_any_rate(queue: Queue, share: float
 async def test_returners_may_take_what_the_main_line_leaves(queue: Queue):
     await queue.open(returning_share=0.0)
     await queue.crowd(5)
-    await queue.ears_open()
+    await queue.liveness_assumed_over()
     await queue.redis.hset(f"queue:{{{EVENT}}}:room", "head_seq:0", 5)
-    await queue.heard(2, 4)
-    await queue.turn()
+    await queue.heartbeat(2, 4)
+    await queue.tick()
     assert {2, 4} <= set(await queue.called())
 
 
@@ -252,15 +252,15 @@ async def test_the_scan_is_bounded_and_goes_on_where_it_stopped(queue: Queue, wi
     if not guarded:
         without("tick", "MAIN_BYTES, RETURNERS_BYTES = 32768", "MAIN_BYTES, RETURNERS_BYTES = 1e9")
     await queue.open(rate_per_s=0)
-    room, line = await queue.running.rooms.get(EVENT), queue.running.line
-    await queue.ears_open()
+    room, line = await queue.state.rooms.get(EVENT), queue.state.line
+    await queue.liveness_assumed_over()
     far = 600_000
     await queue.sql(
         "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, 'far')", e=EVENT, n=far
     )
     await line.commit_join(room, 0, "", [far])
     await queue.configure(rate_per_s=50.0)
-    heads = [(await queue.turn()).lanes[0].head_seq for _ in range(4)]
+    heads = [(await queue.tick()).lanes[0].head_seq for _ in range(4)]
     assert (heads[0] < far) == guarded
     assert not guarded or all(later - earlier <= 8 * 32768 for earlier, later in itertools.pairwise(heads))
     assert heads[-1] == far
@@ -272,17 +272,17 @@ async def test_the_search_for_returners_is_bounded_and_wraps(queue: Queue, witho
     if not guarded:
         without("tick", "RETURNERS_BYTES = 32768, 8192", "RETURNERS_BYTES = 32768, 1e9")
     await queue.open(rate_per_s=0)
-    await queue.ears_open()
+    await queue.liveness_assumed_over()
     far = 1_000_000
     await queue.sql(
         "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, 'far')", e=EVENT, n=far
     )
-    await queue.running.line.commit_join(await queue.running.rooms.get(EVENT), 0, "", [far])
+    await queue.state.line.commit_join(await queue.state.rooms.get(EVENT), 0, "", [far])
     await queue.redis.hset(f"queue:{{{EVENT}}}:room", "head_seq:0", far)
     await queue.configure(rate_per_s=50.0)
     turns = 0
     while not await queue.called():
-        await queue.turn()
+        await queue.tick()
         turns += 1
     assert (turns > 5) == guarded, "at most 16 KiB a turn: by their share, and in what the main line leaves"
 
@@ -291,29 +291,33 @@ async def test_the_search_for_returners_is_bounded_and_wraps(queue: Queue, witho
 async def test_nobody_is_called_for_what_is_gone(queue: Queue, without, guarded: bool):
     if not guarded:
         without(
-            "tick", "available - called_n - math.min(coming_n, math.max(0, active_n - tonumber(ARGV[4])))", "available"
+            "tick",
+            "available - called_n - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))",
+            "available",
         )
     await queue.open(rate_per_s=0)
     await queue.crowd(20)
     await queue.redis.hset(f"queue:{{{EVENT}}}:room", "rate_per_s", 1000)
-    room, line = await queue.running.rooms.get(EVENT), queue.running.line
+    room, line = await queue.state.rooms.get(EVENT), queue.state.line
     for _ in range(3):
         queue.later(0.2)
-        await line.tick(room, deaf=False, stock=Stock(available=3, holders_holding=0, word="plenty"))
+        await line.tick(room, heartbeat_gap=False, stock=Stock(available=3, holders_holding=0, level="plenty"))
     assert (len(await queue.called()) == 3) == guarded
     queue.later(0.2)
-    ticked = await line.tick(room, deaf=False, stock=Stock(available=0, holders_holding=1, word="last_chance"))
+    ticked = await line.tick(
+        room, heartbeat_gap=False, stock=Stock(available=0, holders_holding=1, level="last_chance")
+    )
     assert ticked.state["shown"] == "last_chance"
     queue.later(0.2)
-    ticked = await line.tick(room, deaf=False, stock=Stock())
+    ticked = await line.tick(room, heartbeat_gap=False, stock=Stock())
     assert (ticked.state["shown"], ticked.state["called"] == 3) == ("last_chance", guarded)
     queue.later(0.2)
-    ticked = await line.tick(room, deaf=False, stock=Stock(available=9, holders_holding=0, word="plenty"))
+    ticked = await line.tick(room, heartbeat_gap=False, stock=Stock(available=9, holders_holding=0, level="plenty"))
     assert ticked.state["shown"] == "open"
     assert not guarded or ticked.state["called"] == 9
 
 
-async def test_the_schedule_moves_the_room_by_the_engines_clock(queue: Queue):
+async def test_the_schedule_moves_the_room_by_redis_time(queue: Queue):
     from datetime import timedelta
 
     from shared.runtime.clock import now_ms, to_datetime
@@ -325,20 +329,20 @@ async def test_the_schedule_moves_the_room_by_the_engines_clock(queue: Queue):
         sale_ends_at=(now + timedelta(seconds=60)).isoformat(),
     )
     assert [j.word for j in await queue.join("early")] == ["closed"]
-    assert (await queue.turn(12)).state == "prequeue"
+    assert (await queue.tick(12)).state == "prequeue"
     assert [j.status for j in await queue.join("ann")] == ["prequeue"]
     assert await queue.status((1, "ann")) == ["prequeue"]
-    frame = await queue.turn(10)
+    frame = await queue.tick(10)
     assert (frame.state, await queue.called()) == ("open", [])
-    await queue.turn(0.2)
+    await queue.tick(0.2)
     assert await queue.called() == [1]
-    assert (await queue.turn(60)).state == "closed"
+    assert (await queue.tick(60)).state == "closed"
     assert [j.word for j in await queue.join("late")] == ["closed"]
 
 
 async def test_an_empty_line_calls_at_once(queue: Queue):
     await queue.open()
-    await queue.turn(1)
+    await queue.tick(1)
     assert [j.status for j in await queue.join("ann")] == ["ready"]
 
 
@@ -346,8 +350,8 @@ async def test_windows_passed_over_are_emptied(queue: Queue):
     await queue.open(rate_per_s=0)
     await queue.crowd(3)
     for _ in range(4):
-        await queue.turn(31)
-    assert [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:seen:{slot}") for slot in range(3)] == [b"\x80"] * 3
+        await queue.tick(31)
+    assert [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:alive:{slot}") for slot in range(3)] == [b"\x80"] * 3
 
 
 async def test_a_longer_liveness_window_still_forgets_the_silent(queue: Queue):
@@ -355,5 +359,5 @@ async def test_a_longer_liveness_window_still_forgets_the_silent(queue: Queue):
     await queue.crowd(3)
     await queue.configure(liveness_window_s=60)
     for _ in range(5):
-        await queue.turn(61)
-    assert [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:seen:{slot}") for slot in range(3)] == [b"\x80"] * 3
+        await queue.tick(61)
+    assert [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:alive:{slot}") for slot in range(3)] == [b"\x80"] * 3

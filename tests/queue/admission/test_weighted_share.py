@@ -19,17 +19,17 @@ for t, turn in ipairs(story.turns) do
     lanes[i].here = lanes[i].here + more
     lanes[i].waits = lanes[i].here > 0
   end
-  local calls, contested = share_calls(lanes, turn.n, function(lane, want)
+  local calls, contended = share_calls(lanes, turn.n, function(lane, want)
     local got = math.min(want, lane.here)
     lane.here = lane.here - got
     return got
   end)
-  answer[t] = {calls = calls, contested = contested, made = {}, owed = {}}
+  answer[t] = {calls = calls, contended = contended, made = {}, owed = {}}
   for i, lane in ipairs(lanes) do answer[t].made[i], answer[t].owed[i] = lane.made, lane.owed end
 end
 return cjson.encode(answer)
 """
-SHARE = redis_line.TICK.source.split("local function note_shares")[0]
+SHARE = redis_line.TICK.source.split("local function save_shares")[0]
 
 
 def told(redis: Redis, weights: list[int], turns: list[dict[str, Any]], *, script: str = SHARE) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def test_shares_follow_the_weights_call_by_call_at_any_rate(db: Redis, weights, 
         made = [all_ + now for all_, now in zip(made, did["made"], strict=True)]
         for lane, weight in enumerate(weights):
             assert abs(made[lane] - so_far * weight / sum(weights)) < len(weights), "never far from its share"
-        assert did["contested"] is (n > 0)
+        assert did["contended_calls"] is (n > 0)
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -92,9 +92,9 @@ def test_a_call_at_a_time_is_shared_only_because_what_is_owed_is_carried(db: Red
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_a_lane_that_was_empty_saves_nothing_up(db: Redis, guarded: bool) -> None:
-    forfeits = "fresh, lane.owed, contested = math.max(0, lane.owed), math.min(0, lane.owed), false"
+    forfeits = "fresh, lane.owed, contended = math.max(0, lane.owed), math.min(0, lane.owed), false"
     assert forfeits in SHARE
-    script = SHARE if guarded else SHARE.replace(forfeits, "contested = false")
+    script = SHARE if guarded else SHARE.replace(forfeits, "contended = false")
     alone = [{"n": 10, "arrivals": [1000 * (t == 0), 0]} for t in range(50)]
     both = [{"n": 10, "arrivals": [0, 1000 * (t == 0)]} for t in range(10)]
     made = [did["made"][1] for did in told(db, [1, 1], alone + both, script=script)][50:]

@@ -6,10 +6,10 @@ import itertools
 import asyncpg
 import pytest
 
-from services.queue.access import access_codes as codes_room
-from services.queue.access.access_codes import code_hash, fresh_code
+from services.queue.access import access_codes
+from services.queue.access.access_codes import code_hash, new_code
 from services.queue.line import insert_places
-from shared.contracts.queue import Join, JoinBatch, Joined
+from shared.contracts.queue import JoinBatch, Joined, JoinRequest
 from shared.web.problems import Unavailable
 from tests.queue.conftest import EVENT, Queue, event_file
 
@@ -24,33 +24,33 @@ async def opened(queue: Queue, *, uses: int = 1) -> str:
 
 
 async def made(queue: Queue, *, uses: int = 1) -> str:
-    room = await queue.running.rooms.read(EVENT)
-    [code] = await queue.running.codes.create(room, lane=1, count=1, uses=uses, actor="test", reason=None)
+    room = await queue.state.rooms.read(EVENT)
+    [code] = await queue.state.access_codes.create(room, lane=1, count=1, uses=uses, actor="test", reason=None)
     return code
 
 
-async def join(queue: Queue, *wishes: tuple[str, str | None], known: bool = False, batch_id: str = "") -> list[Joined]:
-    joins = [Join(holder=holder, code=code, may_be_known=known) for holder, code in wishes]
+async def join(queue: Queue, *wanted: tuple[str, str | None], known: bool = False, batch_id: str = "") -> list[Joined]:
+    joins = [JoinRequest(holder=holder, code=code, may_be_known=known) for holder, code in wanted]
     batch_id = batch_id or f"coded-{next(batch_ids):06}"
-    return (await queue.running.joins.join(JoinBatch(event_id=EVENT, batch_id=batch_id, joins=joins))).joined
+    return (await queue.state.joins.join(JoinBatch(event_id=EVENT, batch_id=batch_id, joins=joins))).joined
 
 
 async def uses(queue: Queue) -> list[int]:
-    return [row.uses for row in await queue.sql("SELECT uses FROM queue.code ORDER BY created_at")]
+    return [row.uses for row in await queue.sql("SELECT uses FROM queue.access_code ORDER BY created_at")]
 
 
 async def places(queue: Queue) -> list[tuple[int, str]]:
     return [tuple(row) for row in await queue.sql("SELECT lane, holder FROM queue.place ORDER BY lane, join_seq")]
 
 
-def told(joined: list[Joined]) -> list[tuple[str, int]]:
+def outcomes(joined: list[Joined]) -> list[tuple[str, int]]:
     return [(one.word, one.lane) for one in joined]
 
 
 def test_codes_are_long_random_and_read_as_people_write_them():
-    code = fresh_code()
+    code = new_code()
     assert len(code) == 19
-    assert len({fresh_code() for _ in range(1000)}) == 1000
+    assert len({new_code() for _ in range(1000)}) == 1000
     assert code_hash(EVENT, code) == code_hash(EVENT, f" {code.lower().replace('-', ' ')}")
     assert code_hash(EVENT, "O1O1") == code_hash(EVENT, "0l0i")
     assert code_hash(EVENT, code) != code_hash("other", code)
@@ -59,10 +59,10 @@ def test_codes_are_long_random_and_read_as_people_write_them():
 async def test_a_code_puts_a_fan_into_its_lane_and_the_others_go_where_they_went(queue: Queue):
     code = await opened(queue)
     joined = await join(queue, ("ann", None), ("ben", code), ("cyd", "no-such-code"), ("dan", code))
-    assert told(joined) == [("joined", 0), ("joined", 1), ("code-unknown", 0), ("code-used-up", 0)]
+    assert outcomes(joined) == [("joined", 0), ("joined", 1), ("code-unknown", 0), ("code-used-up", 0)]
     assert await places(queue) == [(0, "ann"), (1, "ben")]
     assert await uses(queue) == [1]
-    assert told(await join(queue, ("cyd", None))) == [("joined", 0)], "the general lane is everybody's"
+    assert outcomes(await join(queue, ("cyd", None))) == [("joined", 0)], "the general lane is everybody's"
 
 
 @pytest.mark.parametrize(("guarded", "engine_away"), [(True, False), (True, True), (False, False)])
@@ -71,24 +71,24 @@ async def test_twenty_at_once_with_one_code_are_one_place(
 ):
     code = await opened(queue)
     if not guarded:
-        monkeypatch.setattr(codes_room, "LOCKED", "")
-        [[name]] = await queue.sql("SELECT conname FROM pg_constraint WHERE conname LIKE 'ck_code_%'")
-        await queue.sql(f"ALTER TABLE queue.code DROP CONSTRAINT {name}")
+        monkeypatch.setattr(access_codes, "FOR_UPDATE", "")
+        [[name]] = await queue.sql("SELECT conname FROM pg_constraint WHERE conname LIKE 'ck_access_code_uses%'")
+        await queue.sql(f"ALTER TABLE queue.access_code DROP CONSTRAINT {name}")
     others = [another() for _ in range(4)]
     if engine_away:
         for other in others:
-            other.running.line.silent.add(EVENT)
+            other.state.line.unresponsive.add(EVENT)
     answers = await asyncio.gather(*(join(others[n % 4], (f"fan-{n}", code)) for n in range(20)))
-    words = [one.word for [one] in answers]
-    assert (words.count("joined") == 1 and words.count("code-used-up") == 19) == guarded
+    results = [one.word for [one] in answers]
+    assert (results.count("joined") == 1 and results.count("code-used-up") == 19) == guarded
     assert (len(await places(queue)) == 1) == guarded
     assert (await uses(queue) == [1]) == guarded
 
 
 async def test_a_code_of_five_uses_is_good_for_five(queue: Queue):
     code = await opened(queue, uses=5)
-    words = [one.word for one in await join(queue, *((f"fan-{n}", code) for n in range(8)))]
-    assert words == ["joined"] * 5 + ["code-used-up"] * 3
+    results = [one.word for one in await join(queue, *((f"fan-{n}", code) for n in range(8)))]
+    assert results == ["joined"] * 5 + ["code-used-up"] * 3
     assert await uses(queue) == [5]
 
 
@@ -97,12 +97,12 @@ async def test_a_batch_sent_twice_spends_once(queue: Queue):
     first = await join(queue, ("ann", code), batch_id="batch-twice")
     again = await join(queue, ("ann", code), batch_id="batch-twice")
     later = await join(queue, ("ann", code), known=True)
-    assert [told(answer) for answer in (first, again, later)] == [[("joined", 1)], [("known", 1)], [("known", 1)]]
+    assert [outcomes(answer) for answer in (first, again, later)] == [[("joined", 1)], [("known", 1)], [("known", 1)]]
     assert {answer[0].join_seq for answer in (first, again, later)} == {1}
     assert await uses(queue) == [1]
 
 
-@pytest.mark.parametrize("moment", [insert_places.PLACE, codes_room.SPEND_CODES, "COMMIT"])
+@pytest.mark.parametrize("moment", [insert_places.INSERT_PLACES, access_codes.REDEEM_CODES, "COMMIT"])
 async def test_a_crash_on_the_way_spends_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatch, moment: str):
     code = await opened(queue)
 
@@ -111,55 +111,55 @@ async def test_a_crash_on_the_way_spends_nothing(queue: Queue, monkeypatch: pyte
             self.terminate()
         return original(self, query, *values, **options)
 
-    verb = "fetch" if moment == insert_places.PLACE else "execute"
+    verb = "fetch" if moment == insert_places.INSERT_PLACES else "execute"
     original = getattr(asyncpg.Connection, verb)
     monkeypatch.setattr(asyncpg.Connection, verb, lost)
     with pytest.raises(Unavailable):
         await join(queue, ("ann", code), batch_id="batch-lost")
     monkeypatch.undo()
     assert (await places(queue), await uses(queue)) == ([], [0])
-    assert told(await join(queue, ("ann", code), batch_id="batch-lost")) == [("joined", 1)]
+    assert outcomes(await join(queue, ("ann", code), batch_id="batch-lost")) == [("joined", 1)]
     assert await uses(queue) == [1]
 
 
 async def test_the_same_holder_may_come_again_until_he_has_bought(queue: Queue):
     code = await opened(queue)
     await join(queue, ("ann", code))
-    await queue.sql("UPDATE queue.place SET ended_at = now(), how = 'left'")
-    assert told(await join(queue, ("ben", code))) == [("code-used-up", 0)]
-    assert told(await join(queue, ("ann", code), known=True)) == [("joined", 1)]
+    await queue.sql("UPDATE queue.place SET ended_at = now(), end_reason = 'left'")
+    assert outcomes(await join(queue, ("ben", code))) == [("code-used-up", 0)]
+    assert outcomes(await join(queue, ("ann", code), known=True)) == [("joined", 1)]
     assert await uses(queue) == [1]
-    await queue.sql("UPDATE queue.place SET ended_at = now(), how = 'completed' WHERE ended_at IS NULL")
-    assert told(await join(queue, ("ann", code), known=True)) == [("code-used-up", 0)]
+    await queue.sql("UPDATE queue.place SET ended_at = now(), end_reason = 'completed' WHERE ended_at IS NULL")
+    assert outcomes(await join(queue, ("ann", code), known=True)) == [("code-used-up", 0)]
 
 
 async def test_a_revoked_code_opens_nothing_and_takes_no_place_away(queue: Queue):
     code = await opened(queue, uses=2)
     await join(queue, ("ann", code))
-    room = await queue.running.rooms.read(EVENT)
-    assert await queue.running.codes.revoke(room, hashes=[code_hash(EVENT, code)], actor="test", reason=None) == 1
-    assert told(await join(queue, ("ben", code), ("cyd", "nonsense"))) == [("code-unknown", 0)] * 2
+    room = await queue.state.rooms.read(EVENT)
+    assert await queue.state.access_codes.revoke(room, codes=[code], actor="test", reason=None) == 1
+    assert outcomes(await join(queue, ("ben", code), ("cyd", "nonsense"))) == [("code-unknown", 0)] * 2
     assert await places(queue) == [(1, "ann")]
 
 
 async def test_after_a_reset_codes_are_good_again(queue: Queue):
     code = await opened(queue)
     await join(queue, ("ann", code))
-    room = await queue.running.rooms.reset(EVENT, actor="test", reason=None)
-    await queue.running.gatekeeper.apply_config(room)
-    assert told(await join(queue, ("ben", code), ("cyd", code))) == [("joined", 1), ("code-used-up", 0)]
+    room = await queue.state.rooms.reset(EVENT, actor="test", reason=None)
+    await queue.state.gatekeeper.apply_config(room)
+    assert outcomes(await join(queue, ("ben", code), ("cyd", code))) == [("joined", 1), ("code-used-up", 0)]
 
 
 async def test_a_code_of_a_lane_that_is_gone_is_no_code(queue: Queue):
     code = await opened(queue)
-    await queue.running.rooms.apply(event_file(rate_per_s=0), actor="test")
-    assert told(await join(queue, ("ann", code))) == [("code-unknown", 0)]
+    await queue.state.rooms.apply(event_file(rate_per_s=0), actor="test")
+    assert outcomes(await join(queue, ("ann", code))) == [("code-unknown", 0)]
 
 
 async def test_codes_are_kept_as_hashes_and_their_making_is_audited(queue: Queue):
     code = await opened(queue)
-    [row] = await queue.sql("SELECT * FROM queue.code")
+    [row] = await queue.sql("SELECT * FROM queue.access_code")
     assert row.code_hash == code_hash(EVENT, code)
     assert code not in str(row)
-    changes = await queue.sql("SELECT action, after FROM queue.room_change ORDER BY id")
+    changes = await queue.sql("SELECT action, after FROM queue.room_audit_log ORDER BY id")
     assert (changes[-1].action, changes[-1].after) == ("codes create", {"lane": 1, "count": 1, "uses": 1})

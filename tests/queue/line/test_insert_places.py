@@ -1,11 +1,11 @@
-"""A batch on its way to disk: fenced, told as it landed, and no member fails another."""
+"""Inserting a batch of places: under the fence, with its event, and no member makes another fail."""
 
 import asyncio
 
 import pytest
 
 from services.queue.line import insert_places
-from shared.contracts.queue import Join, JoinBatch
+from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.web.problems import Unavailable
 from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
@@ -13,41 +13,41 @@ from tests.support.wait import wait_until
 TELLER = "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, 99, 'ann')"
 
 
-async def waiting_in_the_ledger(queue: Queue) -> bool:
+async def waiting_in_the_database(queue: Queue) -> bool:
     return bool(
         await queue.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%placed%'")
     )
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_filling_waits_for_a_batch_that_is_being_written(
+async def test_a_rebuild_waits_for_a_batch_that_is_being_written(
     queue: Queue, another, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ):
     if not guarded:
-        monkeypatch.setattr(insert_places, "OPEN", "BEGIN")
+        monkeypatch.setattr(insert_places, "BEGIN_SHARED", "BEGIN")
     await queue.open(rate_per_s=0)
     async with queue.db.connect() as blocker:
         await blocker.exec_driver_sql(TELLER.replace(":e", f"'{EVENT}'"))
         joining = asyncio.create_task(queue.join("ann"))
-        await wait_until(lambda: waiting_in_the_ledger(queue))
+        await wait_until(lambda: waiting_in_the_database(queue))
         await queue.redis.flushall()
-        filling = asyncio.create_task(another().running.recovery.rebuild(EVENT))
-        done, _ = await asyncio.wait([filling], timeout=0.3)
+        rebuild = asyncio.create_task(another().state.recovery.rebuild(EVENT))
+        done, _ = await asyncio.wait([rebuild], timeout=0.3)
         assert (not done) == guarded
         await blocker.rollback()
     assert [place.join_seq for place in await joining] == [1]
-    await filling
+    await rebuild
     assert (await queue.room_hash())["join_seq:0"] == "1"
 
 
-async def test_what_is_told_is_what_landed(queue: Queue):
+async def test_events_name_the_places_that_were_inserted(queue: Queue):
     await queue.open(rate_per_s=0)
     await queue.join("ann")
     joined = await queue.join("ben", "ann", "cyd")
     assert [(place.word, place.join_seq) for place in joined] == [("joined", 2), ("known", 1), ("joined", 4)]
     await queue.join("ann")
-    told = await queue.sql("SELECT body -> 'after' -> 'join_seqs' FROM queue.outbox ORDER BY id")
-    assert told == [([[1, 1]],), ([[2, 2], [4, 4]],)]
+    events = await queue.sql("SELECT body -> 'after' -> 'join_seqs' FROM queue.outbox ORDER BY id")
+    assert events == [([[1, 1]],), ([[2, 2], [4, 4]],)]
 
 
 async def test_a_batch_that_was_cut_off_leaves_nothing_behind(queue: Queue):
@@ -55,7 +55,7 @@ async def test_a_batch_that_was_cut_off_leaves_nothing_behind(queue: Queue):
     async with queue.db.connect() as blocker:
         await blocker.exec_driver_sql(TELLER.replace(":e", f"'{EVENT}'"))
         joining = asyncio.create_task(queue.join("ann"))
-        await wait_until(lambda: waiting_in_the_ledger(queue))
+        await wait_until(lambda: waiting_in_the_database(queue))
         joining.cancel()
         await asyncio.wait([joining])
         await blocker.rollback()
@@ -69,9 +69,9 @@ async def test_a_connection_lost_while_writing_is_said_and_not_used_again(queue:
     async with queue.db.connect() as blocker:
         await blocker.exec_driver_sql(TELLER.replace(":e", f"'{EVENT}'"))
         joining = asyncio.create_task(queue.join("ann"))
-        await wait_until(lambda: waiting_in_the_ledger(queue))
+        await wait_until(lambda: waiting_in_the_database(queue))
         await queue.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'WITH placed%'"
-                        " OR query LIKE '-- A batch of places%'")  # fmt: skip
+                        " OR query LIKE '-- Inserts a batch of places%'")  # fmt: skip
         with pytest.raises(Unavailable):
             await joining
         await blocker.rollback()
@@ -80,10 +80,10 @@ async def test_a_connection_lost_while_writing_is_said_and_not_used_again(queue:
 
 async def test_a_member_who_names_no_lane_of_ours_fails_nobody_else(queue: Queue):
     await queue.open(rate_per_s=0)
-    [astray] = await queue.join("ann", lane=7)
-    assert astray.word == "unknown-lane"
-    joins = [Join(holder="ben"), Join(holder="cyd", lane=7), Join(holder="dan")]
-    answer = await queue.running.joins.join(JoinBatch(event_id=EVENT, batch_id="batch-mixed", joins=joins))
+    [unknown] = await queue.join("ann", lane=7)
+    assert unknown.word == "unknown-lane"
+    joins = [JoinRequest(holder="ben"), JoinRequest(holder="cyd", lane=7), JoinRequest(holder="dan")]
+    answer = await queue.state.joins.join(JoinBatch(event_id=EVENT, batch_id="batch-mixed", joins=joins))
     assert [(place.word, place.join_seq) for place in answer.joined] == [
         ("joined", 1), ("unknown-lane", 0), ("joined", 2),
     ]  # fmt: skip
@@ -99,7 +99,7 @@ async def test_the_loser_of_a_deadlock_is_placed_all_the_same(queue: Queue):
         await somebody.exec_driver_sql("SET LOCAL deadlock_timeout = '10s'")
         await somebody.exec_driver_sql(theirs.format(EVENT, 98, "ben"))
         joining = asyncio.create_task(queue.join("ann", "ben"))
-        await wait_until(lambda: waiting_in_the_ledger(queue))
+        await wait_until(lambda: waiting_in_the_database(queue))
         await somebody.exec_driver_sql(theirs.format(EVENT, 99, "ann"))
         await somebody.rollback()
     assert [place.join_seq for place in await joining] == [1, 2]

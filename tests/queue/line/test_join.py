@@ -1,18 +1,18 @@
-"""Numbers: unique, in order, and nobody overtakes a batch that is still on its way to the ledger."""
+"""Numbers: unique, in order, and nobody overtakes a batch that is still on its way to the database."""
 
 import asyncio
 
 import pytest
 
 from services.queue.line import insert_places
-from services.queue.line import join as joins_room
+from services.queue.line import join as join_module
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.replies import Allocation
 from tests.queue.conftest import EVENT, Queue
 
 
 async def allocate(queue: Queue, batch_id: str, count: int = 2) -> Allocation:
-    numbers = await queue.running.line.allocate(await queue.running.rooms.get(EVENT), 0, batch_id, count=count)
+    numbers = await queue.state.line.allocate(await queue.state.rooms.get(EVENT), 0, batch_id, count=count)
     assert isinstance(numbers, Allocation), numbers
     return numbers
 
@@ -28,7 +28,7 @@ async def insert(queue: Queue, numbers: Allocation) -> None:
 async def land(queue: Queue, numbers: Allocation) -> None:
     await insert(queue, numbers)
     landed = range(numbers.first, numbers.first + numbers.granted)
-    await queue.running.line.commit_join(await queue.running.rooms.get(EVENT), 0, numbers.member, landed)
+    await queue.state.line.commit_join(await queue.state.rooms.get(EVENT), 0, numbers.member, landed)
 
 
 async def test_a_batch_asked_for_again_gets_the_same_numbers(queue: Queue):
@@ -48,18 +48,18 @@ async def test_the_same_batch_sent_twice_is_one_batch_of_places(queue: Queue):
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_later_batch_that_lands_first_does_not_overtake(queue: Queue, without, guarded: bool):
+async def test_a_later_batch_that_is_committed_first_does_not_overtake(queue: Queue, without, guarded: bool):
     if not guarded:
         without("tick", "lane.limit = math.min(lane.limit, tonumber(string.match(member, '^%d+')) - 1)")
     await queue.open()
     slow, quick = await allocate(queue, "slow"), await allocate(queue, "quick")
     await land(queue, quick)
-    frame = await queue.turn()
+    frame = await queue.tick()
     assert (await queue.called() == []) == guarded
     if guarded:
         assert frame.lanes[0].head_seq == 0
         await land(queue, slow)
-        await queue.turn()
+        await queue.tick()
         assert await queue.called() == [1, 2, 3, 4]
 
 
@@ -68,12 +68,12 @@ async def test_a_batch_whose_process_died_holds_nobody_up_for_long(queue: Queue,
     if not guarded:
         without("tick", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 1e9")
     await queue.open()
-    await queue.ears_open()
+    await queue.liveness_assumed_over()
     await allocate(queue, "dead")
     await land(queue, await allocate(queue, "alive"))
-    await queue.turn(4.0)
+    await queue.tick(4.0)
     assert await queue.called() == []
-    await queue.turn(2.0)
+    await queue.tick(2.0)
     assert (await queue.called() == [3, 4]) == guarded
 
 
@@ -81,11 +81,11 @@ async def test_a_batch_whose_process_died_holds_nobody_up_for_long(queue: Queue,
 async def test_a_slow_batch_is_waited_for_while_its_process_renews_it(
     queue: Queue, another, without, missing: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """Its insert takes twelve seconds; without its signs of life those who came after it overtake."""
+    """Its insert takes twelve seconds; without its heartbeats those who came after it overtake."""
     if missing == "script":
         without("renew", "redis.call('ZADD', KEYS[2], 'XX', 'CH', now, ARGV[i])", "0")
     await queue.open()
-    await queue.ears_open()
+    await queue.liveness_assumed_over()
     begun, disk = asyncio.Event(), asyncio.Event()
 
     async def slowly(*args, **named):
@@ -94,63 +94,67 @@ async def test_a_slow_batch_is_waited_for_while_its_process_renews_it(
         return await insert_places.insert_places(*args, **named)
 
     with monkeypatch.context() as slow:
-        slow.setattr(joins_room, "insert_places", slowly)
+        slow.setattr(join_module, "insert_places", slowly)
         joining = asyncio.create_task(queue.join("slow-1", "slow-2"))
         await begun.wait()
     other = another()
-    other.running.line.clock_offset_ms = queue.running.line.clock_offset_ms
+    other.state.line.clock_offset_ms = queue.state.line.clock_offset_ms
     await other.join("quick-1", "quick-2")
     for _ in range(4):
-        await queue.turn(3.0)
+        await queue.tick(3.0)
         if missing != "process":
-            await queue.running.joins.renew()
+            await queue.state.joins.renew()
     assert (await queue.called() == []) == (not missing)
     disk.set()
     await joining
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [1, 2, 3, 4]
 
 
-async def test_numbers_that_never_landed_are_gaps_and_cost_no_call(queue: Queue):
+async def test_numbers_that_were_never_committed_are_gaps_and_cost_no_call(queue: Queue):
     await queue.open(rate_per_s=2, burst=2, max_active=2)
     await allocate(queue, "dead", 2)
     await land(queue, await allocate(queue, "alive"))
-    await queue.turn(10)
-    await queue.turn(1)
+    await queue.tick(10)
+    await queue.tick(1)
     assert await queue.called() == [3, 4]
     assert (await queue.sql("SELECT join_seq FROM queue.admission ORDER BY 1")) == [(3,), (4,)]
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_batch_that_lands_after_it_was_voided_is_called_all_the_same(queue: Queue, without, guarded: bool):
+async def test_a_batch_that_is_committed_after_it_was_voided_is_called_all_the_same(
+    queue: Queue, without, guarded: bool
+):
     if not guarded:
-        without("land", "  clear(done, first, last)\n")
+        without("commit_join", "  clear_bits(done, first, last)\n")
     await queue.open()
     late = await allocate(queue, "late")
-    await queue.turn(10)
-    await queue.turn()
+    await queue.tick(10)
+    await queue.tick()
     await land(queue, late)
-    await queue.turn()
+    await queue.tick()
     assert (await queue.called() == [1, 2]) == guarded
 
 
-async def test_a_call_written_after_its_late_batch_landed_stands_once(queue: Queue):
+async def test_a_call_written_after_its_late_batch_was_committed_stands_once(queue: Queue):
     await queue.open()
     late = await allocate(queue, "late")
-    room = await queue.running.rooms.get(EVENT)
+    room = await queue.state.rooms.get(EVENT)
     queue.later(10)
-    ticked = await queue.running.line.tick(room, deaf=False, stock=await queue.running.gatekeeper.board.of(EVENT))
+    ticked = await queue.state.line.tick(
+        room, heartbeat_gap=False, stock=await queue.state.gatekeeper.stock_cache.get(EVENT)
+    )
     assert [change.join_seq for change in ticked.changes] == [1, 2]
     await land(queue, late)
     for _ in range(3):
-        await queue.turn()
+        await queue.tick()
     assert await queue.called() == [1, 2]
     assert len(await queue.sql("SELECT 1 FROM queue.admission")) == 2
     assert (await queue.room_hash())["calls"] == "2", "a call that stands is not made again"
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_number_is_never_given_twice_though_the_engine_went_back_in_time(
+async def test_a_number_is_never_given_twice_though_redis_went_back_in_time(
     queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ):
     await queue.open()
@@ -173,7 +177,7 @@ async def test_the_line_has_a_length(queue: Queue):
     assert [place.word for place in await queue.join("late")] == ["line-full"]
 
 
-async def test_a_fan_known_to_the_ledger_takes_no_number(queue: Queue):
+async def test_a_fan_known_to_the_database_takes_no_number(queue: Queue):
     await queue.open(rate_per_s=0)
     await queue.join("ann", "ben")
     again = await queue.join("ben", "cyd", may_be_known=True)
@@ -198,21 +202,21 @@ async def test_one_fan_from_twenty_connections_has_one_place(queue: Queue, anoth
 async def test_lanes_number_their_own_places(queue: Queue):
     await queue.open(rate_per_s=0)
     await queue.sql("INSERT INTO queue.lane VALUES (:e, 1, 1, 0)", e=EVENT)
-    await queue.running.rooms.refresh()
-    await queue.turn()
+    await queue.state.rooms.refresh()
+    await queue.tick()
     assert [j.join_seq for j in await queue.join("ann", "ben")] == [1, 2]
     assert [(j.lane, j.join_seq) for j in await queue.join("vip", lane=1)] == [(1, 1)]
-    await queue.running.rooms.change(EVENT, {"rate_per_s": 100.0}, actor="t", action="change", reason=None)
-    await queue.turn()
-    await queue.turn()
+    await queue.state.rooms.change(EVENT, {"rate_per_s": 100.0}, actor="t", action="change", reason=None)
+    await queue.tick()
+    await queue.tick()
     assert len(await queue.part("called")) == 3
 
 
-async def test_landing_is_exact_to_the_bit(queue: Queue):
+async def test_committing_joins_sets_exactly_their_bits(queue: Queue):
     await queue.open(rate_per_s=0)
-    room = await queue.running.rooms.get(EVENT)
-    await queue.running.line.commit_join(room, 0, "", [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40])
-    seen = [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:seen:{slot}") or b"" for slot in range(3)]
+    room = await queue.state.rooms.get(EVENT)
+    await queue.state.line.commit_join(room, 0, "", [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40])
+    seen = [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:alive:{slot}") or b"" for slot in range(3)]
     [bits] = [raw for raw in seen if len(raw) > 1]
     numbers = [i for i in range(1, len(bits) * 8) if bits[i // 8] & (128 >> i % 8)]
     assert numbers == [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40]
@@ -222,19 +226,19 @@ async def test_no_script_takes_more_than_its_limit(queue: Queue):
     from redis.exceptions import ResponseError
 
     await queue.open(rate_per_s=0)
-    line: RedisLine = queue.running.line
+    line: RedisLine = queue.state.line
     for verb in (line.get_status, line.claim):
         with pytest.raises(ResponseError, match="too many"):
             await verb(EVENT, 1, 0, list(range(1, 1030)))
 
 
-async def test_coming_back_is_a_sign_of_life_however_one_is_recognised(queue) -> None:
+async def test_coming_back_is_a_heartbeat_however_one_is_recognised(queue) -> None:
     """A holder who is found only after the insert was refused is as alive as one who was looked up before."""
     await queue.open(max_active=0)
     await queue.crowd(2)
-    await queue.ears_open()
+    await queue.liveness_assumed_over()
     await queue.join("fan-1")
     await queue.join("fan-2", may_be_known=True)
     await queue.configure(max_active=10)
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [1, 2]

@@ -8,7 +8,7 @@ async def test_a_fan_joins_is_called_and_gets_a_pass(queue: Queue):
     joined = await queue.crowd(3)
     assert [place.join_seq for place in joined] == [1, 2, 3]
     assert [place.word for place in joined] == ["joined"] * 3
-    frame = await queue.turn()
+    frame = await queue.tick()
     assert frame.state == "open"
     assert frame.lanes[0].head_seq == 3
     assert await queue.status((1, "fan-1")) == ["ready"]

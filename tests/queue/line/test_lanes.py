@@ -7,7 +7,7 @@ import pytest
 
 from services.queue.line.repository import LaneTotals
 from services.queue.problems import LaneInUse
-from services.queue.rooms.invariants import audit, uneven
+from services.queue.rooms.invariants import check_invariants, unfair_lanes
 from services.queue.rooms.model import read
 from shared.contracts.queue import Joined
 from shared.runtime.clock import now_ms, to_datetime
@@ -36,18 +36,20 @@ async def of_each(queue: Queue) -> tuple[int, int]:
 
 
 async def turn_until(queue: Queue, count: int, *, after_s: float = 0.4) -> tuple[int, int]:
-    """Turns until so many were called in all; how many of each lane. It ends, because every turn is later."""
+    """Ticks until so many were called in all; how many of each lane. It ends, because every tick is later."""
     while sum(await of_each(queue)) < count:
-        await queue.turn(after_s)
+        await queue.tick(after_s)
     return await of_each(queue)
 
 
 async def broken(queue: Queue) -> list[str]:
-    room = await queue.running.rooms.read(EVENT)
+    room = await queue.state.rooms.read(EVENT)
     return [
-        line["detail"]
-        for line in await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
-        if not line["holds"]
+        line.detail
+        for line in await check_invariants(
+            queue.db, queue.redis, room, clock_offset_ms=queue.state.line.clock_offset_ms
+        )
+        if not line.holds
     ]
 
 
@@ -73,8 +75,8 @@ async def test_an_idle_lane_leaves_its_share_to_the_others_at_once(queue: Queue)
 
 async def test_silent_places_of_a_lane_take_nothing_from_the_others(queue: Queue):
     await open_two(queue, general=30, presale=30, rate_per_s=0)
-    await queue.ears_open()
-    await queue.heard(*range(1, 31), lane=0)
+    await queue.liveness_assumed_over()
+    await queue.heartbeat(*range(1, 31), lane=0)
     await queue.configure(rate_per_s=1000.0, max_active=10)
     assert await turn_until(queue, 10) == (10, 0)
 
@@ -86,8 +88,8 @@ async def test_two_gatekeepers_at_once_keep_rate_order_and_share(queue: Queue, a
     other = another()
     for _ in range(12):
         queue.later(0.2)
-        other.running.line.clock_offset_ms = queue.running.line.clock_offset_ms
-        await asyncio.gather(*(one.running.gatekeeper.turn(EVENT) for one in (queue, other, queue, other)))
+        other.state.line.clock_offset_ms = queue.state.line.clock_offset_ms
+        await asyncio.gather(*(one.state.gatekeeper.tick(EVENT) for one in (queue, other, queue, other)))
     general, presale = await of_each(queue)
     span_s = (int((await queue.room_hash())["bucket_ms"]) - started) / 1000
     assert 180 <= general + presale <= 40 + 100 * span_s
@@ -98,17 +100,17 @@ async def test_two_gatekeepers_at_once_keep_rate_order_and_share(queue: Queue, a
     assert await broken(queue) == []
 
 
-async def test_losing_the_engine_keeps_lanes_order_and_share(queue: Queue):
+async def test_losing_redis_keeps_lanes_order_and_share(queue: Queue):
     await open_two(queue, general=40, presale=60, rate_per_s=10, burst=4)
     for _ in range(10):
-        await queue.turn(0.4)
+        await queue.tick(0.4)
     before = sum(await of_each(queue))
     await queue.redis.flushall()
     general, presale = await turn_until(queue, before + 30)
     assert abs(presale - 3 * general) <= 6
     assert len(set(await calls(queue))) == general + presale, "nobody is called twice"
-    tallies = [tuple(row) for row in await queue.sql("SELECT calls FROM queue.lane ORDER BY lane")]
-    assert tallies == [(general,), (presale,)]
+    lane_totals = [tuple(row) for row in await queue.sql("SELECT calls FROM queue.lane ORDER BY lane")]
+    assert lane_totals == [(general,), (presale,)]
     assert await broken(queue) == []
 
 
@@ -123,17 +125,17 @@ async def test_a_lane_waits_for_its_own_start(queue: Queue, without, guarded: bo
     assert (await turn_until(queue, 2) == (0, 2)) == guarded
     if guarded:
         assert [j.status for j in await queue.join("another", lane=0)] == ["prequeue"]
-        await queue.turn(62)
+        await queue.tick(62)
         assert await turn_until(queue, 4) == (2, 2)
 
 
 async def test_a_lane_has_a_length_of_its_own(queue: Queue):
     await queue.open(lanes=[GENERAL, {**PRESALE, "max_line": 2}], rate_per_s=0)
-    assert words(await queue.crowd(3, lane=1, name="presale")) == ["joined", "joined", "line-full"]
-    assert words(await queue.crowd(3)) == ["joined"] * 3
+    assert results(await queue.crowd(3, lane=1, name="presale")) == ["joined", "joined", "line-full"]
+    assert results(await queue.crowd(3)) == ["joined"] * 3
 
 
-def words(joined: list[Joined]) -> list[str]:
+def results(joined: list[Joined]) -> list[str]:
     return [one.word for one in joined]
 
 
@@ -141,14 +143,14 @@ async def test_a_lane_made_while_the_room_is_open_is_called_at_once(queue: Queue
     await queue.open(rate_per_s=10, burst=10)
     await queue.crowd(20)
     other = another()
-    await other.running.rooms.read(EVENT)
-    await queue.running.rooms.apply(event_file(rate_per_s=10, burst=10, lanes=[GENERAL, PRESALE]), actor="test")
-    await queue.running.gatekeeper.apply_config(await queue.running.rooms.read(EVENT))
+    await other.state.rooms.read(EVENT)
+    await queue.state.rooms.apply(event_file(rate_per_s=10, burst=10, lanes=[GENERAL, PRESALE]), actor="test")
+    await queue.state.gatekeeper.apply_config(await queue.state.rooms.read(EVENT))
     await queue.crowd(20, lane=1, name="presale")
     other.time_ms = queue.time_ms
-    frame = await other.turn(0.4)
+    frame = await other.tick(0.4)
     assert list(frame.lanes) == [0], "it has not heard of the lane"
-    frame = await other.turn(0.6)
+    frame = await other.tick(0.6)
     assert list(frame.lanes) == [0, 1], "the tick told it"
     assert (await turn_until(other, 30))[1] >= 5
     assert await broken(other) == []
@@ -158,26 +160,24 @@ async def test_a_lane_with_places_stays_and_an_empty_one_goes(queue: Queue):
     await open_two(queue, rate_per_s=0)
     await queue.join("fan-1", lane=1)
     with pytest.raises(LaneInUse) as refused:
-        await queue.running.rooms.apply(event_file(rate_per_s=0), actor="test")
+        await queue.state.rooms.apply(event_file(rate_per_s=0), actor="test")
     assert refused.value.members == {"lane": 1}
-    assert (await queue.running.rooms.read(EVENT)).lanes == (0, 1)
-    await queue.running.rooms.reset(EVENT, actor="test", reason=None)
-    await queue.running.rooms.apply(event_file(rate_per_s=0), actor="test")
-    assert (await queue.running.rooms.read(EVENT)).lanes == (0,)
-    assert words(await queue.join("fan-1", lane=1)) == ["unknown-lane"]
+    assert (await queue.state.rooms.read(EVENT)).lanes == (0, 1)
+    await queue.state.rooms.reset(EVENT, actor="test", reason=None)
+    await queue.state.rooms.apply(event_file(rate_per_s=0), actor="test")
+    assert (await queue.state.rooms.read(EVENT)).lanes == (0,)
+    assert results(await queue.join("fan-1", lane=1)) == ["unknown-lane"]
 
 
 @pytest.mark.parametrize("engine_away", [False, True])
-async def test_nobody_lands_in_a_lane_that_was_taken_away_meanwhile(queue: Queue, another, engine_away: bool):
+async def test_nobody_is_committed_in_a_lane_that_was_taken_away_meanwhile(queue: Queue, another, engine_away: bool):
     await open_two(queue, rate_per_s=0)
     other = another()
-    await other.running.rooms.read(EVENT)
-    await queue.running.rooms.change(
-        EVENT, {"lanes": (event_file().room.lanes[0],)}, actor="t", action="t", reason=None
-    )
+    await other.state.rooms.read(EVENT)
+    await queue.state.rooms.change(EVENT, {"lanes": (event_file().room.lanes[0],)}, actor="t", action="t", reason=None)
     if engine_away:
-        other.running.line.silent.add(EVENT)
-    assert words(await other.join("fan-1", lane=1)) == ["unknown-lane"]
+        other.state.line.unresponsive.add(EVENT)
+    assert results(await other.join("fan-1", lane=1)) == ["unknown-lane"]
     assert await queue.sql("SELECT 1 FROM queue.place") == []
 
 
@@ -185,7 +185,7 @@ async def test_a_lane_is_not_removed_under_a_batch_that_is_being_written(queue: 
     await open_two(queue, rate_per_s=0)
     async with queue.db.connect() as writing:
         await writing.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared(hashtextextended('queue {EVENT}', 0))")
-        removing = asyncio.create_task(queue.running.rooms.apply(event_file(rate_per_s=0), actor="test"))
+        removing = asyncio.create_task(queue.state.rooms.apply(event_file(rate_per_s=0), actor="test"))
         done, _ = await asyncio.wait([removing], timeout=0.2)
         assert not done
         await writing.exec_driver_sql(
@@ -213,4 +213,4 @@ async def test_the_audit_sees_weights_that_are_not_kept(queue: Queue, without, g
     await open_two(queue, general=60, presale=60, rate_per_s=5, burst=1)
     await turn_until(queue, 40)
     assert (await broken(queue) == []) == guarded
-    assert uneven({0: LaneTotals(50, 40, 10.0, 1), 1: LaneTotals(0, 0, 30.0, 1)})
+    assert unfair_lanes({0: LaneTotals(50, 40, 10.0, 1), 1: LaneTotals(0, 0, 30.0, 1)})

@@ -1,11 +1,11 @@
-"""A batch of joins is on disk and the ledger's answer is lost: asked again, every fan has the place they had."""
+"""A batch of joins is committed and the database's answer is lost: after a repeated join every fan keeps the place."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from shared.postgres import engine as ledger
+from shared.postgres import engine as postgres_engine
 from shared.postgres.engine import DB_AWAY
 from shared.postgres.settings import PostgresSettings
 from shared.web.problems import Unavailable
@@ -21,7 +21,7 @@ async def wire(postgres_url: str) -> AsyncIterator[LossyWire]:
 
 @pytest.fixture
 async def postgres(wire: LossyWire) -> AsyncIterator[AsyncEngine]:
-    db = ledger.connect(PostgresSettings(postgres_url=wire.url), name="test")
+    db = postgres_engine.connect(PostgresSettings(postgres_url=wire.url), name="test")
     yield db
     await db.dispose()
 
@@ -37,24 +37,24 @@ async def test_who_asks_again_has_one_place_and_is_called(queue: Queue, wire: Lo
     [other] = await queue.join("cyd")
     assert other.join_seq > 2
     assert await queue.sql("SELECT count(*) FROM queue.place") == [(3,)]
-    await queue.ears_open()
-    await queue.heard(1, 2, other.join_seq)
+    await queue.liveness_assumed_over()
+    await queue.heartbeat(1, 2, other.join_seq)
     await queue.configure(rate_per_s=100, burst=10)
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [1, 2, other.join_seq]
 
 
 async def test_an_end_whose_answer_was_lost_keeps_no_slot(queue: Queue, wire: LossyWire):
-    """As when the disk is full and the server dies after it wrote: the place has ended, and we have not heard."""
+    """As when the server dies after its commit: the place has ended and the answer is lost."""
     await queue.open(max_active=1)
     await queue.join("ann", "ben")
-    await queue.turn()
+    await queue.tick()
     assert [claim.word for claim in await queue.claim((1, "ann"))] == ["admitted"]
     wire.lose_next = 1
     with pytest.raises(DB_AWAY):
         await queue.leave((1, "ann"))
     assert (wire.lost, list(await queue.part("active"))) == (1, ["0:1"])
-    await queue.running.reconciling.turn()
+    await queue.state.slot_reconciler.run_once()
     assert await queue.status((1, "ann")) == ["left"]
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [2]

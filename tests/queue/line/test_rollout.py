@@ -1,13 +1,13 @@
 """Rollout: a share of fans goes through the room; who is outside it is ready at once, and the line goes on as ever."""
 
-from services.queue.rooms.invariants import audit
+from services.queue.rooms.invariants import check_invariants
 from shared.rules.rollout import outside
 from tests.queue.conftest import EVENT, Queue
 
 FANS = [f"fan-{n}" for n in range(1, 41)]
 
 
-def beside(percent: float) -> list[str]:
+def bypassing(percent: float) -> list[str]:
     return [fan for fan in FANS if outside(EVENT, fan, percent)]
 
 
@@ -23,41 +23,45 @@ def test_a_side_is_kept_and_raising_the_share_only_adds_to_it():
 async def test_a_fan_outside_the_share_is_ready_at_once_and_the_line_goes_on(queue: Queue):
     await queue.open(rollout_percent=50, rate_per_s=0)
     places = dict(zip(FANS, await queue.join(*FANS), strict=True))
-    assert {fan for fan, place in places.items() if place.status == "ready"} == set(beside(50))
-    assert {place.status for fan, place in places.items() if fan not in beside(50)} == {"waiting"}
-    fan = beside(50)[-1]
+    assert {fan for fan, place in places.items() if place.status == "ready"} == set(bypassing(50))
+    assert {place.status for fan, place in places.items() if fan not in bypassing(50)} == {"waiting"}
+    fan = bypassing(50)[-1]
     [claim] = await queue.claim((places[fan].join_seq, fan))
     assert claim.word == "admitted"
     await queue.configure(rate_per_s=1000)
-    await queue.turn()
+    await queue.tick()
     assert len(await queue.called()) == len(FANS) - 1, "everybody in the line is called once"
-    lines = await audit(
+    lines = await check_invariants(
         queue.db,
         queue.redis,
-        await queue.running.rooms.read(EVENT),
-        clock_offset_ms=queue.running.line.clock_offset_ms,
+        await queue.state.rooms.read(EVENT),
+        clock_offset_ms=queue.state.line.clock_offset_ms,
     )
-    assert [line for line in lines if not line["holds"]] == []
+    assert [line for line in lines if not line.holds] == []
 
 
-async def test_the_audit_knows_a_call_beyond_the_head_from_one_beside_the_line(queue: Queue):
+async def test_the_audit_knows_a_call_beyond_the_head_from_one_bypassing_the_line(queue: Queue):
     await queue.open(rollout_percent=50, rate_per_s=0)
     await queue.join(*FANS)
     await queue.configure(rollout_percent=100)
-    room = await queue.running.rooms.read(EVENT)
+    room = await queue.state.rooms.read(EVENT)
     assert all(
-        line["holds"]
-        for line in await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
+        line.holds
+        for line in await check_invariants(
+            queue.db, queue.redis, room, clock_offset_ms=queue.state.line.clock_offset_ms
+        )
     )
-    within = next(n for n, fan in enumerate(FANS, 1) if fan not in beside(50))
+    within = next(n for n, fan in enumerate(FANS, 1) if fan not in bypassing(50))
     await queue.sql(
         "INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state) VALUES (:e, 1, 0, :n, 1, 'missed')",
         e=EVENT, n=within,
     )  # fmt: skip
     broken = [
-        line["invariant"]
-        for line in await audit(queue.db, queue.redis, room, clock_offset_ms=queue.running.line.clock_offset_ms)
-        if not line["holds"]
+        line.invariant
+        for line in await check_invariants(
+            queue.db, queue.redis, room, clock_offset_ms=queue.state.line.clock_offset_ms
+        )
+        if not line.holds
     ]
     assert broken == ["5 nobody is called beyond the head"]
 
@@ -76,13 +80,13 @@ async def test_taking_the_rollout_back_frees_who_waits(queue: Queue):
     assert await queue.status((1, FANS[0]), (2, FANS[1]), (3, FANS[2])) == ["waiting"] * 3
     await queue.configure(rollout_percent=0)
     assert await queue.status((1, FANS[0]), (2, FANS[1]), (3, FANS[2])) == ["ready"] * 3
-    await queue.turn()
+    await queue.tick()
     assert len(await queue.called()) == 3
 
 
-async def test_a_closed_or_paused_room_calls_nobody_beside_the_line_either(queue: Queue):
+async def test_a_closed_or_paused_room_calls_nobody_bypassing_the_line_either(queue: Queue):
     await queue.open(rollout_percent=0, rate_per_s=0)
-    room = await queue.running.rooms.transition(EVENT, "pause", actor="test", reason=None)
-    await queue.running.gatekeeper.apply_config(room)
+    room = await queue.state.rooms.transition(EVENT, "pause", actor="test", reason=None)
+    await queue.state.gatekeeper.apply_config(room)
     [place] = await queue.join("fan-1")
     assert place.status == "waiting"

@@ -2,21 +2,21 @@
 
 import asyncio
 
-from shared.contracts.queue import HoldersQuestion, Join, JoinBatch, Joined
+from shared.contracts.queue import HoldersQuestion, JoinBatch, Joined, JoinRequest
 from tests.queue.conftest import EVENT, Queue
 
 ADA = "user.ada"
 
 
 async def join_user(queue: Queue, holder: str = ADA, *, user_id: str | None = "ada", batch: int = 1) -> Joined:
-    joins = [Join(holder=holder, user_id=user_id, may_be_known=True)]
-    answer = await queue.running.joins.join(JoinBatch(event_id=EVENT, batch_id=f"users-{batch:04}", joins=joins))
+    joins = [JoinRequest(holder=holder, user_id=user_id, may_be_known=True)]
+    answer = await queue.state.joins.join(JoinBatch(event_id=EVENT, batch_id=f"users-{batch:04}", joins=joins))
     return answer.joined[0]
 
 
 async def found(queue: Queue, *holders: str, epoch_min: int = 0) -> tuple[int, list[int | None]]:
     question = HoldersQuestion(event_id=EVENT, epoch_min=epoch_min, holders=list(holders))
-    answer = await queue.running.claims.find(question)
+    answer = await queue.state.claims.find(question)
     return answer.epoch, [place.join_seq if place else None for place in answer.places]
 
 
@@ -53,7 +53,7 @@ async def test_after_a_reset_users_are_looked_for_in_the_new_line(queue: Queue, 
     await join_user(queue)
     other = another()
     assert await found(other, ADA) == (1, [1])
-    await queue.running.rooms.reset(EVENT, actor="test", reason=None)
+    await queue.state.rooms.reset(EVENT, actor="test", reason=None)
     assert await found(other, ADA) == (1, [1]), "it has not heard of the reset"
     assert await found(other, ADA, epoch_min=2) == (2, [None])
 

@@ -25,14 +25,14 @@ async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
 async def test_fans_join_are_called_claim_and_leave(queue: Queue) -> None:
     await queue.open(rate_per_s=10, burst=2)
     assert [joined.join_seq for joined in await queue.crowd(5)] == [1, 2, 3, 4, 5]
-    await queue.turn()
-    await queue.heard(1, 2, 3)
+    await queue.tick()
+    await queue.heartbeat(1, 2, 3)
     assert await queue.status((1, "fan-1"), (5, "fan-5")) == ["ready", "waiting"]
     [claimed] = await queue.claim((1, "fan-1"))
     assert claimed.word == "admitted"
     assert await queue.leave((2, "fan-2")) == ["left"]
-    await queue.running.gatekeeper.raise_counters()
-    await queue.running.recovery.rebuild(EVENT, by_hand=True)
+    await queue.state.gatekeeper.raise_counters()
+    await queue.state.recovery.rebuild(EVENT, force=True)
     assert [joined.join_seq for joined in await queue.join("late")] == [6]
     assert (await queue.claim((1, "fan-1")))[0].admission == claimed.admission
-    await queue.running.recovery.watch()
+    await queue.state.recovery.watch()

@@ -1,8 +1,8 @@
-"""A site says that a session is over: every gate hears that its pass is dead before its slot is free."""
+"""A site reports that a session is over: gateways get the revoked pass before its slot is free."""
 
 import pytest
 
-from services.queue.line.sessions import revoked
+from services.queue.line.sessions import revoked_passes
 from shared.contracts.frames import Revoked, revoked_channel
 from shared.contracts.queue import PlaceState
 from shared.web.problems import Unavailable
@@ -13,35 +13,35 @@ from tests.support.wait import wait_until
 async def inside(queue: Queue) -> None:
     await queue.open(max_active=1)
     await queue.join("ann", "ben")
-    await queue.turn()
+    await queue.tick()
     assert [c.word for c in await queue.claim((1, "ann"))] == ["admitted"]
 
 
 async def release(queue: Queue, *refs: tuple[int, str]) -> list[PlaceState]:
-    return await queue.running.claims.release(queue.places(*refs))
+    return await queue.state.claims.release(queue.places(*refs))
 
 
 async def test_a_released_slot_goes_to_the_next_fan(queue: Queue):
     await inside(queue)
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == []
     assert await release(queue, (1, "ann")) == ["completed"]
-    await queue.turn()
+    await queue.tick()
     assert await queue.called() == [2]
     assert await release(queue, (1, "ann")) == ["completed"], "twice is once"
 
 
 async def test_gates_are_told_first_and_may_ask_later(queue: Queue):
     await inside(queue)
-    async with queue.redis.pubsub() as heard:
-        await heard.subscribe(revoked_channel(EVENT))
-        await heard.get_message(timeout=1)
+    async with queue.redis.pubsub() as subscription:
+        await subscription.subscribe(revoked_channel(EVENT))
+        await subscription.get_message(timeout=1)
         await release(queue, (1, "ann"))
-        message = await heard.get_message(timeout=1)
+        message = await subscription.get_message(timeout=1)
     assert message is not None
     [(jti, until_ms)] = Revoked.model_validate_json(message["data"]).passes
     assert jti == "1-0-1-1"
-    assert (await revoked(queue.running.rooms, EVENT)).passes == [(jti, until_ms)]
+    assert (await revoked_passes(queue.state.rooms, EVENT)).passes == [(jti, until_ms)]
 
 
 async def test_no_slot_is_freed_while_no_gate_can_be_told(queue: Queue, monkeypatch: pytest.MonkeyPatch):
@@ -51,7 +51,7 @@ async def test_no_slot_is_freed_while_no_gate_can_be_told(queue: Queue, monkeypa
         raise ConnectionError
 
     with monkeypatch.context() as cut:
-        cut.setattr(queue.running.line.redis, "publish", away)
+        cut.setattr(queue.state.line.redis, "publish", away)
         with pytest.raises(Unavailable):
             await release(queue, (1, "ann"))
     assert await queue.status((1, "ann")) == ["admitted"]
@@ -63,7 +63,7 @@ async def test_tickets_in_a_basket_keep_the_slot(queue: Queue):
     await inside(queue)
     queue.inventory.stands["ann"] = queue.time_ms + 60_000
     assert await release(queue, (1, "ann")) == ["admitted"]
-    assert (await revoked(queue.running.rooms, EVENT)).passes == []
+    assert (await revoked_passes(queue.state.rooms, EVENT)).passes == []
 
 
 async def test_nobody_releases_what_is_not_theirs(queue: Queue):

@@ -33,13 +33,13 @@ async def silent_url() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def frozen(queue: Queue, silent_url: str, postgres, inventory) -> AsyncIterator[Queue]:
-    """Another process of the queue, for which the engine has stopped to answer. It has seen the room before."""
+    """Another process of the queue, for which Redis has stopped to answer. It has seen the room before."""
     await queue.open(rate_per_s=0)
     await queue.crowd(3)
     client = connect(silent_url)
     process = Queue(build(Settings(), postgres, client, inventory.client()), postgres, queue.redis, inventory)
-    await process.running.rooms.refresh()
-    process.running.gatekeeper.frames.last[EVENT] = await queue.turn()
+    await process.state.rooms.refresh()
+    process.state.gatekeeper.frames.last[EVENT] = await queue.tick()
     yield process
     await client.aclose()
 
@@ -65,16 +65,16 @@ async def test_nobody_waits_longer_than_a_second_whoever_comes_first(frozen: Que
     ways = {
         "status": lambda: frozen.status((1, "fan-1")),
         "leave": lambda: frozen.leave((1, "fan-1")),
-        "turn": lambda: frozen.running.gatekeeper._guarded(EVENT),
+        "turn": lambda: frozen.state.gatekeeper._tick_logged(EVENT),
     }
     assert await seconds_of(ways[first]()) < ANSWER_WITHIN_S + AT_ONCE_S
     assert await seconds_of(frozen.join("ann")) < AT_ONCE_S
 
 
-async def test_a_turn_that_is_answered_ends_the_silence(frozen: Queue, queue: Queue):
+async def test_a_tick_that_is_answered_ends_the_timeout(frozen: Queue, queue: Queue):
     await frozen.join("ann")
-    frozen.running.line.redis = queue.running.line.redis
-    await frozen.running.line.tick(await frozen.running.rooms.get(EVENT), deaf=False, stock=Stock())
+    frozen.state.line.redis = queue.state.line.redis
+    await frozen.state.line.tick(await frozen.state.rooms.get(EVENT), heartbeat_gap=False, stock=Stock())
     [joined] = await frozen.join("ben")
     assert joined.join_seq == 5
-    assert (await queue.room_hash())["join_seq:0"] == "5", "numbered by the engine again"
+    assert (await queue.room_hash())["join_seq:0"] == "5", "numbered by Redis again"

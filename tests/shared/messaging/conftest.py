@@ -12,7 +12,7 @@ from sqlalchemy import Table, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.contracts.events import Event
-from shared.messaging.log import START, Entry, EventLog, Told
+from shared.messaging.log import START, EventLog, LogEntry, PendingEvent
 from shared.messaging.open_log import open_log
 from shared.messaging.outbox import outbox_tables
 from shared.postgres.engine import metadata
@@ -24,7 +24,7 @@ SERVERS: dict[str, Callable[[Path], LogServer]] = {"redis": ClusterNode, "nats":
 sources = itertools.count(1)
 
 
-class Ground:
+class LogEnvironment:
     """A server, and a source that nobody has told anything from yet."""
 
     def __init__(self, server: LogServer, stack: AsyncExitStack) -> None:
@@ -37,18 +37,18 @@ class Ground:
         client = redis.asyncio.Redis()
         return await self._stack.enter_async_context(open_log(settings, client))
 
-    async def read(self, log: EventLog, positions: dict[str, str] | None = None) -> list[Entry]:
+    async def read(self, log: EventLog, positions: dict[str, str] | None = None) -> list[LogEntry]:
         """All there is after these positions, or from the start."""
         reached = dict(positions) if positions else dict.fromkeys(await log.streams(self.source), START)
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         while entries := await log.read(reached, count=100, wait_s=0.2):
             reached |= {entry.stream: entry.position for entry in entries}
             found += entries
         return found
 
-    async def reads(self, log: EventLog, count: int, positions: dict[str, str] | None = None) -> list[Entry]:
+    async def reads(self, log: EventLog, count: int, positions: dict[str, str] | None = None) -> list[LogEntry]:
         """As `read`, once there are so many."""
-        found: list[Entry] = []
+        found: list[LogEntry] = []
 
         async def enough() -> bool:
             found[:] = await self.read(log, positions)
@@ -63,13 +63,13 @@ def event(number: int, event_id: str = "arena") -> Event:
     return Event(id=f"{event_id}{number}", type="order.confirmed", event_id=event_id, aggregate="order", version=number)
 
 
-def told(*numbers: int, event_id: str = "arena") -> list[Told]:
+def pending_events(*numbers: int, event_id: str = "arena") -> list[PendingEvent]:
     """Events of one on-sale, on their way into the log."""
     events = [event(number, event_id) for number in numbers]
-    return [Told(event.id, event_id, event.type, event.model_dump_json()) for event in events]
+    return [PendingEvent(event.id, event_id, event.type, event.model_dump_json()) for event in events]
 
 
-def versions(entries: Sequence[Entry], event_id: str = "arena") -> list[int]:
+def versions(entries: Sequence[LogEntry], event_id: str = "arena") -> list[int]:
     """What was read of one on-sale."""
     events = [Event.model_validate_json(entry.body) for entry in entries]
     return [event.version for event in events if event.event_id == event_id]
@@ -87,12 +87,12 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-async def ground(server: LogServer) -> AsyncIterator[Ground]:
+async def ground(server: LogServer) -> AsyncIterator[LogEnvironment]:
     async with AsyncExitStack() as stack:
         if isinstance(server, ClusterNode):
             async with redis.asyncio.Redis.from_url(server.url) as client:
                 await client.flushall()
-        yield Ground(server, stack)
+        yield LogEnvironment(server, stack)
 
 
 @pytest.fixture

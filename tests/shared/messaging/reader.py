@@ -9,7 +9,7 @@ import sys
 import asyncpg
 import redis.asyncio
 
-from shared.messaging.log import START, Entry, EventLog
+from shared.messaging.log import START, EventLog, LogEntry
 from shared.messaging.open_log import open_log
 from shared.runtime.settings import ServiceSettings
 
@@ -17,14 +17,14 @@ TABLES = "CREATE TABLE effect (n serial, body text); CREATE TABLE reached (strea
 REACH = "INSERT INTO reached VALUES ($1, $2) ON CONFLICT (stream) DO UPDATE SET position = $2"
 
 
-async def read(log: EventLog, source: str, ledger: asyncpg.Connection) -> list[Entry]:
+async def read(log: EventLog, source: str, ledger: asyncpg.Connection) -> list[LogEntry]:
     """What comes after what is stored, two at a time."""
     stored = {row["stream"]: row["position"] for row in await ledger.fetch("SELECT * FROM reached")}
     reached = {stream: stored.get(stream, START) for stream in await log.streams(source)}
     return await log.read(reached, count=2, wait_s=0.5)
 
 
-async def write_down(entries: list[Entry], ledger: asyncpg.Connection) -> None:
+async def write_down(entries: list[LogEntry], ledger: asyncpg.Connection) -> None:
     async with ledger.transaction():
         for entry in entries:
             await ledger.execute("INSERT INTO effect (body) VALUES ($1)", entry.body.decode())

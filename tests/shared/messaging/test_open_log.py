@@ -18,9 +18,9 @@ from shared.runtime.settings import ServiceSettings
     ("url", "says"),
     [
         ("nats://", "nats://host:port"),
-        ("nats://a,b/topic", "nothing behind it"),
-        ("kafka://a?acks=0", "nothing behind it"),
-        ("kafka://user:secret@a", "without user and password"),
+        ("nats://a,b/topic", "without a path or a query"),
+        ("kafka://a?acks=0", "without a path or a query"),
+        ("kafka://user:secret@a", "user and password are not supported"),
         ("amqp://a", "redis://…, nats://host,host or kafka://host,host, not amqp://"),
         ("somewhere", "redis://…, nats://host,host or kafka://host,host"),
     ],
@@ -56,10 +56,10 @@ async def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
 
 
 def test_a_person_who_starts_a_service_reads_one_line() -> None:
-    code = "import sys; sys.modules['nats'] = None; sys.argv[1:] = ['serve', 'queue']; import onsale.cli as c; c.main()"
+    code = "import sys; sys.modules['nats'] = None; sys.argv[1:] = ['serve', 'queue']; import onsale.__main__"
     environ = os.environ | {"ONSALE_EVENT_LOG_URL": "nats://a", "QUEUE_PORT": str(free_port())}
     command = [sys.executable, "-P", "-c", code]
     ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30, check=False)
     assert ran.returncode == 2, ran.stderr
-    assert ran.stderr.endswith("asks for nats://, which needs: pip install 'onsale[nats]'\n")
+    assert ran.stderr.endswith("is nats://…, which needs: pip install 'onsale[nats]'\n")
     assert "Traceback" not in ran.stderr

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.postgres import engine as ledger
 from shared.postgres.settings import PostgresSettings
-from shared.web.exception_handlers import answer_with_problems
+from shared.web.exception_handlers import add_exception_handlers
 
 SLOW, LOCKED, WRONG = "SELECT pg_sleep(5)", "LOCK TABLE queue.room", "SELECT nonsense"
 
@@ -29,7 +29,7 @@ async def db(postgres_url: str) -> AsyncIterator[AsyncEngine]:
 @pytest.fixture
 async def fan(db: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI()
-    answer_with_problems(app)
+    add_exception_handlers(app)
 
     @app.get("/{what}")
     async def ask(what: str) -> None:

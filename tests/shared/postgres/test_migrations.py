@@ -7,9 +7,10 @@ import pytest
 from sqlalchemy import CheckConstraint, text
 
 from onsale.local.ports import HOST, free_port
-from shared.postgres.isolation import WrongDatabase
-from shared.postgres.migrations import SERVICES_WITH_TABLES, drift, upgrade
+from shared.postgres.errors import WrongDatabase
+from shared.postgres.migrations import drift, upgrade
 from shared.runtime.secrets_dir import postgres_urls
+from shared.web.routes import SERVICES_WITH_TABLES
 
 CHECKS = text("""
     SELECT c.conrelid::regclass::text AS name, count(*) AS checks FROM pg_constraint c
@@ -39,7 +40,7 @@ async def test_migrations_and_tables_agree(service, postgres, postgres_url) -> N
 
 async def test_a_ledger_that_is_away_is_told_in_one_line() -> None:
     nowhere = f"postgresql://u@{HOST}:{free_port()},{HOST}:{free_port()}/db"
-    with pytest.raises(WrongDatabase, match="No server of the ledger takes writes"):
+    with pytest.raises(WrongDatabase, match="No PostgreSQL server accepts writes"):
         await upgrade(nowhere, "queue")
 
 
@@ -52,5 +53,5 @@ def test_a_service_is_migrated_where_its_settings_say_it_lives(service: str, mon
     monkeypatch.setenv(f"{service.upper()}_POSTGRES_URL", "postgresql://own")
     assert settings().postgres_url == postgres_urls(os.environ)[service] == "postgresql://own"
     others = {f"{name.upper()}_POSTGRES_URL": "postgresql://own" for name in SERVICES_WITH_TABLES if name != service}
-    with pytest.raises(WrongDatabase, match=f"ledger of {service}.*{service.upper()}_POSTGRES_URL"):
+    with pytest.raises(WrongDatabase, match=f"database of {service}.*{service.upper()}_POSTGRES_URL"):
         postgres_urls(others)

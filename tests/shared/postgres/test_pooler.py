@@ -17,11 +17,11 @@ from sqlalchemy import text
 
 from onsale.local.ports import HOST, free_port
 from onsale.local.postgres import NAMESPACE
-from onsale.local.supervisor import dies_with_this_process
+from onsale.local.supervisor import die_with_parent
 from services.orders.processing.job_queue import JobQueue
 from shared.postgres import engine as ledger
 from shared.postgres.connect import SharedSessions
-from shared.postgres.isolation import refuse_wrong_database
+from shared.postgres.isolation import check_isolation_at_start
 from shared.postgres.migrations import upgrade
 from shared.postgres.settings import PostgresSettings
 from tests.support.wait import wait_until
@@ -44,7 +44,7 @@ def pooled(postgres_url: str, folder: Path, *, mode: str, robin: int = 0) -> Ite
     with ExitStack() as stack, (folder / "pgbouncer.log").open("wb") as log:
         pooler = subprocess.Popen(
             [*prefix, str(PGBOUNCER), "-q", str(folder / "pgbouncer.ini")], stdout=log, stderr=log,
-            preexec_fn=dies_with_this_process(signal.SIGTERM),
+            preexec_fn=die_with_parent(signal.SIGTERM),
         )  # fmt: skip
         stack.callback(pooler.wait)
         stack.callback(pooler.kill)
@@ -69,7 +69,7 @@ async def test_a_pooler_that_shares_sessions_is_refused_at_start(
         await wait_until(lambda: answers(url))
         db = ledger.connect(settings, name="test")
         with pytest.raises(SharedSessions, match="pool_mode = session"):
-            await refuse_wrong_database(db)
+            await check_isolation_at_start(db)
         with pytest.raises(SharedSessions):
             await upgrade(url, "queue")
         await db.dispose()
@@ -120,7 +120,7 @@ async def test_through_a_pooler_by_sessions_everything_works(postgres_url: str, 
         settings = PostgresSettings(postgres_url=url, postgres_lock_timeout_ms=1234)
         await wait_until(lambda: answers(url))
         db = ledger.connect(settings, name="test")
-        await refuse_wrong_database(db)
+        await check_isolation_at_start(db)
         async with db.begin() as connection:
             assert (await connection.execute(text("SHOW lock_timeout"))).scalar_one() == "1234ms"
         await upgrade(url, "orders")

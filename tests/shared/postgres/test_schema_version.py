@@ -13,9 +13,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.postgres import schema_version
-from shared.postgres.migrations import SERVICES_WITH_TABLES, downgrade
+from shared.postgres.migrations import downgrade
 from shared.postgres.schema_version import SchemaTooOld, migrations_folder, revisions
 from shared.web.app import public
+from shared.web.routes import SERVICES_WITH_TABLES
 from tests.support.wait import wait_until
 
 
@@ -41,7 +42,7 @@ async def test_a_service_refuses_tables_older_than_itself(
     reached = revisions(service)[-1]
     monkeypatch.setattr(schema_version, "revisions", lambda service: (reached, "one more"))
     app = app_of(service, monkeypatch, postgres_url, redis_url)
-    with pytest.raises(SchemaTooOld, match=f"of {service} are at {reached}.*one more: run `onsale migrate`"):
+    with pytest.raises(SchemaTooOld, match=f"schema of {service} is at {reached}.*one more: run `onsale migrate`"):
         async with app.router.lifespan_context(app):
             pass
 
@@ -62,7 +63,7 @@ async def test_a_ledger_that_was_away_at_the_start_is_asked_by_readiness(
 ) -> None:
     app = app_of("queue", monkeypatch, "postgresql+asyncpg://nobody@127.0.0.1:1/nowhere", redis_url)
     async with app.router.lifespan_context(app):
-        monkeypatch.setattr(app.state.ground.schema, "_db", postgres)
+        monkeypatch.setattr(app.state.preconditions.schema, "_db", postgres)
         await downgrade(postgres_url, "queue", "base")
         assert "schema" in (await readiness(app)).json()["failing"]
 

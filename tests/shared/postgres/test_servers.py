@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onsale.local.ports import HOST, free_port
 from shared.postgres import engine as ledger
-from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts, plain
-from shared.postgres.errors import TRIES_MAX, is_busy, is_gone, outlive_deadlocks
+from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts, libpq_url
+from shared.postgres.errors import TRIES_MAX, is_busy, is_gone, retry_deadlocks
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.settings import PostgresSettings
 from shared.web.problems import Unavailable
@@ -165,7 +165,7 @@ async def test_a_ledger_that_is_busy_is_neither_gone_nor_at_fault(db: AsyncEngin
 
 
 def test_the_plain_address_is_what_psql_reads() -> None:
-    assert plain("postgresql+asyncpg://u@h/db") == "postgresql://u@h/db"
+    assert libpq_url("postgresql+asyncpg://u@h/db") == "postgresql://u@h/db"
 
 
 async def test_the_loser_of_a_deadlock_begins_again_but_not_for_ever() -> None:
@@ -178,7 +178,7 @@ async def test_the_loser_of_a_deadlock_begins_again_but_not_for_ever() -> None:
             raise asyncpg.DeadlockDetectedError("deadlock detected")
         return tries
 
-    assert await outlive_deadlocks(lambda: loses(TRIES_MAX - 1)) == TRIES_MAX
+    assert await retry_deadlocks(lambda: loses(TRIES_MAX - 1)) == TRIES_MAX
     tries = 0
     with pytest.raises(Unavailable):
-        await outlive_deadlocks(lambda: loses(TRIES_MAX))
+        await retry_deadlocks(lambda: loses(TRIES_MAX))

@@ -8,15 +8,15 @@ import pytest
 from redis.exceptions import RedisError, ResponseError
 
 from onsale.backup.folder import BadBackup
-from onsale.backup.restoring import require_empty
+from onsale.backup.restore import require_empty_redis
 from onsale.local.ports import HOST
 from services.inventory.redis_keys import Keys
 from services.queue import redis_keys as line_keys
 from shared.contracts.frames import LINE_CHANNELS, line_channel
-from shared.redis.client import REDIS_AWAY, connect, identities, identity, near
+from shared.redis.client import REDIS_AWAY, connect, identities, identity, node_for_key
 from shared.redis.cluster import Cluster as ClusterClient
-from shared.redis.config_check import RedisRequirements, look
-from shared.redis.pubsub import ears, listen
+from shared.redis.config_check import RedisRequirements, check_config
+from shared.redis.pubsub import listen, open_subscription
 from shared.redis.scripts import Script
 from shared.redis.slot_map import address_of
 from shared.redis.url import RedisUnfit
@@ -40,7 +40,7 @@ async def test_a_pipeline_over_many_events_answers_in_its_order(client: ClusterC
     for number, event_id in enumerate(EVENTS):
         pipe.set(f"{{{event_id}}}:pipe", number).get(f"{{{event_id}}}:pipe")
     assert [int(answer) for answer in (await pipe.execute())[1::2]] == list(range(len(EVENTS)))
-    holders = {address_of(await near(client, f"{{{event_id}}}")) for event_id in EVENTS}
+    holders = {address_of(await node_for_key(client, f"{{{event_id}}}")) for event_id in EVENTS}
     assert len(holders) == 3
 
 
@@ -56,9 +56,9 @@ async def test_a_refused_member_fails_a_pipeline_only_if_it_may(client: ClusterC
 
 async def test_a_command_without_a_known_key_is_refused_before_it_is_sent(client: ClusterClient) -> None:
     for command in (("SCAN", 0), ("EVALSHA", "f" * 40, 0), ("DEBUG", "SLEEP", 0), ("XREAD", "COUNT", 1), ("GET",)):
-        with pytest.raises(RedisError, match=f"{command[0]} names no key"):
+        with pytest.raises(RedisError, match=f"{command[0]} has no key"):
             await client.execute_command(*command)
-    with pytest.raises(RedisError, match="PING concerns no key"):
+    with pytest.raises(RedisError, match="PING has no key"):
         client.pipeline().ping()
 
 
@@ -72,10 +72,10 @@ async def test_the_keys_of_all_primaries_are_counted(client: ClusterClient) -> N
 async def test_a_restore_asks_every_primary_whether_it_is_empty(cluster: Cluster, client: ClusterClient) -> None:
     await client.set("{a}:left-over", 1)
     with pytest.raises(BadBackup, match="is not empty"):
-        await require_empty(cluster.url)
+        await require_empty_redis(cluster.url)
     for node in cluster.engines:
-        node.ask("FLUSHALL")
-    await require_empty(cluster.url)
+        node.execute("FLUSHALL")
+    await require_empty_redis(cluster.url)
 
 
 async def test_scripts_run_where_their_event_is(client: ClusterClient) -> None:
@@ -89,25 +89,25 @@ async def test_a_slot_that_moves_is_followed(client: ClusterClient, cluster: Clu
     key = "{moving}:count"
     there = await asyncio.to_thread(cluster.primary_of, key)
     other = next(node for node in cluster.engines if node is not there)
-    slot = there.ask("CLUSTER KEYSLOT", key)
+    slot = there.execute("CLUSTER KEYSLOT", key)
     assert await COUNT(client, counter=key, more=1) == 1
-    other.ask("CLUSTER SETSLOT", slot, "IMPORTING", there.ask("CLUSTER MYID"))
-    there.ask("CLUSTER SETSLOT", slot, "MIGRATING", other.ask("CLUSTER MYID"))
+    other.execute("CLUSTER SETSLOT", slot, "IMPORTING", there.execute("CLUSTER MYID"))
+    there.execute("CLUSTER SETSLOT", slot, "MIGRATING", other.execute("CLUSTER MYID"))
     assert await COUNT(client, counter=key, more=1) == 2, "still where it was"
-    there.ask("MIGRATE", HOST, other.port, key, 0, 1000)
+    there.execute("MIGRATE", HOST, other.port, key, 0, 1000)
     assert await COUNT(client, counter=key, more=1) == 3, "asked for where it is going"
     for node in (other, there):
-        node.ask("CLUSTER SETSLOT", slot, "NODE", other.ask("CLUSTER MYID"))
+        node.execute("CLUSTER SETSLOT", slot, "NODE", other.execute("CLUSTER MYID"))
     assert await COUNT.many(client, [{"counter": key, "more": 1}] * 2) == [4, 5], "moved"
     assert await client.pipeline(transaction=True).incr(key).get(key).execute() == [6, b"6"]
-    assert address_of(await near(client, key)) == (HOST, other.port)
+    assert address_of(await node_for_key(client, key)) == (HOST, other.port)
 
 
 async def test_a_shard_that_does_not_answer_is_away_for_its_own_events(client: ClusterClient, cluster: Cluster) -> None:
     names = [f"{{{event_id}}}" for event_id in EVENTS]
     before = await identities(client, names)
     frozen = await asyncio.to_thread(cluster.primary_of, names[0])
-    theirs = {name for name in names if address_of(await near(client, name)) == (HOST, frozen.port)}
+    theirs = {name for name in names if address_of(await node_for_key(client, name)) == (HOST, frozen.port)}
     frozen.send(signal.SIGSTOP)
     try:
         with pytest.raises(REDIS_AWAY):
@@ -129,9 +129,9 @@ async def test_a_shard_that_does_not_answer_is_away_for_its_own_events(client: C
 async def test_what_is_shown_anywhere_is_heard_by_pattern_and_by_shard(client: ClusterClient) -> None:
     heard: list[bytes] = []
     begun = asyncio.Event()
-    listening = asyncio.create_task(listen(client, LINE_CHANNELS, heard.append, begins=begun.set))
+    listening = asyncio.create_task(listen(client, LINE_CHANNELS, heard.append, on_subscribed=begun.set))
     await asyncio.wait_for(begun.wait(), 5)
-    async with ears(client) as hearing:
+    async with open_subscription(client) as hearing:
         await hearing.ssubscribe(*(line_channel(event_id) for event_id in EVENTS))
         waiting = set(EVENTS)
         while waiting:
@@ -157,7 +157,7 @@ def test_all_keys_of_an_event_are_in_one_slot(cluster: Cluster) -> None:
     made = [getattr(of_stock, name) for name in Keys.__slots__]
     made += [line_keys.room("e"), *line_keys.of_lanes("e", 3, [0, 1])]
     made += [of("e", 3) for of in (line_keys.called, line_keys.active, line_keys.misses, line_keys.unwritten)]
-    assert len({node.ask("CLUSTER KEYSLOT", key) for key in [*made, line_channel("e")]}) == 1
+    assert len({node.execute("CLUSTER KEYSLOT", key) for key in [*made, line_channel("e")]}) == 1
 
 
 async def test_a_url_of_another_kind_is_said_to_be_that(cluster: Cluster, redis_url: str) -> None:
@@ -172,7 +172,7 @@ async def test_a_url_of_another_kind_is_said_to_be_that(cluster: Cluster, redis_
 
 
 async def test_in_production_every_process_must_keep_what_it_is_told(client: ClusterClient, cluster: Cluster) -> None:
-    assert await look(client) == ([], True)
+    assert await check_config(client) == ([], True)
     last = cluster.engines[-1]
     last.client.config_set("maxmemory-policy", "allkeys-lru")
     try:

@@ -6,7 +6,7 @@ from redis.exceptions import ResponseError
 
 from onsale.local.ports import HOST
 from shared.redis.client import REDIS_AWAY, connect, identity
-from shared.redis.config_check import look
+from shared.redis.config_check import check_config
 from shared.redis.pubsub import listen
 from shared.redis.slot_map import address_of
 from tests.support.engines.engine_groups import PRIMARY, Watched
@@ -17,7 +17,7 @@ async def test_after_a_failover_the_same_client_writes_to_another_engine(watched
     client = connect(watched.url)
     await client.set("kept", 1)
     before = await identity(client, "kept")
-    assert await look(client) == ([], True)
+    assert await check_config(client) == ([], True)
     heard: list[bytes] = []
     listening = asyncio.create_task(listen(client, "show:*", heard.append))
     first, second = watched.engines
@@ -43,6 +43,6 @@ async def test_after_a_failover_the_same_client_writes_to_another_engine(watched
 def accepted(watched: Watched) -> bool:
     """A sentinel needs a moment to know that its replica is fit."""
     try:
-        return bool(watched.sentinels[0].ask("SENTINEL FAILOVER", PRIMARY))
+        return bool(watched.sentinels[0].execute("SENTINEL FAILOVER", PRIMARY))
     except ResponseError:
         return False

@@ -39,14 +39,14 @@ def test_sentinels_have_a_name_to_ask_for_and_a_password_of_their_own() -> None:
     ("url", "words"),
     [
         ("http://:secret@engine", "must begin with one of redis://"),
-        ("redis://:secret@a,b", "several hosts are a cluster"),
+        ("redis://:secret@a,b", "several hosts need"),
         ("redis://:secret@a:port", "every host"),
-        ("redis+cluster://:secret@", "must name a host"),
+        ("redis+cluster://:secret@", "must name 1 to 100 hosts"),
         ("redis+cluster://:secret@a/1", "database 0 only"),
         ("redis+sentinel://:secret@a", "must end with the name of their primary"),
         ("redis+sentinel://:secret@a/main/x", "number of one database"),
         ("redis://:secret@a?ssl_ca_certs=/ca", "need a scheme that begins with rediss"),
-        ("redis://:secret@a?decode_responses=yes", "nobody knows there: decode_responses"),
+        ("redis://:secret@a?decode_responses=yes", "unknown options: decode_responses"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_start_without_the_password(url: str, words: str) -> None:

@@ -11,14 +11,16 @@ from tests.support.wait import wait_until
 
 
 def write(meter: LoadMeter, seconds: float, *, status: int = 200) -> None:
-    meter.ends(meter.begins({"method": "POST", "path": "/orders"}, time.perf_counter()), status, seconds)
+    meter.request_finished(
+        meter.request_started({"method": "POST", "path": "/orders"}, time.perf_counter()), status, seconds
+    )
 
 
 def test_only_fans_writes_are_weighed_and_everybodys_refusals() -> None:
     meter = LoadMeter("orders")
     for method, path in (("GET", "/orders/x"), ("POST", "/internal/y"), ("POST", "/admin/z"), ("POST", "/webhooks/a")):
-        number = meter.begins({"method": method, "path": path}, time.perf_counter())
-        meter.ends(number, 503, 9.0)
+        number = meter.request_started({"method": method, "path": path}, time.perf_counter())
+        meter.request_finished(number, 503, 9.0)
     write(meter, 0.2)
     frame = meter.frame()
     assert (frame.writes, frame.refused, frame.p95_ms) == (1, 4, 200)
@@ -40,7 +42,7 @@ def test_one_slow_write_does_not_make_the_p95_and_old_ones_are_forgotten() -> No
 def test_what_is_stuck_counts_with_its_age(age_s: float) -> None:
     meter = LoadMeter("orders")
     for _ in range(6):
-        meter.begins({"method": "POST", "path": "/orders"}, time.perf_counter() - age_s)
+        meter.request_started({"method": "POST", "path": "/orders"}, time.perf_counter() - age_s)
     frame = meter.frame()
     assert (frame.writes, frame.p95_ms > 2900) == ((6, True) if age_s > 1 else (0, False))
 

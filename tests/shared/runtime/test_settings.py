@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
-from shared.postgres.isolation import WrongDatabase
+from shared.postgres.errors import WrongDatabase
 from shared.runtime.secrets_dir import BadSecrets, postgres_urls
 from shared.runtime.settings import Keys, PublicSettings, ServiceSettings, development_keys
 
@@ -78,6 +78,6 @@ def test_commands_find_ledgers_where_services_do(tmp_path: Path) -> None:
     found = {"queue": "postgresql://all", "inventory": "postgresql://all", "orders": "postgresql://orders"}
     assert postgres_urls(environ) == found
     del environ["ONSALE_POSTGRES_URL"]
-    with pytest.raises(WrongDatabase, match="Where is the ledger of queue"):
+    with pytest.raises(WrongDatabase, match="The database of queue is not set"):
         postgres_urls(environ)
     assert postgres_urls(environ, "postgresql://one")["queue"] == "postgresql://one"

@@ -9,7 +9,7 @@ from jwt.algorithms import OKPAlgorithm
 
 from shared.runtime.settings import ServiceSettings
 from shared.security import jwks_client
-from shared.security.user_jwt import signed_in
+from shared.security.user_jwt import user_jwt_reader
 from shared.web.problems import BadCredential, Unavailable
 from tests.support.providers.identity_provider import (
     AUDIENCE,
@@ -36,16 +36,16 @@ def settings(provider: Provider, **fields: Any) -> ServiceSettings:
 
 
 async def test_a_key_rotated_while_fans_wait_is_fetched_once_and_the_withdrawn_one_vouches_for_nobody() -> None:
-    async with identity_provider() as provider, signed_in(settings(provider)) as users:
+    async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
         old, new = by_key("ada", kid="k1"), by_key("ada", kid="k2")
         assert {(await users.read(old)).user_id for _ in range(20)} == {"ada"}
-        assert provider.asked == 1
-        provider.shows = [public_jwk("EdDSA", "k2"), *provider.shows]
+        assert provider.requests == 1
+        provider.published_keys = [public_jwk("EdDSA", "k2"), *provider.published_keys]
         await wait_until(lambda: reads(users, new))
         read = await asyncio.gather(*(users.read(text) for text in (old, new) * 10))
         assert {user.user_id for user in read} == {"ada"}
-        assert provider.asked == 2
-        provider.shows = provider.shows[:1]
+        assert provider.requests == 2
+        provider.published_keys = provider.published_keys[:1]
         await wait_until(lambda: refuses(users, by_key(kid="k3"), asked=provider, times=3))
         with pytest.raises(BadCredential):
             await users.read(old)
@@ -62,11 +62,11 @@ async def reads(users: Any, text: str) -> bool:
 async def refuses(users: Any, text: str, *, asked: Provider, times: int) -> bool:
     with pytest.raises(BadCredential):
         await users.read(text)
-    return asked.asked >= times
+    return asked.requests >= times
 
 
 async def test_tokens_of_unknown_keys_do_not_make_us_ask_again_and_again() -> None:
-    async with identity_provider() as provider, signed_in(settings(provider, user_jwt_refetch_s=60)) as users:
+    async with identity_provider() as provider, user_jwt_reader(settings(provider, user_jwt_refetch_s=60)) as users:
         forged = [users.read(by_key(kid=f"unknown-{n}")) for n in range(50)]
         outcomes = await asyncio.gather(*forged, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {BadCredential}
@@ -74,18 +74,18 @@ async def test_tokens_of_unknown_keys_do_not_make_us_ask_again_and_again() -> No
             with pytest.raises(BadCredential):
                 await users.read(by_key(kid=f"unknown-too-{n}"))
         assert await users.read(by_key())
-        assert provider.asked == 1
+        assert provider.requests == 1
 
 
 @pytest.mark.parametrize("mood", WORST)
 async def test_the_last_good_set_is_kept_while_the_provider_is_at_its_worst(mood: str) -> None:
-    async with identity_provider() as provider, signed_in(settings(provider)) as users:
+    async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
         assert await users.read(by_key("ada"))
-        provider.mood = mood
+        provider.fault = mood
         await wait_until(lambda: told_unavailable(users))
-        assert provider.asked >= 2
+        assert provider.requests >= 2
         assert (await users.read(by_key("bob"))).user_id == "bob"
-        provider.mood, provider.shows = "good", [public_jwk("EdDSA", "k2")]
+        provider.fault, provider.published_keys = "good", [public_jwk("EdDSA", "k2")]
         await wait_until(lambda: comes_back(users))
 
 
@@ -109,24 +109,24 @@ async def comes_back(users: Any) -> bool:
 
 @pytest.mark.parametrize("mood", WORST)
 async def test_a_provider_that_is_away_from_the_start_is_waited_for_by_nobody_for_long(mood: str) -> None:
-    async with identity_provider() as provider, signed_in(settings(provider)) as users:
-        provider.mood = mood
+    async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
+        provider.fault = mood
         async with asyncio.timeout(2):
             outcomes = await asyncio.gather(*(users.read(by_key()) for _ in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {Unavailable}
-        assert provider.asked == 1
+        assert provider.requests == 1
 
 
 async def test_old_keys_are_asked_for_again_while_nobody_waits() -> None:
-    async with identity_provider() as provider, signed_in(settings(provider, user_jwt_refresh_s=0.05)) as users:
+    async with identity_provider() as provider, user_jwt_reader(settings(provider, user_jwt_refresh_s=0.05)) as users:
         text = by_key()
         assert await users.read(text)
-        provider.mood = "slow"
+        provider.fault = "slow"
 
         async def asked_again() -> bool:
             async with asyncio.timeout(0.1):
                 assert await users.read(text)
-            return provider.asked >= 2
+            return provider.requests >= 2
 
         await wait_until(asked_again)
 

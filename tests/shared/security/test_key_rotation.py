@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from services.gateway.settings import Settings
-from shared.security.key_reload import KeyWatch
-from shared.security.key_rotation import HISTORY_MAX, JWKS_MAX_AGE_S, OVERLAPS, Change, Key, RotatingKeys
+from shared.security.key_reload import KeyReloader
+from shared.security.key_rotation import HISTORY_MAX, JWKS_MAX_AGE_S, OVERLAPS, Key, KeyChange, RotatingKeys
 from shared.security.tokens import Keyring, Pass, PassReader, QueueToken, QueueTokens, b64, sign_pass
 from shared.web.problems import BadCredential
 
@@ -67,21 +67,21 @@ async def test_services_follow_the_file_and_the_clock_without_a_restart(tmp_path
     path, clock, ring = tmp_path / "keys.json", Clock(), keys()
     write(path, ring)
     settings = Settings(keys_file=path)
-    watch = KeyWatch(path, settings, clock=clock)
+    watch = KeyReloader(path, settings, clock=clock)
     tokens, passes = QueueTokens(settings.queue_token_keys), PassReader(settings.pass_public_keys)
-    await watch.look()
+    await watch.reload()
     old_token, old_pass = tokens.sign(TOKEN), sign_pass(ring.keyring("pass", clock.now_s), PASS)
     assert passes.read(old_pass, now_s=0) == PASS
     ring.rotate("queue_token", SECRETS[2], signs_from_s=1_000_060)
     ring.rotate("pass", SECRETS[2], signs_from_s=1_000_060)
     write(path, ring)
-    await watch.look()
+    await watch.reload()
     assert list(settings.pass_public_keys.keys) == ["k1", "k2"], "published before it signs"
     assert tokens.sign(TOKEN) == old_token
     announced = QueueTokens(Keyring({"k2": SECRETS[2]})).sign(TOKEN)
     assert tokens.read(announced) == TOKEN, "accepted before anybody signs with it"
     clock.now_s += 60
-    await watch.look()
+    await watch.reload()
     assert tokens.sign(TOKEN) == announced
     new_pass = sign_pass(ring.keyring("pass", clock.now_s), PASS)
     assert passes.read(new_pass, now_s=0) == passes.read(old_pass, now_s=0) == PASS
@@ -89,7 +89,7 @@ async def test_services_follow_the_file_and_the_clock_without_a_restart(tmp_path
     ring.end("queue_token", "k1", at_s=int(clock.now_s))
     ring.end("pass", "k1", at_s=int(clock.now_s))
     write(path, ring)
-    await watch.look()
+    await watch.reload()
     for read, old in ((tokens.read, old_token), (lambda text: passes.read(text, now_s=0), old_pass)):
         with pytest.raises(BadCredential):
             read(old)
@@ -121,14 +121,14 @@ async def test_a_broken_file_is_refused_in_words_and_the_old_keys_stay(tmp_path,
     path = tmp_path / "keys.json"
     write(path, keys())
     settings = Settings(keys_file=path)
-    watch = KeyWatch(path, settings, clock=Clock())
-    await watch.look()
+    watch = KeyReloader(path, settings, clock=Clock())
+    await watch.reload()
     path.write_text(text)
     caplog.clear()
     for _ in range(3):
-        await watch.look()
-    (refused,) = [record for record in caplog.records if record.getMessage() == "keys.refused"]
-    assert why in refused.data["why"]
+        await watch.reload()
+    (refused,) = [record for record in caplog.records if record.getMessage() == "keys.rejected"]
+    assert why in refused.data["reason"]
     assert b64(SECRETS[1]) not in str(refused.data)
     assert settings.queue_token_keys.keys == {"k1": SECRETS[1]}
     if why != "clock":
@@ -137,7 +137,7 @@ async def test_a_broken_file_is_refused_in_words_and_the_old_keys_stay(tmp_path,
     ring = keys()
     ring.rotate("queue_token", SECRETS[2], signs_from_s=5)
     write(path, ring)
-    await watch.look()
+    await watch.reload()
     assert settings.queue_token_keys.kid == "k2", "a good file after a bad one is taken"
 
 
@@ -145,25 +145,25 @@ async def test_a_file_that_goes_away_leaves_the_keys(tmp_path, caplog):
     path = tmp_path / "keys.json"
     write(path, keys())
     settings = Settings(keys_file=path)
-    watch = KeyWatch(path, settings, clock=Clock())
-    await watch.look()
+    watch = KeyReloader(path, settings, clock=Clock())
+    await watch.reload()
     path.unlink()
-    await watch.look()
+    await watch.reload()
     assert [record.getMessage() for record in caplog.records if record.name == "onsale.maintenance.keys"][
         -1
-    ] == "keys.refused"
+    ] == "keys.rejected"
     assert settings.pass_public_keys.kid == "k1"
 
 
 async def test_a_change_is_told_in_the_log_with_who_made_it(tmp_path, caplog):
     path, ring = tmp_path / "keys.json", keys()
     write(path, ring)
-    watch = KeyWatch(path, Settings(keys_file=path), clock=Clock())
+    watch = KeyReloader(path, Settings(keys_file=path), clock=Clock())
     ring.rotate("queue_token", SECRETS[2], signs_from_s=999_999)
     for at_s in range(HISTORY_MAX + 5):
-        ring.note(Change(at_s=at_s, by="ada", action="rotate", purpose="queue_token", kid="k2"))
+        ring.record(KeyChange(at_s=at_s, by="ada", action="rotate", purpose="queue_token", kid="k2"))
     write(path, ring)
-    await watch.look()
+    await watch.reload()
     (changed,) = [record.data for record in caplog.records if record.getMessage() == "keys.changed"]
     assert (changed["before"], changed["now"], changed["signs"]) == (["k1"], ["k2", "k1"], "k2")
     assert changed["last_change"]["by"] == "ada"
@@ -175,7 +175,7 @@ async def test_a_keyring_that_is_set_wins_over_the_file(tmp_path):
     path, given = tmp_path / "keys.json", Keyring({"mine": SECRETS[4]})
     write(path, keys())
     settings = Settings(keys_file=path, queue_token_keys=given)
-    await KeyWatch(path, settings, clock=Clock()).look()
+    await KeyReloader(path, settings, clock=Clock()).reload()
     assert settings.queue_token_keys.kid == "mine"
     assert settings.pass_public_keys.kid == "k1"
 

@@ -102,7 +102,7 @@ def test_a_pass_has_one_spelling_however_often_its_signature_is_made_up() -> Non
         with pytest.raises(BadCredential):
             patient.read(variant, now_s=NOW)
     assert patient.read(token, now_s=NOW) == PASS
-    assert len(patient._remembered) == 1
+    assert len(patient._cache) == 1
 
 
 def test_who_begins_with_a_made_up_signature_has_that_one_until_the_good_one_comes() -> None:

@@ -187,7 +187,7 @@ def test_the_reader_forgets_the_oldest_pass() -> None:
     few = PassReader(PASS_KEYS.public(), cache_entries_max=2)
     for seq in range(5):
         few.read(sign_pass(PASS_KEYS, Pass("arena", "h", str(seq), 1, 0, seq, 6, 1000, 2000)), now_s=1500)
-    assert len(few._remembered) == 2
+    assert len(few._cache) == 2
 
 
 def test_an_order_token_opens_its_order_only() -> None:

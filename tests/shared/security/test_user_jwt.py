@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from shared.runtime.settings import ServiceSettings
 from shared.security import user_jwt
-from shared.security.user_jwt import holder_of, signed_in
+from shared.security.user_jwt import holder_of, user_jwt_reader
 from shared.web.problems import BadCredential
 from tests.support.providers.identity_provider import (
     AUDIENCE,
@@ -42,7 +42,7 @@ def encoded(part: Any) -> str:
 
 
 async def test_a_user_is_who_the_secret_says_and_the_same_holder_everywhere() -> None:
-    async with signed_in(settings()) as users:
+    async with user_jwt_reader(settings()) as users:
         user = await users.read(by_secret("ada", vip=True))
         assert (user.user_id, user.claims["vip"]) == ("ada", True)
         assert user.holder == holder_of(settings().holder_keys, "ada")
@@ -62,14 +62,14 @@ async def test_a_user_is_who_the_secret_says_and_the_same_holder_everywhere() ->
     ids=repr,
 )  # fmt: skip
 async def test_a_token_that_claims_too_little_or_too_much_is_refused(changes: dict[str, Any]) -> None:
-    async with signed_in(settings()) as users:
+    async with user_jwt_reader(settings()) as users:
         text = by_secret(**changes)
         with pytest.raises(BadCredential):
             await users.read(text)
 
 
 async def test_an_audience_among_several_is_enough_and_clocks_may_differ_a_little() -> None:
-    async with signed_in(settings()) as users:
+    async with user_jwt_reader(settings()) as users:
         assert await users.read(by_secret(aud=["other", AUDIENCE]))
         assert await users.read(by_secret(nbf=int(time.time()) + 2, exp=int(time.time()) - 2))
 
@@ -83,10 +83,10 @@ async def test_an_audience_among_several_is_enough_and_clocks_may_differ_a_littl
     ],
 )  # fmt: skip
 async def test_garbage_is_refused_like_any_bad_token(text: str) -> None:
-    async with signed_in(settings()) as users:
+    async with user_jwt_reader(settings()) as users:
         with pytest.raises(BadCredential):
             await users.read(text)
-    async with identity_provider() as provider, signed_in(by_keys(provider.url)) as users:
+    async with identity_provider() as provider, user_jwt_reader(by_keys(provider.url)) as users:
         with pytest.raises(BadCredential):
             await users.read(text)
 
@@ -98,8 +98,8 @@ def by_keys(url: str, **fields: Any) -> ServiceSettings:
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
 async def test_a_user_is_who_the_providers_key_says(algorithm: str) -> None:
     async with identity_provider() as provider:
-        provider.shows = [public_jwk("EdDSA", "other"), public_jwk(algorithm, "k1")]
-        async with signed_in(by_keys(provider.url)) as users:
+        provider.published_keys = [public_jwk("EdDSA", "other"), public_jwk(algorithm, "k1")]
+        async with user_jwt_reader(by_keys(provider.url)) as users:
             assert (await users.read(by_key("ada", algorithm=algorithm))).user_id == "ada"
             forged = jwt.encode(claims_of("ada"), private_key(algorithm, "stolen"), algorithm, headers={"kid": "k1"})
             with pytest.raises(BadCredential):
@@ -108,10 +108,10 @@ async def test_a_user_is_who_the_providers_key_says(algorithm: str) -> None:
 
 async def test_a_token_without_a_kid_needs_a_provider_with_one_key_of_its_kind() -> None:
     async with identity_provider() as provider:
-        async with signed_in(by_keys(provider.url)) as users:
+        async with user_jwt_reader(by_keys(provider.url)) as users:
             assert await users.read(by_key(kid=None))
-        provider.shows.append(public_jwk("EdDSA", "k2"))
-        async with signed_in(by_keys(provider.url)) as users:
+        provider.published_keys.append(public_jwk("EdDSA", "k2"))
+        async with user_jwt_reader(by_keys(provider.url)) as users:
             with pytest.raises(BadCredential):
                 await users.read(by_key(kid=None))
 
@@ -135,13 +135,16 @@ async def test_no_token_can_choose_its_algorithm() -> None:
     confused = [hmac_by(raw) for raw in (pem, pem.strip(), der, jwk, b"")]
     nothing = [unsigned(alg) for alg in ("none", "None", "NONE", "nOnE", "")]
     async with identity_provider() as provider:
-        provider.shows = [public_jwk("RS256", "k1"), {"kty": "oct", "kid": "k1", "k": encoded(SECRET.encode())}]
-        async with signed_in(by_keys(provider.url)) as users:
+        provider.published_keys = [
+            public_jwk("RS256", "k1"),
+            {"kty": "oct", "kid": "k1", "k": encoded(SECRET.encode())},
+        ]
+        async with user_jwt_reader(by_keys(provider.url)) as users:
             assert await users.read(by_key(algorithm="RS256"))
             for text in [*confused, *nothing, by_secret(), by_key(algorithm="ES256")]:
                 with pytest.raises(BadCredential):
                     await users.read(text)
-    async with signed_in(settings()) as users:
+    async with user_jwt_reader(settings()) as users:
         for text in [*nothing, by_key(algorithm="RS256"), by_key(algorithm="EdDSA")]:
             with pytest.raises(BadCredential):
                 await users.read(text)
@@ -149,8 +152,8 @@ async def test_no_token_can_choose_its_algorithm() -> None:
 
 async def test_an_algorithm_that_is_not_configured_is_not_believed() -> None:
     async with identity_provider() as provider:
-        provider.shows = [public_jwk("RS256", "k1"), public_jwk("EdDSA", "k2")]
-        async with signed_in(by_keys(provider.url, user_jwt_algorithms="RS256")) as users:
+        provider.published_keys = [public_jwk("RS256", "k1"), public_jwk("EdDSA", "k2")]
+        async with user_jwt_reader(by_keys(provider.url, user_jwt_algorithms="RS256")) as users:
             assert await users.read(by_key(algorithm="RS256"))
             with pytest.raises(BadCredential):
                 await users.read(by_key(algorithm="EdDSA", kid="k2"))
@@ -160,14 +163,14 @@ async def test_a_key_of_the_provider_for_something_else_vouches_for_nobody() -> 
     encrypting = public_jwk("RS256", "k1", use="enc")
     other_algorithm = public_jwk("RS256", "k1", alg="RS512")
     async with identity_provider() as provider:
-        provider.shows = [encrypting, other_algorithm, public_jwk("EdDSA", "k2")]
-        async with signed_in(by_keys(provider.url)) as users:
+        provider.published_keys = [encrypting, other_algorithm, public_jwk("EdDSA", "k2")]
+        async with user_jwt_reader(by_keys(provider.url)) as users:
             with pytest.raises(BadCredential):
                 await users.read(by_key(algorithm="RS256"))
 
 
 async def test_nobody_is_signed_in_where_nothing_is_configured() -> None:
-    async with signed_in(ServiceSettings()) as users:
+    async with user_jwt_reader(ServiceSettings()) as users:
         for text in (by_secret(), by_key(), unsigned("none")):
             with pytest.raises(BadCredential):
                 await users.read(text)
@@ -177,21 +180,21 @@ async def test_a_token_is_verified_once_and_still_ends_in_time(monkeypatch: pyte
     decode = Mock(wraps=jwt.decode)
     monkeypatch.setattr(jwt, "decode", decode)
     text = by_secret()
-    async with signed_in(settings()) as users:
+    async with user_jwt_reader(settings()) as users:
         for _ in range(50):
             assert await users.read(text)
         assert decode.call_count == 1
-        ((name, (expires_at_s, user_id, holder)),) = users._remembered.items()
-        users._remembered[name] = expires_at_s - 610, user_id, holder  # as if ten minutes had passed
+        ((name, (expires_at_s, user_id, holder)),) = users._cache.items()
+        users._cache[name] = expires_at_s - 610, user_id, holder  # as if ten minutes had passed
         with pytest.raises(BadCredential, match="expired"):
             await users.read(text)
 
 
 async def test_what_is_remembered_is_bounded() -> None:
-    users = user_jwt.Users(settings(), user_jwt.OneSecret(SECRET), cache_entries_max=3)
+    users = user_jwt.UserJwtReader(settings(), user_jwt.SharedSecret(SECRET), cache_entries_max=3)
     for number in range(10):
         await users.read(by_secret(f"user-{number}"))
-    assert len(users._remembered) == 3
+    assert len(users._cache) == 3
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def app():
 
     made = create_service(
         "queue", SETTINGS, title="test", lifespan=lifespan, routers=[outside], internal_routers=[inside],
-        internal_hot_routes=[Route("/hot", Hot(), methods=["POST"])], checks=lambda app: {"engine": broken},
+        internal_fast_routes=[Route("/hot", Hot(), methods=["POST"])], checks=lambda app: {"engine": broken},
     )  # fmt: skip
     made.state.engine_away = False
     made.state.look = lambda: asyncio.sleep(0)
@@ -85,7 +85,7 @@ async def test_a_problem_is_a_document(app) -> None:
     assert answer.status_code == 409
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json() == {
-        "type": "/problems/sold-out", "title": "Nothing is left of what you asked for.", "status": 409,
+        "type": "/problems/sold-out", "title": "Nothing is left of what you requested.", "status": 409,
         "detail": "None left.", "request_id": "abcdefgh-1", "available": 0,
     }  # fmt: skip
     assert answer.headers["x-request-id"] == "abcdefgh-1"
@@ -185,9 +185,9 @@ async def test_a_hot_internal_route_takes_a_body_in_parts_and_answers_with_probl
 async def test_a_neighbours_problem_comes_back_as_the_same_class(app) -> None:
     async with client(app, internal) as http:
         neighbour = ServiceClient(http, "http://test", SETTINGS.service_keys, name="queue")
-        assert (await neighbour.ask("/things", Count(count=5), Count)).count == 5
+        assert (await neighbour.call("/things", Count(count=5), Count)).count == 5
         with pytest.raises(problems.SoldOut) as raised:
-            await neighbour.ask("/things", Count(count=13), Count)
+            await neighbour.call("/things", Count(count=13), Count)
     assert raised.value.detail == "None left."
     assert raised.value.members == {"available": 0}
 
@@ -198,7 +198,7 @@ async def test_a_neighbour_that_does_not_answer_is_unavailable() -> None:
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(gone)) as http:
         with pytest.raises(problems.Unavailable):
-            await ServiceClient(http, "http://gone", SETTINGS.service_keys, name="queue").ask(
+            await ServiceClient(http, "http://gone", SETTINGS.service_keys, name="queue").call(
                 "/x", Count(count=1), Count
             )
 

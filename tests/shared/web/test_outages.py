@@ -19,7 +19,7 @@ from shared.postgres.fenced_transaction import fenced
 from shared.postgres.settings import PostgresSettings
 from shared.redis.client import REDIS_AWAY, Redis, RedisUnable, connect
 from shared.runtime.logging import JsonLines
-from shared.web.exception_handlers import answer_with_problems
+from shared.web.exception_handlers import add_exception_handlers
 from shared.web.outages import is_outage
 from tests.support.engines.engines import run_apart
 
@@ -101,7 +101,7 @@ OUTAGES = [
 @pytest.mark.parametrize("failed", OUTAGES, ids=lambda failed: type(failed).__name__)
 async def test_a_fan_hears_503_and_the_log_has_one_line(failed: Exception) -> None:
     app = FastAPI()
-    answer_with_problems(app)
+    add_exception_handlers(app)
 
     @app.get("/x")
     async def fail() -> None:

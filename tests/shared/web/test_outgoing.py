@@ -12,7 +12,15 @@ from socket import SO_LINGER, SOL_SOCKET
 import certifi
 import pytest
 
-from shared.rpc.outgoing import Answer, AnswerLost, AnswerTooLarge, NoNames, NotReached, Outgoing, outgoing
+from shared.rpc.outgoing import (
+    ExternalHttpClient,
+    ExternalResponse,
+    NoDnsResolver,
+    NotReached,
+    ResponseLost,
+    ResponseTooLarge,
+    external_http_client,
+)
 from tests.support.running.certificates import self_signed
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -61,7 +69,7 @@ def answers(*parts: bytes, then: str = "ends", pause_s: float = 0) -> Serve:
     return serve
 
 
-async def ask(client: Outgoing, port: int, *, timeout_s: float = 5, scheme: str = "http") -> Answer:
+async def ask(client: ExternalHttpClient, port: int, *, timeout_s: float = 5, scheme: str = "http") -> ExternalResponse:
     url = f"{scheme}://127.0.0.1:{port}/charges?limit=1"
     return await client.request("POST", url, headers={"idempotency-key": "k"}, content=b"{}", timeout_s=timeout_s)
 
@@ -83,16 +91,16 @@ async def ask(client: Outgoing, port: int, *, timeout_s: float = 5, scheme: str 
     ],
 )  # fmt: skip
 async def test_what_a_server_may_have_heard_is_an_answer_that_was_lost(serve: Serve, timeout_s: float) -> None:
-    async with served(serve) as port, outgoing(connections_max=2) as client:
+    async with served(serve) as port, external_http_client(connections_max=2) as client:
         began_s = time.monotonic()
-        with pytest.raises(AnswerLost):
+        with pytest.raises(ResponseLost):
             await ask(client, port, timeout_s=timeout_s)
         assert time.monotonic() - began_s < 3
 
 
 async def test_a_server_that_is_not_there_has_heard_nothing(tmp_path: Path) -> None:
     context = certified(tmp_path)
-    async with outgoing(connections_max=2) as client:
+    async with external_http_client(connections_max=2) as client:
         async with served(answers(OK)) as gone:
             pass
         with pytest.raises(NotReached):
@@ -113,7 +121,7 @@ async def test_a_certificate_is_checked_against_the_name_that_was_meant(
 ) -> None:
     context = certified(tmp_path)
     monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "site.crt"))
-    alone = outgoing(connections_max=2, keep_open=False, resolver=NoNames())
+    alone = external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver())
     async with served(answers(OK, then="stays"), context) as port, alone as client:
         url = f"https://127.0.0.1:{port}/"
         answer = await client.request("GET", url, headers={}, timeout_s=5, server_name="localhost")
@@ -126,8 +134,8 @@ async def test_a_certificate_is_checked_against_the_name_that_was_meant(
 
 async def test_an_answer_that_grows_too_large_is_cut_off_with_its_status() -> None:
     large = b"HTTP/1.1 201 Created\r\nconnection: close\r\n\r\n" + b"x" * 5000
-    async with served(answers(large, then="hangs")) as port, outgoing(connections_max=2) as client:
-        with pytest.raises(AnswerTooLarge) as cut:
+    async with served(answers(large, then="hangs")) as port, external_http_client(connections_max=2) as client:
+        with pytest.raises(ResponseTooLarge) as cut:
             await client.request("GET", f"http://127.0.0.1:{port}/", headers={}, timeout_s=5, answer_max_bytes=4000)
         assert cut.value.status_code == 201
 
@@ -144,18 +152,18 @@ async def test_no_server_is_asked_over_more_connections_than_allowed_and_they_ar
         finally:
             open_now -= 1
 
-    async with served(serve) as port, outgoing(connections_max=4) as client:
+    async with served(serve) as port, external_http_client(connections_max=4) as client:
         asked = await asyncio.gather(*(ask(client, port) for _ in range(40)))
         assert {answer.status_code for answer in asked} == {200}
         assert (most, opened) == (4, 4)
 
 
 async def test_who_waits_too_long_for_a_free_connection_was_never_heard() -> None:
-    async with served(answers(then="hangs")) as port, outgoing(connections_max=1) as client:
+    async with served(answers(then="hangs")) as port, external_http_client(connections_max=1) as client:
         first, second = await asyncio.gather(
             ask(client, port, timeout_s=2), ask(client, port, timeout_s=0.4), return_exceptions=True
         )
-        assert (type(first), type(second)) == (AnswerLost, NotReached)
+        assert (type(first), type(second)) == (ResponseLost, NotReached)
 
 
 async def test_redirects_are_not_followed_and_cookies_not_kept() -> None:
@@ -166,7 +174,7 @@ async def test_redirects_are_not_followed_and_cookies_not_kept() -> None:
             heads.append(await reader.readuntil(b"\r\n\r\n{}"))
             writer.write(b"HTTP/1.1 307 Go\r\nlocation: /x\r\nset-cookie: a=b\r\ncontent-length: 0\r\n\r\n")
 
-    async with served(serve) as port, outgoing(connections_max=1) as client:
+    async with served(serve) as port, external_http_client(connections_max=1) as client:
         for _ in range(2):
             assert (await ask(client, port)).status_code == 307
     assert len(heads) == 2

@@ -73,13 +73,13 @@ class Node(Program):
         super().__init__([str(db), str(file), *options], home / "engine.log")
         self.client = redis.Redis(host=HOST, port=self.port, socket_timeout=5, decode_responses=True, protocol=2)
 
-    def ask(self, *command: Any) -> Any:
+    def execute(self, *command: Any) -> Any:
         return self.client.execute_command(*command)
 
     def cut_off_replicas(self) -> None:
         """From now on they hear nothing of this primary."""
-        self.ask("ACL SETUSER", "replica", "off")
-        self.ask("CLIENT KILL", "TYPE", "replica")
+        self.execute("ACL SETUSER", "replica", "off")
+        self.execute("CLIENT KILL", "TYPE", "replica")
 
     @property
     def role(self) -> str:
@@ -147,29 +147,32 @@ class Cluster(Group):
         self.engines, primaries, others = self.nodes, self.nodes[:3], self.nodes[3:]
         self.url = "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in primaries)
         for number, node in enumerate(primaries):
-            node.ask("CLUSTER ADDSLOTS", *range(SLOTS * number // 3, SLOTS * (number + 1) // 3))
+            node.execute("CLUSTER ADDSLOTS", *range(SLOTS * number // 3, SLOTS * (number + 1) // 3))
         for number, node in enumerate(self.nodes):
-            node.ask("CLUSTER SET-CONFIG-EPOCH", number + 1)
-            node.ask("CLUSTER MEET", HOST, self.nodes[0].port, self.nodes[0].bus_port)
-        until(lambda: all(self._told(node)["cluster_known_nodes"] == str(len(self.nodes)) for node in self.nodes),
-              what="the cluster's gossip")  # fmt: skip
+            node.execute("CLUSTER SET-CONFIG-EPOCH", number + 1)
+            node.execute("CLUSTER MEET", HOST, self.nodes[0].port, self.nodes[0].bus_port)
+        count = str(len(self.nodes))
+        until(
+            lambda: all(self._cluster_info(node)["cluster_known_nodes"] == count for node in self.nodes),
+            what="the cluster's gossip",
+        )
         for primary, replica in zip(primaries, others, strict=False):
-            replica.ask("CLUSTER REPLICATE", primary.ask("CLUSTER MYID"))
-        until(lambda: all(self._is_whole(node) for node in self.nodes), what="the cluster")
+            replica.execute("CLUSTER REPLICATE", primary.execute("CLUSTER MYID"))
+        until(lambda: all(self._is_complete(node) for node in self.nodes), what="the cluster")
         until(lambda: all(replica.in_step() for replica in others), what="the replicas")
 
-    def _told(self, node: Node) -> dict[str, str]:
-        return dict(node.ask("CLUSTER INFO"))
+    def _cluster_info(self, node: Node) -> dict[str, str]:
+        return dict(node.execute("CLUSTER INFO"))
 
-    def _is_whole(self, node: Node) -> bool:
+    def _is_complete(self, node: Node) -> bool:
         """It knows who holds each slot; a cluster that need not be covered whole is "ok" before."""
-        told = self._told(node)
+        told = self._cluster_info(node)
         return told["cluster_state"] == "ok" and told["cluster_slots_assigned"] == str(SLOTS)
 
     def primary_of(self, key: str) -> Node:
         """Who holds this key now."""
         alive = next(node for node in self.nodes if node.answers())
-        slot = int(alive.ask("CLUSTER KEYSLOT", key))
+        slot = int(alive.execute("CLUSTER KEYSLOT", key))
         rows = alive.client.execute_command("CLUSTER SLOTS")
         port = next(int(row[2][1]) for row in rows if row[0] <= slot <= row[1])
         return next(node for node in self.nodes if node.port == port)
@@ -182,7 +185,7 @@ class Watched(Group):
         super().__init__([Node(db, folder, CONFIGURATION) for _ in range(1 + replicas)])
         first, *others = self.nodes
         for replica in others:
-            replica.ask("REPLICAOF", HOST, first.port)
+            replica.execute("REPLICAOF", HOST, first.port)
         until(lambda: all(replica.in_step() for replica in others), what="the replicas")
         watches = {"name": PRIMARY, "primary": first.port, "quorum": sentinels // 2 + 1}
         watching = Group([Node(db, folder, SENTINEL, "--sentinel", **watches) for _ in range(sentinels)])

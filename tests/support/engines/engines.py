@@ -19,12 +19,12 @@ import pytest
 import redis.asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from onsale.local.engines import Engines, start_engines, with_driver
+from onsale.local.engines import Engines, start_databases, with_driver
+from shared.postgres.migrations import upgrade
+from shared.web.routes import SERVICES_WITH_TABLES
 
 T = TypeVar("T")
 MIGRATED = "migrated"
-MIGRATED_SERVICES = ("queue", "inventory", "orders")
-SERVICES_DIR = Path(__file__).parents[3] / "services"
 PLENTY_BYTES = 8_000_000_000
 database_numbers = itertools.count(1)
 
@@ -59,9 +59,9 @@ def engines() -> Iterator[Engines]:
         name: value for name, value in os.environ.items() if name not in ("ONSALE_POSTGRES_URL", "ONSALE_REDIS_URL")
     }
     with tempfile.TemporaryDirectory(prefix="onsale-test-", dir=fast_place()) as data_dir:
-        running = run_apart(start_engines(Path(data_dir), fsync=False, environ=environ))
+        running = run_apart(start_databases(Path(data_dir), fsync=False, environ=environ))
         try:
-            yield running.engines
+            yield running.addresses
         finally:
             run_apart(running.stop())
 
@@ -87,11 +87,8 @@ async def redis_client(redis_url: str) -> AsyncIterator["redis.asyncio.Redis"]:
 def migrated(engines: Engines) -> str:
     """The name of a database with every service's tables in it, made once and cloned for each test."""
     run_apart(sql(engines, f"create database {MIGRATED}"))
-    for service in MIGRATED_SERVICES:
-        if (SERVICES_DIR / service / "migrations").is_dir():
-            from shared.postgres.migrations import upgrade
-
-            run_apart(upgrade(in_database(engines, MIGRATED), service))
+    for service in SERVICES_WITH_TABLES:
+        run_apart(upgrade(in_database(engines, MIGRATED), service))
     return MIGRATED
 
 

@@ -33,11 +33,11 @@ class LogServer(Program):
     def wait(self) -> None:
         raise NotImplementedError
 
-    def away(self) -> None:
+    def kill(self) -> None:
         """Stops it at once; what it had acknowledged is on its disk."""
         self.end(signal.SIGKILL)
 
-    def back(self) -> None:
+    def restart(self) -> None:
         self.start()
         self.wait()
 
@@ -97,12 +97,12 @@ class MockKafka(LogServer):
     """The brokers that librdkafka has for tests. They speak the protocol and keep nothing: no evidence of more."""
 
     def __init__(self, home: Path) -> None:
-        self._said = home / "kafka.log"
-        super().__init__([sys.executable, "-c", MOCK], self._said)
+        self._log_path = home / "kafka.log"
+        super().__init__([sys.executable, "-c", MOCK], self._log_path)
 
     def wait(self) -> None:
-        until(lambda: "\nkafka://" in "\n" + self._said.read_text(), what="the mock of Kafka")
-        self.url = re.findall(r"^kafka://\S+", self._said.read_text(), re.M)[-1]
+        until(lambda: "\nkafka://" in "\n" + self._log_path.read_text(), what="the mock of Kafka")
+        self.url = re.findall(r"^kafka://\S+", self._log_path.read_text(), re.M)[-1]
 
     def away(self) -> None:
         """It forgets everything when it ends, so it is frozen."""

@@ -53,29 +53,29 @@ class Provider:
     """`shows` are the keys; `mood` is how it answers: good, slow, dripping, failing, garbled, empty, huge or moved."""
 
     def __init__(self) -> None:
-        self.shows = [public_jwk("EdDSA", "k1")]
-        self.mood = "good"
-        self.asked = 0
+        self.published_keys = [public_jwk("EdDSA", "k1")]
+        self.fault = "good"
+        self.requests = 0
         self.url = ""
         self._leave = asyncio.Event()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await reader.readuntil(b"\r\n\r\n")
-            self.asked += 1
-            await getattr(self, f"_{self.mood}")(writer)
+            self.requests += 1
+            await getattr(self, f"_{self.fault}")(writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    async def _whole(self, writer: asyncio.StreamWriter, body: bytes, status: str = "200 OK") -> None:
+    async def _send(self, writer: asyncio.StreamWriter, body: bytes, status: str = "200 OK") -> None:
         writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (status.encode(), len(body)))
         writer.write(body)
         await writer.drain()
 
     async def _good(self, writer: asyncio.StreamWriter) -> None:
-        await self._whole(writer, json.dumps({"keys": self.shows}).encode())
+        await self._send(writer, json.dumps({"keys": self.published_keys}).encode())
 
     async def _slow(self, writer: asyncio.StreamWriter) -> None:
         await self._leave.wait()
@@ -89,22 +89,22 @@ class Provider:
             await asyncio.sleep(0.02)
 
     async def _failing(self, writer: asyncio.StreamWriter) -> None:
-        await self._whole(writer, json.dumps({"keys": self.shows}).encode(), "500 Oh")
+        await self._send(writer, json.dumps({"keys": self.published_keys}).encode(), "500 Oh")
 
     async def _garbled(self, writer: asyncio.StreamWriter) -> None:
-        await self._whole(writer, b'{"keys": [{"kty": "RSA", "n": 7}, 3, null')
+        await self._send(writer, b'{"keys": [{"kty": "RSA", "n": 7}, 3, null')
 
     async def _empty(self, writer: asyncio.StreamWriter) -> None:
-        await self._whole(writer, b'{"keys": []}')
+        await self._send(writer, b'{"keys": []}')
 
     async def _moved(self, writer: asyncio.StreamWriter) -> None:
-        body = json.dumps({"keys": self.shows}).encode()
-        await self._whole(writer, body, f"302 Found\r\nlocation: {self.url}/elsewhere")
+        body = json.dumps({"keys": self.published_keys}).encode()
+        await self._send(writer, body, f"302 Found\r\nlocation: {self.url}/elsewhere")
 
     async def _huge(self, writer: asyncio.StreamWriter) -> None:
         """More than anybody can take, and valid from the first byte to the last."""
         padding = {"kty": "RSA", "x": "x" * 1_000_000}
-        await self._whole(writer, json.dumps({"keys": [*self.shows, padding]}).encode())
+        await self._send(writer, json.dumps({"keys": [*self.published_keys, padding]}).encode())
 
 
 @asynccontextmanager

@@ -29,11 +29,11 @@ class Receiver:
     """
 
     url: str = ""
-    moods: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     at_once: int = 0
     at_once_max: int = 0
-    let_go: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
     _leave: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -49,7 +49,7 @@ class Receiver:
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
             body = (await reader.readexactly(int(headers["content-length"]))).decode()
             self.received.append(Received(head[0].split(" ")[1], headers, body))
-            mood = self.moods.pop(0) if self.moods else "good"
+            mood = self.faults.pop(0) if self.faults else "good"
             await getattr(self, f"_{mood}")(writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -66,7 +66,7 @@ class Receiver:
         await self._answer(writer, "204 Taken")
 
     async def _held(self, writer: asyncio.StreamWriter) -> None:
-        await self.let_go.wait()
+        await self.release.wait()
         await self._good(writer)
 
     async def _failing(self, writer: asyncio.StreamWriter) -> None:
@@ -110,6 +110,6 @@ async def receiving() -> AsyncIterator[Receiver]:
         yield receiver
     finally:
         receiver._leave.set()
-        receiver.let_go.set()
+        receiver.release.set()
         server.close()
         await server.wait_closed()

@@ -22,7 +22,7 @@ HANG_MAX_S = 2.0
 Call = Callable[..., Json]
 
 
-class StripeDoors:
+class StripeEndpoints:
     """The books, asked over the wire."""
 
     def __init__(self, books: StripeDouble) -> None:
@@ -44,15 +44,15 @@ class StripeDoors:
         books, intents, pages = self.books, "/v1/payment_intents", "/v1/checkout/sessions"
         calls: list[tuple[str, str, Call]] = [
             ("POST", intents, books.create_intent), ("GET", intents, books.list_intents),
-            ("GET", f"{intents}/{{of}}", books.show), ("POST", f"{intents}/{{of}}/cancel", books.cancel_intent),
+            ("GET", f"{intents}/{{of}}", books.retrieve), ("POST", f"{intents}/{{of}}/cancel", books.cancel_intent),
             ("POST", f"{intents}/{{of}}/capture", books.capture), ("POST", pages, books.create_page),
-            ("GET", f"{pages}/{{of}}", books.show), ("POST", f"{pages}/{{of}}/expire", books.expire),
+            ("GET", f"{pages}/{{of}}", books.retrieve), ("POST", f"{pages}/{{of}}/expire", books.expire),
             ("GET", "/v1/charges", books.list_charges), ("POST", "/v1/refunds", books.create_refund),
             ("GET", "/v1/refunds", books.list_refunds),
         ]  # fmt: skip
-        return Starlette(routes=[Route(path, self._door(call), methods=[method]) for method, path, call in calls])
+        return Starlette(routes=[Route(path, self._endpoint(call), methods=[method]) for method, path, call in calls])
 
-    def _door(self, call: Call) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, call: Call) -> Callable[[Request], Awaitable[Response]]:
         async def door(request: Request) -> Response:
             self.calls.append((request.method, request.url.path))
             try:

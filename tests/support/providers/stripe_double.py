@@ -18,7 +18,7 @@ import orjson
 
 WEBHOOK_SECRET = "whsec_double"
 Json = dict[str, Any]
-Tell = Callable[[bytes, str], Awaitable[None]]
+SendWebhook = Callable[[bytes, str], Awaitable[None]]
 
 
 class Refusal(Exception):
@@ -36,7 +36,7 @@ class StripeDouble:
     """The books. `tell` is given each webhook with its signature, `copies` times; those in `held` wait for the test."""
 
     def __init__(self) -> None:
-        self.tell: Tell | None = None
+        self.send_webhook: SendWebhook | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -102,14 +102,14 @@ class StripeDouble:
         return self._move(intent, "succeeded", "succeeded")
 
     def cancel_intent(self, asked: Json, of: str) -> Json:
-        intent = self.show(asked, of)
+        intent = self.retrieve(asked, of)
         if intent["status"] in ("succeeded", "canceled", "processing"):
             raise _state("payment_intent_unexpected_state")
         intent["canceled_at"], intent["amount_capturable"] = int(time.time()), 0
         return self._move(intent, "canceled", "canceled")
 
     def capture(self, asked: Json, of: str) -> Json:
-        intent = self.show(asked, of)
+        intent = self.retrieve(asked, of)
         if intent["status"] != "requires_capture":
             raise _state("payment_intent_unexpected_state")
         failures = {"pm_capture_fails_once": 1, "pm_capture_fails": 1000}.get(self.behaves.get(of, ""), 0)
@@ -151,7 +151,7 @@ class StripeDouble:
         return str(page["success_url"])
 
     def expire(self, asked: Json, of: str) -> Json:
-        page = self.show(asked, of)
+        page = self.retrieve(asked, of)
         if page["status"] != "open":
             raise _state("resource_not_open")
         page["status"], page["url"] = "expired", None
@@ -161,7 +161,7 @@ class StripeDouble:
     # -- refunds and lists -----------------------------------------------------------------------------------------
 
     def create_refund(self, asked: Json) -> Json:
-        intent = self.show(asked, asked["payment_intent"])
+        intent = self.retrieve(asked, asked["payment_intent"])
         charge = self.objects.get(intent["latest_charge"] or "")
         if charge is None or not intent["amount_received"]:
             raise _state("charge_not_captured")
@@ -193,7 +193,7 @@ class StripeDouble:
         start = ids.index(asked["starting_after"]) + 1 if "starting_after" in asked else 0
         return {"object": "list", "data": rows[start : start + limit], "has_more": len(rows) > start + limit}
 
-    def show(self, asked: Json, of: str) -> Json:
+    def retrieve(self, asked: Json, of: str) -> Json:
         if of not in self.objects:
             raise Refusal(404, "invalid_request_error", "resource_missing")
         return self.objects[of]
@@ -222,9 +222,9 @@ class StripeDouble:
             self.send(body)
 
     def send(self, body: bytes) -> None:
-        for _ in range(self.copies if self.tell else 0):
-            assert self.tell is not None
-            task = asyncio.ensure_future(self.tell(body, signed(body)))
+        for _ in range(self.copies if self.send_webhook else 0):
+            assert self.send_webhook is not None
+            task = asyncio.ensure_future(self.send_webhook(body, signed(body)))
             self._sent.add(task)
             task.add_done_callback(self._sent.discard)
 

@@ -14,11 +14,11 @@ from typing import Literal, get_args
 
 import pytest
 
-from onsale.deploy.balancers import ASKED_INSIDE, Limits, Plan, Process
+from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Limits, Plan, Process
 from onsale.deploy.haproxy import haproxy_cfg
 from onsale.deploy.nginx import nginx_conf
 from onsale.local.ports import free_port
-from onsale.local.supervisor import dies_with_this_process
+from onsale.local.supervisor import die_with_parent
 from shared.web.routes import SERVICES, Service
 
 HOST = "127.0.0.1"
@@ -64,9 +64,9 @@ def in_front_of(*ports: int, limits: Limits = UNLIMITED, trusted: tuple[str, ...
 
 def elsewhere(plan: Plan) -> Plan:
     """The same plan on free ports."""
-    inside: dict[Service, str] = {service: f"{HOST}:{free_port()}" for service in ASKED_INSIDE}
+    inside: dict[Service, str] = {service: f"{HOST}:{free_port()}" for service in SERVICES_WITH_INTERNAL_API}
     return replace(
-        plan, listen=f"{HOST}:{free_port()}", listen_tls=f"{HOST}:{free_port()}", inside=inside
+        plan, listen=f"{HOST}:{free_port()}", listen_tls=f"{HOST}:{free_port()}", internal=inside
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def balancing(kind: Kind, plan: Plan, folder: Path) -> Iterator[str]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{kind}.log").open("wb") as log:
         process = subprocess.Popen(
-            command(kind, plan, folder), stdout=log, stderr=log, preexec_fn=dies_with_this_process(signal.SIGTERM)
+            command(kind, plan, folder), stdout=log, stderr=log, preexec_fn=die_with_parent(signal.SIGTERM)
         )
     try:
         _wait_for(plan.listen, process, folder / f"{kind}.log")

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from onsale import cli
-from onsale.commands import context
+from onsale.cli import app as cli
+from onsale.cli import context
 
 
 class Ended(NamedTuple):

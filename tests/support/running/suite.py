@@ -18,7 +18,7 @@ import httpx
 import pytest
 import yaml
 
-from onsale.commands.client import Admin
+from onsale.admin_client import AdminClient, CheckedInvariant
 from onsale.local.ports import free_port
 from tests.support.engines.engines import fast_place
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET
@@ -69,7 +69,7 @@ class RunningSuite:
         while not self._ready():
             assert self.process is not None
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"onsale up did not get ready: {self.said()}")
+                raise AssertionError(f"onsale up did not get ready: {self.log_text()}")
             time.sleep(0.05)
         return self
 
@@ -79,7 +79,7 @@ class RunningSuite:
         except httpx.HTTPError:
             return False
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self._log_path.read_text()
 
     def stop(self, number: signal.Signals = signal.SIGINT, *, within_s: float = 20) -> int:
@@ -93,7 +93,7 @@ class RunningSuite:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise AssertionError(f"onsale up did not stop within {within_s} s: {self.said()}") from None
+            raise AssertionError(f"onsale up did not stop within {within_s} s: {self.log_text()}") from None
 
     @property
     def admin_key(self) -> str:
@@ -132,7 +132,7 @@ class RunningSuite:
                 answer = await operator.put(f"/admin/{service}/events/{event_id}", json=event)
                 assert answer.is_success, answer.text
             if changes.get("open", True):
-                answer = await operator.post(f"/admin/queue/events/{event_id}/room/open", json={"reason": "test"})
+                answer = await operator.post(f"/admin/events/{event_id}/room/open", json={"reason": "test"})
                 assert answer.is_success, answer.text
                 self.opened.append(event_id)
         return event_id
@@ -145,15 +145,15 @@ class RunningSuite:
             base_url=self.url, headers={"authorization": f"Bearer {self.admin_key}"}, timeout=20
         ) as operator:
             while self.opened:
-                path = f"/admin/queue/events/{self.opened.pop()}/room/close"
+                path = f"/admin/events/{self.opened.pop()}/room/close"
                 operator.post(path, json={"reason": "The test is over"})
 
-    async def audit(self, event_id: str) -> list[dict[str, Any]]:
+    async def audit(self, event_id: str) -> list[CheckedInvariant]:
         """Invariants that do not hold: an empty list is a clean audit. The same questions as `onsale audit` asks."""
         async with self.operator() as operator:
-            rows = await Admin(operator, self.url, self.admin_key).audit(event_id)
-        assert {row["service"] for row in rows} == {"queue", "inventory", "orders", "both"}, "somebody checks nothing"
-        return [row for row in rows if not row["holds"]]
+            rows = await AdminClient(operator, self.url, self.admin_key).audit(event_id)
+        assert {row.service for row in rows} == {"queue", "inventory", "orders", "both"}, "somebody checks nothing"
+        return [row for row in rows if not row.holds]
 
     async def is_clean(self, event_id: str) -> bool:
         """For waiting until what is on its way has arrived."""
@@ -265,7 +265,7 @@ def suite() -> Iterator[RunningSuite]:
         try:
             yield running.wait_until_ready()
         finally:
-            assert running.stop() == 0, running.said()
+            assert running.stop() == 0, running.log_text()
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,5 @@
-// The door to the public API: JSON in and out, problems as exceptions, patience with a busy server.
-// Every write carries a key or is idempotent by nature, so asking again is always safe.
+// Client of the public API: JSON in and out, problems as exceptions, retries while the server is busy.
+// Every write carries an idempotency key or is idempotent by nature, so repeating a request is always safe.
 import { observe } from "./clock.js";
 
 const TIMEOUT_MS = 20_000;
@@ -11,23 +11,23 @@ export class Problem extends Error {
     Object.assign(this, { status, type, members, retryAfterS });
   }
 
-  /** The last word of the type: `seats-taken`. */
+  /** The slug at the end of the type: `seats-taken`. */
   get slug() {
     return this.type.split("/").pop();
   }
 
-  /** Worth asking again by itself: busy, silent, or still at work on the same key. */
+  /** Whether to retry automatically: the server is busy, gave no answer, or still works on the same key. */
   get passing() {
     return this.unknown || this.slug === "idempotency-in-flight" || (BUSY.has(this.status) && this.slug !== "line-full");
   }
 
-  /** True when nobody can know whether the server did what was asked. */
+  /** True when it is unknown whether the server executed the request. */
   get unknown() {
     return this.status === 0;
   }
 }
 
-/** Asks and answers with the JSON body. `patience` is how often a busy or silent server is asked again. */
+/** Sends a request and returns the JSON body. `patience`: how often to retry while the server is busy or silent. */
 export async function ask(method, path, { body, key, proof, bearer, patience = 2 } = {}) {
   for (let attempt = 0; ; attempt += 1) {
     try {
@@ -62,7 +62,7 @@ async function reach(path, request) {
   }
 }
 
-/** Waits up to half a minute, with jitter: a crowd that was turned away together must not come back together. */
+/** Waits up to half a minute, with jitter: clients that were rejected together must not return together. */
 export function pause(seconds) {
   return new Promise((resume) => setTimeout(resume, Math.min(seconds, 30) * 1000 * (1 + Math.random() / 4)));
 }

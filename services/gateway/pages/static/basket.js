@@ -1,4 +1,4 @@
-// What the fan has picked so far, before anything is held: seats and general-admission tickets, and a limit.
+// The selection before anything is held: seats and general-admission tickets, up to a limit.
 import { freshKey } from "./api.js";
 
 export class Basket extends EventTarget {
@@ -15,7 +15,7 @@ export class Basket extends EventTarget {
     return this.seats.size + [...this.ga.values()].reduce((sum, line) => sum + line.quantity, 0);
   }
 
-  /** `[price, quantity]` of each line of an order of it. */
+  /** `[price, quantity]` of each line of an order of this selection. */
   get lines() {
     const seats = [...this.seats.values()].map((seat) => [seat.price_minor, 1]);
     return [...seats, ...[...this.ga.values()].map((line) => [line.price_minor, line.quantity])];
@@ -25,7 +25,7 @@ export class Basket extends EventTarget {
     return this.count >= this.limit;
   }
 
-  /** Picks a seat or puts it back; false when the limit refuses it. */
+  /** Selects or deselects a seat; false if the limit is reached. */
   toggle(seat) {
     if (!this.seats.delete(seat.seat_id)) {
       if (this.full) return false;
@@ -57,7 +57,7 @@ export class Basket extends EventTarget {
     this.#changed();
   }
 
-  /** The body of a reservation. */
+  /** The request body of a reservation. */
   get wish() {
     const wish = {};
     if (this.seats.size > 0) wish.seats = [...this.seats.keys()];
@@ -65,7 +65,7 @@ export class Basket extends EventTarget {
     return wish;
   }
 
-  /** After a definite answer the next try is a new one; after silence the same key must be used again. */
+  /** After a definite answer the next try has a new key; without an answer it must use the same key again. */
   renewKey() {
     this.key = freshKey();
   }

@@ -1,4 +1,4 @@
-// Best available: how many, where, at most at which price; the server picks and holds in one step.
+// Best available: how many, where, up to which price. The server selects and holds in one step.
 import { ask, freshKey } from "./api.js";
 import { byId, element, trouble, write } from "./dom.js";
 import { plural } from "./format.js";
@@ -6,7 +6,7 @@ import { plural } from "./format.js";
 export class Best {
   #key = freshKey();
 
-  /** `held(reservation)` is told when the server holds what it picked. */
+  /** Calls `held(reservation)` when the server holds its selection. */
   constructor({ eventId, stock, prices, limit, held }) {
     Object.assign(this, { eventId, stock, prices, held });
     const form = byId("best");
@@ -26,7 +26,7 @@ export class Best {
     return { best_available: best };
   }
 
-  /** Sections and prices, once they are known. */
+  /** Sets sections and prices, once they are loaded. */
   #fill() {
     const where = byId("best-where");
     const sections = [...this.stock.sections.values()];

@@ -1,5 +1,5 @@
-// The bill of a hold: what it costs now with everything in it, and the promo code that was given for it.
-// A code that is refused changes nothing: the last good bill stays, and the reason stands beside the field.
+// The bill of a hold: its current price with all fees and taxes, and its promo code.
+// A refused code changes nothing: the last bill stays, and the reason is shown beside the field.
 import { ask } from "./api.js";
 import { announce, byId, show, write } from "./dom.js";
 import { money } from "./format.js";
@@ -16,7 +16,7 @@ export class Bill {
     });
   }
 
-  /** Until the answer comes, or if none does, it is what the reservation said: nothing else can be charged. */
+  /** Until the quote arrives, or without one, shows the reservation's amount: nothing else can be charged. */
   enter(reservation) {
     if (reservation.reservation_id !== this.reservation?.reservation_id) this.#take(null);
     this.reservation = reservation;
@@ -44,7 +44,7 @@ export class Bill {
     return money(this.totalMinor, this.currency);
   }
 
-  /** The code was good when it was given and is no longer. */
+  /** The code was valid when it was entered and is not any more. */
   refuse(problem) {
     this.#take(null);
     this.#say(problem.message);
@@ -65,7 +65,7 @@ export class Bill {
     }
   }
 
-  /** Only the answer to the latest question is shown. */
+  /** Shows only the answer to the latest request. */
   async #ask(code) {
     this.#asked += 1;
     const mine = this.#asked;

@@ -1,5 +1,5 @@
-// Called: the turn has come. Whoever looks is let in at once; for whoever does not, the time to come in runs first, and
-// the session begins only when they are there.
+// Called: the fan may claim the pass. A visible page claims it at once; a hidden one shows the time left to claim, and
+// the session begins only when the fan is back.
 import { countdown } from "./clock.js";
 import { byId, show, write } from "./dom.js";
 import { remaining } from "./format.js";

@@ -34,14 +34,14 @@ function card(event) {
   return element("li", {}, link);
 }
 
-/** With everything in it, or not at all. */
+/** The price with all fees and taxes; empty if it is not known. */
 async function tellPrice(node, event) {
   const prices = new Prices(event.event_id, event.currency);
   await prices.learn([event.price_from_minor]).catch(() => {});
   node.textContent = `from ${prices.one(event.price_from_minor)}`;
 }
 
-/** The catalogue does not know how the line stands; that answer may come later or not at all. */
+/** The catalogue does not include the state of the line; its answer may come later or not at all. */
 async function tell(node, event) {
   const line = await ask("GET", `/events/${encodeURIComponent(event.event_id)}/queue`, { patience: 0 }).catch(() => null);
   node.dataset.state = line?.state ?? "";

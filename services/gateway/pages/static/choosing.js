@@ -1,4 +1,4 @@
-// Choosing: sections on one side, a seat plan on the other, the basket below; one press holds it all or nothing.
+// Choosing: a list of sections, a seat plan and the selection. One button holds the whole selection or nothing.
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, disable, show, trouble, write } from "./dom.js";
@@ -13,7 +13,7 @@ export class Choosing {
   #stop = () => {};
   #timer = null;
 
-  /** `held(reservation)` is told when the server holds the wish, `timeUp()` when the session has run out. */
+  /** Calls `held(reservation)` when the server holds the selection, `timeUp()` when the session has ended. */
   constructor({ eventId, stock, basket, prices, sections, held, timeUp }) {
     Object.assign(this, { eventId, stock, basket, prices, sections, held, timeUp });
     this.plan = new SeatPlan({ basket, prices, picked: (seat) => this.#picked(seat) });
@@ -22,7 +22,7 @@ export class Choosing {
     basket.addEventListener("change", () => this.render());
   }
 
-  /** `until` ends the session: choosing and holding must happen before. */
+  /** `until` is the end of the session: choose and hold before it. */
   enter({ expires_at: until } = {}) {
     show("basket");
     this.render();
@@ -30,7 +30,7 @@ export class Choosing {
     if (until) this.#stop = countdown(until, (seconds) => this.#tick(seconds), this.timeUp);
   }
 
-  /** Told before it ends: a session cannot be made longer, but a hold can, and what is held by then stays held. */
+  /** Announces the end in advance: a session cannot be extended, but tickets held by then stay held. */
   #tick(seconds) {
     write("session-clock", remaining(seconds));
     const soon = seconds <= SOON_S ? "Hold what you want now: held tickets stay yours until their own time is up." : "";
@@ -82,7 +82,7 @@ export class Choosing {
     disable(byId("hold"), basket.count === 0);
   }
 
-  /** Only the total of the latest basket is shown; none is better than one that is not the whole. */
+  /** Shows only the total of the latest selection; no total rather than a partial one. */
   async #total() {
     const { lines } = this.basket;
     const mine = (this.totalling = JSON.stringify(lines));

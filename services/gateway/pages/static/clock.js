@@ -3,7 +3,7 @@
 let offsetMs = 0;
 let bestRoundTripMs = Infinity;
 
-/** Learns from an answer's Date header. The header has whole seconds, so half a second is its middle. */
+/** Sets the offset from a response's Date header. The header has whole seconds, so add half a second on average. */
 export function observe(response, sentMs, receivedMs) {
   const serverMs = Date.parse(response.headers.get("Date") ?? "");
   const roundTripMs = receivedMs - sentMs;
@@ -17,7 +17,7 @@ export const now = () => Date.now() + offsetMs;
 
 export const secondsUntil = (iso) => (Date.parse(iso) - now()) / 1000;
 
-/** Calls `render(seconds)` every second and `done()` once at the end; the answer stops it. */
+/** Calls `render(seconds)` every second and `done()` once at the end; returns a function that stops it. */
 export function countdown(iso, render, done = () => {}) {
   const tick = () => {
     const seconds = secondsUntil(iso);

@@ -1,4 +1,4 @@
-// Whether this browser keeps what holds a place. Asked before anything is taken: a place that cannot be kept is nobody's.
+// Tests whether this browser keeps cookies, before anything is taken: without them a place would be lost.
 import { Problem } from "./api.js";
 
 const PROBE = "onsale_probe";
@@ -14,7 +14,7 @@ export function keepsCookies() {
   }
 }
 
-/** In the words of who meets it. */
+/** The message for the fan. */
 export const noCookies = () =>
   new Problem({
     type: "/problems/no-cookies",

@@ -1,4 +1,4 @@
-// Elements: found by id, made from plain text. Nothing here or elsewhere parses HTML, so what a server says stays text.
+// Elements by id, and elements made of plain text. No page parses HTML from data, so server texts stay text.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -11,7 +11,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Writes only what changed: an untouched text node costs no layout and wakes no screen reader. */
+/** Writes only changes: an unchanged text node costs no layout and triggers no screen reader. */
 export function write(target, text) {
   const node = typeof target === "string" ? byId(target) : target;
   if (node.textContent !== String(text)) node.textContent = text;
@@ -22,7 +22,7 @@ export function show(target, visible = true) {
   if (node.hidden === visible) node.hidden = !visible;
 }
 
-/** Greyed out but still reachable, so that a screen reader can say why. */
+/** Disables a control but keeps it focusable, so that a screen reader can give the reason. */
 export function disable(node, disabled = true) {
   if (disabled) node.setAttribute("aria-disabled", "true");
   else node.removeAttribute("aria-disabled");
@@ -32,15 +32,15 @@ const SPEAK_AFTER_MS = 50;
 const SAID_MS = 8_000;
 let speaking = [];
 
-/** Says something once to people who listen rather than look, also what was said before; then it is gone, so that nobody
- * finds old news when they read on. */
+/** Announces a text once to screen readers, also a repeated one; then removes it, so that nobody
+ * finds an outdated text later. */
 export function announce(text) {
   speaking.forEach(clearTimeout);
   write("announcer", "");
   speaking = [setTimeout(() => write("announcer", text), SPEAK_AFTER_MS), setTimeout(() => write("announcer", ""), SAID_MS)];
 }
 
-/** What is wrong with a field, beside it and tied to it; nothing when it is right again. */
+/** Shows the error of a field beside it and links the two; without an error removes it. */
 export function fault(field, text) {
   byId(field).setAttribute("aria-invalid", String(Boolean(text)));
   write(`${field}-error`, text ?? "");
@@ -48,14 +48,14 @@ export function fault(field, text) {
   if (text) announce(text);
 }
 
-/** One place for what went wrong; it stays until the next action or until it is dismissed. */
+/** The single place for error messages; one stays until the next action or until it is dismissed. */
 export function trouble(text, tone = "bad") {
   byId("trouble").dataset.tone = tone;
   write("trouble-text", text ?? "");
   show("trouble", Boolean(text));
 }
 
-/** Gives every show a colour of its own, always the same one, between teal and red: in the evening half of the wheel. */
+/** Gives each event a colour of its own, always the same one, in the half of the wheel between teal and red. */
 export function paint(node, name) {
   let hue = 0;
   for (const letter of name) hue = (hue * 31 + letter.codePointAt(0)) % 360;

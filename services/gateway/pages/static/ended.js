@@ -1,4 +1,4 @@
-// The end of a place: bought, left, expired, or nothing left to buy. One text a cause, and always a way on.
+// The end of a place: bought, left, expired, or sold out. One text per cause, each with a next step.
 import { byId, show, trouble, write } from "./dom.js";
 import { browser } from "./memory.js";
 
@@ -9,10 +9,10 @@ const WORDS = {
   "expired:unclaimed": ["Your turn has passed", `You were called, but this page was not open in time. ${AGAIN}`],
   "expired:session": ["Your time to choose has run out", `Nothing was charged, and nothing is held for you any more. ${AGAIN}`],
   left: ["You left the line", `Your place has gone. ${AGAIN}`],
-  sold_out: ["Sold out", "Every ticket has found an owner. Thank you for waiting with us."],
+  sold_out: ["Sold out", "All tickets are sold. Thank you for waiting with us."],
   closed: ["The sale is closed", "Nobody is called any more. Thank you for waiting with us."],
 };
-/** Rooms that take nobody new. */
+/** Room states in which nobody can join. */
 const SHUT = new Set(["sold_out", "closed", "draining"]);
 
 export class Ended {

@@ -1,4 +1,4 @@
-// The journey of one fan through one on-sale, as a small machine: which step may follow which, and what starts each.
+// One fan's way through one on-sale, as a state machine: which step may follow which, and what starts each.
 import { ask } from "./api.js";
 import { Basket } from "./basket.js";
 import { Best } from "./best.js";
@@ -28,9 +28,9 @@ const MAY_FOLLOW = {
   held: ["choosing", "lobby", "ended"],
   ended: ["waiting", "called", "lobby"],
 };
-/** Room states in which nobody who still waits will be called. */
+/** Room states in which no waiting fan will be called. */
 const OVER = new Set(["sold_out", "closed"]);
-/** What those who wait must know of the room; the rest stands where the estimate does. */
+/** Room states that waiting fans must know of; others are shown with the estimate. */
 const ROOM_TOLD = { draining: "The sale is ending: the line takes nobody new. You are in it, and will still be called." };
 const ENDED_BY = { "sold-out": "sold_out", "room-closed": "closed" };
 const INSIDE = new Set(["called", "choosing", "held"]);
@@ -85,7 +85,7 @@ class Journey {
     if (!place) this.go("lobby");
   }
 
-  /** Whoever joins again comes with the same code. It is remembered nowhere else. */
+  /** Joins again with the same code, which is stored nowhere else. */
   async join(code = this.code) {
     mayRing();
     try {
@@ -97,7 +97,7 @@ class Journey {
     }
   }
 
-  /** Where the server says this fan is decides the step, except between the fan's own moves. */
+  /** The server's status decides the step, except between the fan's own actions. */
   follow() {
     this.notice();
     const status = this.line.place?.status;
@@ -118,7 +118,7 @@ class Journey {
     return OVER.has(state) ? this.go("ended", { reason: state }) : this.go("waiting");
   }
 
-  /** The turn has come: fetch the pass, and pick up a reservation that is already there. */
+  /** Called: claims the pass, and restores a reservation that exists already. */
   async claim() {
     try {
       const pass = await this.line.claim();
@@ -186,14 +186,14 @@ class Journey {
     this.line.rest();
   }
 
-  /** An interruption stands until its end is told; the end is only said aloud. */
+  /** An interruption is shown until it ends; the end is only announced. */
   noticed(text, { over }) {
     this.interruption = over ? "" : text;
     if (over && text) announce(text);
     this.notice();
   }
 
-  /** The operator's message comes first. */
+  /** The operator's message has priority. */
   notice() {
     const waits = this.step === "waiting" && ROOM_TOLD[this.line.frame?.state];
     const text = this.line.frame?.message || this.line.place?.message || this.interruption || waits || "";
@@ -202,7 +202,7 @@ class Journey {
   }
 }
 
-/** Old figures stay readable, but look old, and say how old. */
+/** Old figures stay readable, but look old, with their age. */
 function connection(state, heardMs) {
   const old = state === "offline" ? `No connection. As of ${clockTime(heardMs)}` : "";
   const words = old || CONNECTION[state];
@@ -230,7 +230,7 @@ function introduce(fact) {
   write("event-limit", `up to ${fact.limits.tickets_per_order} tickets each`);
 }
 
-/** What a ticket costs at least, and what is in it, before anybody stands in line for it. */
+/** The lowest price of a ticket and what it includes, before anybody joins the line. */
 function tellPrices({ prices, sections }) {
   const least = Math.min(...sections.map((section) => section.price_minor));
   write("event-from", sections.length > 0 ? `from ${prices.one(least)}` : "");

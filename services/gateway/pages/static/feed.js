@@ -1,5 +1,5 @@
-// Keeps line and stock current: by the stream when this fan may listen, by asking when not or when the stream fails, as
-// often as the server says. How current that is comes from when something was last heard, not from what a socket says.
+// Keeps line and stock current: by the stream if this fan has a place, else by polling, as often as the server
+// says. Whether data is current depends on when it last arrived, not on the state of a socket.
 import { Problem } from "./api.js";
 import { SILENT_MS, Stream } from "./stream.js";
 
@@ -15,8 +15,8 @@ export class Feed {
   #nextMs = ASK_EVERY_MS;
   #told = null;
 
-  /** `noticed(text, {over})` hears of interruptions and their end; `changed(state, sinceMs)` hears how current we are:
-   * `offline` comes with the time of the last word. */
+  /** Calls `noticed(text, {over})` for interruptions and their end; `changed(state, sinceMs)` when the connection changes;
+   * `sinceMs` is when data last arrived, for `offline`. */
   constructor({ eventId, line, stock, noticed, changed }) {
     Object.assign(this, { line, stock, changed });
     this.stream = new Stream(
@@ -39,7 +39,7 @@ export class Feed {
     this.#askLater(ASK_EVERY_MS);
   }
 
-  /** From joining on: streams are for those who hold a place. */
+  /** From joining on: streams are for fans with a place. */
   listen() {
     this.#listening = true;
     this.stream.open();

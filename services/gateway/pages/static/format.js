@@ -1,5 +1,5 @@
-// Numbers, money and times as the fan's own locale writes them. Times of a show are the venue's, with its zone named; the
-// fan's own time is only ever added.
+// Numbers, money and times in the fan's locale. Times of an event are in the venue's time zone, which is named; the
+// fan's own time is only added.
 
 const NUMBER = new Intl.NumberFormat();
 const DATE = { weekday: "short", day: "numeric", month: "long", year: "numeric" };
@@ -8,7 +8,7 @@ const HOUR = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-di
 
 export const count = (number) => NUMBER.format(number);
 
-/** Minor units to text; how many digits are minor depends on the currency (2 for EUR, 0 for JPY). */
+/** Minor units as text; the currency decides the number of digits (2 for EUR, 0 for JPY). */
 export function money(minor, currency) {
   const format = new Intl.NumberFormat(undefined, { style: "currency", currency });
   return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
@@ -16,7 +16,7 @@ export function money(minor, currency) {
 
 const written = (iso, zone, style) => new Intl.DateTimeFormat(undefined, { ...style, timeZone: known(zone) }).format(new Date(iso));
 
-/** A zone that this browser has never heard of is told in UTC, which says so. */
+/** A time zone that this browser does not know is shown as UTC. */
 function known(zone) {
   try {
     return new Intl.DateTimeFormat(undefined, { timeZone: zone }).resolvedOptions().timeZone;
@@ -33,10 +33,10 @@ export const date = (iso, zone) => written(iso, zone, DATE);
 /** 19:00 Japan Standard Time. */
 export const time = (iso, zone) => written(iso, zone, { ...TIME, timeZoneName: "long" });
 
-/** A moment that may be on another day. */
+/** A time that may be on another day. */
 export const moment = (iso, zone) => `${date(iso, zone)}, ${time(iso, zone)}`;
 
-/** The same on the fan's own clock; nothing if that shows the same. */
+/** The same in the fan's own time zone; empty if it reads the same. */
 export function ownTime(iso, zone) {
   const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const style = { ...DATE, ...TIME };
@@ -53,7 +53,7 @@ export function remaining(seconds) {
   return `${minutes}:${two(left % 60)}`;
 }
 
-/** An estimate is not a measurement: rounded up, in words. */
+/** An estimate, rounded up, in words. */
 export function wait(seconds) {
   if (seconds < 45) return "less than a minute";
   const minutes = Math.ceil(seconds / 60);
@@ -62,7 +62,7 @@ export function wait(seconds) {
   return hours < 36 ? `about ${count(hours)} hours` : "more than a day";
 }
 
-/** Between two waits: "8 to 14 minutes", or as one where they read the same; "more than 23 hours" without a most. */
+/** A range of waits: "8 to 14 minutes", one value if both read the same; "more than 23 hours" without an upper bound. */
 export function waitBetween(low, high) {
   if (high === null) return `more than ${count(Math.floor(low / 3600))} hours`;
   const [from, to] = [Math.max(1, Math.floor(low / 60)), Math.ceil(high / 60)];
@@ -72,7 +72,7 @@ export function waitBetween(low, high) {
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-/** Seat `A-3-12` in the words of its hall. */
+/** Seat `A-3-12` in the words of its venue. */
 export function seat(seatId, sections) {
   const [sectionId, row, number] = seatId.split("-");
   return `${sections?.get(sectionId)?.name ?? sectionId}, row ${row}, seat ${number}`;

@@ -1,5 +1,5 @@
-// What a hold holds, line by line, each with a button that gives one ticket back and keeps the rest.
-// The server is told what stays, so that asking twice gives back no second one.
+// The tickets of a hold, line by line, each with a button that returns one ticket and keeps the rest.
+// The request names what stays, so that repeating it does not return a second ticket.
 import { ask } from "./api.js";
 import { announce, byId, element } from "./dom.js";
 import { plural, seat as seatName } from "./format.js";
@@ -7,7 +7,7 @@ import { plural, seat as seatName } from "./format.js";
 export class HeldTickets {
   #asking = false;
 
-  /** `kept(reservation)` hears what is left, `last()` that the only ticket is to go, `refused(problem)` that none went. */
+  /** Calls `kept(reservation)` with what is left, `last()` if the only ticket is to go, `refused(problem)` if none went. */
   constructor({ eventId, stock, kept, last, refused }) {
     Object.assign(this, { eventId, stock, kept, last, refused, node: byId("held-tickets") });
   }

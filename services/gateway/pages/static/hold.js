@@ -1,5 +1,5 @@
-// Held: the clock runs, the fan says who they are and pays, or gives the tickets back, all or one by one.
-// An order whose answer got lost is sent again unchanged, under the same key: it can never become a second charge.
+// Held: the clock runs; the fan enters their details and pays, or returns tickets, all or one by one.
+// An order without an answer is sent again unchanged, under the same key: it can never become a second charge.
 import { ask } from "./api.js";
 import { Bill } from "./bill.js";
 import { countdown } from "./clock.js";
@@ -19,7 +19,7 @@ export class Hold {
   #extended = null;
   #bill = new Bill();
 
-  /** `over(reason)` ends the step: given back or run out. */
+  /** Calls `over(reason)` at the end of the step: returned or expired. */
   constructor({ eventId, stock, over }) {
     Object.assign(this, { eventId, stock, over });
     byId("checkout").addEventListener("submit", (event) => {
@@ -65,7 +65,7 @@ export class Hold {
     if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${plural(Math.ceil(seconds), "second")} left. ${byId("more-time").hidden ? "" : "You may ask for more time."}`);
   }
 
-  /** Once for each reservation; the server knows whether it was asked before. */
+  /** Once per reservation; the server knows whether consent was given before. */
   async #extend() {
     const id = this.reservation.reservation_id;
     try {
@@ -104,7 +104,7 @@ export class Hold {
     this.enter(reservation);
   }
 
-  /** Another tab may have been faster: what is held is looked up anew. */
+  /** Another tab may have been faster: loads the reservation again. */
   async #notRemoved(problem) {
     if (problem.status === 404 || problem.slug === "hold-expired") return this.#end(problem.message);
     trouble(problem.message);
@@ -145,7 +145,7 @@ export class Hold {
     };
   }
 
-  /** While an order is on its way, or its fate unknown, its body must not change. */
+  /** While an order is under way, or its outcome is unknown, its body must not change. */
   #lock(body) {
     this.#sent = body;
     byId("pay").ariaBusy = String(body !== null);

@@ -1,5 +1,5 @@
-// The line as this fan sees it: my place, the public frame, my position between the two, and the sign of life.
-// The position is one subtraction in the browser and never rises while the epoch stays the same.
+// The line as this fan sees it: their place, the public line, the position computed from both, and the status polls.
+// The position is one subtraction in the browser and never rises within an epoch.
 import { Problem, ask, freshKey } from "./api.js";
 import { keepsCookies, noCookies } from "./cookies.js";
 import { browser, tab } from "./memory.js";
@@ -27,12 +27,12 @@ export class Line extends EventTarget {
     this.path = `/events/${eventId}/queue`;
   }
 
-  /** The public line; anyone may ask. */
+  /** The public line, which needs no credential. */
   async look() {
     this.hear(await ask("GET", this.path));
   }
 
-  /** My place, or null when I have none. Asking is also the sign of life. */
+  /** My place, or null without one. The request is also the heartbeat of the place. */
   async check() {
     try {
       this.#take(await ask("GET", `${this.path}/status`, { patience: 0 }));
@@ -46,7 +46,7 @@ export class Line extends EventTarget {
     return this.place;
   }
 
-  /** A place whose cookie did not stay is given back by the token that came with it, and the fan is told why. */
+  /** A place whose cookie was not kept is left with the token of the answer, and the fan gets the reason. */
   async #giveBack() {
     const token = this.#unproven;
     this.#unproven = null;
@@ -55,7 +55,7 @@ export class Line extends EventTarget {
     this.unkept = noCookies().message;
   }
 
-  /** One key per wish to join, made here and nowhere else: an answer lost on the way must not cost a second place. */
+  /** One key per attempt to join, made only here: a lost answer must not cost a second place. */
   async join(code) {
     if (!keepsCookies()) throw noCookies();
     const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, freshKey());
@@ -68,7 +68,7 @@ export class Line extends EventTarget {
     tab(`join:${this.eventId}`, null);
   }
 
-  /** Asks to be let in, and proves work whenever the door wants it; a phone that slept over its challenge gets another. */
+  /** Joins, and solves a challenge whenever the server requires one; after an expired challenge it solves a new one. */
   async #knock(key, body) {
     for (let proof = null, proofs = 0; ; proofs += 1) {
       try {
@@ -80,7 +80,7 @@ export class Line extends EventTarget {
     }
   }
 
-  /** Claims the call: `{expires_at, checkout_key}`. Throws `not-admitted` while it is somebody else's turn. */
+  /** Claims the pass: `{expires_at, checkout_key}`. Throws `not-admitted` before the call. */
   async claim() {
     const pass = await ask("POST", `${this.path}/pass`, { patience: 4 });
     this.place = { ...this.place, status: pass.status ?? "admitted" };
@@ -94,7 +94,7 @@ export class Line extends EventTarget {
     this.#changed();
   }
 
-  /** Takes in a frame from the stream or from a look. */
+  /** Applies a line frame from the stream or from a poll. */
   hear(frame) {
     if (this.frame?.epoch !== undefined && frame.epoch !== undefined && frame.epoch !== this.frame.epoch) this.#heads.clear();
     this.frame = { ...this.frame, ...frame, lanes: merged(this.frame?.lanes, frame.lanes) };
@@ -104,14 +104,14 @@ export class Line extends EventTarget {
     if (this.place?.status === "waiting" && this.position === 0) this.#pollWithin(NEAR_POLL_MS);
   }
 
-  /** When my lane is called: with the sale, or later by itself. */
+  /** When my lane is called: with the sale's start, or at its own time after it. */
   get startsAt() {
     const { sale_starts_at: sale, opens_at: general, lanes } = this.frame ?? {};
     const own = this.place?.lane ? lanes?.[this.place.lane]?.opens_at : general;
     return sale && own ? (Date.parse(own) > Date.parse(sale) ? own : sale) : (own ?? sale);
   }
 
-  /** My lane's name; nothing in the general line. */
+  /** My lane's name; empty in the general lane. */
   get laneName() {
     return (this.place?.lane && this.frame?.lanes?.[this.place.lane]?.name) || "";
   }
@@ -121,7 +121,7 @@ export class Line extends EventTarget {
     return Math.max(0, this.#rank - (this.#heads.get(this.place.lane) ?? 0));
   }
 
-  /** Where this place stands: as it joined, or as its lottery was drawn; null before the draw. */
+  /** The rank of this place: its number, or its drawn rank with a lottery; null before the draw. */
   get #rank() {
     if (this.place === null) return null;
     return this.frame?.lottery === undefined ? this.place.join_seq : (this.place.rank ?? null);
@@ -134,7 +134,7 @@ export class Line extends EventTarget {
     return (this.#anchor.seconds * this.position) / this.#anchor.position;
   }
 
-  /** The least and the most seconds it may be, shrinking likewise; the most is null when it may be more than a day. */
+  /** Lower and upper bound in seconds, shrinking likewise; the upper one is null above a day. */
   get estimateRange() {
     const { low, high } = this.#anchor ?? {};
     if (!Number.isFinite(low)) return null;
@@ -142,19 +142,19 @@ export class Line extends EventTarget {
     return [low * share, Number.isFinite(high) ? high * share : null];
   }
 
-  /** How far along, 0 to 1, since this place was taken. */
+  /** Progress from 0 to 1 since the fan joined. */
   get progress() {
     const key = `start:${this.eventId}:${this.place.join_seq}`;
     const start = tab(key) ?? tab(key, this.position) ?? this.position;
     return start > 0 ? 1 - this.position / start : 1;
   }
 
-  /** Starts the signs of life; they go on until `rest()`. */
+  /** Starts the status polls; they go on until `rest()`. */
   watch() {
     this.#pollWithin(this.place?.poll_after_ms ?? NEAR_POLL_MS);
   }
 
-  /** The fan is back at the page: say so now. */
+  /** The fan is back at the page: polls at once. */
   nudge() {
     if (this.place) this.#pollWithin(300);
   }
@@ -180,7 +180,7 @@ export class Line extends EventTarget {
     this.#changed();
   }
 
-  /** Never more than was said before, unless the answer says why: processes may differ by a little. */
+  /** Never more than before, unless the answer names a reason: processes may differ slightly. */
   #promised({ estimated_wait_time: seconds, estimate_changed: changed }) {
     const said = this.estimateS;
     const why = changed?.at ?? null;
@@ -193,7 +193,7 @@ export class Line extends EventTarget {
     if (Number.isFinite(headSeq)) this.#heads.set(lane, Math.max(headSeq, this.#heads.get(lane) ?? 0));
   }
 
-  /** Brings the next poll forward, never later: one timer, and a little jitter. */
+  /** Brings the next poll forward, never later: one timer, with a little jitter. */
   #pollWithin(ms) {
     const dueMs = Date.now() + Math.min(ms, SLOWEST_POLL_MS) * (0.8 + Math.random() * 0.2);
     if (this.#dueMs && this.#dueMs <= dueMs) return;
@@ -220,7 +220,7 @@ export class Line extends EventTarget {
   }
 }
 
-/** Frames of the stream say where lanes stand, a look also what they are called. */
+/** Frames of the stream have the heads of lanes; polls also have their names. */
 function merged(before = {}, now = {}) {
   const lanes = { ...before };
   for (const [lane, facts] of Object.entries(now)) lanes[lane] = { ...lanes[lane], ...facts };

@@ -1,4 +1,4 @@
-// Before joining: how the line stands, the one big button, and a field for a code where a lane asks for one.
+// Before joining: the state of the line, the join button, and a code field if a lane requires a code.
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { byId, fault, show, trouble, write } from "./dom.js";
@@ -12,7 +12,7 @@ const WORDS = {
   last_chance: ["Last chance", "Every ticket is in somebody's basket. When some come back, the line moves.", "Join the line"],
   paused: ["The line is paused", "Nobody is being called right now. You can join and keep your place.", "Join the line"],
   draining: ["The sale is ending", "The line takes nobody new. Whoever is in it will still be called."],
-  sold_out: ["Sold out", "Every ticket has found an owner. Thank you for coming."],
+  sold_out: ["Sold out", "All tickets are sold. Thank you for coming."],
   closed: ["The sale is closed", "This sale has ended."],
   draft: ["Not open yet", "This sale has not been opened. Come back soon."],
 };
@@ -96,7 +96,7 @@ export class Lobby {
   }
 }
 
-/** The facts above everything else: what, where, when, and what it costs as soon as that is known. */
+/** The facts at the top: what, where, when, and the price once it is known. */
 export async function describe(eventId) {
   const fact = await ask("GET", `/events/${eventId}`, { patience: 5 });
   const prices = new Prices(fact.event_id, fact.currency);

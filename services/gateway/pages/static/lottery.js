@@ -1,4 +1,4 @@
-// The lottery of the pre-queue, told in a sentence: what is decided, when the rest will be, and where to check it.
+// The pre-queue's lottery in a sentence: what is decided, when the rest will be, and where to verify it.
 import { ask } from "./api.js";
 import { announce, byId, element, show, trouble, write } from "./dom.js";
 import { count, moment, plural } from "./format.js";
@@ -16,7 +16,7 @@ export class Lottery {
     byId("lottery-check").addEventListener("click", () => this.#check());
   }
 
-  /** Beside the page: whoever waits goes on waiting. */
+  /** In a new tab: the waiting page goes on. */
   async #check() {
     if (!window.crypto?.subtle) return trouble("This browser computes only over HTTPS. The published document has all there is to check.");
     try {
@@ -56,7 +56,7 @@ export class Lottery {
     return `The order of this line is drawn by lottery. Whoever joins${until} takes part; being early is no advantage.${by}`;
   }
 
-  /** The document changes with the stage; asked for in the browser's own time, so that a crowd spreads out. */
+  /** The document changes with the stage; requested after a random delay, so that a crowd spreads out. */
   #lookUp(stage) {
     const known = this.#told?.stage === stage;
     if (known || this.#asking || Date.now() - this.#askedMs < (this.#told ? ASK_AGAIN_MS / 10 : 1000)) return;

@@ -1,5 +1,5 @@
-// Checks a lottery from what it published and nothing else, in this browser: the same arithmetic as `onsale lottery verify`
-// (docs/lottery.md), by the browser's own SHA-256. Each check is a sentence, whether it holds, and what it was seen from.
+// Verifies a lottery from its published data alone, in this browser: the same arithmetic as `onsale lottery verify`
+// (docs/lottery.md), with the browser's SHA-256. Each check has a sentence, a result, and its evidence.
 
 export const ALGORITHM = "onsale-lottery-1";
 const ROUNDS = 16;
@@ -12,7 +12,7 @@ const toHex = (data) => Array.from(new Uint8Array(data), (byte) => byte.toString
 const keyed = (key) => crypto.subtle.importKey("raw", key, HMAC, false, ["sign"]);
 const sign = async (key, text) => new Uint8Array(await crypto.subtle.sign("HMAC", key, bytes(text)));
 
-/** The permutation of 1 … n that this key draws: entry number to place. Numbers past n keep theirs. */
+/** The permutation of 1 … n drawn by this key: entry number to rank. Numbers above n keep theirs. */
 export async function order(n, key) {
   const signing = await keyed(key);
   const rows = Math.floor(Math.sqrt(Math.max(0, n - 1))) + 1;
@@ -41,14 +41,14 @@ export async function order(n, key) {
   };
 }
 
-/** What one lane's permutation is drawn with. */
+/** The key of one lane's permutation. */
 export async function drawKey(told, lane) {
   const { n, hash } = told.entrants[lane];
   const words = [ALGORITHM, told.event_id, told.epoch, lane, n, hash, told.public_value];
   return sign(await keyed(fromHex(told.seed)), words.join("\n"));
 }
 
-/** `[what, holds, detail]` for each; `holds` is null for what cannot be checked now. `place` is this fan's, if any. */
+/** `[what, holds, detail]` per check; `holds` is null if it cannot be checked now. `place` is this fan's, if any. */
 export async function check(told, place) {
   const before = (a, b) => (a && b ? Date.parse(a) < Date.parse(b) : null);
   const not = (held) => (held === null ? null : !held);

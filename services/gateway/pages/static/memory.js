@@ -1,4 +1,4 @@
-// What this browser remembers between reloads: names of things, never a token. Private mode may forget; all still works.
+// What this browser stores between reloads: ids, never a token. In private mode it may be lost; all still works.
 
 function remember(storage, key, value) {
   try {
@@ -11,8 +11,8 @@ function remember(storage, key, value) {
   return value;
 }
 
-/** For this tab: read with one argument, written with two, forgotten with `null`. */
+/** For this tab: read with one argument, written with two, deleted with `null`. */
 export const tab = (key, value) => remember(() => sessionStorage, key, value);
 
-/** For this browser, so a second tab finds the same reservation and the same order. */
+/** For this browser, so that a second tab finds the same reservation and the same order. */
 export const browser = (key, value) => remember(() => localStorage, key, value);

@@ -1,5 +1,5 @@
-// The order page: what became of the payment, live; another try after a decline; the tickets, for good.
-// While nobody knows, it says "processing", never "failed".
+// The order page: the payment's status, live; a retry after a decline; and the tickets, for good.
+// While the outcome is unknown, it says "processing", never "failed".
 import { ask, freshKey } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
@@ -28,7 +28,7 @@ const WORDS = {
   unpaid: ["Your payment could not be collected", "Your bank had agreed and then did not pay. Nothing stays charged, and the tickets went back. You may choose again."],
   oversold: ["Refunded: too many were sold", "We sold more tickets than there are, and yours were among the last. We are sorry. The whole amount is on its way back to you."],
 };
-/** Where a pending order stands; each of the three steps a fan would tell apart has its number. */
+/** The three visible steps of a pending order, by number. */
 const STEPS = {
   waiting: "Step 1 of 3: we have your order. The payment comes next.",
   paying: "Step 2 of 3: the payment is under way. We wait for the answer.",
@@ -36,7 +36,7 @@ const STEPS = {
   confirming: "Step 3 of 3: we are making the tickets yours.",
   cancelling: "We ask the provider to take nothing, or to give it back.",
 };
-/** What can still change by itself is watched: even an expired order may yet be paid, and then refunded. */
+/** Watches every order that can still change by itself: even an expired one may be paid late, and then refunded. */
 const SETTLED = new Set(["confirmed", "refunded", "partially_refunded"]);
 const SOLD = new Set(["confirmed", "partially_refunded"]);
 const OVER = new Set(["cancelled", "expired", "refunded"]);
@@ -62,7 +62,7 @@ class OrderPage {
     offerWays();
   }
 
-  /** Asks on until the order is settled; a frame only makes the next question come sooner. */
+  /** Polls until the order is final; a frame only brings the next poll forward. */
   async start() {
     await this.look();
     if (!this.#settled) this.stream.open();
@@ -83,7 +83,7 @@ class OrderPage {
     await this.render();
   }
 
-  /** Sold, tickets and all, or paid back: nothing changes by itself any more. */
+  /** Sold with its tickets, or refunded: nothing changes by itself any more. */
   get #settled() {
     const { status, fulfilled_at: fulfilledAt } = this.order;
     return SETTLED.has(status) && (Boolean(fulfilledAt) || !SOLD.has(status));
@@ -157,7 +157,7 @@ class OrderPage {
     this.#stop = countdown(until, (seconds) => write("expiry-clock", remaining(seconds)), over);
   }
 
-  /** One key per try: pressing twice, or asking again after silence, is still one attempt. */
+  /** One key per attempt: a double click, or a repetition without an answer, is one attempt. */
   async #payAgain() {
     const body = { payment: chosenPayment() };
     await this.#do("pay-again", async () => {
@@ -187,7 +187,7 @@ class OrderPage {
   }
 }
 
-/** `card_declined` as people would say it. */
+/** `card_declined` as a readable text. */
 function sentence(reason) {
   const words = String(reason).replaceAll("_", " ");
   return `${words.charAt(0).toUpperCase()}${words.slice(1)}.`;

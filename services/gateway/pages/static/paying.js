@@ -1,12 +1,12 @@
-// Ways to pay: the sandbox's rehearsals where the sandbox is offered, and every other provider's own page.
-// Card data is never typed into pages of ours: whoever pays by card does so on the provider's.
+// Payment methods: test payments where the sandbox is offered, and the page of every other provider.
+// Card data is never entered on our pages: cards are entered on the provider's page.
 import { ask } from "./api.js";
 import { byId, element, show } from "./dom.js";
 
 const REHEARSAL = "sandbox";
 let offered = false;
 
-/** Makes the choice what this sale offers, once; until it is known, or if it cannot be, the page stays as it came. */
+/** Fills the choice with what this sale offers, once; until then, or without an answer, the page stays as it is. */
 export async function offerWays() {
   if (offered) return;
   offered = true;
@@ -25,7 +25,7 @@ export async function offerWays() {
   if (byId("method-note")) show("method-note", false);
 }
 
-/** What to ask for; the fan comes back to the order's own page. */
+/** The payment part of the request; the provider sends the fan back to the order page. */
 export function chosenPayment() {
   const { value } = byId("method");
   const [provider, method] = value.includes(":") ? value.split(":") : [REHEARSAL, value];

@@ -1,12 +1,12 @@
-// What things cost with everything in them: before anything is held as the server computes it from the event's fees and
-// taxes, and after that line by line. The same lines before paying and on the order page.
+// Prices with all fees and taxes: before a hold computed by the server from the event's fees and taxes, after that
+// line by line. The same lines are shown before payment and on the order page.
 import { ask } from "./api.js";
 import { element } from "./dom.js";
 import { money } from "./format.js";
 
 const ASKED_AT_ONCE = 100;
 
-/** All-in prices of one event. Where they cannot be had, prices are told without them, and that it is so. */
+/** All-in prices of one event. If they are not available, shows prices without them, and says so. */
 export class Prices extends EventTarget {
   #allIn = new Map();
   #asked = new Set();
@@ -18,7 +18,7 @@ export class Prices extends EventTarget {
     Object.assign(this, { currency, path: `/orders/events/${encodeURIComponent(eventId)}/prices` });
   }
 
-  /** Asks about prices it does not know yet. */
+  /** Requests prices that are not known yet. */
   async learn(minors) {
     const fresh = [...new Set(minors)].filter((minor) => !this.#asked.has(minor));
     for (let n = 0; n < fresh.length; n += ASKED_AT_ONCE) {
@@ -32,13 +32,13 @@ export class Prices extends EventTarget {
     if (fresh.length > 0) this.dispatchEvent(new Event("change"));
   }
 
-  /** One ticket of this price, in words. */
+  /** The text of one ticket of this price. */
   one(minor) {
     const whole = this.#allIn.get(minor);
     return whole === undefined ? `${money(minor, this.currency)} plus fees` : money(whole, this.currency);
   }
 
-  /** One order of these `[price, quantity]`; the answer of before while the server is asked. */
+  /** The price of an order of these `[price, quantity]`; the previous answer until the new one arrives. */
   async together(lines) {
     const query = lines.map(([minor, quantity]) => `line=${minor}x${quantity}`).sort().join("&");
     if (!this.#together.has(query)) {
@@ -48,20 +48,20 @@ export class Prices extends EventTarget {
     return this.#together.get(query);
   }
 
-  /** What is in every price beside the ticket; empty if nothing is. */
+  /** What every price includes besides the ticket; empty if nothing. */
   get contents() {
     const { fees = [], taxes = [] } = this.rules;
     const how = ({ amount_minor: minor, percent }) => (percent ? `${Number(percent)} %` : money(minor, this.currency));
     return [...fees.map((fee) => `${fee.name} ${how(fee)} per ${fee.per}`), ...taxes.map((tax) => `${tax.name} ${how(tax)}`)].join(", ");
   }
 
-  /** A fee per order is in the price of one ticket, and not once more in that of a second. */
+  /** A fee per order counts in the price of the first ticket only. */
   get perOrder() {
     return (this.rules.fees ?? []).some((fee) => fee.per === "order");
   }
 }
 
-/** List items; none when there is nothing but tickets. */
+/** List items; none if there are only tickets. */
 export function billLines({ lines = [], extras = [], currency }) {
   if (extras.length === 0) return [];
   const tickets = lines.reduce((sum, line) => sum + line.unit_price_minor * line.quantity, 0);

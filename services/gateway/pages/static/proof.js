@@ -1,9 +1,9 @@
-// Proof of work at the door: when the line asks for it, this browser computes a moment, in a worker, and says so.
-// The page stays usable meanwhile; nothing is asked of the fan.
+// Proof of work before joining: if the line requires it, this browser computes for a moment, in a worker, and says so.
+// The page stays usable meanwhile; the fan has nothing to do.
 import { Problem } from "./api.js";
 import { announce, byId, show } from "./dom.js";
 
-/** Solves a challenge in ALTCHA's format; the answer is what the header `Onsale-Proof-Of-Work` carries. */
+/** Solves a challenge in ALTCHA's format; returns the value of the header `Onsale-Proof-Of-Work`. */
 export async function prove(challenge) {
   show("proof");
   byId("proof-progress").value = 0;

@@ -1,6 +1,6 @@
-// Looks for the counter whose SHA-256 of salt, nonce and counter begins with the wanted prefix: ALTCHA's "SHA-256" of cost 1.
-// The message is always 36 bytes, one block, so a whole try is one compression; browsers' own SHA-256 answers through a
-// promise each time, which is slower for so little, and is missing on plain HTTP.
+// Finds the counter whose SHA-256 of salt, nonce and counter has the required prefix: ALTCHA's "SHA-256" with cost 1.
+// The message is always 36 bytes, one block, so a try is one compression. The browser's own SHA-256 answers through a
+// promise each time, which is slower for such short messages, and is missing on plain HTTP.
 
 const TRIES_PER_REPORT = 20_000;
 const LAST_COUNTER = 0xffffffff;

@@ -1,4 +1,4 @@
-// Mail about a hold, for who ticks the box: once before it ends, once when it has. Consent is for this hold alone.
+// Reminder mails of a hold, for fans who tick the box: before it ends, and when it has ended. Consent is per hold.
 import { ask } from "./api.js";
 import { byId, show, trouble, write } from "./dom.js";
 

@@ -1,11 +1,11 @@
-// Being called while elsewhere: a tone, a notification if the fan allowed one, and a title that blinks until they look.
+// Alerts a fan who was called while elsewhere: a tone, a notification if allowed, and a blinking title.
 import { announce, byId, show, trouble } from "./dom.js";
 
 const TONES_HZ = [660, 880];
 const TONE_S = 0.35;
 let sound = null;
 
-/** From a press of the fan's: browsers let a page be heard only after one. */
+/** Called from a click: browsers allow sound only after one. */
 export function mayRing() {
   const Sound = window.AudioContext;
   if (!Sound) return;
@@ -13,7 +13,7 @@ export function mayRing() {
   sound.resume().catch(() => {});
 }
 
-/** Offers a notification where the browser has them and the fan has not decided yet. */
+/** Offers notifications if the browser has them and the fan has not decided yet. */
 export function offerNotification() {
   const button = byId("tell-me");
   show(button, "Notification" in window && window.isSecureContext && Notification.permission === "default");
@@ -25,7 +25,7 @@ export function offerNotification() {
   };
 }
 
-/** Rings once, and blinks until somebody looks; people who asked for less motion get a still title. */
+/** Rings once, and blinks until the page is visible; with reduced motion the title stays still. */
 export function ring(text, showName) {
   document.title = text;
   announce(text);
@@ -59,6 +59,6 @@ function notify(text, showName) {
     const told = new Notification(text, { body: showName, tag: `onsale:${location.pathname}` });
     told.onclick = () => window.focus();
   } catch {
-    // some phones take notifications only from a service worker: the title and the tone remain
+    // some phones allow notifications only from a service worker: the title and the tone remain
   }
 }

@@ -1,4 +1,4 @@
-// A seat plan: a grid of rows of buttons, one tab stop, arrow keys inside. State is told by shape and name, never by colour alone.
+// A seat plan: a grid of rows of buttons, one tab stop, arrow keys inside. Shape and name show the state, not only colour.
 import { byId, disable, element } from "./dom.js";
 
 const TIERS = 5;
@@ -9,7 +9,7 @@ export class SeatPlan {
   #grid = [];
   #tiers = new Map();
 
-  /** `picked(seat)` is told of every press on a seat. */
+  /** Calls `picked(seat)` on every press of a seat. */
   constructor({ basket, prices, picked }) {
     Object.assign(this, { basket, prices, picked });
     this.node = byId("seats");
@@ -18,7 +18,7 @@ export class SeatPlan {
     basket.addEventListener("change", () => this.#mark());
   }
 
-  /** Draws a section, or brings the drawn one up to date without moving anything. */
+  /** Draws a section, or updates the drawn one without moving anything. */
   render(sectionId, seats, section) {
     if (this.sectionId === sectionId && this.#seats.size === seats.length) {
       for (const seat of seats) this.#restate(this.#seats.get(seat.seat_id), seat);
@@ -28,7 +28,7 @@ export class SeatPlan {
     this.#draw(sectionId, seats);
   }
 
-  /** Each price of the section has a colour and a pattern, from the highest down, and a line in the legend. */
+  /** Each price of the section has a colour, a pattern and a line in the legend, from the highest down. */
   #price(seats, section) {
     const minors = [...new Set(seats.map((seat) => seat.price_minor))].sort((a, b) => b - a);
     this.#tiers = new Map(minors.map((minor, n) => [minor, n % TIERS]));
@@ -44,7 +44,7 @@ export class SeatPlan {
     byId("price-legend").replaceChildren(...entries);
   }
 
-  /** Somebody else was faster. */
+  /** Another fan was faster. */
   take(seatIds) {
     for (const seatId of seatIds) {
       const known = this.#seats.get(seatId);
@@ -119,7 +119,7 @@ export class SeatPlan {
     this.picked(known.seat);
   }
 
-  /** Exactly one seat can be reached with Tab; arrows, Home and End do the rest. */
+  /** Exactly one seat is a tab stop; arrows, Home and End move between seats. */
   #rove(button) {
     if (!button) return;
     this.node.querySelector('[tabindex="0"]')?.setAttribute("tabindex", "-1");

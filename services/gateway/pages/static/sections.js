@@ -1,11 +1,11 @@
-// The list of sections: name, price and what is left for everyone; a way in for those whose turn it is.
+// The list of sections: name, price and availability for everybody; a button for fans who may buy.
 import { byId, disable, element, write } from "./dom.js";
 import { count } from "./format.js";
 
 export class Sections {
   #rows = new Map();
 
-  /** `open(sectionId)` is asked for a seat plan; the basket counts general admission. */
+  /** Calls `open(sectionId)` for a seat plan; the selection counts general admission. */
   constructor({ stock, basket, prices, open }) {
     Object.assign(this, { stock, basket, prices, open });
     prices.addEventListener("change", () => this.render());
@@ -83,5 +83,5 @@ export class Sections {
   }
 }
 
-/** Rows with prices of their own make the section's the lowest. */
+/** The section's price is the lowest of its rows' prices. */
 const priceOf = (section, prices) => (section.price_levels?.length > 0 ? "from " : "") + prices.one(section.price_minor);

@@ -1,4 +1,4 @@
-// What is left, section by section: from the catalogue, then kept current by frames.
+// Availability by section: from the catalogue, then updated by frames.
 import { ask } from "./api.js";
 
 export class Stock extends EventTarget {
@@ -10,7 +10,7 @@ export class Stock extends EventTarget {
     this.path = `/events/${eventId}/sections`;
   }
 
-  /** The catalogue entry knows rows and prices; counts follow with the first look. */
+  /** The catalogue entry has rows and prices; counts follow with the first frame or poll. */
   describe(show) {
     this.currency = show.currency;
     for (const section of show.sections) this.#merge({ total_seats: section.capacity, ...section });
@@ -25,7 +25,7 @@ export class Stock extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
-  /** All seats of a section, however many pages that takes. */
+  /** All seats of a section, over all pages of the API. */
   async seats(sectionId) {
     const seats = [];
     for (let page = 1; page <= 40; page += 1) {

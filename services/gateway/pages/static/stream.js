@@ -1,13 +1,13 @@
-// One EventSource with a memory of how it is doing: "live", "reconnecting", "crowded" when the server turned it away, or
-// "polling" when streams do not get through. Whoever uses it asks by itself while it is not live. A stream that is turned
-// away or cut comes back when the server said. One that is silent for longer than the heartbeat allows is not live.
+// One EventSource with its state: "live", "reconnecting", "crowded" if the server rejected it, or "polling" if streams
+// do not get through. Its user polls while it is not live. A rejected or broken stream reconnects when the server said.
+// One that is silent for longer than the heartbeat allows is not live.
 
 const ERRORS_MAX = 3;
 const FIRST_FRAME_MS = 10_000;
 const STEADY_MS = 500;
 const FIRST_RETRY_MS = 5_000;
 const LAST_RETRY_MS = 60_000;
-/** The server breaks every silence after at most 18 s. */
+/** The server ends every silence after at most 18 s. */
 export const SILENT_MS = 25_000;
 
 export class Stream {
@@ -21,7 +21,7 @@ export class Stream {
   state = "closed";
   heardMs = 0;
 
-  /** `handlers` maps event names to functions of the parsed data; `changed(state)` hears of interruptions and their end. */
+  /** `handlers`: event names to functions of the parsed data; `changed(state)` is called at interruptions and their end. */
   constructor(url, handlers, changed) {
     Object.assign(this, { url, handlers, changed });
   }
@@ -46,7 +46,7 @@ export class Stream {
     }
   }
 
-  /** Nothing came for longer than the server is ever silent: a sleeping phone leaves sockets that look open. */
+  /** Nothing arrived for longer than the server is ever silent: a sleeping phone leaves sockets that look open. */
   get silent() {
     return this.state === "live" && Date.now() - this.heardMs > SILENT_MS;
   }
@@ -60,15 +60,15 @@ export class Stream {
     this.state = "closed";
   }
 
-  /** Whoever finds out that the stream is dead calls this. */
+  /** Called when the stream is found to be dead. */
   reopen() {
     this.close();
     this.open();
     this.#become("reconnecting");
   }
 
-  /** A first stream begins with a snapshot: one that is open and says nothing is held back by something in between. One
-   * that goes on where it was may have nothing to say; it is live unless it is turned away at once. */
+  /** A first stream begins with a snapshot: without one, something between server and browser holds it back. A resumed
+   * stream may have nothing to send; it is live unless it is rejected at once. */
   #opened() {
     clearTimeout(this.#silence);
     this.#silence = this.#begun
@@ -81,7 +81,7 @@ export class Stream {
     this.#become("live");
   }
 
-  /** Its end follows, and the browser comes back when the server said. */
+  /** The stream ends after this, and the browser reconnects when the server said. */
   #turnedAway() {
     clearTimeout(this.#silence);
     this.#away = true;

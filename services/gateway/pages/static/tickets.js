@@ -1,4 +1,4 @@
-// An order's tickets as they look on the order page, in the words of their hall.
+// An order's tickets on the order page, in the words of their venue.
 import { ask } from "./api.js";
 import { element, paint, show as unhide, write } from "./dom.js";
 import { moment, ownTime, plural } from "./format.js";
@@ -7,7 +7,7 @@ const shows = new Map();
 const ISSUED = new Set(["confirmed", "partially_refunded", "refunded"]);
 let moving = null;
 
-/** One list item per ticket, with its code, once they are issued; before, one per seat and per general-admission section. */
+/** One list item per ticket, with its code once issued; before that, one per seat and per general-admission section. */
 export async function tickets(order) {
   const show = await catalogueEntry(order.event_id);
   const issued = ISSUED.has(order.status) ? await ask("GET", `/orders/${order.reference}/tickets`).catch(() => null) : null;

@@ -1,4 +1,4 @@
-// Waiting: the position very large, moving by itself; spoken aloud now and then, not with every step.
+// Waiting: the position in large type, updating by itself; announced now and then, not at every step.
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { count, moment, remaining, waitBetween } from "./format.js";
@@ -89,7 +89,7 @@ export class Waiting {
     return NOBODY_CALLED[this.line.place.estimate_changed?.reason] ?? "We will tell you how long as soon as we know.";
   }
 
-  /** Why it takes longer than it was said, for some minutes after. */
+  /** The reason why the wait grew, for some minutes. */
   #changed() {
     const changed = this.line.place.estimate_changed;
     if (!changed || Date.now() - Date.parse(changed.at) > CHANGE_TOLD_MS) return "";

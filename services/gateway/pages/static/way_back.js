@@ -1,10 +1,10 @@
-// The way back to the site whose gate sent this fan here: told once, in the fragment, and kept for this tab.
+// The return to the protected site that redirected this fan here: given once, in the fragment, and kept for this tab.
 import { ask } from "./api.js";
 import { tab } from "./memory.js";
 
 const keyOf = (eventId) => `way-back:${eventId}`;
 
-/** Takes what the gate told out of the address bar. */
+/** Removes the values from the address bar and stores them. */
 export function noteWayBack(eventId) {
   const told = new URLSearchParams(location.hash.slice(1));
   const [returnTo, gate] = [told.get("return_to"), told.get("gate")];
@@ -13,10 +13,10 @@ export function noteWayBack(eventId) {
   history.replaceState(null, "", location.pathname);
 }
 
-/** Whether a gate sent this fan here. Nothing that came by the link is ever a key: who made the link knows it. */
+/** Whether a protected site redirected this fan. Values from the link are never used as a key: its author knows them. */
 export const cameByGate = (eventId) => Boolean(tab(keyOf(eventId)));
 
-/** Sends an admitted fan back; false for who did not come from a site, or from one that is no longer allowed. */
+/** Sends an admitted fan back; false without a site to return to, or if the site is no longer allowed. */
 export async function goBack(eventId) {
   const wayBack = tab(keyOf(eventId));
   if (!wayBack) return false;

@@ -1,7 +1,7 @@
-// The key to an order that the link in a mail carries: in the fragment, which no server sees; a cookie from then on.
+// The order token that the link in a mail carries: in the fragment, which no server sees; a cookie from then on.
 import { ask } from "./api.js";
 
-/** Takes the key out of the address bar and lets this browser keep it. */
+/** Removes the token from the address bar and stores it in this browser. */
 export async function openHere(reference) {
   const key = new URLSearchParams(location.hash.slice(1)).get("key");
   if (!key) return;

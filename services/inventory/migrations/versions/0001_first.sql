@@ -9,17 +9,17 @@ CREATE TABLE inventory.allotment (
     CONSTRAINT pk_allotment PRIMARY KEY (event_id, allotment_id)
 );
 CREATE INDEX ix_allotment_due ON inventory.allotment (opens_at_ms) WHERE opened_at IS NULL;
-COMMENT ON COLUMN inventory.allotment.places IS 'As it was described.';
+COMMENT ON COLUMN inventory.allotment.places IS 'As given by the operator: seats, rows and GA places.';
 
 CREATE TABLE inventory.allotment_ga (
     event_id TEXT NOT NULL,
     allotment_id TEXT NOT NULL,
     section_id TEXT NOT NULL,
-    kept INTEGER NOT NULL,
+    allotted INTEGER NOT NULL,
     CONSTRAINT pk_allotment_ga PRIMARY KEY (event_id, allotment_id, section_id),
-    CONSTRAINT ck_allotment_ga_never_given_twice CHECK (kept >= 0)
+    CONSTRAINT ck_allotment_ga_never_released_twice CHECK (allotted >= 0)
 );
-COMMENT ON COLUMN inventory.allotment_ga.kept IS 'Still kept aside; part of the section''s blocked places.';
+COMMENT ON COLUMN inventory.allotment_ga.allotted IS 'Places still allotted; they are part of the section''s blocked places.';
 
 CREATE TABLE inventory.customer_usage (
     event_id TEXT NOT NULL,
@@ -28,17 +28,17 @@ CREATE TABLE inventory.customer_usage (
     CONSTRAINT pk_customer_usage PRIMARY KEY (event_id, customer_key)
 );
 COMMENT ON TABLE inventory.customer_usage
-    IS 'Locked while a customer''s tickets are counted, so that parallel payments of one customer take turns.';
+    IS 'Locked while a customer''s tickets are counted, so that one customer''s payments are serialised.';
 
 CREATE TABLE inventory.drift (
     id BIGSERIAL NOT NULL,
     event_id TEXT NOT NULL,
-    what TEXT NOT NULL,
-    seen TEXT NOT NULL,
-    should_be TEXT NOT NULL,
+    item TEXT NOT NULL,
+    actual TEXT NOT NULL,
+    expected TEXT NOT NULL,
     since TIMESTAMP WITH TIME ZONE NOT NULL,
-    done TEXT NOT NULL,
-    done_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    action TEXT NOT NULL,
+    acted_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT pk_drift PRIMARY KEY (id)
 );
 CREATE INDEX ix_drift_event ON inventory.drift (event_id, id);
@@ -69,7 +69,7 @@ CREATE TABLE inventory.event (
     CONSTRAINT pk_event PRIMARY KEY (event_id)
 );
 CREATE INDEX ix_event_tour ON inventory.event (tour_id) WHERE tour_id IS NOT NULL;
-COMMENT ON COLUMN inventory.event.tour_tickets_per_customer IS 'Over the whole tour.';
+COMMENT ON COLUMN inventory.event.tour_tickets_per_customer IS 'Limit over all events of the tour.';
 
 CREATE TABLE inventory.outbox (
     id BIGSERIAL NOT NULL,
@@ -97,7 +97,7 @@ CREATE TABLE inventory.oversell (
     policy TEXT NOT NULL,
     status TEXT NOT NULL,
     from_buffer INTEGER DEFAULT '0' NOT NULL,
-    on_paper INTEGER DEFAULT '0' NOT NULL,
+    overbooked INTEGER DEFAULT '0' NOT NULL,
     found_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     decided_by TEXT,
     reason TEXT,
@@ -107,7 +107,7 @@ CREATE TABLE inventory.oversell (
 );
 CREATE UNIQUE INDEX uq_oversell_open ON inventory.oversell (event_id, section_id, position)
     WHERE status IN ('waiting', 'cancelling');
-COMMENT ON COLUMN inventory.oversell.position IS 'Of a seat sold twice; -1 for a section sold beyond itself.';
+COMMENT ON COLUMN inventory.oversell.position IS 'Position of a seat that was sold twice; -1 for an oversold section.';
 
 CREATE TABLE inventory.oversell_return (
     event_id TEXT NOT NULL,
@@ -121,8 +121,8 @@ CREATE TABLE inventory.oversell_return (
 );
 CREATE INDEX ix_oversell_return_due ON inventory.oversell_return (event_id) WHERE refunded_at IS NULL;
 COMMENT ON TABLE inventory.oversell_return
-    IS 'Sold, and to be given back: rows are the truth, each step may be repeated.';
-COMMENT ON COLUMN inventory.oversell_return.refund IS 'What orders answered.';
+    IS 'Buyers who lose their tickets; each step of return and refund is recorded here and may be repeated.';
+COMMENT ON COLUMN inventory.oversell_return.refund IS 'The answer of orders.';
 
 CREATE TABLE inventory.release_log (
     id BIGSERIAL NOT NULL,
@@ -131,7 +131,7 @@ CREATE TABLE inventory.release_log (
     section_id TEXT,
     positions INTEGER[] NOT NULL,
     ga_quantity INTEGER NOT NULL,
-    how TEXT NOT NULL,
+    reason TEXT NOT NULL,
     late_ms BIGINT NOT NULL,
     released_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT pk_release_log PRIMARY KEY (id)
@@ -155,10 +155,10 @@ CREATE TABLE inventory.reservation (
     payment_extended BOOLEAN DEFAULT false NOT NULL,
     fingerprint TEXT NOT NULL,
     hold_ttl_s INTEGER,
-    arm TEXT,
-    reminders_asked BOOLEAN DEFAULT false NOT NULL,
+    variant TEXT,
+    reminders_requested BOOLEAN DEFAULT false NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
-    given_back INTEGER DEFAULT '0' NOT NULL,
+    released_tickets INTEGER DEFAULT '0' NOT NULL,
     payment_begun_at TIMESTAMP WITH TIME ZONE,
     confirmed_at TIMESTAMP WITH TIME ZONE,
     ended_at TIMESTAMP WITH TIME ZONE,
@@ -171,12 +171,12 @@ CREATE INDEX ix_reservation_due ON inventory.reservation (event_id, reserved_unt
     WHERE status IN ('pending_payment', 'paying');
 CREATE INDEX ix_reservation_live_holder ON inventory.reservation (event_id, holder)
     WHERE status IN ('pending_payment', 'paying');
-CREATE INDEX ix_reservation_reminders ON inventory.reservation (reservation_id) WHERE reminders_asked;
-COMMENT ON COLUMN inventory.reservation.arm IS 'Of a comparison of two hold_ttl_s, while there was one: a or b.';
-COMMENT ON COLUMN inventory.reservation.reminders_asked IS 'Until orders knows.';
-COMMENT ON COLUMN inventory.reservation.given_back IS 'Tickets, while nobody paid.';
-COMMENT ON COLUMN inventory.reservation.payment_begun_at IS 'The first time.';
-COMMENT ON COLUMN inventory.reservation.ended_at IS 'Ended without a sale.';
+CREATE INDEX ix_reservation_reminders ON inventory.reservation (reservation_id) WHERE reminders_requested;
+COMMENT ON COLUMN inventory.reservation.variant IS 'Variant of the experiment with two hold_ttl_s: a or b.';
+COMMENT ON COLUMN inventory.reservation.reminders_requested IS 'Consent to reminders that orders has not acknowledged.';
+COMMENT ON COLUMN inventory.reservation.released_tickets IS 'Tickets that the fan released before a payment.';
+COMMENT ON COLUMN inventory.reservation.payment_begun_at IS 'When the first payment began.';
+COMMENT ON COLUMN inventory.reservation.ended_at IS 'When it ended without a sale.';
 
 CREATE TABLE inventory.reservation_ga (
     event_id TEXT NOT NULL,
@@ -215,9 +215,9 @@ CREATE TABLE inventory.seat (
     allotment_id TEXT,
     CONSTRAINT pk_seat PRIMARY KEY (event_id, section_id, position),
     CONSTRAINT ck_seat_owned_while_held_or_sold CHECK ((status IN ('held', 'sold')) = (reservation_id IS NOT NULL)),
-    CONSTRAINT ck_seat_kept_aside_is_blocked CHECK (allotment_id IS NULL OR status = 'blocked')
+    CONSTRAINT ck_seat_allotted_is_blocked CHECK (allotment_id IS NULL OR status = 'blocked')
 ) WITH (fillfactor = 50);
-COMMENT ON COLUMN inventory.seat.allotment_id IS 'Who a blocked seat is kept aside for; null if blocked by hand.';
+COMMENT ON COLUMN inventory.seat.allotment_id IS 'The allotment of a blocked seat; null if it is blocked manually.';
 
 CREATE TABLE inventory.section (
     event_id TEXT NOT NULL,
@@ -230,7 +230,7 @@ CREATE TABLE inventory.section (
     capacity INTEGER NOT NULL,
     seats_remaining INTEGER NOT NULL,
     blocked INTEGER DEFAULT '0' NOT NULL,
-    honoured INTEGER DEFAULT '0' NOT NULL,
+    overbooked_accepted INTEGER DEFAULT '0' NOT NULL,
     price_minor INTEGER NOT NULL,
     fee_minor INTEGER NOT NULL,
     price_levels JSONB DEFAULT '[]' NOT NULL,
@@ -240,10 +240,10 @@ CREATE TABLE inventory.section (
     CONSTRAINT ck_section_never_more_than_there_is CHECK (seats_remaining <= capacity),
     CONSTRAINT ck_section_never_opened_twice CHECK (blocked >= 0)
 ) WITH (fillfactor = 50);
-COMMENT ON COLUMN inventory.section.blocked IS 'Not for sale: by hand, or kept aside.';
-COMMENT ON COLUMN inventory.section.honoured IS 'Places that exist only on paper.';
+COMMENT ON COLUMN inventory.section.blocked IS 'Places not on sale: blocked manually or allotted.';
+COMMENT ON COLUMN inventory.section.overbooked_accepted IS 'Places sold beyond the capacity and accepted by the oversell policy.';
 
-CREATE TABLE inventory.stock_change (
+CREATE TABLE inventory.stock_audit_log (
     id BIGSERIAL NOT NULL,
     event_id TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
@@ -253,9 +253,9 @@ CREATE TABLE inventory.stock_change (
     version BIGINT NOT NULL,
     before JSONB NOT NULL,
     after JSONB NOT NULL,
-    CONSTRAINT pk_stock_change PRIMARY KEY (id)
+    CONSTRAINT pk_stock_audit_log PRIMARY KEY (id)
 );
-CREATE INDEX ix_stock_change_event_id ON inventory.stock_change (event_id, id);
+CREATE INDEX ix_stock_audit_log_event_id ON inventory.stock_audit_log (event_id, id);
 
 CREATE TABLE inventory.ticket_return (
     event_id TEXT NOT NULL,

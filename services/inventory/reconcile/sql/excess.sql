@@ -1,5 +1,5 @@
--- By how much a section is sold beyond what it has, or a seat (`position` from 0) beyond once.
-SELECT sold + s.blocked - s.capacity - s.honoured AS excess
+-- How many places a section (`position` -1) is oversold by, or how many times too often a seat was sold.
+SELECT sold + s.blocked - s.capacity - s.overbooked_accepted AS excess
 FROM inventory.section s CROSS JOIN LATERAL (
     SELECT coalesce(sum(g.quantity), 0) AS sold
     FROM inventory.reservation_ga g JOIN inventory.reservation r USING (event_id, reservation_id)

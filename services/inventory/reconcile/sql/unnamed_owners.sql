@@ -1,4 +1,4 @@
--- Live owners, of a slice of the reservations, whose seat names another or says another status.
+-- Live reservations, of a key range, whose seat names another reservation or has another status.
 SELECT x.section_id, x.position, s.reservation_id AS named, r.reservation_id AS owner
 FROM inventory.reservation r
 JOIN inventory.reservation_seat x USING (event_id, reservation_id)

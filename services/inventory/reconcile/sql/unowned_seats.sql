@@ -1,4 +1,4 @@
--- Held and sold seats, of some sections, that name no live reservation with that seat.
+-- Held and sold seats of some sections that name no live reservation with that seat.
 SELECT s.section_id, s.position, s.reservation_id AS named
 FROM inventory.seat s
 LEFT JOIN inventory.reservation r USING (event_id, reservation_id)

@@ -1,4 +1,4 @@
--- The ledger says these holds are being paid: they have no deadline any more.
+-- Follows PostgreSQL: these holds are being paid and have no deadline any more.
 -- KEYS[1] meta hash readiness
 -- KEYS[2] holds hash live reservations
 -- KEYS[3] deadlines zset when a hold may be released

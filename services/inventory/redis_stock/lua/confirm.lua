@@ -1,4 +1,4 @@
--- The ledger says this hold was bought: its places are sold.
+-- Follows PostgreSQL: this hold was bought, its places are sold.
 -- KEYS[1] meta hash readiness
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
@@ -14,7 +14,7 @@ local id = ARGV[1]
 if not is_ready(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
 local hold = read_hold(keys, id)
 if not hold then return 'unknown' end
-local runs, ga = lines(hold.basket)
-move(keys, runs, ga, 'h', 's')
+local runs, ga = parse(hold.selection)
+set_marks(keys, runs, ga, 'h', 's')
 drop_hold(keys, id, hold)
 return 'done'

@@ -1,8 +1,8 @@
--- The ledger says these holds last until then: after its commit, after an extension, after a look at a due hold.
+-- Follows PostgreSQL: these holds have these deadlines, after an extension or when a due hold turned out to be live.
 -- KEYS[1] meta hash readiness
 -- KEYS[2] holds hash live reservations
 -- KEYS[3] deadlines zset when a hold may be released
--- ARGV[1] grace_ms int past the shown countdown
+-- ARGV[1] grace_ms int after the deadline that the fan sees
 -- ARGV[2+] ids_and_untils list reservation_id, until_ms, and so on; at most 2,000 pairs
 -- Answers how many it knew, or not-ready.
 local keys = {meta = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}

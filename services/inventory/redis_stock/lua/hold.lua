@@ -1,18 +1,18 @@
--- Takes baskets, each for one holder, each whole or not at all. It never frees anything: a refusal names due holds.
+-- Makes holds, each for one holder, each whole or not at all. It never releases anything: a denial names due holds.
 -- KEYS[1] meta hash readiness, epoch, clock
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
 -- KEYS[4] deadlines zset when a hold may be released
 -- KEYS[5] usage hash per holder
--- KEYS[6] revoked zset dead passes
+-- KEYS[6] revoked zset revoked passes
 -- KEYS[7] dirty set sections changed
 -- KEYS[8] map prefix of the sections' maps
 -- ARGV[1] clock_offset_ms int moves the clock
--- ARGV[2] due_ms int until the ledger must have written it
--- ARGV[3] others_ms int the time by the other clocks, the slower one
--- ARGV[4+] asks list JSON each: reservation_id, holder, jti, pass_epoch, stock_print, body_print, hold_ttl_ms, tickets_max
---   (per holder, 0 is unlimited), live_max (reservations per holder), and basket or best {quantity, zones, split, tidy}
--- Answers per ask: held epoch until_ms basket | again id epoch until_ms basket | reused | revoked | not-ready | clocks-apart ahead_ms
+-- ARGV[2] due_ms int until PostgreSQL must have written it
+-- ARGV[3] others_ms int the time by the slower of the other clocks
+-- ARGV[4+] requests list JSON each: reservation_id, holder, jti, pass_epoch, stock_hash, body_hash, hold_ttl_ms, tickets_max
+--   (per holder, 0 is unlimited), live_max (reservations per holder), and selection, or best {quantity, price_blocks, split, tidy}
+-- Answers per request: held epoch until_ms selection | again id epoch until_ms selection | reused | revoked | not-ready | clocks-apart ahead_ms
 --        | seats-taken/no-adjacent-seats/sold-out/limit-exceeded now_ms detail due_id…
 local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[7],
               map = KEYS[8]}
@@ -23,36 +23,36 @@ local new_holders = 0
 
 local found = redis.call('HMGET', keys.meta, 'ready', 'epoch', 'min_pass_epoch')
 local ready, epoch, min_pass_epoch = found[1] == '1', found[2], tonumber(found[3] or 0)
-ready = ready and is_whole(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage, revoked)
+ready = ready and all_exist(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage, revoked)
 local now, redis_ms = others_ms, others_ms
 if ready then now, redis_ms = clock(keys.meta, clock_offset_ms) end
 local ahead_ms = redis_ms - others_ms
 
-local function refuse(word, detail)
+local function deny(reason, detail)
   local by_all = text(math.min(now, others_ms))
   local due = redis.call('ZRANGEBYSCORE', keys.deadlines, '-inf', by_all, 'LIMIT', 0, DUE_MAX)
-  return {word, by_all, detail, unpack(due)}
+  return {reason, by_all, detail, unpack(due)}
 end
 
--- The answer to somebody who asked before: under the same id, or for the same stock under another.
-local function answered(ask, live)
-  local same = read_hold(keys, ask.reservation_id)
+-- The answer to a repeated request: under the same id, or for the same places under another.
+local function repeated(request, live)
+  local same = read_hold(keys, request.reservation_id)
   if same then
-    if same.holder ~= ask.holder or same.stock ~= ask.stock_print or same.body ~= ask.body_print then
+    if same.holder ~= request.holder or same.stock ~= request.stock_hash or same.body ~= request.body_hash then
       return {'reused'}
     end
-    return {'again', ask.reservation_id, epoch, text(same['until']), same.basket}
+    return {'again', request.reservation_id, epoch, text(same['until']), same.selection}
   end
   for _, id in ipairs(live) do
     local other = read_hold(keys, id)
-    if other and other.stock == ask.stock_print then
-      return {'again', id, epoch, text(other['until']), other.basket}
+    if other and other.stock == request.stock_hash then
+      return {'again', id, epoch, text(other['until']), other.selection}
     end
   end
 end
 
--- What stands in the way, as a refusal; nothing when all of it is free.
-local function in_the_way(runs, ga)
+-- Why the places cannot be held, as a denial; nil if all are available.
+local function conflict(runs, ga)
   local taken, short = {}, {}
   for _, run in ipairs(runs) do
     local found = marks(keys, run)
@@ -65,59 +65,59 @@ local function in_the_way(runs, ga)
     end
   end
   if lost then return {'not-ready'} end
-  if #taken > 0 then return refuse('seats-taken', table.concat(taken, ';')) end
+  if #taken > 0 then return deny('seats-taken', table.concat(taken, ';')) end
   for _, ticket in ipairs(ga) do
     local available = tonumber(redis.call('HGET', keys.counts, ticket[1] .. ':available') or 0)
     if available < ticket[2] then short[#short + 1] = ticket[1] .. '*' .. math.max(0, available) end
   end
-  if #short > 0 then return refuse('sold-out', table.concat(short, ';')) end
+  if #short > 0 then return deny('sold-out', table.concat(short, ';')) end
 end
 
--- The basket of somebody who takes the best there is, or why there is none.
-local function picked(want)
-  local basket, widest = best(keys, want)
+-- A selection of the best available places, or why there is none.
+local function best_selection(want)
+  local selection, widest = best(keys, want)
   if lost then return nil, {'not-ready'} end
-  if basket then return basket end
-  if widest then return nil, refuse('no-adjacent-seats', text(widest)) end
+  if selection then return selection end
+  if widest then return nil, deny('no-adjacent-seats', text(widest)) end
   local left, seen = {}, {}
-  for _, zone in ipairs(want.zones) do
-    if not seen[zone[1]] then
-      left[#left + 1] = zone[1] .. '*' .. (redis.call('HGET', keys.counts, zone[1] .. ':available') or 0)
-      seen[zone[1]] = true
+  for _, block in ipairs(want.price_blocks) do
+    if not seen[block[1]] then
+      left[#left + 1] = block[1] .. '*' .. (redis.call('HGET', keys.counts, block[1] .. ':available') or 0)
+      seen[block[1]] = true
     end
   end
-  return nil, refuse('sold-out', table.concat(left, ';'))
+  return nil, deny('sold-out', table.concat(left, ';'))
 end
 
-local function hold(ask)
+local function hold(request)
   if not ready or lost then return {'not-ready'} end
   if math.abs(ahead_ms) > APART_MS then return {'clocks-apart', text(ahead_ms)} end
-  if (ask.pass_epoch or 0) < min_pass_epoch or redis.call('ZSCORE', revoked, ask.jti) then return {'revoked'} end
-  local used = redis.call('HMGET', keys.usage, 't:' .. ask.holder, 'l:' .. ask.holder)
+  if (request.pass_epoch or 0) < min_pass_epoch or redis.call('ZSCORE', revoked, request.jti) then return {'revoked'} end
+  local used = redis.call('HMGET', keys.usage, 't:' .. request.holder, 'l:' .. request.holder)
   local had, live = tonumber(used[1] or 0), listed(used[2])
-  local before = answered(ask, live)
+  local before = repeated(request, live)
   if before then return before end
-  if #live >= ask.live_max then return refuse('limit-exceeded', 'active_reservations_per_customer') end
-  local basket, none = ask.basket, nil
-  if ask.best then
-    basket, none = picked(ask.best)
+  if #live >= request.live_max then return deny('limit-exceeded', 'active_reservations_per_customer') end
+  local selection, none = request.selection, nil
+  if request.best then
+    selection, none = best_selection(request.best)
     if none then return none end
   end
-  local runs, ga, quantity = lines(basket)
-  if ask.tickets_max > 0 and had + quantity > ask.tickets_max then
-    return refuse('limit-exceeded', 'tickets_per_customer')
+  local runs, ga, quantity = parse(selection)
+  if request.tickets_max > 0 and had + quantity > request.tickets_max then
+    return deny('limit-exceeded', 'tickets_per_customer')
   end
-  local refused = in_the_way(runs, ga)
-  if refused then return refused end
-  local until_ms = now + ask.hold_ttl_ms
-  move(keys, runs, ga, '.', 'h')
-  write_hold(keys, ask.reservation_id, {holder = ask.holder, stock = ask.stock_print, body = ask.body_print,
-                                        basket = basket, ['until'] = until_ms})
-  redis.call('ZADD', keys.deadlines, text(now + due_ms), ask.reservation_id)
+  local denied = conflict(runs, ga)
+  if denied then return denied end
+  local until_ms = now + request.hold_ttl_ms
+  set_marks(keys, runs, ga, '.', 'h')
+  write_hold(keys, request.reservation_id, {holder = request.holder, stock = request.stock_hash, body = request.body_hash,
+                                        selection = selection, ['until'] = until_ms})
+  redis.call('ZADD', keys.deadlines, text(now + due_ms), request.reservation_id)
   if #live == 0 then new_holders = new_holders + 1 end
-  live[#live + 1] = ask.reservation_id
-  redis.call('HSET', keys.usage, 't:' .. ask.holder, had + quantity, 'l:' .. ask.holder, table.concat(live, ','))
-  return {'held', epoch, text(until_ms), basket}
+  live[#live + 1] = request.reservation_id
+  redis.call('HSET', keys.usage, 't:' .. request.holder, had + quantity, 'l:' .. request.holder, table.concat(live, ','))
+  return {'held', epoch, text(until_ms), selection}
 end
 
 local answers = {}

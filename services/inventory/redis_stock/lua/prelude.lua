@@ -1,4 +1,4 @@
--- What every verb of the gate shares. A basket is text: `A:0,5;GA1*3` is seats 0 and 5 of A and three tickets of GA1.
+-- Functions that every script uses. A selection is text: `A:0,5;GA1*3` is seats 0 and 5 of A and three tickets of GA1.
 -- A mark is one character of a section's map; counts follow the marks, so they cannot drift apart.
 
 local NAMES = {['.'] = 'available', h = 'held', s = 'sold', x = 'blocked'}
@@ -7,8 +7,8 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- The engine's time in ms, which stands still while its clock is set back by up to a minute; then its clock itself. One
--- that was an hour ahead and is right again must not stand still for an hour.
+-- Redis' time in ms and its clock itself. The time stands still while the clock is set back by up to a minute; after a larger
+-- step it follows the clock, so that a clock that was an hour ahead does not stop the time for an hour.
 local APART_MS = 60000
 local function clock(meta, offset_ms)
   local time = redis.call('TIME')
@@ -19,37 +19,37 @@ local function clock(meta, offset_ms)
   return now, now
 end
 
--- A part of the gate is lost: it takes nothing more, and whoever watches it need not wait to fill it anew.
+-- A key is lost: marks the stock as not ready, and ends the lease of a rebuild so that the next one may begin at once.
 local lost = false
-local function shut(meta)
+local function mark_lost(meta)
   lost = true
-  redis.call('HSET', meta, 'ready', '0', 'filling_at', '0')
+  redis.call('HSET', meta, 'ready', '0', 'rebuild_renewed_at', '0')
 end
 
--- Whether these parts are all there. Each has been there since the filling began, marked with its epoch; one that is
--- lost would read as nothing held, nothing free, nobody limited.
-local function is_whole(meta, ...)
+-- Whether these keys all exist. Each has existed since the rebuild began, with a marker; a lost one would read as nothing
+-- held, nothing available, no limit used.
+local function all_exist(meta, ...)
   if redis.call('EXISTS', ...) == select('#', ...) then return true end
-  shut(meta)
+  mark_lost(meta)
   return false
 end
 
 local function is_ready(meta, ...)
-  return redis.call('HGET', meta, 'ready') == '1' and is_whole(meta, ...)
+  return redis.call('HGET', meta, 'ready') == '1' and all_exist(meta, ...)
 end
 
--- A section as changed, once a script.
+-- Marks a section as changed, once per script.
 local touched = {}
 local function touch(keys, section)
   if not touched[section] then redis.call('SADD', keys.dirty, section) end
   touched[section] = true
 end
 
--- What a basket names: its seats as runs of neighbours {section, first, count}, its GA tickets {section, quantity}, and
--- how many tickets that is.
-local function lines(basket)
+-- Parses a selection: its seats as runs of neighbours {section, first, count}, its GA tickets {section, quantity}, and the
+-- number of tickets.
+local function parse(selection)
   local runs, ga, size = {}, {}, 0
-  for section, kind, what in string.gmatch(basket, '([%w_]+)([:*])([%d,]+)') do
+  for section, kind, what in string.gmatch(selection, '([%w_]+)([:*])([%d,]+)') do
     if kind == '*' then
       ga[#ga + 1] = {section, tonumber(what)}
       size = size + tonumber(what)
@@ -70,10 +70,10 @@ local function lines(basket)
   return runs, ga, size
 end
 
--- A run's part of its section's map; shorter than the run if the map is lost, and then the gate is closed.
+-- A run's marks in its section's map; shorter than the run if the map is lost, and then the stock is not ready.
 local function marks(keys, run)
   local found = redis.call('GETRANGE', keys.map .. run[1], run[2], run[2] + run[3] - 1)
-  if #found < run[3] then shut(keys.meta) end
+  if #found < run[3] then mark_lost(keys.meta) end
   return found
 end
 
@@ -83,7 +83,7 @@ local function count(keys, section, from, to, n)
   touch(keys, section)
 end
 
-local function put(keys, section, position, mark)
+local function set_mark(keys, section, position, mark)
   local map = keys.map .. section
   local old = marks(keys, {section, position, 1})
   if NAMES[old] and old ~= mark then
@@ -93,8 +93,8 @@ local function put(keys, section, position, mark)
   touch(keys, section)
 end
 
--- Moves a basket's lines from one mark to another; a seat that does not carry `from` is left alone.
-local function move(keys, runs, ga, from, to)
+-- Changes a selection's places from one mark to another; a seat that does not have the mark `from` stays as it is.
+local function set_marks(keys, runs, ga, from, to)
   for _, run in ipairs(runs) do
     local now, moved = string.gsub(marks(keys, run), '[' .. from .. ']', to)
     if moved > 0 then

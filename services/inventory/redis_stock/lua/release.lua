@@ -1,4 +1,4 @@
--- The ledger says this hold is over: its places are free again.
+-- Follows PostgreSQL: this hold has ended, its places are available.
 -- KEYS[1] meta hash readiness
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
@@ -17,9 +17,9 @@ if not hold then
   redis.call('ZREM', keys.deadlines, id)
   return 'unknown'
 end
-local runs, ga, size = lines(hold.basket)
-move(keys, runs, ga, 'h', '.')
+local runs, ga, size = parse(hold.selection)
+set_marks(keys, runs, ga, 'h', '.')
 add_tickets(keys, hold.holder, -size)
 drop_hold(keys, id, hold)
-if #live_ids(keys, hold.holder) == 0 then redis.call('HINCRBY', keys.meta, 'let_go', 1) end
+if #live_ids(keys, hold.holder) == 0 then redis.call('HINCRBY', keys.meta, 'ended', 1) end
 return 'done'

@@ -1,12 +1,12 @@
--- Kills a pass unless its holder has a live hold, in one step with `hold`.
+-- Revokes a pass unless its holder has a live hold; no hold can be made in between.
 -- KEYS[1] meta hash readiness
 -- KEYS[2] holds hash live reservations
 -- KEYS[3] usage hash per holder
--- KEYS[4] revoked zset dead passes
+-- KEYS[4] revoked zset revoked passes
 -- ARGV[1] jti text the pass
 -- ARGV[2] holder text its holder
--- ARGV[3] expires_at_ms int when it may be forgotten
--- ARGV[4] others_ms int the time by the other clocks, the slower one
+-- ARGV[3] expires_at_ms int when it expires by itself
+-- ARGV[4] others_ms int the time by the slower of the other clocks
 -- ARGV[5] clock_offset_ms int moves the clock
 -- Answers {gone}, {live, until_ms} or {not-ready}.
 local keys = {meta = KEYS[1], holds = KEYS[2], usage = KEYS[3]}

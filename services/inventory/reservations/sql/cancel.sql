@@ -3,7 +3,7 @@ WITH locked AS MATERIALIZED (
     SELECT event_id, reservation_id, status
     FROM inventory.reservation r
     JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* FROM unnest(CAST(:ids AS text[])) AS a (reservation_id)
-          OFFSET 0) AS asked USING (event_id, reservation_id)
+          OFFSET 0) AS requested USING (event_id, reservation_id)
     ORDER BY reservation_id
     FOR UPDATE OF r
 )

@@ -1,9 +1,9 @@
--- Of these, what is past its deadline by every clock, the ledger's own among them, and nobody is paying.
+-- Expires those of these reservations that are past their deadline by every clock, PostgreSQL's included, and unpaid.
 WITH locked AS MATERIALIZED (
     SELECT event_id, reservation_id, status, reserved_until_ms
     FROM inventory.reservation r
     JOIN (SELECT CAST(:event_id AS text) AS event_id, a.* FROM unnest(CAST(:ids AS text[])) AS a (reservation_id)
-          OFFSET 0) AS asked USING (event_id, reservation_id)
+          OFFSET 0) AS requested USING (event_id, reservation_id)
     ORDER BY reservation_id
     FOR UPDATE OF r
 )

@@ -1,4 +1,4 @@
--- Reservations about to change, locked in the order of their key; then the ledger's clock, in milliseconds.
+-- Locks reservations in the order of their key; returns PostgreSQL's clock in ms.
 WITH locked AS MATERIALIZED (
     SELECT reservation_id FROM inventory.reservation
     WHERE reservation_id = ANY(CAST(:ids AS text[]))

@@ -1,4 +1,5 @@
--- Payment's steps, decided under the lock. Only text in arrays: about others the driver asks the catalogue first.
+-- Writes payment steps that were decided under the lock. All arrays are text, because for other types the driver queries the
+-- system catalogue first.
 UPDATE inventory.reservation r
 SET status = step.status, order_reference = step.order_reference, customer_key = coalesce(step.customer_key, r.customer_key),
     reserved_until_ms = CAST(step.until_ms AS bigint), payment_extended = r.payment_extended OR step.status = 'paying',

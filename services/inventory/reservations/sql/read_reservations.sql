@@ -1,6 +1,6 @@
--- Reservations with their places, each place an array in the order people see them.
+-- Reservations with their places, each place a JSON array, in the order of the layout.
 SELECT r.event_id, r.reservation_id, r.holder, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
-       r.reserved_until_ms, e.grace_s, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version, r.given_back,
+       r.reserved_until_ms, e.grace_s, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version, r.released_tickets,
        CAST((SELECT json_agg(json_build_array(x.section_id, x.position, concat_ws('-', x.section_id, s.row, s.number),
                                               x.unit_price_minor) ORDER BY x.section_id, x.position)
              FROM inventory.reservation_seat x JOIN inventory.seat s USING (event_id, section_id, position)

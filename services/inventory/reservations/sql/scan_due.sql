@@ -1,5 +1,4 @@
--- The backstop: what is past its deadline, whatever the gate remembers, the longest due first, as the index has them.
--- Several scanners share the work.
+-- Unpaid holds past their deadline, longest overdue first, in index order. Concurrent scans skip each other's rows.
 SELECT r.reservation_id FROM inventory.reservation r
 WHERE r.event_id = :event_id AND r.status = 'pending_payment'
     AND r.reserved_until_ms < CAST(:now_ms AS bigint)

@@ -1,5 +1,5 @@
--- What was sold, line by line, after the line that was read last. GA tickets lie at no place: -1. Of the next reservations
--- none is without a line, so as many of them as lines are wanted are enough.
+-- One page of sold places, after the last one that was read; GA tickets have position -1. Each reservation has at least one
+-- row, so as many reservations as rows are enough for a page.
 WITH page AS MATERIALIZED (
     SELECT event_id, reservation_id, order_reference, confirmed_at, currency, holder, email
     FROM inventory.reservation

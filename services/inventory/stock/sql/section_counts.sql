@@ -1,5 +1,5 @@
--- What is left of every section, from the rows themselves.
-SELECT s.section_id, s.capacity + s.honoured AS capacity, s.seats_remaining AS available, s.blocked,
+-- Counts of every section; held and sold are counted from the rows.
+SELECT s.section_id, s.capacity + s.overbooked_accepted AS capacity, s.seats_remaining AS available, s.blocked,
        coalesce(t.held, g.held, 0) AS held, coalesce(t.sold, g.sold, 0) AS sold
 FROM inventory.section s
 LEFT JOIN (

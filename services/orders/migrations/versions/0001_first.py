@@ -17,4 +17,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     run_script(uninstall_sql())
     drop_tables("orders")
-    run_script("DROP FUNCTION orders.owe_deliveries, orders.refuse_change")
+    run_script("DROP FUNCTION orders.queue_deliveries, orders.refuse_change")

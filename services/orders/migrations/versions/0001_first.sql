@@ -15,11 +15,11 @@ CREATE INDEX ix_checkout_command_created_at ON orders.checkout_command (created_
 CREATE INDEX ix_checkout_command_error ON orders.checkout_command (created_at) WHERE error_message IS NOT NULL;
 CREATE INDEX ix_checkout_command_reference ON orders.checkout_command (reference);
 
-CREATE TABLE orders.checkout_share (
+CREATE TABLE orders.background_share (
     event_id TEXT NOT NULL,
-    background_percent FLOAT NOT NULL CONSTRAINT ck_checkout_share_percent CHECK (background_percent BETWEEN 0 AND 100),
+    background_percent FLOAT NOT NULL CONSTRAINT ck_background_share_percent CHECK (background_percent BETWEEN 0 AND 100),
     changed_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
-    CONSTRAINT pk_checkout_share PRIMARY KEY (event_id)
+    CONSTRAINT pk_background_share PRIMARY KEY (event_id)
 );
 
 CREATE TABLE orders.event (
@@ -49,11 +49,11 @@ CREATE TABLE orders.event_refund (
     event_id TEXT NOT NULL,
     status TEXT NOT NULL CONSTRAINT ck_event_refund_status CHECK (status IN ('running', 'paused', 'done')),
     reason TEXT NOT NULL,
-    asked_by TEXT NOT NULL,
+    requested_by TEXT NOT NULL,
     role TEXT NOT NULL,
-    to_sale BOOLEAN NOT NULL,
+    return_to_sale BOOLEAN NOT NULL,
     rate_per_s DOUBLE PRECISION NOT NULL CONSTRAINT ck_event_refund_rate CHECK (rate_per_s > 0),
-    paced_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    paced_until TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     after_reference TEXT,
     refunds INTEGER DEFAULT '0' NOT NULL,
     cancelled INTEGER DEFAULT '0' NOT NULL,
@@ -63,12 +63,12 @@ CREATE TABLE orders.event_refund (
 );
 CREATE INDEX ix_event_refund_event_id ON orders.event_refund (event_id, id);
 CREATE UNIQUE INDEX uq_event_refund_open ON orders.event_refund (event_id) WHERE status <> 'done';
-COMMENT ON COLUMN orders.event_refund.paced_at IS 'Paid for by its pace.';
+COMMENT ON COLUMN orders.event_refund.paced_until IS 'The time up to which the pace is used.';
 COMMENT ON COLUMN orders.event_refund.after_reference
-    IS 'The order that was looked at last; null at the start of a pass.';
+    IS 'The last order of the pass so far; null at its start.';
 
-CREATE TABLE orders.hook (
-    hook_id TEXT NOT NULL,
+CREATE TABLE orders.webhook_endpoint (
+    endpoint_id TEXT NOT NULL,
     url TEXT NOT NULL,
     secret TEXT NOT NULL,
     kinds TEXT[] NOT NULL,
@@ -78,12 +78,12 @@ CREATE TABLE orders.hook (
     failing_since TIMESTAMP WITH TIME ZONE,
     disabled_at TIMESTAMP WITH TIME ZONE,
     disabled_reason TEXT,
-    CONSTRAINT pk_hook PRIMARY KEY (hook_id)
+    CONSTRAINT pk_webhook_endpoint PRIMARY KEY (endpoint_id)
 );
 
-CREATE TABLE orders.hook_delivery (
+CREATE TABLE orders.webhook_delivery (
     id BIGSERIAL NOT NULL,
-    hook_id TEXT NOT NULL,
+    endpoint_id TEXT NOT NULL,
     message_id TEXT NOT NULL,
     kind TEXT NOT NULL,
     event_id TEXT NOT NULL,
@@ -98,12 +98,12 @@ CREATE TABLE orders.hook_delivery (
     delivered_at TIMESTAMP WITH TIME ZONE,
     answer_status INTEGER,
     error TEXT,
-    CONSTRAINT pk_hook_delivery PRIMARY KEY (id),
-    CONSTRAINT uq_hook_delivery_hook_id_message_id UNIQUE (hook_id, message_id)
+    CONSTRAINT pk_webhook_delivery PRIMARY KEY (id),
+    CONSTRAINT uq_webhook_delivery_endpoint_id_message_id UNIQUE (endpoint_id, message_id)
 );
-CREATE INDEX ix_hook_delivery_due ON orders.hook_delivery (hook_id, due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX ix_hook_delivery_hook_id ON orders.hook_delivery (hook_id, id);
-CREATE INDEX ix_hook_delivery_leased ON orders.hook_delivery (hook_id) WHERE lease IS NOT NULL;
+CREATE INDEX ix_webhook_delivery_due ON orders.webhook_delivery (endpoint_id, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX ix_webhook_delivery_endpoint_id ON orders.webhook_delivery (endpoint_id, id);
+CREATE INDEX ix_webhook_delivery_leased ON orders.webhook_delivery (endpoint_id) WHERE lease IS NOT NULL;
 
 CREATE TABLE orders.idempotency (
     scope TEXT NOT NULL,
@@ -139,7 +139,7 @@ CREATE TABLE orders."order" (
     status TEXT NOT NULL,
     event_id TEXT,
     reservation_id TEXT,
-    principal TEXT,
+    owner_id TEXT,
     lane INTEGER DEFAULT '0' NOT NULL,
     join_seq BIGINT DEFAULT '0' NOT NULL,
     total_minor BIGINT,
@@ -155,10 +155,10 @@ CREATE TABLE orders."order" (
     fulfilled_at TIMESTAMP WITH TIME ZONE,
     ended_at TIMESTAMP WITH TIME ZONE,
     end_reason TEXT,
-    cancel_asked_at TIMESTAMP WITH TIME ZONE,
+    cancel_requested_at TIMESTAMP WITH TIME ZONE,
     released_at TIMESTAMP WITH TIME ZONE,
     charge_ref TEXT,
-    decided TEXT,
+    review_decision TEXT,
     version BIGINT DEFAULT '0' NOT NULL,
     wake_count BIGINT DEFAULT '0' NOT NULL,
     sync_requested BOOLEAN DEFAULT false NOT NULL,
@@ -168,7 +168,7 @@ CREATE TABLE orders."order" (
     lease_until TIMESTAMP WITH TIME ZONE,
     CONSTRAINT pk_order PRIMARY KEY (reference),
     CONSTRAINT ck_order_complete CHECK (status = 'tombstone' OR (event_id IS NOT NULL AND reservation_id IS NOT NULL
-        AND principal IS NOT NULL AND total_minor >= 0 AND currency IS NOT NULL AND expires_at
+        AND owner_id IS NOT NULL AND total_minor >= 0 AND currency IS NOT NULL AND expires_at
         IS NOT NULL))
 );
 CREATE INDEX ix_order_changed_at ON orders."order" USING brin (changed_at);
@@ -176,11 +176,11 @@ CREATE INDEX ix_order_created_at ON orders."order" (created_at);
 CREATE INDEX ix_order_due ON orders."order" (event_id, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX ix_order_event ON orders."order" (event_id, created_at, reference);
 CREATE INDEX ix_order_leased ON orders."order" (event_id) WHERE lease IS NOT NULL;
-CREATE INDEX ix_order_principal ON orders."order" (principal, created_at);
-CREATE INDEX ix_order_user ON orders."order" (split_part(principal, ':', 2), created_at)
-    WHERE left(split_part(principal, ':', 2), 5) = 'user.';
+CREATE INDEX ix_order_owner_id ON orders."order" (owner_id, created_at);
+CREATE INDEX ix_order_user ON orders."order" (split_part(owner_id, ':', 2), created_at)
+    WHERE left(split_part(owner_id, ':', 2), 5) = 'user.';
 CREATE UNIQUE INDEX uq_order_reservation_id ON orders."order" (reservation_id) WHERE status <> 'tombstone';
-COMMENT ON COLUMN orders."order".decided IS 'What an operator decided about a review: confirm, refund or expire.';
+COMMENT ON COLUMN orders."order".review_decision IS 'Decision of an operator about an order in review: confirm, refund or expire.';
 
 CREATE TABLE orders.order_adjustment (
     reference TEXT NOT NULL,
@@ -205,7 +205,7 @@ CREATE TABLE orders.order_line (
     CONSTRAINT pk_order_line PRIMARY KEY (reference, line_no),
     CONSTRAINT ck_order_line_returned CHECK (returned BETWEEN 0 AND quantity)
 );
-COMMENT ON COLUMN orders.order_line.returned IS 'Given back, or on their way.';
+COMMENT ON COLUMN orders.order_line.returned IS 'Refunded, or being refunded.';
 
 CREATE TABLE orders.outbox (
     id BIGSERIAL NOT NULL,
@@ -248,7 +248,7 @@ CREATE TABLE orders.payment_attempt (
 CREATE UNIQUE INDEX uq_payment_attempt_live ON orders.payment_attempt (reference)
     WHERE status IN ('created', 'unknown', 'requires_action', 'processing', 'authorised');
 
-CREATE TABLE orders.price_change (
+CREATE TABLE orders.price_audit_log (
     id BIGSERIAL NOT NULL,
     event_id TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
@@ -258,9 +258,9 @@ CREATE TABLE orders.price_change (
     reason TEXT,
     before JSONB,
     after JSONB,
-    CONSTRAINT pk_price_change PRIMARY KEY (id)
+    CONSTRAINT pk_price_audit_log PRIMARY KEY (id)
 );
-CREATE INDEX ix_price_change_event_id ON orders.price_change (event_id, id);
+CREATE INDEX ix_price_audit_log_event_id ON orders.price_audit_log (event_id, id);
 
 CREATE TABLE orders.webhook_inbox (
     provider TEXT NOT NULL,
@@ -291,13 +291,13 @@ CREATE TABLE orders.mail (
     tries INTEGER DEFAULT '0' NOT NULL,
     error TEXT,
     sent_at TIMESTAMP WITH TIME ZONE,
-    given_up_at TIMESTAMP WITH TIME ZONE,
+    abandoned_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT pk_mail PRIMARY KEY (mail_key),
     CONSTRAINT ck_mail_about CHECK ((reference IS NULL) <> (reservation_id IS NULL)),
     CONSTRAINT fk_mail_reference FOREIGN KEY(reference) REFERENCES orders."order" (reference)
 );
 CREATE INDEX ix_mail_created_at ON orders.mail (created_at);
-CREATE INDEX ix_mail_due ON orders.mail (due_at) WHERE sent_at IS NULL AND given_up_at IS NULL;
+CREATE INDEX ix_mail_due ON orders.mail (due_at) WHERE sent_at IS NULL AND abandoned_at IS NULL;
 
 CREATE TABLE orders.money_entry (
     id BIGSERIAL NOT NULL,
@@ -343,12 +343,12 @@ CREATE TABLE orders.refund (
     amount_minor BIGINT NOT NULL CONSTRAINT ck_refund_amount CHECK (amount_minor >= 0),
     currency TEXT NOT NULL,
     reason TEXT NOT NULL,
-    asked_by TEXT NOT NULL,
+    requested_by TEXT NOT NULL,
     idem_key TEXT NOT NULL,
     status TEXT NOT NULL,
     command_id UUID,
     tickets JSONB DEFAULT '[]'::jsonb NOT NULL,
-    to_sale BOOLEAN DEFAULT false NOT NULL,
+    return_to_sale BOOLEAN DEFAULT false NOT NULL,
     returned TEXT,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     done_at TIMESTAMP WITH TIME ZONE,
@@ -357,7 +357,7 @@ CREATE TABLE orders.refund (
     CONSTRAINT uq_refund_idem_key UNIQUE (idem_key)
 );
 CREATE INDEX ix_refund_reference ON orders.refund (reference);
-COMMENT ON COLUMN orders.refund.returned IS 'What inventory answered when it was given the tickets back.';
+COMMENT ON COLUMN orders.refund.returned IS 'What inventory answered when the tickets were returned to it.';
 
 CREATE TABLE orders.ticket (
     reference TEXT NOT NULL,
@@ -396,27 +396,27 @@ $$;
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON orders.money_entry
 FOR EACH STATEMENT EXECUTE FUNCTION orders.refuse_change();
 
--- Every event of an order makes the deliveries of webhooks in the same transaction, whoever writes it.
-CREATE FUNCTION orders.owe_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Queues the webhook deliveries of every order event in the transaction of the event, whichever statement inserts it.
+CREATE FUNCTION orders.queue_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO orders.hook_delivery (hook_id, message_id, kind, event_id, reference, body)
-    SELECT h.hook_id, 'msg_' || (t.body ->> 'id'), k.kind, t.event_id, t.body #>> '{after,reference}',
+    INSERT INTO orders.webhook_delivery (endpoint_id, message_id, kind, event_id, reference, body)
+    SELECT h.endpoint_id, 'msg_' || (t.body ->> 'id'), k.kind, t.event_id, t.body #>> '{after,reference}',
         jsonb_build_object(
             'type', k.kind,
             'timestamp', to_char(to_timestamp((t.body ->> 'occurred_at_ms')::bigint / 1000.0) AT TIME ZONE 'UTC',
                 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
             'data', (t.body -> 'after') - 'holder' - 'lane' - 'join_seq'
                 || jsonb_build_object('version', t.body -> 'version'))::text
-    FROM told t
+    FROM inserted t
     CROSS JOIN LATERAL (
         SELECT CASE WHEN t.body ->> 'type' = 'order.cancelled' AND t.body #>> '{after,status}' = 'expired'
             THEN 'order.expired' ELSE t.body ->> 'type' END AS kind
     ) k
-    JOIN orders.hook h ON h.disabled_at IS NULL AND (h.event_id IS NULL OR h.event_id = t.event_id)
+    JOIN orders.webhook_endpoint h ON h.disabled_at IS NULL AND (h.event_id IS NULL OR h.event_id = t.event_id)
         AND k.kind = ANY (h.kinds)
     ON CONFLICT DO NOTHING;
     RETURN NULL;
 END
 $$;
-CREATE TRIGGER owe_deliveries AFTER INSERT ON orders.outbox REFERENCING NEW TABLE AS told
-FOR EACH STATEMENT EXECUTE FUNCTION orders.owe_deliveries();
+CREATE TRIGGER queue_deliveries AFTER INSERT ON orders.outbox REFERENCING NEW TABLE AS inserted
+FOR EACH STATEMENT EXECUTE FUNCTION orders.queue_deliveries();

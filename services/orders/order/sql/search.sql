@@ -1,5 +1,5 @@
--- Orders, newest first, after the one that was shown last: by exact reference, reservation, e-mail, seat or charge, or by
--- a part of the name; `charge_ref` is looked for at these providers.
+-- Searches orders, newest first, after the last one of the page before: by exact reference, reservation, e-mail, seat or
+-- charge of these providers, or by a part of the customer's name.
 SELECT o.reference FROM orders."order" o
 WHERE o.status <> 'tombstone'
     AND (CAST(:event_id AS text) IS NULL OR o.event_id = CAST(:event_id AS text))

@@ -1,10 +1,10 @@
--- Everything that happened to an order, in the order of time; tokens of cards and raw webhooks are nobody's to read.
+-- Everything that happened to an order, oldest first, without card tokens and raw webhooks.
 WITH o AS (SELECT * FROM orders."order" WHERE reference = :reference)
 SELECT at, kind, what FROM (
     SELECT created_at AS at, 1 AS turn, 'order' AS kind, jsonb_build_object('what', 'ordered', 'total_minor', total_minor,
         'currency', currency, 'reservation_id', reservation_id) AS what FROM o
     UNION ALL
-    SELECT cancel_asked_at, 2, 'order', jsonb_build_object('what', 'cancel asked', 'reason', end_reason) FROM o
+    SELECT cancel_requested_at, 2, 'order', jsonb_build_object('what', 'cancel asked', 'reason', end_reason) FROM o
     UNION ALL
     SELECT confirmed_at, 2, 'order', jsonb_build_object('what', 'confirmed', 'charge_ref', charge_ref) FROM o
     UNION ALL
@@ -31,8 +31,8 @@ SELECT at, kind, what FROM (
     FROM orders.webhook_inbox WHERE reference = :reference
     UNION ALL
     SELECT created_at, 3, 'refund', jsonb_build_object('id', id, 'provider', provider, 'charge_ref', charge_ref,
-        'amount_minor', amount_minor, 'currency', currency, 'reason', reason, 'asked_by', asked_by, 'status', status,
-        'tickets', tickets, 'return_to_sale', to_sale, 'returned', returned, 'done_at', done_at)
+        'amount_minor', amount_minor, 'currency', currency, 'reason', reason, 'asked_by', requested_by, 'status', status,
+        'tickets', tickets, 'return_to_sale', return_to_sale, 'returned', returned, 'done_at', done_at)
     FROM orders.refund WHERE reference = :reference
     UNION ALL
     SELECT at, 1, 'desk', jsonb_build_object('action', action, 'actor', actor, 'role', role, 'reason', reason,

@@ -1,7 +1,7 @@
--- What came of one attempt, if the delivery is still ours; and what it says of its endpoint: a success ends its bad
--- time, `gone` or failures for too long disable it. A success of an endpoint that is well writes nothing there.
+-- Stores the result of one attempt if the delivery is still leased by us, and updates its endpoint: a success ends its
+-- failing time; `gone`, or failures for too long, disable it. A success of a healthy endpoint writes nothing there.
 WITH finished AS (
-    UPDATE orders.hook_delivery d
+    UPDATE orders.webhook_delivery d
     SET status = CASE WHEN :delivered THEN 'delivered' WHEN CAST(:pause_s AS double precision) IS NULL THEN 'failed'
             ELSE 'pending' END,
         attempts = d.attempts + 1,
@@ -9,9 +9,9 @@ WITH finished AS (
         delivered_at = CASE WHEN :delivered THEN clock_timestamp() END,
         answer_status = :answer_status, error = :error, lease = NULL, lease_until = NULL
     WHERE d.id = :id AND d.lease = :lease
-    RETURNING d.hook_id
+    RETURNING d.endpoint_id
 )
-UPDATE orders.hook h
+UPDATE orders.webhook_endpoint h
 SET failing_since = CASE WHEN NOT :delivered THEN coalesce(h.failing_since, clock_timestamp()) END,
     disabled_at = CASE
         WHEN :gone OR NOT :delivered AND h.failing_since < now() - make_interval(secs => :disable_after_s)
@@ -22,5 +22,5 @@ SET failing_since = CASE WHEN NOT :delivered THEN coalesce(h.failing_since, cloc
         WHEN NOT :delivered AND h.failing_since < now() - make_interval(secs => :disable_after_s)
         THEN 'Nothing could be delivered for too long.' END
 FROM finished f
-WHERE h.hook_id = f.hook_id AND (NOT :delivered OR h.failing_since IS NOT NULL)
+WHERE h.endpoint_id = f.endpoint_id AND (NOT :delivered OR h.failing_since IS NOT NULL)
 RETURNING h.disabled_at IS NOT NULL AS disabled

@@ -1,17 +1,18 @@
--- Gives a batch its numbers and notes it as in flight, so that the tick does not scan past it. Idempotent by batch id.
--- Answers {'ok', first, granted, fill}, or {word} with not-ready, stale-epoch, closed, sold-out, line-full or busy.
+-- Allocates a range of queue numbers to a batch of joins and records the batch as in flight, so that the tick does not
+-- scan past it. Idempotent by batch id.
+-- Answers {'ok', first, granted, generation}, or {reason}: not-ready, stale-epoch, closed, sold-out, line-full or busy.
 -- KEYS[1] room hash the room
--- KEYS[2] inflight zset batches on their way to the ledger: first:count:batch_id -> time (ms)
--- ARGV[1] epoch int the epoch the caller believes in
--- ARGV[2] lane int which counter rises
+-- KEYS[2] inflight zset batches being written to the database: first:count:batch_id -> time (ms)
+-- ARGV[1] epoch int the epoch the caller knows
+-- ARGV[2] lane int the lane whose counter is raised
 -- ARGV[3] batch_id str unique per batch, the same in a retry
 -- ARGV[4] count int how many numbers are wanted
--- ARGV[5] clock_offset_ms int moves the engine's clock; 0 outside tests
+-- ARGV[5] clock_offset_ms int added to Redis' clock; 0 outside tests
 local room, inflight = KEYS[1], KEYS[2]
 local lane, batch_id, count = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local BATCHES_MAX = 512
 
-local r = redis.call('HMGET', room, 'ready', 'epoch', 'fill', 'last_ms', 'state', 'opens_ms', 'ends_ms', 'stock',
+local r = redis.call('HMGET', room, 'ready', 'epoch', 'generation', 'last_ms', 'state', 'opens_ms', 'ends_ms', 'stock',
   'max_line', 'join_seq:' .. lane, 'head_seq:' .. lane, 'lane_max:' .. lane)
 if r[1] ~= '1' then return {'not-ready'} end
 if r[2] ~= ARGV[1] then return {'stale-epoch'} end

@@ -1,4 +1,4 @@
--- Lets sessions stand longer, because a live reservation does. Answers how many moved, or 'stale-epoch'.
+-- Extends sessions whose holder has a live reservation. Answers how many moved, or 'stale-epoch'.
 -- KEYS[1] room hash the room
 -- KEYS[2] active zset sessions
 -- ARGV[1] epoch int the epoch of the places

@@ -1,16 +1,17 @@
--- Looks for places to call; it stands in front of the tick and touches no key but those of the lane it is given.
+-- Finds places to call in the bitmaps of a lane; a part of tick.lua that touches only the keys of that lane.
 local CHUNK_BYTES = 1024
 
--- The first `want` places in [from, to] that are live and free, reading at most `bytes` bytes; and the last one looked at.
+-- Returns the first `want` places in [from, to] that are live and not taken or done, reading at most `bytes` bytes, and
+-- the last place examined. `any`: all places are taken as live.
 local function scan(lane, from, to, want, bytes, any)
   local found, at = {}, from
   while at <= to and bytes > 0 and #found < want do
     local first = math.floor(at / 8)
     local last = math.min(first + math.min(CHUNK_BYTES, bytes) - 1, math.floor(to / 8))
     bytes = bytes - (last - first + 1)
-    local a = redis.call('GETRANGE', lane.seen[1], first, last)
-    local b = redis.call('GETRANGE', lane.seen[2], first, last)
-    local c = redis.call('GETRANGE', lane.seen[3], first, last)
+    local a = redis.call('GETRANGE', lane.alive[1], first, last)
+    local b = redis.call('GETRANGE', lane.alive[2], first, last)
+    local c = redis.call('GETRANGE', lane.alive[3], first, last)
     if any or string.find(a, '[^%z]') or string.find(b, '[^%z]') or string.find(c, '[^%z]') then
       local taken = redis.call('GETRANGE', lane.taken, first, last)
       local done = redis.call('GETRANGE', lane.done, first, last)

@@ -1,28 +1,27 @@
--- One turn of the gatekeeper: ends unclaimed calls, refills the bucket, calls the next live places. Any number of
--- gatekeepers may run it: the bucket only moves forward in the engine's time, so running it twice calls nobody twice.
--- Answers {word} or {'ok', state json, changes not yet in the ledger, sessions due}.
+-- One tick of the gatekeeper: ends unclaimed calls, refills the token bucket, calls the next live places. Any number of
+-- gatekeepers may run it: the bucket only moves forward in Redis' time, so running it twice calls nobody twice.
+-- Answers {reason}, or {'ok', state as JSON, changes not yet in the database, sessions that are due to end}.
 -- KEYS[1] room hash the room
 -- KEYS[2] called zset standing calls: lane:seq -> claim deadline (ms)
 -- KEYS[3] active zset sessions: lane:seq -> end (ms)
--- KEYS[4] misses hash calls each place let pass
--- KEYS[5] unwritten zset number -> change not yet in the ledger
--- KEYS[6+] lane_keys list per lane: inflight, seen:0, seen:1, seen:2, taken, done
--- ARGV[1] epoch int the epoch the caller believes in
--- ARGV[2] deaf int 1: signs of life may have been lost, so everybody is taken as live for three windows
--- ARGV[3] stock_available int what inventory's frame says is free; -1 when there is no fresh frame
+-- KEYS[4] misses hash how many calls each place missed
+-- KEYS[5] unwritten zset number -> change not yet in the database
+-- KEYS[6+] lane_keys list per lane: inflight, alive:0, alive:1, alive:2, taken, done
+-- ARGV[1] epoch int the epoch the caller knows
+-- ARGV[2] heartbeat_gap int 1: heartbeats may have been lost, so all places are taken as live for three windows
+-- ARGV[3] stock_available int free tickets by inventory's last frame; -1 when there is no fresh frame
 -- ARGV[4] holders_holding int how many holders have a live reservation
--- ARGV[5] holds_begun int how often somebody without a reservation took one, since ever
--- ARGV[6] holds_let_go int how often somebody's last reservation ended without a purchase, since ever
--- ARGV[7] stock_version int of inventory's frame, 0 without one
--- ARGV[8] stock str plenty, last_chance, sold_out or unknown (keeps what was known)
--- ARGV[9] clock_offset_ms int moves the engine's clock; 0 outside tests
--- ARGV[10] others_ms int the time by the other clocks, the slower one
--- ARGV[11+] lanes list the lanes, as their keys are given
+-- ARGV[5] holds_begun int total of holders who took a first hold
+-- ARGV[6] holds_released int total of holders whose last hold ended without a purchase
+-- ARGV[7] stock_version int version of inventory's frame, 0 without one
+-- ARGV[8] stock str plenty, last_chance, sold_out or unknown (the last known level stays)
+-- ARGV[9] clock_offset_ms int added to Redis' clock; 0 outside tests
+-- ARGV[10] others_ms int the slower of the database's and this process's clock
+-- ARGV[11+] lanes list the lanes, in the order of their keys
 local room, called, active, misses, unwritten = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local CALLS_MAX, MISSES_MAX, DUE_MAX, CHANGES_MAX, BACKLOG_MAX = 2000, 500, 200, 2500, 10000
+local CALLS_MAX, MISSES_MAX, DUE_MAX, CHANGES_MAX, BACKLOG_MAX, APART_MS = 2000, 500, 200, 2500, 10000, 60000
 local MAIN_BYTES, RETURNERS_BYTES = 32768, 8192
 local BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000, 400, 30000
-local APART_MS = 60000
 
 local r = {}
 local flat = redis.call('HGETALL', room)
@@ -32,11 +31,11 @@ if r.ready ~= '1' then return {'not-ready'} end
 if r.epoch ~= ARGV[1] then return {'stale-epoch'} end
 local time = redis.call('TIME')
 local now, last_ms = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[9], number('last_ms')
-if now + APART_MS >= last_ms then now = math.max(now, last_ms) end  -- it stands still for a minute at most
-local by_all = math.min(now, tonumber(ARGV[10]))  -- what was told to somebody ends by the slowest clock
+if now + APART_MS >= last_ms then now = math.max(now, last_ms) end  -- stands still for a minute at most
+local slowest = math.min(now, tonumber(ARGV[10]))  -- a deadline that a fan was given ends by the slowest clock
 local set = {last_ms = now}
 
--- Changes are numbered by time, so their numbers rise across a loss of the engine.
+-- Changes are numbered by time, so their numbers keep rising across a loss of Redis.
 local change_n = number('change_n')
 local function change(what, place, call, at)
   change_n = math.max(change_n + 1, now * 1000)
@@ -44,7 +43,7 @@ local function change(what, place, call, at)
   redis.call('ZADD', unwritten, n, string.format('%s:%s:%s:%d:%.0f', n, what, place, call, at))
 end
 
--- A lane the room has no counter of is new: its parts are made. Of all others each must be there.
+-- A lane without a counter is new: its keys are created. Of all other lanes every key must exist.
 local lanes, parts = {}, {unpack(KEYS, 1, 5)}
 for i = 11, #ARGV do
   local k = 6 + (i - 11) * 6
@@ -55,19 +54,19 @@ for i = 11, #ARGV do
     mark_lane(KEYS, k)
     set['join_seq:' .. ARGV[i]] = 0
   end
-  lanes[#lanes + 1] = {name = ARGV[i], inflight = KEYS[k], seen = {KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]},
+  lanes[#lanes + 1] = {name = ARGV[i], inflight = KEYS[k], alive = {KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]},
     taken = KEYS[k + 4], done = KEYS[k + 5], head = number('head_seq:' .. ARGV[i]), tail = number('join_seq:' .. ARGV[i])}
 end
 if redis.call('EXISTS', unpack(parts)) < #parts then return {'not-ready'} end
 local by_name = {}
 for _, lane in ipairs(lanes) do by_name[lane.name] = lane end
 
--- Windows: whoever enters one first empties the slots passed over.
+-- Liveness windows: the first tick in a window clears the slots that were passed.
 local window_ms = number('liveness_window_ms')
 local window = math.floor(now / window_ms)
 for _, lane in ipairs(lanes) do
   local last = number('window:' .. lane.name)
-  for w = math.max(last + 1, window - 2), window do redis.call('SET', lane.seen[1 + w % 3], MARKED) end
+  for w = math.max(last + 1, window - 2), window do redis.call('SET', lane.alive[1 + w % 3], MARKED) end
   if window ~= last then set['window:' .. lane.name] = window end
 end
 local assume_until = math.min(number('assume_live_until_ms'), now + 3 * window_ms)
@@ -77,7 +76,7 @@ if ARGV[2] == '1' then
 end
 local assume_live = now < assume_until
 
--- The scan stops before the lowest number still on its way to the ledger; a batch nobody renews is dead.
+-- The scan stops before the lowest number still being written to the database; a batch that is not renewed is dead.
 for _, lane in ipairs(lanes) do
   redis.call('ZREMRANGEBYSCORE', lane.inflight, '-inf', '(' .. string.format('%.0f', now - BATCH_DEAD_MS))
   lane.limit = lane.tail
@@ -86,8 +85,8 @@ for _, lane in ipairs(lanes) do
   end
 end
 
--- Unclaimed calls free their slot; the first miss may return, the last ends the place.
-local overdue = redis.call('ZRANGEBYSCORE', called, '-inf', string.format('%.0f', by_all), 'LIMIT', 0, MISSES_MAX)
+-- Unclaimed calls free their slot; after a miss the place may be called again, after max_misses it has ended.
+local overdue = redis.call('ZRANGEBYSCORE', called, '-inf', string.format('%.0f', slowest), 'LIMIT', 0, MISSES_MAX)
 for _, place in ipairs(overdue) do
   local lane_name, seq = string.match(place, '^(%d+):(%d+)$')
   local lane = by_name[lane_name]
@@ -104,15 +103,15 @@ for _, place in ipairs(overdue) do
   end
 end
 
--- What the room is at this moment.
+-- The room's effective state at this moment.
 local available, coupled = tonumber(ARGV[3]), r.stock_coupling == '1'
 if ARGV[8] ~= 'unknown' or not coupled then
   r.stock = coupled and ARGV[8] or 'unknown'
   set.stock = r.stock
 end
-if available >= 0 and r.stock_seen ~= '1' then
-  r.stock_seen = '1'
-  set.stock_seen = 1
+if available >= 0 and r.stock_known ~= '1' then
+  r.stock_known = '1'
+  set.stock_known = 1
 end
 local shown, runs = r.state, r.state == 'open' or r.state == 'draining'
 if (runs or shown == 'paused') and number('ends_ms') > 0 and now >= number('ends_ms') then
@@ -128,43 +127,42 @@ elseif runs then
 end
 set.shown = shown
 
--- The bucket only moves forward and starts empty. What it may hold covers a late tick, so `burst: 1` is a plain fixed
--- rate.
-local rate = number('rate_per_s') * (tonumber(r.pace_factor) or 1)
+-- The bucket only moves forward and starts empty. Its capacity covers a late tick, so `burst: 1` gives a fixed rate.
+local rate = number('rate_per_s') * (tonumber(r.throttle_factor) or 1)
 local since = math.max(0, now - (tonumber(r.bucket_ms) or now))
 if number('ramp_ms') > 0 then
   rate = rate * math.min(1, 0.2 + 0.8 * math.max(0, now - since - number('ramp_ms')) / RAMP_MS)
 end
 local cap = math.max(number('burst'), number('rate_per_s') * LATE_TICK_MS / 1000)
--- What was saved at a higher rate counts as what the present one would have saved in the same time: at 0 nothing.
+-- Tokens saved at a higher rate are cut in proportion to the present rate; at rate 0 none are left.
 local saved, saved_at = number('tokens'), tonumber(r.saved_at_rate) or rate
 if rate < saved_at or rate <= 0 then saved = rate <= 0 and 0 or saved * rate / saved_at end
 local tokens = 0
 local calling = shown == 'open' or shown == 'draining'
-local went_on = r.shown == 'open' or r.shown == 'draining' or r.shown == 'last_chance'
-if calling and went_on then
+local was_calling = r.shown == 'open' or r.shown == 'draining' or r.shown == 'last_chance'
+if calling and was_calling then
   tokens = math.min(cap, saved + rate * since / 1000)
-elseif shown == 'last_chance' and went_on then
+elseif shown == 'last_chance' and was_calling then
   tokens = math.min(cap, saved)
 end
 set.token_cap, set.saved_at_rate = cap, rate
 set.bucket_ms = now
 
 local called_n, active_n = redis.call('ZCARD', called) - 1, redis.call('ZCARD', active) - 1  -- without their marks
-local by_hand = number('by_hand')
-local free = math.min(tokens + by_hand + 1e-6, number('max_active') - active_n - called_n)
-local coming_n, kept = count_coming(r, now, number('claim_window_s') * 1000, active_n,
-  {version = tonumber(ARGV[7]), begun = tonumber(ARGV[5]), let_go = tonumber(ARGV[6])})
+local extra = number('admit_now')
+local free = math.min(tokens + extra + 1e-6, number('max_active') - active_n - called_n)
+local expected_n, kept = count_expected_buyers(r, now, number('claim_window_s') * 1000, active_n,
+  {version = tonumber(ARGV[7]), begun = tonumber(ARGV[5]), released = tonumber(ARGV[6])})
 for name, value in pairs(kept) do set[name] = value end
-local unspoken = math.huge  -- tickets that are free and that nobody called or admitted is coming for
+local uncommitted = math.huge  -- free tickets that no called or admitted fan is expected to buy
 if coupled and available >= 0 then
-  unspoken = available - called_n - math.min(coming_n, math.max(0, active_n - tonumber(ARGV[4])))
-elseif coupled and r.stock_seen == '1' then
-  unspoken = 0
+  uncommitted = available - called_n - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))
+elseif coupled and r.stock_known == '1' then
+  uncommitted = 0
 end
-free = math.min(free, unspoken)
+free = math.min(free, uncommitted)
 local backlog = redis.call('ZCARD', unwritten) - 1
-if not calling or backlog > BACKLOG_MAX then free = shown == 'paused' and math.min(free, by_hand) or 0 end
+if not calling or backlog > BACKLOG_MAX then free = shown == 'paused' and math.min(free, extra) or 0 end
 local n = math.max(0, math.floor(math.min(free, CALLS_MAX)))
 
 local deadline = now + number('claim_window_s') * 1000
@@ -178,7 +176,7 @@ local function call(lane, seqs)
   return #seqs
 end
 
--- Returners: live, untaken, not done, at or below the head; a cursor that wraps. They always want a bit.
+-- Returners: live, free places at or below the head, by a cursor that wraps. They always need a liveness bit.
 local function call_returners(lane, want)
   if want < 1 or lane.head < 1 then return 0 end
   local name = 'cursor:' .. lane.name
@@ -211,7 +209,7 @@ local function call_lane(lane, want)
   return got
 end
 
--- A lane takes part from its own start on. Contested turns are counted, so that weights can be held against calls.
+-- A lane takes part from its own start on. Calls made while lanes contend are totalled for the invariant of weights.
 local open, weights = {}, 0
 for _, lane in ipairs(lanes) do
   if now >= number('lane_opens_ms:' .. lane.name) then
@@ -220,15 +218,15 @@ for _, lane in ipairs(lanes) do
     open[#open + 1], weights = lane, weights + lane.weight
   end
 end
-local calls, contested = share_calls(open, n, call_lane)
-note_shares(open, weights, calls, contested, number, set)
+local calls, contended = share_calls(open, n, call_lane)
+save_shares(open, weights, calls, contended, number, set)
 if n > 0 then
-  set.is_contested = contested and 1 or 0
-  set.contests = number('contests') + (contested and r.is_contested ~= '1' and 1 or 0)
+  set.is_contended = contended and 1 or 0
+  set.contention_periods = number('contention_periods') + (contended and r.is_contended ~= '1' and 1 or 0)
 end
-local handed = math.min(by_hand, calls)  -- what was admitted by hand costs no tokens; what was not is forgotten
-set.by_hand, set.handed = 0, number('handed') + handed
-set.tokens = string.format('%.6f', math.max(0, tokens - (calls - handed)))
+local admitted = math.min(extra, calls)  -- manual admissions cost no tokens; those not made now lapse
+set.admit_now, set.manually_admitted = 0, number('manually_admitted') + admitted
+set.tokens = string.format('%.6f', math.max(0, tokens - (calls - admitted)))
 set.calls = number('calls') + calls
 if calls > 0 then set.called_at_ms = now end
 set.change_n = string.format('%.0f', change_n)
@@ -242,17 +240,19 @@ end
 redis.call('HSET', room, unpack(writes))
 
 local state = {now_ms = now, version = set.version, shown = shown, config_version = number('config_version'),
-  fill = number('fill'), rate_per_s = rate, called = called_n + calls, active = active_n, calls = set.calls, handed = set.handed,
-  scanned = set.scanned or number('scanned'), live = set.live or number('live'), tokens = tonumber(set.tokens),
-  backlog = backlog, assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
-  stock_bound = calling and unspoken < 1 + calls, called_at_ms = set.called_at_ms or number('called_at_ms'),
+  generation = number('generation'), rate_per_s = rate, called = called_n + calls, active = active_n, calls = set.calls,
+  manually_admitted = set.manually_admitted, scanned = set.scanned or number('scanned'),
+  live = set.live or number('live'), tokens = tonumber(set.tokens), backlog = backlog,
+  assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
+  stock_bound = calling and uncommitted < 1 + calls, called_at_ms = set.called_at_ms or number('called_at_ms'),
   stock = r.stock or 'unknown', lanes = {}}
 for i, lane in ipairs(lanes) do
   local function total(name) return set[name .. lane.name] or number(name .. lane.name) end
   state.lanes[i] = {lane = tonumber(lane.name), head_seq = lane.head, tail_seq = lane.tail, calls = total('calls:'),
-    contested = total('contested:'), due = total('due:'), contests = set.contests or number('contests')}
+    contended_calls = total('contended_calls:'), fair_share = total('fair_share:'),
+    contention_periods = set.contention_periods or number('contention_periods')}
 end
-local due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', by_all), 'LIMIT', 0, DUE_MAX)
+local due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', slowest), 'LIMIT', 0, DUE_MAX)
 for i, place in ipairs(due) do
   due[i] = string.format('%s:%d', place, tonumber(redis.call('HGET', misses, place) or 0) + 1)
 end

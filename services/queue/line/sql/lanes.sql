@@ -1,4 +1,4 @@
--- Each lane of the room: its head and the highest number on disk.
+-- The head and the highest committed number of each lane.
 SELECT l.lane, l.head_seq, coalesce(p.join_seq, 0) AS tail_seq
 FROM queue.lane l
 LEFT JOIN LATERAL (

@@ -1,4 +1,4 @@
--- The place of each of these signed-in fans: the live one, else the one that ended last.
+-- The place of each of these signed-in fans: the live one, otherwise the one that ended last.
 SELECT DISTINCT ON (holder) holder, lane, join_seq
 FROM unnest(CAST(:holders AS text[])) AS n (name) CROSS JOIN LATERAL (
     SELECT holder, lane, join_seq, ended_at FROM queue.place

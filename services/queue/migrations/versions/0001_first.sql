@@ -15,7 +15,7 @@ CREATE TABLE queue.admission (
 CREATE INDEX ix_admission_open ON queue.admission (event_id, epoch, lane, join_seq)
     WHERE state IN ('called', 'claimed');
 
-CREATE TABLE queue.code (
+CREATE TABLE queue.access_code (
     event_id TEXT NOT NULL,
     code_hash BYTEA NOT NULL,
     lane SMALLINT NOT NULL,
@@ -24,18 +24,18 @@ CREATE TABLE queue.code (
     uses INTEGER NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     revoked_at TIMESTAMP WITH TIME ZONE,
-    CONSTRAINT pk_code PRIMARY KEY (event_id, code_hash),
-    CONSTRAINT ck_code_uses CHECK (uses BETWEEN 0 AND uses_max)
+    CONSTRAINT pk_access_code PRIMARY KEY (event_id, code_hash),
+    CONSTRAINT ck_access_code_uses CHECK (uses BETWEEN 0 AND uses_max)
 );
 
-CREATE TABLE queue.code_use (
+CREATE TABLE queue.access_code_use (
     event_id TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     code_hash BYTEA NOT NULL,
     holder TEXT NOT NULL,
     lane SMALLINT NOT NULL,
     join_seq BIGINT NOT NULL,
-    CONSTRAINT pk_code_use PRIMARY KEY (event_id, epoch, code_hash, holder)
+    CONSTRAINT pk_access_code_use PRIMARY KEY (event_id, epoch, code_hash, holder)
 );
 
 CREATE TABLE queue.lane (
@@ -44,9 +44,9 @@ CREATE TABLE queue.lane (
     lane SMALLINT NOT NULL,
     head_seq BIGINT NOT NULL,
     calls BIGINT DEFAULT 0 NOT NULL,
-    contested BIGINT DEFAULT 0 NOT NULL,
-    due DOUBLE PRECISION DEFAULT 0 NOT NULL,
-    contests BIGINT DEFAULT 0 NOT NULL,
+    contended_calls BIGINT DEFAULT 0 NOT NULL,
+    fair_share DOUBLE PRECISION DEFAULT 0 NOT NULL,
+    contention_periods BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_lane PRIMARY KEY (event_id, epoch, lane)
 );
 
@@ -101,10 +101,10 @@ CREATE TABLE queue.place (
     joined_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     bought_at TIMESTAMP WITH TIME ZONE,
     ended_at TIMESTAMP WITH TIME ZONE,
-    how TEXT,
+    end_reason TEXT,
     CONSTRAINT pk_place PRIMARY KEY (event_id, epoch, lane, join_seq),
-    CONSTRAINT ck_place_ended_how CHECK ((ended_at IS NULL) = (how IS NULL)),
-    CONSTRAINT ck_place_how CHECK (how IN ('completed', 'expired', 'left'))
+    CONSTRAINT ck_place_ended_with_reason CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
+    CONSTRAINT ck_place_end_reason CHECK (end_reason IN ('completed', 'expired', 'left'))
 );
 CREATE INDEX ix_place_user ON queue.place (event_id, epoch, holder) WHERE left(holder, 5) = 'user.';
 CREATE UNIQUE INDEX uq_place_live_holder ON queue.place (event_id, epoch, holder) WHERE ended_at IS NULL;
@@ -113,7 +113,7 @@ CREATE TABLE queue.room (
     event_id TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     version BIGINT NOT NULL,
-    fill BIGINT NOT NULL,
+    generation BIGINT NOT NULL,
     redis_instance_id TEXT NOT NULL,
     state TEXT NOT NULL,
     message TEXT,
@@ -137,7 +137,7 @@ CREATE TABLE queue.room (
     CONSTRAINT ck_room_state CHECK (state IN ('draft', 'open', 'paused', 'draining', 'closed'))
 );
 
-CREATE TABLE queue.room_change (
+CREATE TABLE queue.room_audit_log (
     id BIGSERIAL NOT NULL,
     event_id TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
@@ -147,6 +147,6 @@ CREATE TABLE queue.room_change (
     version BIGINT NOT NULL,
     before JSONB,
     after JSONB NOT NULL,
-    CONSTRAINT pk_room_change PRIMARY KEY (id)
+    CONSTRAINT pk_room_audit_log PRIMARY KEY (id)
 );
-CREATE INDEX ix_room_change_event_id ON queue.room_change (event_id, id);
+CREATE INDEX ix_room_audit_log_event_id ON queue.room_audit_log (event_id, id);

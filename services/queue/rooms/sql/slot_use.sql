@@ -1,5 +1,5 @@
--- How long a slot is taken by one call, and how many calls are claimed, over the last calls of the line. Slots still
--- taken count with the time so far: without them the patient would be left out.
+-- How long one call occupies a slot, and how many calls are claimed, over the last 2000 calls of the line. Slots that
+-- are still occupied count with their time so far: leaving them out would leave out the slowest fans.
 SELECT count(*) AS calls,
     count(*) FILTER (WHERE state IN ('claimed', 'ended')) AS claimed,
     count(*) FILTER (WHERE over) AS over,

@@ -1,0 +1,151 @@
+"""Client of the suite's admin API, for the command line, `onsale up` and the simulator.
+
+A refusal of the API is raised as an `OperatorError` with the problem's own text.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from onsale.errors import OperatorError
+from shared.contracts.admin import inventory, orders, prices, queue
+from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.event_file import EventFile
+
+Applied = inventory.EventApplied | prices.EventFileApplied | queue.RoomDryRun | queue.RoomView
+APPLY: dict[str, Endpoint[Applied]] = {  # the queue last: its room opens the sale
+    "inventory": inventory.APPLY_EVENT, "orders": prices.APPLY_EVENT, "queue": queue.APPLY_EVENT,
+}  # fmt: skip
+TIMEOUT_S = 60
+
+Answer = TypeVar("Answer")
+RequestBody = BaseModel | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedInvariant:
+    """An invariant, the service that checked it (`both`: orders and inventory), and whether it holds."""
+
+    service: str
+    invariant: str
+    holds: bool
+    detail: str
+
+
+class AdminClient:
+    """One operator of one suite."""
+
+    def __init__(self, client: httpx.AsyncClient, url: str, key: str) -> None:
+        self._client, self._url, self._key = client, url.rstrip("/"), key
+
+    async def apply(self, event: EventFile, *, dry_run: bool = False) -> dict[str, bool]:
+        """Applies the event file to inventory, orders and queue; answers for each service whether it changed anything.
+
+        All three check the file before any takes it: a file that one refuses changes nothing. Applying it again
+        changes nothing. Raises `OperatorError`.
+        """
+
+        async def put(service: str, *, dry_run: bool) -> bool:
+            query = {"dry_run": True} if dry_run else None
+            applied = await self.call(APPLY[service], event, query=query, event_id=event.event_id)
+            return not isinstance(applied, queue.RoomView) and applied.changed
+
+        changes = {service: await put(service, dry_run=True) for service in APPLY}
+        if dry_run:
+            return changes
+        for applied, service in enumerate(services := tuple(APPLY)):
+            try:
+                await put(service, dry_run=False)
+            except OperatorError as refused:
+                raise OperatorError(
+                    f"{refused} The file is applied to {', '.join(services[:applied]) or 'none'} and not to "
+                    f"{', '.join(services[applied:])}: apply it again, which changes only what is missing."
+                ) from refused
+        return changes
+
+    async def room(self, event_id: str) -> queue.RoomView:
+        """The waiting room's configuration and state."""
+        return await self.call(queue.READ_ROOM, event_id=event_id)
+
+    async def change_room(self, event_id: str, **values: Any) -> queue.RoomView:
+        """Changes the rate or other values of the waiting room; the next tick applies them."""
+        return await self.call(queue.CHANGE_ROOM, values, event_id=event_id)
+
+    async def act(self, event_id: str, action: str, *, reason: str | None) -> queue.RoomView:
+        """Does `open`, `pause`, `resume`, `drain` or `close` to the waiting room."""
+        return await self.call(queue.SET_ROOM_STATE, {"reason": reason}, event_id=event_id, action=action)
+
+    async def audit(self, event_id: str) -> list[CheckedInvariant]:
+        """The invariants of queue, orders and inventory, and the one between orders and inventory.
+
+        Inventory is asked last: what orders had confirmed by then must be sold there.
+        """
+        line = await self.call(queue.CHECK_INVARIANTS, event_id=event_id)
+        money = await self.call(orders.CHECK_INVARIANTS, event_id=event_id)
+        stock = await self.call(inventory.CHECK_INVARIANTS, event_id=event_id)
+        rows = [
+            CheckedInvariant(service, row.invariant, row.holds, row.detail)
+            for service, report in (("queue", line), ("orders", money), ("inventory", stock))
+            for row in report.invariants
+        ]
+        return [*rows, both_sold(money.confirmed, stock.confirmed)]
+
+    async def call(
+        self, endpoint: Endpoint[Answer], body: RequestBody = None, *,
+        query: Mapping[str, Any] | None = None, key: str | None = None, **path_values: str | int,
+    ) -> Answer:  # fmt: skip
+        """What the endpoint answers. Query values that are None are left out; calls with the same idempotency `key`
+        are one call; fields that a newer suite adds are accepted.
+
+        Raises `OperatorError` with the problem's own text.
+        """
+        if endpoint.needs_key and key is None:
+            raise ValueError(f"{endpoint.path} needs an idempotency key")
+        path = endpoint.path.format(**{name: quote(str(value), safe="") for name, value in path_values.items()})
+        headers = {"authorization": f"Bearer {self._key}"} | ({"idempotency-key": key} if key else {})
+        try:
+            response = await self._client.request(
+                endpoint.method,
+                self._url + path,
+                params=given(query or {}) or None,
+                json=to_jsonable_python(body),
+                headers=headers,
+                timeout=TIMEOUT_S,
+            )
+        except httpx.HTTPError as unreachable:
+            raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
+        if response.is_error:
+            raise OperatorError(_detail(response))
+        return _answer(endpoint, response)
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def both_sold(confirmed: int, sold: int) -> CheckedInvariant:
+    """The invariant that no service can check alone: the tickets of every confirmed order are sold to it."""
+    detail = f"{confirmed} orders confirmed, {sold} reservations sold"
+    return CheckedInvariant("both", "7 confirmed orders are sold", confirmed <= sold, detail)
+
+
+def _answer(endpoint: Endpoint[Answer], response: httpx.Response) -> Answer:
+    try:
+        return TypeAdapter(endpoint.answer).validate_json(response.content or b"null", extra="allow")
+    except ValidationError as unexpected:
+        where = f"{endpoint.method} {response.request.url.path}"
+        hint = "use the `onsale` of the suite's version"
+        raise OperatorError(f"{where} answered in another form: {hint}.") from unexpected
+
+
+def _detail(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"{response.request.method} {response.request.url.path} answered {response.status_code}"

@@ -1,0 +1,63 @@
+"""`onsale events` and `onsale audit`: apply event files to a running suite, check an event's invariants."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onsale import event_files
+from onsale.admin_client import CheckedInvariant
+from onsale.cli.context import AdminCommands, EventId, out, with_admin
+from shared.contracts.event_file import EventFile
+
+app = AdminCommands(help="Apply event files to a running suite.")
+
+
+@app.command("apply")
+def apply(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Event files (YAML), such as arena.yaml.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the files against the suite and change nothing.")
+    ] = False,
+) -> None:
+    """Apply event files to a running suite. Needs an admin key.
+
+    A file that any service refuses changes nothing. Applying a file again changes nothing. The waiting room of a new
+    event is a draft: `onsale room open EVENT_ID` lets fans in.
+
+    Example: onsale events apply arena.yaml --dry-run
+    """
+    for event in [event_files.read(path) for path in files]:
+        out.print(_applied(event, dry_run=dry_run), soft_wrap=True)
+
+
+def _applied(event: EventFile, *, dry_run: bool) -> str:
+    changes = with_admin(lambda admin: admin.apply(event, dry_run=dry_run))
+    changed = ", ".join(service for service, differs in changes.items() if differs) or "nothing"
+    if dry_run:
+        return f"{event.event_id}: would change {changed}"
+    state = with_admin(lambda admin: admin.room(event.event_id)).state
+    hint = f"; its room is a draft: onsale room open {event.event_id}" if state == "draft" else ""
+    return f"{event.event_id}: applied, changed {changed}{hint}"
+
+
+def audit(event_id: EventId) -> None:
+    """Check the invariants of an event in Redis and PostgreSQL. Exit code 1 if one does not hold.
+
+    Example: onsale audit arena-2026
+    """
+    if not print_audit(out, with_admin(lambda admin: admin.audit(event_id))):
+        raise typer.Exit(1)
+
+
+def print_audit(screen: Console, rows: Sequence[CheckedInvariant]) -> bool:
+    """Prints a row for each invariant; whether there are any and all of them hold."""
+    table = Table("service", "invariant", "holds", "detail")
+    for row in rows:
+        holds = "[green]yes[/]" if row.holds else "[red]NO[/]"
+        table.add_row(row.service, row.invariant, holds, row.detail)
+    screen.print(table)
+    return bool(rows) and all(row.holds for row in rows)

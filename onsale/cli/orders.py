@@ -1,0 +1,263 @@
+"""`onsale order`: find orders, show, refund and resolve them, replay their commands, settle days."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.table import Column, Table
+
+from onsale.admin_client import given
+from onsale.cli.context import (
+    AdminCommands,
+    EventId,
+    Page,
+    Reason,
+    RequiredReason,
+    call_admin,
+    download,
+    out,
+    to_second,
+)  # fmt: skip
+from onsale.errors import OperatorError
+from shared.contracts.admin import order_reports, orders
+from shared.contracts.admin.endpoint import Endpoint
+
+app = AdminCommands(help="Find orders, refund them, resolve what waits for a decision.")
+Reference = Annotated[str, typer.Argument(metavar="REFERENCE", help="The order's reference, such as 7QK2M9TZ4HXA.")]
+ReturnToSale = Annotated[bool, typer.Option("--return-to-sale", help="Put the tickets on sale again.")]
+Rate = Annotated[float | None, typer.Option(help="Orders to refund per second.")]
+EVENT_REFUND = {
+    "start": orders.START_EVENT_REFUND, "show": orders.READ_EVENT_REFUND, "pause": orders.PAUSE_EVENT_REFUND,
+    "resume": orders.RESUME_EVENT_REFUND,
+}  # fmt: skip
+SETTLEMENT_COLUMNS = ("provider", "currency", "charges", "charged_minor", "refunds", "refunded_minor", "net_minor")
+
+
+@app.command("find")
+def find(
+    q: Annotated[str | None, typer.Argument(help="Reference, e-mail, part of a name, seat or charge.")] = None,
+    event: Annotated[str | None, typer.Option(help="Only orders of this event.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only orders in this status, such as review.")] = None,
+    after: Annotated[str | None, typer.Option(help="The page after this reference.")] = None,
+) -> None:
+    """Find orders, newest first.
+
+    Example: onsale order find ada@example.org --status review
+    """
+    values = {"q": q, "event_id": event, "status": status, "after": after}
+    found = call_admin(orders.SEARCH_ORDERS, query=values)
+    table = Table(Column("reference", no_wrap=True), "event", "status", "total", "refunded", "e-mail", "made")
+    for order in found.orders:
+        money = f"{order.total_minor} {order.currency}", str(order.refunded_minor)
+        made = order.customer.email, order.created_at
+        table.add_row(order.reference, order.event_id, order.status, *money, *made)
+    out.print(table)
+    if found.next_after:
+        out.print(f"more: --after {found.next_after}", style="dim")
+
+
+@app.command("show")
+def show(reference: Reference) -> None:
+    """Show the timeline of an order."""
+    answer = call_admin(orders.READ_TIMELINE, reference=reference)
+    order = answer.order
+    table = Table("at", "", "what", title=f"{reference}: {order.status} {order.end_reason or ''}".strip())
+    for row in answer.timeline:
+        rest = {name: value for name, value in (row.model_extra or {}).items() if value not in (None, [])}
+        table.add_row(row.at, row.kind, "  ".join(f"{name} {value}" for name, value in rest.items()))
+    out.print(table)
+    if order.may_be_resolved_by:
+        out.print(f"A person must decide: {', '.join(order.may_be_resolved_by)}")
+
+
+@app.command("refund")
+def refund(
+    reference: Reference,
+    reason: RequiredReason,
+    amount: Annotated[int | None, typer.Option(min=1, help="In minor units; without it, all that is left.")] = None,
+    seat: Annotated[list[str] | None, typer.Option("--seat", help="Only the ticket of this seat; may repeat.")] = None,
+    ga: Annotated[list[str] | None, typer.Option("--ga", help="Only GA tickets, such as GA1:2; may repeat.")] = None,
+    return_to_sale: ReturnToSale = False,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: refunds asked for with the same key are one refund.")
+    ] = None,
+) -> None:
+    """Refund an order: all that is left, an amount, or some tickets.
+
+    Example: onsale order refund 7QK2M9TZ4HXA --seat A-1-1 --return-to-sale --reason "one is ill"
+    """
+    body: dict[str, Any] = {"reason": reason, "return_to_sale": return_to_sale}
+    if amount is not None:
+        body["amount_minor"] = amount
+    if seat or ga:
+        body["tickets"] = {"seats": seat or [], "ga": [_ga_line(text) for text in ga or []]}
+    key = key or uuid.uuid4().hex
+    order = call_admin(orders.REFUND_ORDER, body, key=key, reference=reference)
+    back_minor = order.refunded_minor + order.refunding_minor
+    _print_done(order, f"{back_minor} {order.currency} back or on their way (key {key})")
+
+
+def _ga_line(text: str) -> dict[str, Any]:
+    section_id, _, quantity = text.partition(":")
+    if not quantity.isdigit():
+        raise OperatorError("GA tickets are written as GA1:2.")
+    return {"section_id": section_id, "quantity": int(quantity)}
+
+
+@app.command("resolve")
+def resolve(
+    reference: Reference,
+    decision: Annotated[Literal["confirm", "refund", "expire"], typer.Argument()],
+    reason: RequiredReason,
+    return_to_sale: ReturnToSale = False,
+) -> None:
+    """Resolve an order in review: confirm the sale, refund the money, or end the order.
+
+    Example: onsale order resolve 7QK2M9TZ4HXA refund --reason "bank agreed"
+    """
+    body = {"decision": decision, "reason": reason, "return_to_sale": return_to_sale}
+    _print_done(call_admin(orders.RESOLVE_ORDER, body, reference=reference), f"{decision} decided")
+
+
+def _add_action(verb: str, endpoint: Endpoint[orders.AdminOrder], help_text: str) -> None:
+    @app.command(verb, help=help_text)
+    def act(reference: Reference, reason: RequiredReason) -> None:
+        _print_done(call_admin(endpoint, {"reason": reason}, reference=reference), verb)
+
+
+_add_action(
+    "retry", orders.RETRY_ORDER, "Retry an order now: do what is due later, and ask its payment provider again."
+)
+_add_action("cancel", orders.CANCEL_ORDER, "Cancel an order that is not paid.")
+
+
+@app.command("refund-event")
+def refund_event(
+    event_id: EventId,
+    action: Annotated[Literal["start", "show", "pause", "resume"], typer.Argument()] = "show",
+    reason: RequiredReason = "onsale order refund-event",
+    rate: Rate = None,
+    return_to_sale: ReturnToSale = False,
+) -> None:
+    """Refund all orders of an event; show the progress, pause or resume it.
+
+    Example: onsale order refund-event arena-2026 start --rate 20 --reason "storm warning"
+    """
+    endpoint = EVENT_REFUND[action]
+    values = given({"reason": reason, "rate_per_s": rate, "return_to_sale": return_to_sale})
+    body = {name: values[name] for name in endpoint.body.model_fields if name in values} if endpoint.body else None
+    job = call_admin(endpoint, body, event_id=event_id)
+    out.print(f"{event_id}: {job.status}, {job.rate_per_s:g} a second, {job.asked} refunds asked for, "
+              f"{job.cancelled} unpaid orders cancelled")  # fmt: skip
+    out.print(f"orders: {_counts(job.orders)}", style="dim")
+    refunds = {status: f"{sums.count} ({sums.amount_minor})" for status, sums in job.refunds.items()}
+    out.print(f"refunds: {_counts(refunds)}", style="dim")
+
+
+@app.command("export")
+def export(
+    event_id: EventId,
+    file: Annotated[Path, typer.Argument(help="The CSV file to write; it must not exist yet.")],
+) -> None:
+    """Export every order of an event as CSV, a line for each seat or GA section."""
+    download("/admin/orders/export.csv", file, {"event_id": event_id})
+    out.print(f"{event_id}: orders written to {file}")
+
+
+@app.command("settlement")
+def settlement(
+    first: Annotated[str, typer.Option("--from", help="The first day, such as 2027-03-05.")],
+    last: Annotated[str, typer.Option("--to", help="The last day, included.")],
+    tz: Annotated[str, typer.Option(help="The time zone of the days, such as Europe/Berlin.")] = "UTC",
+    compare: Annotated[bool, typer.Option("--compare", help="Compare with the providers' own lists.")] = False,
+) -> None:
+    """Show charges and refunds by provider and day. Exit code 1 if a provider's list differs from ours.
+
+    Example: onsale order settlement --from 2027-03-01 --to 2027-03-31 --tz Europe/Berlin --compare
+    """
+    query = {"from": first, "to": last, "tz": tz, "compare": compare}
+    report = call_admin(order_reports.READ_SETTLEMENT, query=query)
+    table = Table("day", "provider", "currency", "charges", "charged", "refunds", "refunded", "net", title=tz)
+    for day in report.days:
+        table.add_row(day.day, *_sums(day))
+    table.add_section()
+    for total in report.totals:
+        table.add_row("all", *_sums(total))
+    out.print(table)
+    found = {name: each for side in report.compared for name, each in _differences(side).items()}
+    for name, charges in found.items():
+        out.print(f"{name}: {charges}")
+    if found:
+        raise typer.Exit(1)
+
+
+def _sums(row: order_reports.SettlementSum) -> list[str]:
+    return [str(getattr(row, name)) for name in SETTLEMENT_COLUMNS]
+
+
+def _differences(side: order_reports.ProviderComparison) -> dict[str, str]:
+    kinds: dict[str, Sequence[order_reports.ComparedCharge]] = {
+        "missing in our books": side.missing,
+        "unknown to the provider": side.extra,
+        "of another amount": side.different,
+    }
+    return {
+        f"{side.provider}, {kind}": ", ".join(charge.charge_ref for charge in charges)
+        for kind, charges in kinds.items()
+        if charges
+    }
+
+
+@app.command("commands")
+def list_commands(
+    event: Annotated[str | None, typer.Option(help="Only commands of this event.")] = None,
+    reference: Annotated[str | None, typer.Option(help="Only commands of this order.")] = None,
+    status: Annotated[str | None, typer.Option(help="pending, processing, completed or failed.")] = None,
+    page: Page = 1,
+) -> None:
+    """List the commands of orders, newest first: cause, attempts and error of each.
+
+    Example: onsale order commands --status failed
+    """
+    values = {"event_id": event, "reference": reference, "status": status, "page": page}
+    table = Table("when", "order", "command", "status", "caused by", "tries", "error", "id")
+    for row in call_admin(orders.LIST_COMMANDS, query=values).commands:
+        cells = row.reference, row.command_type, row.status, row.caused_by, str(row.attempts)
+        table.add_row(to_second(row.created_at), *cells, row.error_message or "", row.command_id)
+    out.print(table)
+
+
+@app.command("rerun")
+def rerun(
+    command_id: Annotated[str, typer.Argument(metavar="COMMAND_ID", help="As `onsale order commands` shows it.")],
+    reason: Reason = "onsale order rerun",
+) -> None:
+    """Replay a command now instead of at its next attempt."""
+    again = call_admin(orders.REPLAY_COMMAND, {"reason": reason}, command_id=command_id)
+    out.print(f"{again.reference}: {again.command_type} runs again as {again.command_id}")
+
+
+@app.command("background")
+def background(
+    event_id: EventId,
+    percent: Annotated[
+        float | None, typer.Option(min=0, max=100, help="Percent of the fans; without it, the present share is shown.")
+    ] = None,
+    reason: Reason = "onsale order background",
+) -> None:
+    """Show or set the share of checkouts done in the background. The others finish within their own request."""
+    if percent is not None:
+        body = {"background_percent": percent, "reason": reason}
+        call_admin(orders.SET_BACKGROUND_SHARE, body, event_id=event_id)
+    now = call_admin(orders.READ_BACKGROUND_SHARE, event_id=event_id)
+    out.print(f"{event_id}: {now.background_percent:g} % in the background")
+
+
+def _counts(counts: Mapping[str, int | str]) -> str:
+    return ", ".join(f"{n} {name}" for name, n in counts.items()) or "none"
+
+
+def _print_done(order: orders.AdminOrder, done: str) -> None:
+    out.print(f"{order.reference}: {done}; now {order.status}")

@@ -1,0 +1,200 @@
+"""`onsale room`: show and control the waiting room of an event."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from onsale.admin_client import AdminClient, given
+from onsale.cli.context import (
+    AdminCommands,
+    EventId,
+    Reason,
+    call_admin,
+    changed_values,
+    out,
+    to_second,
+    with_admin,
+)  # fmt: skip
+from shared.contracts.admin import queue
+
+Switch = Annotated[str | None, typer.Option(help="on, observe or off.")]
+CHANGES_SHOWN = 40
+ACTIONS = {
+    "open": "Open the waiting room: fans can join, and calls begin when the sale starts.",
+    "pause": "Pause calls; fans keep their places and may still join.",
+    "resume": "Resume calls at the room's rate. Calls missed in the pause are not made up for.",
+    "drain": "Let nobody join any more; fans in the line are still called.",
+    "close": "Close the waiting room: nobody joins and nobody is called.",
+}
+app = AdminCommands(help="Show and control the waiting room of an event.")
+
+
+@app.command("show")
+def show(event_id: EventId) -> None:
+    """Show the waiting room's settings, its state and the lanes of its line."""
+    room = with_admin(lambda admin: admin.room(event_id))
+    table = Table(show_header=False, title=event_id)
+    for name, value in room.model_dump(mode="json", exclude={"lanes"}).items():
+        table.add_row(name, str(value))
+    out.print(table, _lanes(room.lanes))
+
+
+def _lanes(lanes: Mapping[int, queue.LaneView]) -> Table:
+    """The calls of each lane beside its share by weight. Contended calls were made in ticks in which every lane had
+    fans to call: only those show the share.
+    """
+    table = Table("lane", "name", "weight", "waiting", "calls", "contended calls", "fair share", title="Lanes")
+    total = sum(lane.weight for lane in lanes.values())
+    for number, lane in lanes.items():
+        waiting = max(0, lane.tail_seq - lane.head_seq)
+        weight = f"{lane.weight} ({lane.weight / total:.0%})"
+        row = (
+            number, lane.name, weight, waiting, lane.calls, lane.contended_calls, f"{lane.fair_share:.1f}",
+        )  # fmt: skip
+        table.add_row(*map(str, row))
+    return table
+
+
+@app.command("set")
+def set_values(
+    event_id: EventId,
+    rate: Annotated[float | None, typer.Option(min=0, help="Admissions per second; 0 calls nobody.")] = None,
+    burst: Annotated[int | None, typer.Option(min=1, help="Calls that may come at once.")] = None,
+    max_active: Annotated[
+        int | None, typer.Option(min=0, help="Most fans inside at once, those just called included.")
+    ] = None,
+    rollout: Annotated[
+        float | None, typer.Option(min=0, max=100, help="Percent of fans who go through the waiting room.")
+    ] = None,
+    reason: Reason = "onsale room set",
+) -> None:
+    """Set the admission rate and its limits. The next tick (0.2 s) applies them.
+
+    Example: onsale room set arena-2026 --rate 100 --max-active 500
+    """
+    values = changed_values(
+        {"rate_per_s": rate, "burst": burst, "max_active": max_active, "rollout_percent": rollout},
+        "--rate, --burst, --max-active or --rollout",
+    )
+    with_admin(lambda admin: admin.change_room(event_id, **values, reason=reason))
+    out.print(f"{event_id}: {', '.join(f'{name} = {value:g}' for name, value in values.items())}")
+
+
+def _add_action(action: str, help_text: str) -> None:
+    @app.command(action, help=help_text)
+    def act(event_id: EventId, reason: Reason = f"onsale room {action}") -> None:
+        with_admin(lambda admin: admin.act(event_id, action, reason=reason))
+        out.print(f"{event_id}: {action}")
+
+
+for _action, _help_text in ACTIONS.items():
+    _add_action(_action, _help_text)
+
+
+@app.command("rebuild")
+def rebuild(event_id: EventId, reason: Reason = "onsale room rebuild") -> None:
+    """Rebuild the line in Redis from PostgreSQL. Places, order and passes stay; the rate ramps up over 30 s."""
+    call_admin(queue.REBUILD_ROOM, {"reason": reason}, event_id=event_id)
+    out.print(f"{event_id}: rebuilt from PostgreSQL")
+
+
+@app.command("admit")
+def admit(
+    event_id: EventId,
+    count: Annotated[int, typer.Argument(min=1, max=2000, help="How many fans to call.")],
+    reason: Reason = "onsale room admit",
+) -> None:
+    """Call the next fans now, beyond the rate and also while paused, but never beyond max_active or the stock.
+
+    Example: onsale room admit arena-2026 20
+    """
+    done = call_admin(queue.ADMIT, {"count": count, "reason": reason}, event_id=event_id)
+    out.print(f"{event_id}: {done.called} of {done.asked} called")
+
+
+@app.command("reset")
+def reset(
+    event_id: EventId,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    reason: Reason = "onsale room reset",
+) -> None:
+    """Reset the line: every place, queue token and pass of the old line becomes invalid."""
+    if not yes and not typer.confirm(f"Every fan in the line of {event_id} loses their place. Continue?"):
+        raise typer.Exit(1)
+    call_admin(queue.RESET_ROOM, {"reason": reason}, event_id=event_id)
+    out.print(f"{event_id}: the line starts anew")
+
+
+@app.command("message")
+def message(
+    event_id: EventId,
+    text: Annotated[str, typer.Argument(help="Shown to every fan in the line; an empty text removes the message.")],
+    reason: Reason = "onsale room message",
+) -> None:
+    """Set or remove the message that fans in the line read.
+
+    Example: onsale room message arena-2026 "We go on at 20:15."
+    """
+    call_admin(queue.SET_MESSAGE, {"message": text or None, "reason": reason}, event_id=event_id)
+    out.print(f"{event_id}: {text or 'no message'}")
+
+
+@app.command("pace")
+def pace(
+    event_id: EventId,
+    guard: Switch = None,
+    autotune: Switch = None,
+    rate_min: Annotated[float | None, typer.Option(help="Autotune never sets a lower rate.")] = None,
+    rate_max: Annotated[float | None, typer.Option(help="Autotune never sets a higher rate.")] = None,
+    slow_ms: Annotated[int | None, typer.Option(help="A hold or order that takes longer counts as overload.")] = None,
+    reason: Reason = "onsale room pace",
+) -> None:
+    """Set how the rate is adjusted automatically: the overload guard, and autotune between two rates.
+
+    Example: onsale room pace arena-2026 --autotune on --rate-min 20 --rate-max 200
+    """
+    values = changed_values(
+        {"guard": guard, "autotune": autotune, "rate_min": rate_min, "rate_max": rate_max, "slow_ms": slow_ms},
+        "--guard, --autotune, --rate-min, --rate-max or --slow-ms",
+    )
+
+    async def change(admin: AdminClient) -> None:
+        now = (await admin.room(event_id)).pace
+        await admin.change_room(event_id, pace={**now.model_dump(), **values}, reason=reason)
+
+    with_admin(change)
+    out.print(f"{event_id}: {', '.join(f'{name} = {value}' for name, value in values.items())}")
+
+
+@app.command("plan")
+def plan(
+    event_id: EventId,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Admissions per second to try.")] = None,
+    max_active: Annotated[int | None, typer.Option(min=1, help="Most fans inside at once, to try.")] = None,
+) -> None:
+    """Estimate when the present line will be drained with these values. Changes nothing."""
+    values = given({"rate_per_s": rate, "max_active": max_active})
+    out.print(call_admin(queue.PLAN_CAPACITY, values, event_id=event_id).summary, soft_wrap=True)
+
+
+@app.command("history")
+def history(
+    event_id: EventId,
+    count: Annotated[int, typer.Option(min=1, max=200, help="How many changes, newest first.")] = CHANGES_SHOWN,
+) -> None:
+    """List the changes to the waiting room: when, who, what and why."""
+    table = Table("when", "who", "what", "change", "why", title=event_id)
+    for change in call_admin(queue.LIST_CHANGES, query={"page_size": count}, event_id=event_id).changes:
+        table.add_row(to_second(change.at), change.actor, change.action, _differences(change), change.reason or "")
+    out.print(table)
+
+
+def _differences(change: queue.RoomAuditEntry) -> str:
+    """The values that differ, as `name: before → after`; nothing for a new room."""
+    before, after = change.before, change.after
+    if before is None:
+        return ""
+    differ = [name for name in after if before.get(name) != after[name] and name != "version"]
+    return ", ".join(f"{name}: {before.get(name, '-')} → {after[name]}" for name in differ)

@@ -1,1 +1,0 @@
-"""What an operator can say to `onsale` about rooms, codes and events, one file a noun."""

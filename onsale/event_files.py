@@ -1,0 +1,65 @@
+"""Reads event files (YAML). An error names the file, the line and the field."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from onsale.errors import OperatorError
+from shared.contracts.event_file import EventFile
+
+FILE_MAX_BYTES = 4 * 1024 * 1024
+UNION_TAGS = {"seated", "ga"}  # pydantic adds the kind of section that it tried to the location
+
+
+class BadEventFile(OperatorError):
+    """The event file cannot be used; the message names file, line and field."""
+
+
+def read(path: Path) -> EventFile:
+    """The event that the file describes. Raises `BadEventFile`."""
+    try:
+        if path.stat().st_size > FILE_MAX_BYTES:
+            raise BadEventFile(f"{path}: larger than {FILE_MAX_BYTES // 1024 // 1024} MiB")
+        text = path.read_text()
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except OSError as unreadable:
+        raise BadEventFile(f"{path}: {unreadable.strerror}") from unreadable
+    except yaml.YAMLError as broken:
+        mark = getattr(broken, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise BadEventFile(f"{path}{line}: not YAML: {getattr(broken, 'problem', None) or broken}") from broken
+    except UnicodeDecodeError as broken:
+        raise BadEventFile(f"{path}: not UTF-8 text") from broken
+    try:
+        return EventFile.model_validate(document)
+    except ValidationError as refused:
+        raise BadEventFile(_explain(path, node, refused)) from refused
+
+
+def _explain(path: Path, node: yaml.Node | None, refused: ValidationError) -> str:
+    lines = []
+    for error in refused.errors()[:10]:
+        location = [part for part in error["loc"] if part not in UNION_TAGS]
+        field = ".".join(str(part) for part in location) or "(the whole file)"
+        lines.append(f"{path}:{_line(node, location)}: {field}: {error['msg']}")
+    return "\n".join(lines)
+
+
+def _line(node: yaml.Node | None, location: Sequence[str | int]) -> int:
+    """The line of the deepest part of the location that the file has."""
+    line = 1
+    for part in location:
+        child: yaml.Node | None = None
+        if isinstance(node, yaml.MappingNode):
+            child = next((value for key, value in node.value if key.value == part), None)
+            line = next((key.start_mark.line + 1 for key, _ in node.value if key.value == part), line)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            child = node.value[part]
+            line = child.start_mark.line + 1
+        if child is None:
+            break
+        node = child
+    return line

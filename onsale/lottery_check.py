@@ -1,0 +1,160 @@
+"""Verification of a lottery from what it published and nothing else, as anybody can do it.
+
+Each check is a statement, whether it holds, and the detail that shows why.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from shared.contracts.lottery import EntryProof, PublishedLottery
+from shared.rules.lottery_ranking import ALGORITHM, Permutation, climb, commitment, draw_key, leaf
+
+COMPUTE_ALL_UP_TO = 1_000_000
+SAMPLE = 100_000
+
+
+class Check(NamedTuple):
+    """A statement about the lottery; `holds` is None when it cannot be checked at this stage."""
+
+    statement: str
+    holds: bool | None
+    detail: str
+
+
+class Evidence(NamedTuple):
+    """What a fan knows from elsewhere: entry and place, the public value, an earlier document, a proof of entry."""
+
+    lane: int = 0
+    entry: int | None = None
+    place: int | None = None
+    public_value: str | None = None
+    earlier: PublishedLottery | None = None
+    proof: EntryProof | None = None
+
+
+def check(lottery: PublishedLottery, evidence: Evidence) -> list[Check]:
+    """All checks that are possible at the lottery's stage and with this evidence."""
+    checks = [*_times(lottery), *_drawing(lottery, evidence)]
+    if evidence.earlier is not None:
+        checks += _earlier(lottery, evidence.earlier)
+    if evidence.proof is not None:
+        checks.append(_proof(lottery, evidence.proof))
+    if evidence.entry is not None:
+        checks.append(_rank(lottery, evidence))
+    return checks
+
+
+def drawn_orders(lottery: PublishedLottery) -> dict[int, Permutation]:
+    """The drawn order of each lane, computed from seed and public value; empty before the draw."""
+    if lottery.seed is None or lottery.public_value is None:
+        return {}
+    seed, value = bytes.fromhex(lottery.seed), lottery.public_value
+    return {
+        lane: Permutation(
+            entrants.n,
+            draw_key(
+                seed,
+                value,
+                event_id=lottery.event_id,
+                epoch=lottery.epoch,
+                lane=lane,
+                entrants_n=entrants.n,
+                entrants_hash=entrants.hash,
+            ),
+        )
+        for lane, entrants in lottery.entrants.items()
+    }
+
+
+def _times(lottery: PublishedLottery) -> Iterator[Check]:
+    known_at = lottery.rules.public_value.known_at
+    yield Check("it is drawn by the rules we know", lottery.algorithm == ALGORITHM, lottery.algorithm)
+    opened, by = ("opened", lottery.queue_opens_at) if lottery.queue_opens_at else ("closed", lottery.closed_at)
+    early = None if by is None else lottery.committed_at <= by
+    yield Check(f"the seed was committed to before entry {opened}", early, _at(lottery.committed_at))
+    closed = None if lottery.closed_at is None else lottery.closed_at >= lottery.rules.entry_closes_at
+    yield Check("entry closed when it was to close, not before", closed, _at(lottery.closed_at))
+    counted = None if lottery.counted_at is None else lottery.counted_at < known_at
+    yield Check("the entrants were published before the value was known", counted, _at(lottery.counted_at))
+    drawn = None if lottery.drawn_at is None else lottery.drawn_at >= known_at
+    yield Check("it was drawn after the value was known", drawn, _at(lottery.drawn_at))
+
+
+def _drawing(lottery: PublishedLottery, evidence: Evidence) -> Iterator[Check]:
+    if lottery.seed is None or lottery.public_value is None:
+        yield Check("the seed is the one committed to", None, "not drawn yet; the commitment is " + lottery.commitment)
+        return
+    yield Check(
+        "the seed is the one committed to", commitment(bytes.fromhex(lottery.seed)) == lottery.commitment, lottery.seed
+    )
+    if evidence.public_value is None:
+        detail = (
+            f"“{lottery.public_value}”: compare with {lottery.rules.public_value.what}, or name it by --public-value"
+        )
+        yield Check("the public value is the one that became known", None, detail)
+    else:
+        same = evidence.public_value.strip() == lottery.public_value
+        yield Check("the public value is the one that became known", same, f"“{lottery.public_value}”")
+    for lane, drawn in drawn_orders(lottery).items():
+        yield _permutation(lane, drawn)
+
+
+def _permutation(lane: int, drawn: Permutation) -> Check:
+    n = drawn.entrants_n
+    if n > COMPUTE_ALL_UP_TO:
+        holds = all(drawn.entry(drawn.rank(entry)) == entry for entry in range(1, SAMPLE + 1))
+        return Check(f"lane {lane}: every entrant has one place", holds, f"{SAMPLE:,} of {n:,} computed")
+    holds = all(times == 1 for times in _counts(drawn))
+    return Check(f"lane {lane}: every entrant has one place", holds, f"all {n:,} computed")
+
+
+def _counts(drawn: Permutation) -> list[int]:
+    counts = [0] * drawn.entrants_n
+    for entry in range(1, drawn.entrants_n + 1):
+        counts[drawn.rank(entry) - 1] += 1
+    return counts
+
+
+def _earlier(lottery: PublishedLottery, before: PublishedLottery) -> Iterator[Check]:
+    same_line = (lottery.event_id, lottery.epoch) == (before.event_id, before.epoch)
+    yield Check("it is the lottery of the earlier document", same_line, f"{lottery.event_id}, epoch {lottery.epoch}")
+    promised = lottery.commitment == before.commitment and lottery.rules == before.rules
+    yield Check("commitment and rules are those of the earlier document", promised, before.commitment)
+    if before.counted_at is not None:
+        yield Check("so are the entrants", lottery.entrants == before.entrants, _count(before))
+    if before.seed is not None:
+        drawn = (lottery.seed, lottery.public_value) == (before.seed, before.public_value)
+        yield Check("so are seed and public value", drawn, str(before.public_value))
+
+
+def _proof(lottery: PublishedLottery, proof: EntryProof) -> Check:
+    entrants = lottery.entrants.get(proof.lane)
+    statement = f"entry {proof.entry} was counted with its owner"
+    if entrants is None:
+        return Check(statement, None, "the entrants are not published yet")
+    same_lottery = (proof.event_id, proof.epoch, proof.entrants_n) == (lottery.event_id, lottery.epoch, entrants.n)
+    root_hash = climb(leaf(proof.lane, proof.entry, proof.receipt), proof.entry - 1, entrants.n, proof.path)
+    return Check(
+        statement, same_lottery and proof.entry <= entrants.n and root_hash == entrants.hash, f"hash {entrants.hash}"
+    )
+
+
+def _rank(lottery: PublishedLottery, evidence: Evidence) -> Check:
+    drawn = drawn_orders(lottery).get(evidence.lane)
+    if drawn is None or evidence.entry is None:
+        return Check(f"entry {evidence.entry} has its place", None, "not drawn yet")
+    rank = drawn.rank(evidence.entry)
+    late = " (a late comer: keeps its number)" if evidence.entry > drawn.entrants_n else ""
+    statement = f"entry {evidence.entry} got place {evidence.place or rank}"
+    return Check(statement, evidence.place is None or evidence.place == rank, f"computed: {rank}{late}")
+
+
+def _at(at: datetime | None) -> str:
+    return "not yet" if at is None else f"{at:%F %T}"
+
+
+def _count(lottery: PublishedLottery) -> str:
+    return ", ".join(
+        f"lane {lane}: {entrants.n:,} ({entrants.hash[:16]}…)" for lane, entrants in lottery.entrants.items()
+    )

@@ -1,1 +1,0 @@
-"""What an operator can say to `onsale` about stock and orders."""

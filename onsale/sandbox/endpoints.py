@@ -1,0 +1,250 @@
+"""HTTP endpoints of the sandbox: read a request within limits, call the charge service, answer JSON.
+
+Plain Starlette routes, for speed.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qsl
+
+import httpx
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from onsale.sandbox.charge import Charge, Refund
+from onsale.sandbox.charge_store import ChargeStore
+from onsale.sandbox.charges import CHOICES, ChargeService
+from onsale.sandbox.faults import FaultControls
+from onsale.sandbox.hosted_page import HEADERS, page
+from onsale.sandbox.problems import RequestRefused
+from onsale.sandbox.schemas import ChargeRequest, ControlRequest, RefundRequest, read
+from onsale.sandbox.settings import SandboxSettings
+from onsale.sandbox.webhooks import WebhookSender, event
+
+BODY_MAX_BYTES = 64 * 1024
+KEY_MAX_CHARS = 255
+PAGE_MAX_CHARGES = 1000
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def create_sandbox(
+    settings: SandboxSettings | None = None, *, webhook_transport: httpx.AsyncBaseTransport | None = None
+) -> Starlette:
+    """The provider as an ASGI app; it sends webhooks and late successes while its lifespan runs.
+
+    Opens the file of charges at once, and raises `StoreDamaged` if it cannot be read. Setting `app.state.closing` ends
+    every answer that is being delayed.
+    """
+    settings = settings or SandboxSettings()
+    store = ChargeStore(path=settings.books_path, charges_max=settings.charges_max)
+    sender = WebhookSender(settings, transport=webhook_transport)
+    charges = ChargeService(settings=settings, store=store, sender=sender)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        sender.start()
+        charges.open()
+        yield
+        charges.close()
+        await sender.close()
+        store.close()
+
+    closing = asyncio.Event()
+    endpoints = Endpoints(settings=settings, store=store, sender=sender, charges=charges, closing=closing)
+    handlers = {HTTPException: _not_found, Exception: _internal_error}
+    app = Starlette(routes=endpoints.routes(), lifespan=lifespan, exception_handlers=handlers)
+    app.state.closing = closing
+    return app
+
+
+class Endpoints:
+    """The routes of one sandbox."""
+
+    def __init__(
+        self,
+        *,
+        settings: SandboxSettings,
+        store: ChargeStore,
+        sender: WebhookSender,
+        charges: ChargeService,
+        closing: asyncio.Event,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._sender = sender
+        self._charges = charges
+        self._closing = closing
+        self._faults = FaultControls(latency_s=settings.latency_s)
+
+    def routes(self) -> list[Route]:
+        wrapped = self._wrapped
+        return [
+            Route("/charges", wrapped(self._create), methods=["POST"]),
+            Route("/charges", wrapped(self._list), methods=["GET"]),
+            Route("/charges/{charge_id}", wrapped(self._show), methods=["GET"]),
+            Route("/charges/{charge_id}/cancel", wrapped(self._cancel), methods=["POST"]),
+            Route("/charges/{charge_id}/capture", wrapped(self._capture), methods=["POST"]),
+            Route("/charges/{charge_id}/refunds", wrapped(self._refund), methods=["POST"]),
+            Route("/charges/{charge_id}/refunds", wrapped(self._refunds), methods=["GET"]),
+            Route("/pay/{charge_id}", wrapped(self._show_page), methods=["GET"]),
+            Route("/pay/{charge_id}", wrapped(self._choose), methods=["POST"]),
+            Route("/healthz", self._healthz, methods=["GET"]),
+            Route("/control", wrapped(self._control, always_open=True), methods=["POST"]),
+        ]
+
+    def _wrapped(self, endpoint: Endpoint, *, always_open: bool = False) -> Endpoint:
+        """The endpoint behind the faults; a refusal becomes an answer."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                if not always_open:
+                    self._faults.check()
+                return await endpoint(request)
+            except RequestRefused as refused:
+                return _json(refused.answer(), status=refused.status, headers=refused.headers)
+            except ClientDisconnect:
+                return Response(status_code=400)
+
+        return guarded
+
+    async def _create(self, request: Request) -> Response:
+        key = _key(request)
+        body = read(ChargeRequest, await _body(request))
+        charge, replayed = self._charges.create(body, key=key, base_url=self._base_url(request))
+        if not replayed and charge.status != "requires_action":
+            await self._delay_answer(request, charge)
+        await self._pause(request, self._faults.latency_s)
+        return _created(charge.answer_at_first(), replayed=replayed)
+
+    async def _list(self, request: Request) -> Response:
+        body = request.query_params
+        limit = body.get("limit", "100")
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and int(limit)):
+            raise RequestRefused(422, "invalid_request", "limit: a number from 1.")
+        charges, has_more = self._store.page(
+            reference=body.get("reference"), since=body.get("since"), limit=min(int(limit), PAGE_MAX_CHARGES)
+        )
+        return _json({"charges": [charge.answer() for charge in charges], "has_more": has_more})
+
+    async def _show(self, request: Request) -> Response:
+        return _json(self._charge(request).answer())
+
+    async def _cancel(self, request: Request) -> Response:
+        return _json(self._charges.cancel(request.path_params["charge_id"]).answer())
+
+    async def _capture(self, request: Request) -> Response:
+        return _json(self._charges.capture(request.path_params["charge_id"]).answer())
+
+    async def _refund(self, request: Request) -> Response:
+        key = _key(request)
+        body = read(RefundRequest, await _body(request))
+        refund, replayed = self._charges.refund(request.path_params["charge_id"], body, key=key)
+        return _created(refund.answer(), replayed=replayed)
+
+    async def _refunds(self, request: Request) -> Response:
+        refunds: list[Refund] = self._store.refunds_of(self._charge(request).id)
+        return _json({"refunds": [refund.answer() for refund in refunds]})
+
+    async def _show_page(self, request: Request) -> Response:
+        return HTMLResponse(page(self._charge(request)), headers=HEADERS)
+
+    async def _choose(self, request: Request) -> Response:
+        form = parse_qsl((await _body(request)).decode("ascii", "replace"))
+        choice = CHOICES.get(dict(form).get("choice", ""))
+        if choice is None:
+            raise RequestRefused(422, "invalid_request", "choice: pay, decline or cancel.")
+        charge = self._charges.choose(request.path_params["charge_id"], choice)
+        if choice == "pay":
+            await self._delay_answer(request, charge)
+        return RedirectResponse(charge.return_url or str(request.url), status_code=303, headers=HEADERS)
+
+    async def _healthz(self, _: Request) -> Response:
+        counts = {"charges": len(self._store), "webhooks_waiting": self._sender.waiting}
+        return _json({"status": "ok", **counts, "webhooks_lost": self._sender.lost})
+
+    async def _control(self, request: Request) -> Response:
+        body = read(ControlRequest, await _body(request))
+        if body.reset:
+            self._charges.reset()
+            self._faults = FaultControls(latency_s=self._settings.latency_s)
+            self._sender.deliver_late_s = 0.0
+        self._faults.apply(body)
+        if body.deliver_late_s is not None:
+            self._sender.deliver_late_s = body.deliver_late_s
+        if body.forge_webhook is not None:
+            forged = {**event("succeeded", {}, at=self._store.now()), **body.forge_webhook}
+            self._sender.send(json.dumps(forged).encode(), forged=True)
+        return _json({**self._faults.settings(), "deliver_late_s": self._sender.deliver_late_s})
+
+    async def _delay_answer(self, request: Request, charge: Charge) -> None:
+        """Waits after the money has moved: some methods answer slowly, or not while the client waits."""
+        delays_s = {"at_once": 0.0, "slow": self._settings.slow_s, "hang": self._settings.hang_s}
+        await self._pause(request, delays_s[charge.behaviour.answer])
+
+    async def _pause(self, request: Request, pause_s: float) -> None:
+        """Waits, but no longer than until the client leaves or the server stops."""
+        if not pause_s:
+            return
+        ends = [asyncio.ensure_future(self._closing.wait()), asyncio.ensure_future(_client_left(request))]
+        try:
+            await asyncio.wait(ends, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+
+    def _charge(self, request: Request) -> Charge:
+        return self._store.charge(request.path_params["charge_id"])
+
+    def _base_url(self, request: Request) -> str:
+        return (self._settings.public_url or str(request.base_url)).rstrip("/")
+
+
+def _key(request: Request) -> str:
+    key = request.headers.get("idempotency-key", "")
+    if not 0 < len(key) <= KEY_MAX_CHARS or not all("!" <= character <= "~" for character in key):
+        raise RequestRefused(
+            400, "idempotency_key_missing", "Send an Idempotency-Key of 1 to 255 visible ASCII characters."
+        )
+    return key
+
+
+async def _client_left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(request: Request) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > BODY_MAX_BYTES:
+            raise RequestRefused(413, "body_too_large", "The body may have 64 KiB.", headers={"Connection": "close"})
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _created(answer: dict[str, Any], *, replayed: bool) -> Response:
+    if replayed:
+        return _json(answer, headers={"Idempotency-Replayed": "true"})
+    return _json(answer, status=201)
+
+
+def _json(answer: dict[str, Any], *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(answer), status_code=status, media_type="application/json", headers=headers)
+
+
+async def _not_found(_: Request, problem: Exception) -> Response:
+    status = problem.status_code if isinstance(problem, HTTPException) else 404
+    return _json(RequestRefused(status, "no_such_call", "There is no such call.").answer(), status=status)
+
+
+async def _internal_error(_: Request, __: Exception) -> Response:
+    return _json(RequestRefused(500, "provider_error", "Something went wrong on our side.").answer(), status=500)

@@ -1,0 +1,36 @@
+"""Single flight: concurrent callers who need the same key share one request."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from shared.web.problems import Overloaded
+
+Result = TypeVar("Result")
+
+
+class SingleFlight(Generic[Result]):
+    """At most one request per key, and at most `in_flight_max` in all, are under way."""
+
+    def __init__(self, *, in_flight_max: int | None = None) -> None:
+        self._in_flight_max = in_flight_max
+        self._tasks: dict[str, asyncio.Task[Result]] = {}
+
+    async def run(self, key: str, request: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """The result of the request under way for this key, or of a new one. Cancelling a caller does not cancel the
+        request. Raises `Overloaded`, and what the request raises.
+        """
+        task = self._tasks.get(key)
+        if task is None:
+            if self._in_flight_max is not None and len(self._tasks) >= self._in_flight_max:
+                raise Overloaded
+            task = self._tasks[key] = asyncio.create_task(request())
+            task.add_done_callback(lambda _: self._tasks.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Cancels all requests."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,63 @@
+"""The cache of every event's layout in this process.
+
+Holds need prices and limits at once, so they never wait for PostgreSQL: `refresh` is called several times a second and
+reads again only the events whose version or Redis epoch changed.
+"""
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory import tables
+from services.inventory.catalogue.layout import Layout, Section
+from shared.web.problems import Unavailable, UnknownEvent
+
+
+class EventCache:
+    """Layouts by event."""
+
+    def __init__(self, db: AsyncEngine) -> None:
+        self._db = db
+        self._layouts: dict[str, Layout] = {}
+        self._loaded = False
+
+    def layout(self, event_id: str) -> Layout:
+        """Raises `UnknownEvent`, or `Unavailable` while nothing has been read yet."""
+        layout = self._layouts.get(event_id)
+        if layout is None:
+            raise UnknownEvent() if self._loaded else Unavailable()
+        return layout
+
+    def layouts(self) -> list[Layout]:
+        return list(self._layouts.values())
+
+    async def check(self) -> None:
+        if not self._loaded:
+            raise Unavailable("The events have not been read yet. Try again shortly.")
+
+    async def refresh(self) -> None:
+        """Reads the events whose version or Redis epoch changed."""
+        known = select(tables.event.c.event_id, tables.event.c.version, tables.event.c.redis_epoch)
+        async with self._db.connect() as connection:
+            current = {row.event_id: (row.version, row.redis_epoch) for row in await connection.execute(known)}
+            changed = [e for e, at in current.items() if at != self._cached_version(e)]
+            if changed:
+                of_changed = tables.event.c.event_id.in_(changed)
+                events = (await connection.execute(select(tables.event).where(of_changed))).mappings().all()
+                query = select(tables.section).where(tables.section.c.event_id.in_(changed))
+                rows = (await connection.execute(query.order_by(tables.section.c.ordinal))).mappings().all()
+                for event in events:
+                    own = [row for row in rows if row["event_id"] == event["event_id"]]
+                    self._layouts[event["event_id"]] = _layout(dict(event), [dict(row) for row in own])
+        for removed in self._layouts.keys() - current.keys():
+            del self._layouts[removed]
+        self._loaded = True
+
+    def _cached_version(self, event_id: str) -> tuple[int, int] | None:
+        layout = self._layouts.get(event_id)
+        return (layout.version, layout.redis_epoch) if layout else None
+
+
+def _layout(event: dict[str, Any], sections: list[dict[str, Any]]) -> Layout:
+    return Layout(**event, sections={row["section_id"]: Section.from_row(row) for row in sections})

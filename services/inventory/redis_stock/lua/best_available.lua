@@ -1,0 +1,95 @@
+-- Best available: adjacent places, in the first price block that has them. A block is {section, first, last, width}:
+-- neighbouring rows of one price in a section's map, each `width` apart; a GA section is {section}. Blocks come in the order
+-- to try.
+
+-- The best position for `n` seats in one row: near its middle, with `tidy` leaving as few single seats as possible. Also
+-- returns how many single seats it would leave.
+local function in_row(marks, first, last, n, tidy)
+  local want, middle = string.rep('.', n), (first + last - n + 1) / 2
+  local best, best_singles, best_off
+  for at = first, last - n + 1 do
+    if string.sub(marks, at, at + n - 1) == want then
+      local singles = 0
+      local before, after = string.sub(marks, at - 2, at - 1), string.sub(marks, at + n, at + n + 1)
+      if string.find(before, '^[^.]?%.$') then singles = singles + 1 end
+      if string.find(after, '^%.[^.]?$') then singles = singles + 1 end
+      local off = math.abs(at - middle)
+      if not best or (tidy and singles < best_singles) or ((not tidy or singles == best_singles) and off < best_off) then
+        best, best_singles, best_off = at, singles, off
+      end
+    end
+  end
+  return best, best_singles
+end
+
+-- `n` adjacent seats, in the first row that has them; with `tidy` a row where they would leave a single seat comes last.
+local function together(marks, width, n, tidy)
+  local want, left_over = string.rep('.', n), nil
+  local at = string.find(marks, want, 1, true)
+  while at do
+    local first = math.floor((at - 1) / width) * width + 1
+    local last = math.min(first + width - 2, #marks)
+    local found, singles = in_row(marks, first, last, n, tidy)
+    if found and (not tidy or singles == 0) then return found end
+    left_over = left_over or found
+    at = string.find(marks, want, last + 1, true)
+  end
+  return left_over
+end
+
+-- `n` seats in as few groups as possible: the longest run first (of equals the front one) until a run has room for the rest.
+local function in_groups(marks, n)
+  local runs, groups = {}, {}
+  for at, run in string.gmatch(marks, '()(%.+)') do runs[#runs + 1] = {at, #run} end
+  table.sort(runs, function(a, b) return a[2] > b[2] or (a[2] == b[2] and a[1] < b[1]) end)
+  for i, run in ipairs(runs) do
+    if run[2] >= n then  -- the shortest run with room for the rest, of equals the front one
+      for j = i + 1, #runs do
+        if runs[j][2] < n then break end
+        if runs[j][2] < run[2] then run = runs[j] end
+      end
+      groups[#groups + 1] = {run[1], n}
+      return groups
+    end
+    groups[#groups + 1] = {run[1], run[2]}
+    n = n - run[2]
+  end
+end
+
+local function longest_run(marks)
+  local longest = 0
+  for run in string.gmatch(marks, '%.+') do longest = math.max(longest, #run) end
+  return longest
+end
+
+local function named(section, first, groups)
+  local positions = {}
+  for _, group in ipairs(groups) do
+    for i = 0, group[2] - 1 do positions[#positions + 1] = first + group[1] - 1 + i end
+  end
+  table.sort(positions)
+  return section .. ':' .. table.concat(positions, ',')
+end
+
+-- A selection of `want.quantity` places; or nil, and the longest run of a block that has enough places.
+local function best(keys, want)
+  local n, widest = want.quantity, nil
+  for _, split in ipairs(want.split and {false, true} or {false}) do
+    for _, block in ipairs(want.price_blocks) do
+      local section, first, last, width = block[1], block[2], block[3], block[4]
+      if tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) >= n then
+        if not width then return section .. '*' .. n end
+        local marks = marks(keys, {section, first, last - first + 1})
+        if split then
+          local groups = in_groups(marks, n)
+          if groups then return named(section, first, groups) end
+        else
+          local at = together(marks, width, n, want.tidy)
+          if at then return named(section, first, {{at, n}}) end
+          widest = math.max(widest or 0, longest_run(marks))
+        end
+      end
+    end
+  end
+  return nil, widest
+end

@@ -1,9 +1,0 @@
--- The filling goes on: nobody else begins another meanwhile.
--- KEYS[1] meta hash epoch
--- ARGV[1] epoch int of this filling
--- ARGV[2] clock_offset_ms int moves the clock
--- Answers done or superseded.
-if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
-local _, redis_ms = clock(KEYS[1], ARGV[2])
-redis.call('HSET', KEYS[1], 'filling_at', text(redis_ms))
-return 'done'

@@ -1,0 +1,10 @@
+-- Lists holds past their deadline (grace included) by every clock. It changes nothing: PostgreSQL decides what they are.
+-- KEYS[1] meta hash readiness, clock
+-- KEYS[2] deadlines zset when a hold may be released
+-- ARGV[1] clock_offset_ms int moves the clock
+-- ARGV[2] count_max int most ids to answer
+-- ARGV[3] others_ms int the time by the slower of the other clocks
+-- Answers now_ms id… or not-ready.
+if not is_ready(KEYS[1], KEYS[2]) then return {'not-ready'} end
+local now = math.min((clock(KEYS[1], ARGV[1])), tonumber(ARGV[3]))
+return {text(now), unpack(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, tonumber(ARGV[2])))}

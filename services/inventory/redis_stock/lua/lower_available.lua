@@ -1,0 +1,17 @@
+-- PostgreSQL refused GA tickets that Redis granted: lowers what is available to what PostgreSQL has left. The rest counts as
+-- blocked, which mostly it is: the push of that change sets the number of blocked places, so it may come later.
+-- KEYS[1] meta hash readiness
+-- KEYS[2] counts hash per section
+-- KEYS[3] dirty set sections changed
+-- ARGV[1] section_id text which GA section
+-- ARGV[2] available_max int what PostgreSQL has left
+-- Answers by how many it lowered, or not-ready.
+local keys = {meta = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
+local section, available_max = ARGV[1], tonumber(ARGV[2])
+if not is_ready(keys.meta, keys.counts) then return 'not-ready' end
+local over = tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) - available_max
+if over <= 0 then return 0 end
+redis.call('HINCRBY', keys.counts, section .. ':available', -over)
+redis.call('HINCRBY', keys.counts, section .. ':blocked', over)
+redis.call('SADD', keys.dirty, section)
+return over

@@ -1,0 +1,21 @@
+-- Begins a rebuild under a new epoch: deletes the stock, and gives each key that may be empty its marker.
+-- KEYS[1] meta hash readiness, epoch
+-- KEYS[2] counts hash per section
+-- KEYS[3] holds hash live reservations
+-- KEYS[4] deadlines zset when a hold may be released
+-- KEYS[5] usage hash per holder
+-- KEYS[6] revoked zset revoked passes
+-- KEYS[7+] emptied list all other keys of the event
+-- ARGV[1] epoch int of this rebuild
+-- ARGV[2] clock_offset_ms int moves the clock
+-- Answers done, or superseded by a higher epoch.
+local epoch = tonumber(ARGV[1])
+local meta = KEYS[1]
+if tonumber(redis.call('HGET', meta, 'epoch') or 0) > epoch then return 'superseded' end
+redis.call('HSET', meta, 'ready', '0', 'epoch', text(epoch), 'holding', '0')
+local _, began_at = clock(meta, ARGV[2])
+redis.call('HSET', meta, 'rebuild_renewed_at', text(began_at))
+for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
+for _, hash in ipairs({KEYS[2], KEYS[3], KEYS[5]}) do redis.call('HSET', hash, 'epoch', text(epoch)) end
+for _, zset in ipairs({KEYS[4], KEYS[6]}) do redis.call('ZADD', zset, '+inf', 'epoch') end
+return 'done'

@@ -1,0 +1,134 @@
+"""What fans and operators do with a hold: read, extend once, release.
+
+The database decides, then Redis follows; a hold that an order is paying for is never released here.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory.problems import AlreadyBought, AlreadyExtended
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.reservations.expiry import ReleaseReason, cancel_holds
+from services.inventory.reservations.repository import ReservationRow, read_reservations
+from shared.contracts.inventory import Reservation
+from shared.postgres.engine import statement
+from shared.runtime.clock import now_ms
+from shared.runtime.clock_offsets import POSTGRES_NOW
+from shared.web.problems import HoldExpired, PaymentInProgress, UnknownReservation
+
+RELEASE_MAX = 500
+EXTEND = statement(__package__, "extend")
+UNPAID = text(
+    "SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id AND status = 'pending_payment' "
+    "LIMIT :count_max"
+)
+
+
+class Holds:
+    """`autocommit_db` is the same pool without transactions, for single reads."""
+
+    def __init__(self, db: AsyncEngine, autocommit_db: AsyncEngine, redis_stock: RedisStock) -> None:
+        self._db, self._autocommit_db, self._redis_stock = db, autocommit_db, redis_stock
+
+    async def read(self, reservation_id: str) -> ReservationRow:
+        """Raises `UnknownReservation`."""
+        found = await self._read([reservation_id])
+        if reservation_id not in found:
+            raise UnknownReservation
+        return found[reservation_id]
+
+    async def read_many(self, reservation_ids: Sequence[str]) -> list[Reservation | None]:
+        """One per id, in order; None for an unknown one."""
+        found = await self._read(reservation_ids)
+        return [found[r].to_contract() if r in found else None for r in reservation_ids]
+
+    async def _read(self, reservation_ids: Sequence[str]) -> dict[str, ReservationRow]:
+        async with self._autocommit_db.connect() as connection:
+            return await read_reservations(connection, reservation_ids)
+
+    async def release(self, record: ReservationRow) -> bool:
+        """Releases the holder's own hold; False if it had been cancelled before. Raises `PaymentInProgress`,
+        `AlreadyBought` or `HoldExpired`.
+        """
+        if record.status == "pending_payment":
+            at_ms = await self._slowest_clock_ms()
+            if await self._cancel(
+                record.event_id, [record.reservation_id], reason="cancelled", at_ms=at_ms, actor=record.holder
+            ):
+                return True
+            record = await self.read(record.reservation_id)
+        _require_cancelled(record)
+        return False
+
+    async def extend(self, record: ReservationRow) -> ReservationRow:
+        """Gives an unpaid hold its first length again, from now on. Raises `AlreadyExtended`, or what
+        ended the hold.
+        """
+        values = {
+            "event_id": record.event_id, "reservation_id": record.reservation_id,
+            "now_ms": await self._slowest_clock_ms(),
+        }  # fmt: skip
+        async with self._db.begin() as connection:
+            until_ms = (await connection.execute(EXTEND, values)).scalar()
+        if until_ms is None:
+            record = await self.read(record.reservation_id)
+            if record.status == "pending_payment" and record.extended:
+                raise AlreadyExtended
+            _require_cancelled(record)
+            raise HoldExpired
+        untils = [(record.reservation_id, until_ms)]
+        await self._redis_stock.extend(record.event_id, untils, grace_ms=record.grace_s * 1000)
+        record.reserved_until_ms = until_ms
+        return record
+
+    async def release_one(self, reservation_id: str, *, actor: str) -> ReservationRow:
+        """The reservation after an operator released it. Raises `UnknownReservation` or `PaymentInProgress`."""
+        record = await self.read(reservation_id)
+        if record.status == "pending_payment":
+            await self._cancel(
+                record.event_id, [reservation_id], reason="operator", at_ms=self._process_clock_ms(), actor=actor
+            )
+            record = await self.read(reservation_id)
+        if record.is_live:
+            raise PaymentInProgress("The reservation is being paid. Cancel its order first.")
+        return record
+
+    async def release_all(self, event_id: str, *, actor: str) -> int:
+        """Releases every hold of the event that is not being paid; how many."""
+        released = 0
+        while True:
+            async with self._autocommit_db.connect() as connection:
+                values = {"event_id": event_id, "count_max": RELEASE_MAX}
+                ids = list((await connection.execute(UNPAID, values)).scalars())
+            at_ms = self._process_clock_ms()
+            ended = await self._cancel(event_id, ids, reason="release-all", at_ms=at_ms, actor=actor)
+            if not ended:
+                return released
+            released += len(ended)
+
+    async def _cancel(
+        self, event_id: str, ids: Sequence[str], *, reason: ReleaseReason, at_ms: int, actor: str
+    ) -> list[str]:
+        return await cancel_holds(
+            self._db, self._redis_stock, event_id, ids, reason=reason, now_ms=at_ms, actor=actor
+        )  # fmt: skip
+
+    def _process_clock_ms(self) -> int:
+        return now_ms() + self._redis_stock.clock_offset_ms
+
+    async def _slowest_clock_ms(self) -> int:
+        """The time by the slowest clock; PostgreSQL's is read now."""
+        async with self._autocommit_db.connect() as connection:
+            db_ms: int = (await connection.execute(POSTGRES_NOW)).scalar_one()
+        return min(db_ms + self._redis_stock.clock_offset_ms, self._redis_stock.slowest_ms())
+
+
+def _require_cancelled(record: ReservationRow) -> None:
+    if record.status == "paying":
+        raise PaymentInProgress("The reservation is being paid. Cancel the order instead.")
+    if record.status == "confirmed":
+        raise AlreadyBought
+    if record.status == "expired":
+        raise HoldExpired

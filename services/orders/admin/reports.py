@@ -1,0 +1,95 @@
+"""The admin API of reports: charges, settlement, exports of orders and tickets, and the check of the invariants."""
+
+from collections.abc import AsyncIterator
+from datetime import date
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from services.orders.api.orders import Page
+from services.orders.audit import invariants
+from services.orders.reports.charges import list_charges
+from services.orders.reports.order_export import orders_csv
+from services.orders.reports.settlement import date_range, settlement
+from services.orders.state import state_of
+from services.orders.tickets import scanner_export
+from services.orders.tickets.tickets import TicketSigner
+from shared.contracts.admin.order_reports import ChargePage, ScannerTickets, Settlement
+from shared.contracts.admin.orders import InvariantReport, InvariantResult
+from shared.security.auth import AnOperator, Viewer
+from shared.web.api_document import file_of
+from shared.web.fields import EventId, EventIdPath
+
+router = APIRouter(prefix="/admin/orders", tags=["admin"])
+PageSize = Annotated[int, Query(ge=1, le=1000)]
+TimeZone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
+TicketStatus = Annotated[Literal["valid", "void"] | None, Query(description="Only tickets of this status")]
+
+
+@router.get("/events/{event_id}/charges", summary="Export charges and refunds, oldest first")
+async def get_charges(
+    event_id: EventIdPath, request: Request, operator: Viewer, page: Page = 1, page_size: PageSize = 1000
+) -> ChargePage:
+    return await list_charges(state_of(request).repository.db, event_id, page=page, page_size=page_size)
+
+
+@router.get("/settlement", summary="Show settlement by provider and day", response_model_exclude_unset=True)
+async def get_settlement(
+    request: Request, operator: Viewer, first: Annotated[date, Query(alias="from")],
+    last: Annotated[date, Query(alias="to")], tz: TimeZone = "UTC", compare: bool = False,
+) -> Settlement:  # fmt: skip
+    """Days begin and end in the time zone `tz`, and both are included. `compare` reads the providers' own lists."""
+    state, days = state_of(request), date_range(first, last, tz, compare=compare)
+    return await settlement(state.repository.db, days, compare_with=state.providers if compare else None)
+
+
+@router.get("/events/{event_id}/audit", summary="Check the invariants of orders and money")
+async def check_invariants(event_id: EventIdPath, request: Request, operator: Viewer) -> InvariantReport:
+    db = state_of(request).db
+    confirmed = await invariants.count_confirmed(db, event_id)
+    results = [InvariantResult.model_validate(line) for line in await invariants.check_invariants(db, event_id)]
+    return InvariantReport(confirmed=confirmed, invariants=results)
+
+
+@router.get(
+    "/export.csv",
+    summary="Export an event's orders as CSV",
+    responses=file_of("text/csv"),
+    response_class=Response,
+)
+async def export_orders(request: Request, operator: AnOperator, event_id: EventId) -> StreamingResponse:
+    return _csv(orders_csv(state_of(request).repository.db, event_id), f"{event_id}-orders.csv")
+
+
+@router.get(
+    "/events/{event_id}/tickets.json",
+    summary="Export the tickets of an event for scanners",
+    responses={200: {"model": ScannerTickets}},
+)
+async def export_tickets_json(
+    event_id: EventIdPath, request: Request, operator: AnOperator, status: TicketStatus = None
+) -> StreamingResponse:
+    """It has the secrets of rotating codes: keep it on scanners only."""
+    state = state_of(request)
+    parts = scanner_export.json_parts(state.repository.db, TicketSigner(state.settings), event_id, status)
+    return StreamingResponse(parts, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+@router.get(
+    "/events/{event_id}/tickets.csv",
+    summary="Export the tickets of an event as CSV",
+    responses=file_of("text/csv"),
+    response_class=Response,
+)
+async def export_tickets_csv(
+    event_id: EventIdPath, request: Request, operator: AnOperator, status: TicketStatus = None
+) -> StreamingResponse:
+    state = state_of(request)
+    parts = scanner_export.csv_parts(state.repository.db, TicketSigner(state.settings), event_id, status)
+    return _csv(parts, f"tickets-{event_id}.csv")
+
+
+def _csv(parts: AsyncIterator[bytes], filename: str) -> StreamingResponse:
+    headers = {"content-disposition": f'attachment; filename="{filename}"', "cache-control": "no-store"}
+    return StreamingResponse(parts, media_type="text/csv; charset=utf-8", headers=headers)

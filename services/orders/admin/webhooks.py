@@ -1,0 +1,79 @@
+"""The admin API of webhook endpoints and their deliveries."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from services.orders.api.orders import Page, PageSize
+from services.orders.state import state_of
+from services.orders.webhooks import endpoints
+from shared.contracts.admin.orders import (
+    CreatedWebhookEndpoint,
+    DeliveryStatus,
+    NewWebhookEndpoint,
+    Reason,
+    WebhookDelivery,
+    WebhookDeliveryPage,
+    WebhookEndpoint,
+    WebhookEndpoints,
+)
+from shared.security.auth import AnAdmin, AnOperator, Viewer
+from shared.web.fields import PlainText
+
+router = APIRouter(prefix="/admin/orders/webhooks", tags=["webhook endpoints"])
+EndpointIdPath = Annotated[str, Path(pattern="^ep_[0-9a-f]{16}$")]
+DeliveryIdPath = Annotated[int, Path(ge=1, le=2**62)]
+ReasonQuery = Annotated[PlainText, Query(alias="reason")]
+
+
+@router.get("", summary="List webhook endpoints")
+async def list_endpoints(request: Request, operator: Viewer) -> WebhookEndpoints:
+    return await endpoints.list_endpoints(state_of(request).db)
+
+
+@router.post("", status_code=201, summary="Create a webhook endpoint")
+async def create_endpoint(
+    operator: AnAdmin, new: NewWebhookEndpoint, request: Request, response: Response
+) -> CreatedWebhookEndpoint:
+    """The URL must be https and lead to a public address. The response has the signing secret, which is shown once."""
+    state = state_of(request)
+    response.headers["cache-control"] = "no-store"
+    https_only = not state.settings.webhook_allow_loopback
+    return await endpoints.create(
+        state.db, new, sender=state.webhook_sender, https_only=https_only, actor=operator.name
+    )
+
+
+@router.delete("/{endpoint_id}", status_code=204, summary="Delete a webhook endpoint")
+async def delete_endpoint(
+    operator: AnAdmin, endpoint_id: EndpointIdPath, reason: ReasonQuery, request: Request
+) -> None:
+    await endpoints.delete_endpoint(state_of(request).db, endpoint_id, actor=operator.name, reason=reason)
+
+
+@router.post("/{endpoint_id}/enable", summary="Enable a webhook endpoint")
+async def enable_endpoint(
+    operator: AnAdmin, endpoint_id: EndpointIdPath, body: Reason, request: Request
+) -> WebhookEndpoint:
+    state = state_of(request)
+    enabled = await endpoints.enable(state.db, endpoint_id, actor=operator.name, reason=body.reason)
+    state.webhook_dispatcher.wake()
+    return enabled
+
+
+@router.get("/{endpoint_id}/deliveries", summary="List webhook deliveries of an endpoint")
+async def list_deliveries(
+    request: Request, operator: Viewer, endpoint_id: EndpointIdPath, status: DeliveryStatus | None = None,
+    page: Page = 1, page_size: PageSize = 50,
+) -> WebhookDeliveryPage:  # fmt: skip
+    return await endpoints.list_deliveries(
+        state_of(request).db, endpoint_id, status=status, page=page, page_size=page_size
+    )
+
+
+@router.post("/deliveries/{delivery_id}/resend", status_code=202, summary="Send a webhook again")
+async def resend(operator: AnOperator, delivery_id: DeliveryIdPath, body: Reason, request: Request) -> WebhookDelivery:
+    state = state_of(request)
+    due = await endpoints.resend(state.db, delivery_id, actor=operator.name, reason=body.reason)
+    state.webhook_dispatcher.wake()
+    return due

@@ -1,0 +1,59 @@
+"""The fans' API of reminders: subscribe to mail about a hold, and unsubscribe with one click.
+
+The unsubscribe link opens a page with a button: a mail program that fetches links must not opt anybody out.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import HTMLResponse
+
+from services.orders.api.schemas import ReminderAnswer, ReminderRequest
+from services.orders.mail import reminders
+from services.orders.state import state_of
+
+router = APIRouter(tags=["reminders"])
+UnsubscribeToken = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{43}\.[A-Za-z0-9_-]{1,32}\.[A-Za-z0-9_-]{43}$")]
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Reminders</title><body><h1>{title}</h1>{rest}</body></html>"""
+CONFIRM_FORM = (
+    '<p>Mail about your orders will still come.</p><form method="post"><button>No more reminders</button></form>'
+)
+HEADERS = {
+    "cache-control": "no-store",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'; form-action 'self'; frame-ancestors 'none'",
+}
+
+
+@router.post("/reminders", status_code=202, summary="Subscribe to hold reminders")
+async def subscribe(body: ReminderRequest, request: Request) -> ReminderAnswer:
+    """Needs the pass the hold was made with. Repeating it changes nothing; nobody who opted out gets mail."""
+    state = state_of(request)
+    customers = await state.authenticator.customers(request, lapsed_s=state.settings.lapsed_pass_s)
+    await reminders.subscribe(
+        state.db, state.inventory, state.settings, customers=customers, reservation_id=body.reservation_id,
+        address=body.email,
+    )  # fmt: skip
+    return ReminderAnswer(reservation_id=body.reservation_id)
+
+
+@router.get("/reminders/stop/{token}", include_in_schema=False)
+async def confirm_unsubscribe(token: UnsubscribeToken, request: Request) -> HTMLResponse:
+    reminders.customer_of_token(state_of(request).settings.customer_keys, token)
+    return _page("No more reminders?", CONFIRM_FORM)
+
+
+@router.post(
+    "/reminders/stop/{token}",
+    summary="Unsubscribe from reminders with one click (RFC 8058)",
+    response_class=HTMLResponse,
+)
+async def unsubscribe(token: UnsubscribeToken, request: Request) -> HTMLResponse:
+    state = state_of(request)
+    await reminders.opt_out(state.db, reminders.customer_of_token(state.settings.customer_keys, token))
+    return _page("You will get no more reminders.", "")
+
+
+def _page(title: str, rest: str) -> HTMLResponse:
+    return HTMLResponse(PAGE.format(title=title, rest=rest), headers=HEADERS)

@@ -1,0 +1,7 @@
+-- Charges that pay for no sale and were not refunded within :settled_after_s seconds.
+SELECT m.reference FROM orders.money_entry m JOIN orders."order" o USING (reference)
+WHERE o.event_id = :event_id AND m.kind = 'charge' AND o.status <> 'review'
+AND m.created_at < now() - make_interval(secs => :settled_after_s)
+AND NOT (o.status IN ('confirmed', 'partially_refunded', 'refunded') AND o.charge_ref = m.charge_ref)
+AND m.amount_minor > (SELECT coalesce(sum(r.amount_minor), 0) FROM orders.money_entry r
+    WHERE r.reference = m.reference AND r.kind = 'refund' AND r.charge_ref = m.charge_ref)

@@ -1,0 +1,50 @@
+"""The tables of mail to send and of customers who opted out of reminders.
+
+The key of a mail says what it is about, so the same mail is queued once; its state follows from its times.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    func,
+    text,
+)
+
+from services.orders.tables import metadata
+
+_at = DateTime(timezone=True)
+
+mail = Table(
+    "mail",
+    metadata,
+    Column("mail_key", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("reference", Text, ForeignKey("orders.order.reference")),
+    Column("reservation_id", Text),
+    Column("amount_minor", BigInteger),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("due_at", _at, nullable=False, server_default=func.now()),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("error", Text),
+    Column("sent_at", _at),
+    Column("abandoned_at", _at),
+    CheckConstraint("(reference IS NULL) <> (reservation_id IS NULL)", name="about"),
+    Index("ix_mail_due", "due_at", postgresql_where=text("sent_at IS NULL AND abandoned_at IS NULL")),
+    Index("ix_mail_created_at", "created_at"),
+)
+
+mail_opt_out = Table(
+    "mail_opt_out",
+    metadata,
+    Column("customer", Text, primary_key=True),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+)

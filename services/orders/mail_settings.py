@@ -1,0 +1,62 @@
+"""Parses the mail settings and mail addresses: the SMTP server's URL, the sender and recipients."""
+
+from dataclasses import dataclass, field
+from email.errors import HeaderParseError
+from email.headerregistry import Address
+from email.utils import parseaddr
+from urllib.parse import unquote, urlsplit
+
+PORTS = {"smtp": 587, "smtps": 465}
+
+
+class InvalidMailbox(ValueError):
+    """The text is not exactly one mailbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpServer:
+    """The SMTP server that mail is submitted to."""
+
+    host: str
+    port: int
+    tls: bool
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+def server_of(url: str) -> SmtpServer:
+    """Parses `smtp://user:password@host:587`. Raises `ValueError`, never with the URL: it may have a password."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError("the port of the mail server is no number") from None
+    if parts.scheme not in PORTS or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError("a mail server is smtp://user:password@host:587 or smtps://host")
+    user = unquote(parts.username) if parts.username else None
+    password = unquote(parts.password or "") if user else None
+    return SmtpServer(parts.hostname, port or PORTS[parts.scheme], parts.scheme == "smtps", user, password)
+
+
+def readable_address(text: str) -> str:
+    """`Name <box@host>`, or the bare address. Raises `ValueError`."""
+    parse_sender(text)
+    return text
+
+
+def parse_sender(text: str) -> Address:
+    """Parses a sender for a header. Raises `ValueError` for more than one mailbox and for line breaks."""
+    name, bare = parseaddr(text)
+    if not bare or any(not character.isprintable() for character in text):
+        raise ValueError("a sender is `Name <box@host>`")
+    box = parse_mailbox(bare)
+    return Address(display_name=name, username=box.username, domain=box.domain)
+
+
+def parse_mailbox(text: str) -> Address:
+    """Parses a recipient: exactly one mailbox, its host in IDNA form. Raises `InvalidMailbox`."""
+    local, _, host = text.rpartition("@")
+    try:
+        return Address(addr_spec=f"{local}@{host.encode('idna').decode()}")
+    except (ValueError, IndexError, HeaderParseError) as broken:
+        raise InvalidMailbox("not one mailbox") from broken

@@ -1,0 +1,52 @@
+-- Reads orders with all their parts, one row each; times in ms since the epoch. Tombstones are left out.
+SELECT o.reference, o.status, o.event_id, o.reservation_id, o.owner_id, o.lane, o.join_seq, o.total_minor, o.currency,
+    o.customer_name, o.customer_email, o.grace_s, o.end_reason, o.charge_ref, o.version, o.wake_count,
+    o.sync_requested, o.errors,
+    o.review_decision, o.cancel_requested_at IS NOT NULL AS cancel_requested, o.released_at IS NOT NULL AS released,
+    coalesce(o.due_at <= clock_timestamp(), false) AS sync_due,
+    (extract(epoch FROM o.created_at) * 1000)::bigint AS created_at_ms,
+    (extract(epoch FROM o.expires_at) * 1000)::bigint AS expires_at_ms,
+    (extract(epoch FROM o.confirmed_at) * 1000)::bigint AS confirmed_at_ms,
+    (extract(epoch FROM o.fulfilled_at) * 1000)::bigint AS fulfilled_at_ms,
+    (extract(epoch FROM o.ended_at) * 1000)::bigint AS ended_at_ms,
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+    coalesce((
+        SELECT jsonb_agg(jsonb_build_object('section_id', l.section_id, 'seat_id', l.seat_id, 'quantity', l.quantity,
+            'unit_price_minor', l.unit_price_minor, 'line_no', l.line_no, 'returned', l.returned,
+            'paid_minor', coalesce(l.paid_minor, l.quantity * l.unit_price_minor)) ORDER BY l.line_no)
+        FROM orders.order_line l WHERE l.reference = o.reference), '[]') AS lines,
+    coalesce((
+        SELECT jsonb_agg(jsonb_build_object('kind', e.kind, 'name', e.name, 'percent', e.percent,
+            'amount_minor', e.amount_minor, 'included', e.included) ORDER BY e.line_no)
+        FROM orders.order_adjustment e WHERE e.reference = o.reference), '[]') AS extras,
+    coalesce((
+        SELECT jsonb_agg(jsonb_build_object('n', a.n, 'provider', a.provider, 'method', a.method, 'token', a.token,
+            'return_url', a.return_url, 'amount_minor', a.amount_minor, 'currency', a.currency,
+            'provider_key', a.provider_key, 'provider_ref', a.provider_ref, 'status', a.status,
+            'checkout_url', a.checkout_url, 'reason', a.reason, 'errors', a.errors, 'capture', a.capture) ORDER BY a.n)
+        FROM orders.payment_attempt a WHERE a.reference = o.reference), '[]') AS attempts,
+    coalesce((
+        SELECT jsonb_agg(jsonb_build_object('provider', m.provider, 'charge_ref', m.charge_ref,
+            'amount_minor', m.amount_minor, 'currency', m.currency,
+            'occurred_at_ms', (extract(epoch FROM m.occurred_at) * 1000)::bigint,
+            'refunded_minor', back.minor, 'refunds', back.times)
+            ORDER BY m.id)
+        FROM orders.money_entry m
+        CROSS JOIN LATERAL (
+            SELECT coalesce(sum(r.amount_minor) FILTER (WHERE r.status <> 'refused'), 0) AS minor, count(*) AS times
+            FROM orders.refund r
+            WHERE r.provider = m.provider AND r.reference = m.reference AND r.charge_ref = m.charge_ref) AS back
+        WHERE m.reference = o.reference AND m.kind = 'charge'), '[]') AS charges,
+    coalesce((
+        SELECT jsonb_agg(jsonb_build_object('id', r.id, 'provider', r.provider, 'charge_ref', r.charge_ref,
+            'amount_minor', r.amount_minor, 'currency', r.currency, 'reason', r.reason, 'idem_key', r.idem_key, 'command_id', r.command_id)
+            ORDER BY r.id)
+        FROM orders.refund r WHERE r.reference = o.reference AND r.status = 'requested'), '[]') AS refunds,
+    coalesce((
+        SELECT jsonb_agg(jsonb_build_object('id', r.id, 'reason', r.reason, 'tickets', r.tickets, 'return_to_sale', r.return_to_sale)
+            ORDER BY r.id)
+        FROM orders.refund r
+        WHERE r.reference = o.reference AND r.status = 'succeeded' AND r.tickets <> '[]' AND r.returned IS NULL), '[]')
+        AS returns
+FROM orders."order" o
+WHERE o.reference = ANY(CAST(:references AS text[])) AND o.status <> 'tombstone'

@@ -1,0 +1,151 @@
+"""Settlement: what every provider charged and refunded on each day, and our charges compared with the provider's list.
+
+Sums come from our money ledger alone; a comparison changes nothing and names each charge that one side does not have.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from typing import Any, NamedTuple, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider, ProviderCharge, ProviderRejected
+from shared.contracts.admin.order_reports import (
+    ComparedCharge,
+    DifferentCharge,
+    ProviderComparison,
+    Settlement,
+    SettlementDay,
+    SettlementSum,
+)
+from shared.postgres.engine import AsyncEngine, statement
+from shared.runtime.clock import from_datetime
+from shared.web.problems import InvalidRequest, Unavailable
+
+_SETTLEMENT = statement(__package__, "settlement")
+_BOOKED_CHARGES = statement(__package__, "booked_charges")
+DAYS_MAX, COMPARED_DAYS_MAX = 366, 31
+LISTED_BEFORE = timedelta(days=7)  # a charge that was created so long before it succeeded is still found
+LISTED_MAX = 1000
+Charge = TypeVar("Charge", bound=ComparedCharge)
+
+
+@dataclass(frozen=True, slots=True)
+class DateRange:
+    """From the first day to the last, both included, as they begin and end in a time zone."""
+
+    first: date
+    last: date
+    zone: ZoneInfo
+
+    def bounds(self) -> list[tuple[str, datetime, datetime]]:
+        """Each day with its beginning and its end."""
+        days = [self.first + timedelta(days=n) for n in range((self.last - self.first).days + 1)]
+        return [(day.isoformat(), self._begins(day), self._begins(day + timedelta(days=1))) for day in days]
+
+    def _begins(self, day: date) -> datetime:
+        return datetime.combine(day, time(), self.zone)
+
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        return self._begins(self.first), self._begins(self.last + timedelta(days=1))
+
+
+def date_range(first: date, last: date, zone: str, *, compare: bool) -> DateRange:
+    """Raises `InvalidRequest`. A comparison takes fewer days, as it reads the provider's whole list."""
+    try:
+        known = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as unknown:
+        raise InvalidRequest("tz: there is no time zone of this name. Send one like Europe/Berlin.") from unknown
+    days_max = COMPARED_DAYS_MAX if compare else DAYS_MAX
+    if not 0 <= (last - first).days < days_max or not date(2000, 1, 1) <= first <= last <= date(2999, 1, 1):
+        raise InvalidRequest(f"to: must not be before from, and the range must have at most {days_max} days.")
+    return DateRange(first, last, known)
+
+
+async def settlement(
+    db: AsyncEngine, days: DateRange, *, compare_with: Mapping[str, Provider] | None = None
+) -> Settlement:
+    """Sums by day, provider and currency, and those of all days; with a comparison if providers are given. Raises
+    `Unavailable` if one of them does not answer.
+    """
+    names, starts, ends = (list(column) for column in zip(*days.bounds(), strict=True))
+    async with db.connect() as connection:
+        found = await connection.execute(_SETTLEMENT, {"days": names, "starts": starts, "ends": ends})
+        rows = [
+            SettlementDay.model_validate({**row, "net_minor": row["charged_minor"] - row["refunded_minor"]})
+            for row in found.mappings()
+        ]
+    report = {
+        "from": days.first.isoformat(), "to": days.last.isoformat(), "tz": str(days.zone), "days": rows,
+        "totals": _totals(rows),
+    }  # fmt: skip
+    if compare_with is not None:
+        report["compared"] = [await _compare(db, name, provider, days) for name, provider in compare_with.items()]
+    return Settlement.model_validate(report)
+
+
+def _totals(days: Sequence[SettlementDay]) -> list[SettlementSum]:
+    totals: dict[tuple[str, str], SettlementSum] = {}
+    for day in days:
+        key = day.provider, day.currency
+        row = day.model_dump(exclude={"day"})
+        if (total := totals.get(key)) is not None:
+            row |= {name: value + getattr(total, name) for name, value in row.items() if isinstance(value, int)}
+        totals[key] = SettlementSum.model_validate(row)
+    return list(totals.values())
+
+
+class LedgerCharge(NamedTuple):
+    """One charge of our money ledger."""
+
+    reference: str
+    amount_minor: int
+    currency: str
+
+
+async def _compare(db: AsyncEngine, name: str, provider: Provider, days: DateRange) -> ProviderComparison:
+    """A charge of the last moments may be missing in our ledger because it is on its way there."""
+    start, stop = days.span
+    try:
+        listed = await provider.list_since(from_datetime(start - LISTED_BEFORE))
+    except (NotSent, OutcomeUnknown, ProviderRejected) as failed:
+        raise Unavailable(f"{name} does not answer. Try again later.") from failed
+    succeeded = {charge.charge_ref: charge for charge in listed if charge.status == "succeeded"}
+    bound = {"provider": name, "refs": list(succeeded), "start": start, "stop": stop}
+    async with db.connect() as connection:
+        rows = await connection.execute(_BOOKED_CHARGES, bound)
+        ours = {row.provider_ref: LedgerCharge(row.reference, row.amount_minor, row.currency) for row in rows}
+    since, until = from_datetime(start), from_datetime(stop)
+    theirs = {ref: c for ref, c in succeeded.items() if since <= c.occurred_at_ms < until or ref in ours}
+    return differences(name, theirs, ours)
+
+
+def differences(
+    provider: str, theirs: Mapping[str, ProviderCharge], ours: Mapping[str, LedgerCharge]
+) -> ProviderComparison:
+    """Charges `missing` in our ledger, `extra` in it, and `different` ones; the first thousand of each."""
+    missing = (ComparedCharge(**_fields(ref, theirs[ref])) for ref in theirs.keys() - ours.keys())
+    extra = (ComparedCharge(**_fields(ref, ours[ref])) for ref in ours.keys() - theirs.keys())
+    different = (
+        DifferentCharge(
+            **_fields(ref, ours[ref]), theirs_minor=theirs[ref].amount_minor, their_currency=theirs[ref].currency
+        )
+        for ref in theirs.keys() & ours.keys()
+        if (theirs[ref].amount_minor, theirs[ref].currency) != (ours[ref].amount_minor, ours[ref].currency)
+    )
+    return ProviderComparison(
+        provider=provider, compared=len(theirs.keys() | ours.keys()),
+        missing=_first(missing), extra=_first(extra), different=_first(different),
+    )  # fmt: skip
+
+
+def _fields(charge_ref: str, charge: ProviderCharge | LedgerCharge) -> dict[str, Any]:
+    return {
+        "charge_ref": charge_ref, "reference": charge.reference, "amount_minor": charge.amount_minor,
+        "currency": charge.currency,
+    }  # fmt: skip
+
+
+def _first(charges: Iterable[Charge]) -> list[Charge]:
+    return sorted(charges, key=lambda charge: charge.charge_ref)[:LISTED_MAX]

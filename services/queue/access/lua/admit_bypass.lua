@@ -1,0 +1,44 @@
+-- Calls fans outside the rolled-out share, who bypass the queue. Never above max_active, only while the room is open,
+-- and no token is spent. A place called or ended before is left alone. Answers {reason}, or {'ok', the numbers called
+-- …}.
+-- KEYS[1] room hash the room
+-- KEYS[2] called zset standing calls: lane:seq -> claim deadline (ms)
+-- KEYS[3] active zset sessions
+-- KEYS[4] misses hash how many calls each place missed
+-- KEYS[5] unwritten zset number -> change not yet in the database
+-- KEYS[6] taken bitmap places called
+-- KEYS[7] done bitmap places ended
+-- ARGV[1] epoch int the epoch of the places
+-- ARGV[2] lane int their lane
+-- ARGV[3] clock_offset_ms int added to Redis' clock; 0 outside tests
+-- ARGV[4+] join_seqs list places to call, at most 1024
+local called, active, misses, unwritten, taken, done = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local BACKLOG_MAX = 10000
+if #ARGV > 3 + 1024 then return redis.error_reply('too many places') end
+local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'last_ms', 'claim_window_s', 'shown', 'max_active', 'change_n',
+  'join_seq:' .. ARGV[2])
+if r[1] ~= '1' then return {'not-ready'} end
+if r[2] ~= ARGV[1] then return {'stale-epoch'} end
+if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
+local time = redis.call('TIME')
+local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[3]) or 0)
+
+local free = tonumber(r[6]) - (redis.call('ZCARD', called) - 1) - (redis.call('ZCARD', active) - 1)
+if r[5] ~= 'open' or redis.call('ZCARD', unwritten) > BACKLOG_MAX then free = 0 end
+local deadline, change_n, answer = now + tonumber(r[4]) * 1000, tonumber(r[7]) or 0, {'ok'}
+for i = 4, #ARGV do
+  local seq = tonumber(ARGV[i])
+  local joined = seq >= 1 and seq <= (tonumber(r[8]) or 0)
+  if free > 0 and joined and redis.call('GETBIT', taken, seq) == 0 and redis.call('GETBIT', done, seq) == 0 then
+    local place = ARGV[2] .. ':' .. ARGV[i]
+    local call = tonumber(redis.call('HGET', misses, place) or 0) + 1
+    change_n = math.max(change_n + 1, now * 1000)
+    local n = string.format('%.0f', change_n)
+    redis.call('SETBIT', taken, seq, 1)
+    redis.call('ZADD', called, deadline, place)
+    redis.call('ZADD', unwritten, n, string.format('%s:called:%s:%d:%.0f', n, place, call, deadline))
+    answer[#answer + 1], free = seq, free - 1
+  end
+end
+redis.call('HSET', KEYS[1], 'last_ms', now, 'change_n', string.format('%.0f', change_n))
+return answer

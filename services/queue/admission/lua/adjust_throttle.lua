@@ -1,0 +1,34 @@
+-- Moves the share of the rate that is let through: down in steps during overload, slowly up afterwards.
+-- Any number of processes may run it: a step down waits for the last move, and the recovery is measured in time.
+-- Answers {'ok', share} with the share as a decimal, or {'not-ready'|'stale-epoch'}.
+-- KEYS[1] room hash the room
+-- ARGV[1] epoch int the epoch the caller knows
+-- ARGV[2] overload int 1 while there is overload
+-- ARGV[3] enforced int 1: the tick applies the share; 0: it is only computed
+-- ARGV[4] floor float the share is never lowered below this
+-- ARGV[5] down float what a step down leaves of the share
+-- ARGV[6] step_ms int time between two steps down
+-- ARGV[7] recovery_ms int time in which the whole rate comes back
+-- ARGV[8] clock_offset_ms int added to Redis' clock; 0 outside tests
+local room = KEYS[1]
+local r = redis.call('HMGET', room, 'ready', 'epoch', 'last_ms', 'throttle_share', 'throttle_ms', 'throttle_factor')
+if r[1] ~= '1' then return {'not-ready'} end
+if r[2] ~= ARGV[1] then return {'stale-epoch'} end
+local time = redis.call('TIME')
+local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[8], tonumber(r[3]) or 0)
+local share, moved = tonumber(r[4]) or 1, tonumber(r[5]) or 0
+
+if ARGV[2] == '1' then
+  if now - moved >= tonumber(ARGV[6]) then
+    share, moved = math.min(share, math.max(tonumber(ARGV[4]), share * ARGV[5])), now
+  end
+elseif share < 1 then
+  share, moved = math.min(1, share + (now - moved) / ARGV[7]), now
+end
+local text = string.format('%.4f', share)
+local factor = ARGV[3] == '1' and text or '1'
+if moved ~= (tonumber(r[5]) or 0) or factor ~= (r[6] or '1') then
+  local moved_text = string.format('%.0f', moved)
+  redis.call('HSET', room, 'throttle_share', text, 'throttle_ms', moved_text, 'throttle_factor', factor)
+end
+return {'ok', text}

@@ -1,3 +1,0 @@
--- The shared side of the line's fence: a filling takes it alone. The filling is read by the next statement, because this
--- one's snapshot is older than the lock.
-SELECT pg_advisory_xact_lock_shared(hashtextextended('queue ' || :event_id, 0))

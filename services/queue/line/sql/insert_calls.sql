@@ -1,0 +1,19 @@
+-- Inserts calls. `void`: the number has no live place, so nothing was inserted. `fresh`: inserted by this statement.
+WITH call AS MATERIALIZED (
+    SELECT CAST(:event_id AS text) AS event_id, CAST(:epoch AS int) AS epoch, c.*
+    FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[]), CAST(:calls AS int[]),
+                         CAST(:ats_ms AS bigint[])) AS c (lane, join_seq, call, at_ms)
+), live AS MATERIALIZED (
+    SELECT c.* FROM call c
+    JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+    WHERE p.end_reason IS NULL
+), written AS (
+    INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state, deadline_ms)
+    SELECT :event_id, :epoch, lane, join_seq, call, 'called', at_ms FROM live ORDER BY lane, join_seq, call
+    ON CONFLICT DO NOTHING
+    RETURNING lane, join_seq, call
+)
+SELECT c.lane, c.join_seq, c.call, l.join_seq IS NULL AS void, w.join_seq IS NOT NULL AS fresh
+FROM call c
+LEFT JOIN live l USING (lane, join_seq, call)
+LEFT JOIN written w USING (lane, join_seq, call)

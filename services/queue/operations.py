@@ -1,0 +1,207 @@
+"""What operators do with a waiting room: read, configure, open, pause, reset, admit, rebuild, plan.
+
+Every change is written to the audit log and takes effect with the next tick, which is run at once. While Redis is
+unavailable a change is only stored; the gatekeeper applies it later.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from services.queue.admission.autotune import ControlLoop
+from services.queue.admission.gatekeeper import Gatekeeper, admit_now
+from services.queue.line.redis_line import RedisLine
+from services.queue.line.repository import LaneTotals, LineRepository
+from services.queue.line.sessions import PassInvalidation
+from services.queue.lottery.service import LotteryService
+from services.queue.problems import RoomStateConflict
+from services.queue.recovery import Recovery
+from services.queue.rooms.audit_log import list_entries
+from services.queue.rooms.capacity_plan import make_plan, slot_use
+from services.queue.rooms.invariants import check_invariants
+from services.queue.rooms.model import WaitingRoom
+from services.queue.rooms.store import Action, Rooms
+from shared.contracts.admin.queue import (
+    NULLABLE,
+    AdmitRequest,
+    AdmitResult,
+    CapacityPlan,
+    DrawRequest,
+    LaneView,
+    PlanRequest,
+    QueueInvariantReport,
+    QueueMessage,
+    RoomAuditPage,
+    RoomDryRun,
+    RoomPatch,
+    RoomView,
+)
+from shared.contracts.event_file import EventFile
+from shared.contracts.frames import LaneHead, LineFrame
+from shared.contracts.lottery import PublishedLottery
+from shared.runtime.clock import from_datetime, now_ms
+from shared.runtime.logging import data
+from shared.web.problems import InvalidRequest, Problem
+
+log = logging.getLogger("onsale.queue")
+NO_CALLS = LaneTotals(0, 0, 0.0, 0)
+ADMITTING = frozenset({"open", "paused", "draining"})
+
+
+@dataclass(frozen=True)
+class RoomOperations:
+    """All rooms. `version` is the version an operator read; another one raises `VersionMismatch`."""
+
+    rooms: Rooms
+    line: RedisLine
+    gatekeeper: Gatekeeper
+    recovery: Recovery
+    lottery: LotteryService
+    pass_invalidation: PassInvalidation
+    control_loop: ControlLoop
+
+    async def get(self, event_id: str) -> RoomView:
+        """The room as it is now. Raises `UnknownEvent`."""
+        return await self._view(await self.rooms.read(event_id))
+
+    async def apply_event_file(
+        self, file: EventFile, *, actor: str, dry_run: bool
+    ) -> tuple[RoomView | RoomDryRun, bool]:
+        """Creates the room as a draft or updates its configuration; whether it was created."""
+        applied = await self.rooms.apply(file, actor=actor, dry_run=dry_run)
+        if dry_run:
+            return RoomDryRun(event_id=file.event_id, changed=applied.changed), False
+        return await self._enforce(applied.room), applied.created
+
+    async def change(self, event_id: str, patch: RoomPatch, *, actor: str, version: int | None) -> RoomView:
+        """Changes the fields that were sent. Raises `InvalidRequest`."""
+        wanted: dict[str, Any] = {name: getattr(patch, name) for name in patch.model_fields_set - {"reason"}}
+        for name, value in wanted.items():
+            if value is None and name not in NULLABLE:
+                raise InvalidRequest(f"{name}: null is not acceptable. Leave the field out to keep its value.")
+        if not wanted:
+            raise InvalidRequest("The body changes nothing. Send at least one field besides reason.")
+        _check_order_of_times(await self.rooms.read(event_id), wanted)
+        room = await self.rooms.change(
+            event_id, wanted, actor=actor, action="change", reason=patch.reason, version=version
+        )
+        return await self._enforce(room)
+
+    async def set_message(self, event_id: str, message: QueueMessage, *, actor: str, version: int | None) -> RoomView:
+        """Sets or removes the message to everybody in the line."""
+        wanted = {"message": message.message}
+        room = await self.rooms.change(
+            event_id, wanted, actor=actor, action="message", reason=message.reason, version=version
+        )
+        return await self._enforce(room)
+
+    async def transition(
+        self, event_id: str, action: Action, *, actor: str, reason: str | None, version: int | None
+    ) -> RoomView:
+        """Opens, pauses, resumes, drains or closes the room. Raises `RoomStateConflict`."""
+        if action == "open":
+            _check_lottery_entry_not_over(await self.rooms.read(event_id))
+        room = await self.rooms.transition(event_id, action, actor=actor, reason=reason, version=version)
+        return await self._enforce(room)
+
+    async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None) -> RoomView:
+        """Raises the epoch, so that every place, token and pass of the old line is invalid."""
+        room = await self.rooms.reset(event_id, actor=actor, reason=reason, version=version)
+        try:
+            await self.pass_invalidation.ensure(room)
+        except Problem as failed:  # the first claim of the new line tries again, and waits for it
+            log.warning("room.passes_not_invalidated", extra=data(event_id=event_id, error=failed.slug))
+        return await self._enforce(room)
+
+    async def admit(self, event_id: str, request: AdmitRequest, *, actor: str, version: int | None) -> AdmitResult:
+        """Calls fans beyond the rate in one tick. Raises `RoomStateConflict`, `Unavailable`."""
+        frame = await self.gatekeeper.frame(event_id)
+        if frame.state not in ADMITTING:
+            raise RoomStateConflict(f"A room that is {frame.state} admits nobody. Open it first.", state=frame.state)
+        room = await self.rooms.record_action(
+            event_id, actor=actor, action="admit", reason=request.reason, version=version, admit=request.count
+        )
+        called = await admit_now(self.line, self.gatekeeper, room, request.count)
+        return AdmitResult(called=called, asked=request.count)
+
+    async def rebuild(self, event_id: str, *, actor: str, reason: str | None, version: int | None) -> RoomView:
+        """Rebuilds the room's Redis state from the database, whether or not anything seems to be missing."""
+        await self.rooms.record_action(event_id, actor=actor, action="rebuild", reason=reason, version=version)
+        await self.recovery.rebuild(event_id, force=True)
+        return await self._enforce(await self.rooms.read(event_id))
+
+    async def draw_lottery(self, event_id: str, request: DrawRequest, *, actor: str) -> PublishedLottery:
+        """Draws the lottery with the public value. Raises `RoomStateConflict`, `NoLottery`."""
+        drawn = await self.lottery.draw(event_id, request.public_value, actor=actor, reason=request.reason)
+        await self.gatekeeper.apply_config(await self.rooms.get(event_id))
+        return drawn
+
+    async def plan(self, event_id: str, request: PlanRequest) -> CapacityPlan:
+        """When the present line would be drained with these values."""
+        room = await self.rooms.read(event_id)
+        use = await slot_use(self.rooms.db, room, at_ms=now_ms() + self.line.clock_offset_ms)
+        return make_plan(room, await self.gatekeeper.frame(event_id), use, request)
+
+    async def audit_log(self, event_id: str, *, before: int | None, page_size: int) -> RoomAuditPage:
+        """A page of the audit log with entries older than the entry `before`. Raises `UnknownEvent`."""
+        await self.rooms.read(event_id)
+        entries = await list_entries(self.rooms.db, event_id, before=before, count=page_size + 1)
+        page, more = entries[:page_size], len(entries) > page_size
+        older = f"/admin/queue/events/{event_id}/changes?before={page[-1].id}&page_size={page_size}" if more else None
+        return RoomAuditPage(changes=page, next=older)
+
+    async def invariants(self, event_id: str) -> QueueInvariantReport:
+        """Checks the invariants of the line in the database and in Redis."""
+        room = await self.rooms.read(event_id)
+        results = await check_invariants(
+            self.rooms.db, self.line.redis, room, clock_offset_ms=self.line.clock_offset_ms
+        )
+        return QueueInvariantReport(invariants=results)
+
+    async def _enforce(self, room: WaitingRoom) -> RoomView:
+        """Writes the new configuration to Redis and runs one tick; without Redis the gatekeeper does it later."""
+        await self.gatekeeper.apply_config(room)
+        return await self._view(room)
+
+    async def _view(self, room: WaitingRoom) -> RoomView:
+        frame = await self.gatekeeper.frame(room.event_id)
+        called, active = await self.line.count_slots(room.event_id, room.epoch)
+        loop = self.control_loop
+        return RoomView.model_validate({
+            **room.configuration(), "event_id": room.event_id, "shown_state": frame.state, "ready": frame.ready,
+            "lanes": await self._lanes(room, frame), "called": called, "active": active,
+            "calls_per_s": frame.calls_per_s, "live_ratio": frame.live_ratio,
+            "effective_rate_per_s": frame.rate_per_s, "throttled": frame.throttled,
+            "guard_sees": loop.throttle.observed.get(room.event_id),
+            "autotune_rate_per_s": loop.autotune.target_rates.get(room.event_id),
+        })  # fmt: skip
+
+    async def _lanes(self, room: WaitingRoom, frame: LineFrame) -> dict[int, LaneView]:
+        """Each lane's configuration, its head and tail by the frame, and its totals in the database."""
+        async with self.rooms.db.connect() as connection:
+            lane_totals = await LineRepository(connection, room.event_id, room.epoch).lane_totals()
+        views = {}
+        for lane in room.options.lanes:
+            totals = lane_totals.get(lane.lane, NO_CALLS)
+            head = frame.lanes.get(lane.lane, LaneHead(head_seq=0, tail_seq=0))
+            views[lane.lane] = LaneView(
+                **dict(lane), **dict(head), calls=totals.calls, contended_calls=totals.contended_calls,
+                fair_share=round(totals.fair_share, 2),
+            )  # fmt: skip
+        return views
+
+
+def _check_order_of_times(room: WaitingRoom, wanted: dict[str, Any]) -> None:
+    names = ("queue_opens_at", "sale_starts_at", "sale_ends_at")
+    times = [at for name in names if (at := wanted.get(name, getattr(room, name)))]
+    if times != sorted(times):
+        raise InvalidRequest("queue_opens_at, sale_starts_at and sale_ends_at must be in this order.")
+
+
+def _check_lottery_entry_not_over(room: WaitingRoom) -> None:
+    """A lottery that opens after its entry was to close would have no entrants."""
+    rules = room.options.lottery
+    if rules is not None and room.state == "draft" and now_ms() >= from_datetime(rules.entry_closes_at):
+        raise RoomStateConflict(
+            "Entry to the lottery was to close before now. Apply an event file with new times, then open the room."
+        )

@@ -1,0 +1,1 @@
+"""What the admin APIs of the services take and answer."""

@@ -1,0 +1,113 @@
+"""The admin API of orders, reports: charges, settlement, comparison with providers, and the ticket list of scanners.
+
+A sum counts what our money ledger has; a comparison says where a provider's own list disagrees with it.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.orders import Answer, PageAnswer
+
+
+class BookedCharge(Answer):
+    """A charge of our money ledger and what of it was refunded."""
+
+    reference: str
+    provider: str
+    charge_ref: str
+    currency: str
+    charged_minor: int
+    refunded_minor: int
+
+
+class ChargePage(PageAnswer):
+    """Charges of an event, oldest first."""
+
+    charges: list[BookedCharge]
+
+
+class SettlementSum(Answer):
+    """Charges and refunds of one provider in one currency."""
+
+    provider: str
+    currency: str
+    charges: int
+    charged_minor: int
+    refunds: int
+    refunded_minor: int
+    net_minor: int
+
+
+class SettlementDay(SettlementSum):
+    """The same on one day."""
+
+    day: str
+
+
+class ComparedCharge(Answer):
+    """A charge that our money ledger and the provider's list disagree about."""
+
+    charge_ref: str
+    reference: str | None
+    amount_minor: int
+    currency: str
+
+
+class DifferentCharge(ComparedCharge):
+    """A charge of another amount or currency at the provider."""
+
+    theirs_minor: int
+    their_currency: str
+
+
+class ProviderComparison(Answer):
+    """A provider's list against our money ledger: charges `missing` in ours, `extra` in ours, and `different` ones; at
+    most a thousand of each. `compared` counts all that were looked at.
+    """
+
+    provider: str
+    compared: int
+    missing: list[ComparedCharge]
+    extra: list[ComparedCharge]
+    different: list[DifferentCharge]
+
+
+class Settlement(Answer):
+    """Sums by day, provider and currency, and over all days; `compared` only if it was requested."""
+
+    first: str = Field(alias="from")
+    last: str = Field(alias="to")
+    tz: str
+    days: list[SettlementDay]
+    totals: list[SettlementSum]
+    compared: list[ProviderComparison] = Field(default_factory=list)
+
+
+class ScannerTicket(Answer):
+    """A ticket as a scanner needs it; `secret` (base64url) only where codes rotate."""
+
+    ticket_id: str
+    section_id: str
+    seat_id: str | None
+    order: str
+    status: Literal["valid", "void"]
+    issued_at: str
+    void_at: str | None
+    void_reason: str | None
+    secret: str | None
+
+
+class ScannerTickets(Answer):
+    """Every ticket of an event as of a time; `window_s` is how long a rotating code is valid, 0 if codes are fixed."""
+
+    event_id: str
+    as_of: str
+    window_s: int
+    tickets: list[ScannerTicket]
+
+
+LIST_CHARGES = Endpoint("GET", "/admin/orders/events/{event_id}/charges", ChargePage)
+READ_SETTLEMENT = Endpoint("GET", "/admin/orders/settlement", Settlement)
+LIST_SCANNER_TICKETS = Endpoint("GET", "/admin/orders/events/{event_id}/tickets.json", ScannerTickets)

@@ -1,0 +1,361 @@
+"""The admin API of orders: orders and their refunds, commands, the audit log and webhook endpoints.
+
+Amounts are integers of the currency's minor units. Times are RFC 3339 texts, as they were stored. A response names
+all its fields: one that is not named here is a mistake and is refused where the response is made.
+"""
+
+from datetime import datetime
+from types import NoneType
+from typing import Annotated, Any, Literal, Self
+
+import httpx
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+
+from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.orders import OrderView
+from shared.web.fields import Body, EventId, PlainText, SeatId, SectionId
+
+AMOUNT_MAX = 10**12
+TICKETS_MAX = 100
+RATE_MAX_PER_S = 200.0
+USES_MAX = 100_000
+PORT_MAX = 65_535
+
+
+def _text_of(at: Any) -> Any:
+    return at.isoformat() if isinstance(at, datetime) else at
+
+
+Time = Annotated[str, BeforeValidator(_text_of), Field(json_schema_extra={"format": "date-time"})]
+Decision = Literal["confirm", "refund", "expire"]
+CommandStatus = Literal["pending", "processing", "completed", "failed"]
+DeliveryStatus = Literal["pending", "delivered", "failed"]
+WebhookKind = Literal["order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded"]
+WEBHOOK_KINDS: tuple[WebhookKind, ...] = (
+    "order.created", "order.confirmed", "order.cancelled", "order.expired", "order.refunded",
+)  # fmt: skip
+
+
+class Answer(BaseModel):
+    """A response, or a part of one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PageAnswer(Answer):
+    """One page of a list; pages are counted from 1."""
+
+    page: int
+    page_size: int
+
+
+class Reason(Body):
+    """Why an operator does this; it is kept in the audit log."""
+
+    reason: PlainText
+
+
+class AdminOrder(OrderView):
+    """An order as its buyer sees it, and what an operator may decide about it while it is in review."""
+
+    may_be_resolved_by: list[str]
+
+
+class OrderPage(Answer):
+    """Orders found by a search, newest first; `next_after` is the `after` of the next page, null on the last."""
+
+    orders: list[AdminOrder]
+    next_after: str | None
+
+
+class TimelineEntry(BaseModel):
+    """One row about an order: its `kind` says of which table, which decides the other fields."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    at: str
+    kind: str
+
+
+class Timeline(Answer):
+    """An order and its rows, oldest first; not `complete` if there were too many to list."""
+
+    order: AdminOrder
+    timeline: list[TimelineEntry]
+    complete: bool
+
+
+class GeneralAdmissionTickets(Body):
+    """Some tickets of a GA section."""
+
+    section_id: SectionId
+    quantity: int = Field(ge=1, le=TICKETS_MAX)
+
+
+class TicketSelection(Body):
+    """Some tickets of an order, each named once."""
+
+    seats: list[SeatId] = Field(default_factory=list, max_length=TICKETS_MAX)
+    ga: list[GeneralAdmissionTickets] = Field(default_factory=list, max_length=TICKETS_MAX)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        sections = [some.section_id for some in self.ga]
+        if not (self.seats or self.ga):
+            raise ValueError("name at least one ticket")
+        if len(set(self.seats)) < len(self.seats) or len(set(sections)) < len(sections):
+            raise ValueError("name every seat and every section once")
+        return self
+
+
+class RefundBody(Reason):
+    """What to refund: an amount, or some tickets, or, without either, all that is left. `return_to_sale` puts the
+    tickets' places on sale again.
+    """
+
+    amount_minor: int | None = Field(None, strict=True, ge=1, le=AMOUNT_MAX)
+    tickets: TicketSelection | None = None
+    return_to_sale: bool = False
+
+    @model_validator(mode="after")
+    def _amount_or_tickets(self) -> Self:
+        if self.amount_minor is not None and (self.tickets is not None or self.return_to_sale):
+            raise ValueError("a refund of an amount returns no tickets: leave out tickets and return_to_sale")
+        return self
+
+
+class ResolveRequest(Reason):
+    """A person's decision about an order in review."""
+
+    decision: Decision
+    return_to_sale: bool = False
+
+
+class EventRefundRequest(Reason):
+    """Refund every order of an event at this rate."""
+
+    rate_per_s: float = Field(10.0, gt=0, le=RATE_MAX_PER_S)
+    return_to_sale: bool = False
+
+
+class EventRefundResume(Reason):
+    """Resume, at another rate if one is given."""
+
+    rate_per_s: float | None = Field(None, gt=0, le=RATE_MAX_PER_S)
+
+
+class RefundSum(Answer):
+    """Refunds of one status."""
+
+    count: int
+    amount_minor: int
+
+
+class EventRefundProgress(Answer):
+    """The latest refund of an event: how many refunds it requested (`asked`) and how many unpaid orders it cancelled.
+    `refunds` and `orders` count by status all that the event has.
+    """
+
+    event_id: str
+    status: str
+    rate_per_s: float
+    return_to_sale: bool
+    reason: str
+    asked_by: str
+    asked: int
+    cancelled: int
+    started_at: str
+    ended_at: str | None
+    refunds: dict[str, RefundSum]
+    orders: dict[str, int]
+
+
+class Command(Answer):
+    """One command of an order: what caused it, how often it was tried, and its latest error."""
+
+    command_id: str
+    reference: str
+    command_type: str
+    caused_by: str
+    payload: dict[str, Any]
+    status: str
+    attempts: int
+    created_at: Time
+    processed_at: Time | None
+    error_message: str | None
+    event_id: str | None
+
+
+class CommandPage(PageAnswer):
+    """Commands, newest first."""
+
+    commands: list[Command]
+
+
+class AuditLogEntry(Answer):
+    """One operator's action. `subject` is `event:…`, `order:…` or `webhook:…`."""
+
+    id: int
+    at: Time
+    actor: str
+    role: str | None
+    action: str
+    subject: str
+    reason: str | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class AuditLogPage(PageAnswer):
+    """Audit log entries, newest first."""
+
+    changes: list[AuditLogEntry]
+
+
+class BackgroundShareRequest(Reason):
+    """Percentage of an event's checkouts to process in the background. At 0 every order is processed within its
+    request, as far as the bounded slots for that allow.
+    """
+
+    background_percent: float = Field(ge=0, le=100)
+
+
+class BackgroundShareAnswer(Answer):
+    """Percentage of an event's checkouts that are processed in the background."""
+
+    event_id: str
+    background_percent: float
+
+
+class BackgroundShareChanged(BackgroundShareAnswer):
+    """The percentage as it is now, and whether the request changed it."""
+
+    changed: bool
+
+
+class InvariantResult(Answer):
+    """Whether one invariant holds; `detail` names the first orders that break it."""
+
+    invariant: str
+    holds: bool
+    detail: str
+
+
+class InvariantReport(Answer):
+    """The invariants of orders and money. `confirmed` counts the orders that were ever confirmed."""
+
+    confirmed: int
+    invariants: list[InvariantResult]
+
+
+def _plain_url(text: str) -> str:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as refused:
+        raise ValueError("not a URL") from refused
+    if not url.host or url.userinfo or url.fragment or not 0 < (url.port or 443) <= PORT_MAX:
+        raise ValueError("a URL with a host, without a user name and without a fragment")
+    return text
+
+
+WebhookUrl = Annotated[
+    str, StringConstraints(pattern=r"^https?://[\x21-\x7e]+$", max_length=1000), AfterValidator(_plain_url)
+]
+
+
+class NewWebhookEndpoint(Body):
+    """Which events to send where, of one event or of all."""
+
+    url: WebhookUrl
+    kinds: list[WebhookKind] = Field(
+        default_factory=lambda: list(WEBHOOK_KINDS), min_length=1, max_length=len(WEBHOOK_KINDS)
+    )
+    event_id: EventId | None = None
+    description: PlainText | None = None
+    reason: PlainText
+
+
+class WebhookEndpoint(Answer):
+    """A webhook endpoint. `failing_since`: no delivery succeeded since then."""
+
+    endpoint_id: str
+    url: str
+    kinds: list[str]
+    event_id: str | None
+    description: str | None
+    created_at: Time
+    failing_since: Time | None
+    disabled_at: Time | None
+    disabled_reason: str | None
+
+
+class CreatedWebhookEndpoint(WebhookEndpoint):
+    """A new endpoint with its signing secret, which is shown this once."""
+
+    secret: str
+
+
+class WebhookEndpoints(Answer):
+    """All webhook endpoints, oldest first."""
+
+    endpoints: list[WebhookEndpoint]
+
+
+class WebhookDelivery(Answer):
+    """One message to one endpoint: `due_at` is the next attempt, `answer_status` the latest HTTP status received."""
+
+    id: int
+    endpoint_id: str
+    message_id: str
+    kind: str
+    event_id: str
+    reference: str
+    status: str
+    attempts: int
+    created_at: Time
+    due_at: Time | None
+    delivered_at: Time | None
+    answer_status: int | None
+    error: str | None
+
+
+class WebhookDeliveryPage(PageAnswer):
+    """Deliveries of an endpoint, newest first."""
+
+    deliveries: list[WebhookDelivery]
+
+
+SEARCH_ORDERS = Endpoint("GET", "/admin/orders", OrderPage)
+READ_TIMELINE = Endpoint("GET", "/admin/orders/{reference}/timeline", Timeline)
+REFUND_ORDER = Endpoint("POST", "/admin/orders/{reference}/refund", AdminOrder, RefundBody, needs_key=True)
+CANCEL_ORDER = Endpoint("POST", "/admin/orders/{reference}/cancel", AdminOrder, Reason)
+RETRY_ORDER = Endpoint("POST", "/admin/orders/{reference}/retry", AdminOrder, Reason)
+RESOLVE_ORDER = Endpoint("POST", "/admin/orders/{reference}/resolve", AdminOrder, ResolveRequest)
+START_EVENT_REFUND = Endpoint("POST", "/admin/orders/events/{event_id}/refund", EventRefundProgress, EventRefundRequest)
+READ_EVENT_REFUND = Endpoint("GET", "/admin/orders/events/{event_id}/refund", EventRefundProgress)
+PAUSE_EVENT_REFUND = Endpoint("POST", "/admin/orders/events/{event_id}/refund/pause", EventRefundProgress, Reason)
+RESUME_EVENT_REFUND = Endpoint(
+    "POST", "/admin/orders/events/{event_id}/refund/resume", EventRefundProgress, EventRefundResume
+)
+LIST_COMMANDS = Endpoint("GET", "/admin/orders/commands", CommandPage)
+REPLAY_COMMAND = Endpoint("POST", "/admin/orders/commands/{command_id}/rerun", Command, Reason)
+READ_BACKGROUND_SHARE = Endpoint("GET", "/admin/orders/events/{event_id}/background-share", BackgroundShareAnswer)
+SET_BACKGROUND_SHARE = Endpoint(
+    "PATCH", "/admin/orders/events/{event_id}/background-share", BackgroundShareChanged, BackgroundShareRequest
+)
+LIST_AUDIT_LOG = Endpoint("GET", "/admin/orders/changes", AuditLogPage)
+CHECK_INVARIANTS = Endpoint("GET", "/admin/orders/events/{event_id}/audit", InvariantReport)
+LIST_WEBHOOK_ENDPOINTS = Endpoint("GET", "/admin/orders/webhooks", WebhookEndpoints)
+CREATE_WEBHOOK_ENDPOINT = Endpoint("POST", "/admin/orders/webhooks", CreatedWebhookEndpoint, NewWebhookEndpoint)
+DELETE_WEBHOOK_ENDPOINT = Endpoint("DELETE", "/admin/orders/webhooks/{endpoint_id}", NoneType)
+ENABLE_WEBHOOK_ENDPOINT = Endpoint("POST", "/admin/orders/webhooks/{endpoint_id}/enable", WebhookEndpoint, Reason)
+LIST_WEBHOOK_DELIVERIES = Endpoint("GET", "/admin/orders/webhooks/{endpoint_id}/deliveries", WebhookDeliveryPage)
+RESEND_WEBHOOK = Endpoint("POST", "/admin/orders/webhooks/deliveries/{delivery_id}/resend", WebhookDelivery, Reason)

@@ -1,0 +1,115 @@
+"""The admin API of orders, prices: event files, promo codes and their uses, and the changes of both.
+
+Percentages are decimals as text, amounts integers of minor units; money is never a float.
+"""
+
+from typing import Any, Self
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.orders import USES_MAX, Answer, PageAnswer, Time
+from shared.contracts.event_file import EventFile
+from shared.contracts.prices import AmountOrPercent
+from shared.web.fields import PlainText, SectionId
+
+
+class EventFileApplied(Answer):
+    """What applying an event file did; with `dry_run`, what it would have done."""
+
+    event_id: str
+    changed: bool
+    fees: int
+    taxes: int
+    dry_run: bool
+
+
+class PromoCodeRequest(AmountOrPercent):
+    """A promo code: what it takes off, how often, when, and off which tickets; no section means any."""
+
+    uses_max: int | None = Field(None, ge=1, le=USES_MAX)
+    customer_uses_max: int | None = Field(None, ge=1, le=USES_MAX)
+    valid_from: AwareDatetime | None = None
+    valid_until: AwareDatetime | None = None
+    section_ids: list[SectionId] = Field(default_factory=list, max_length=500)
+    tickets_min: int = Field(1, ge=1, le=100, description="At least this many tickets of these sections.")
+    reason: PlainText | None = None
+
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> Self:
+        if self.valid_from and self.valid_until and self.valid_until <= self.valid_from:
+            raise ValueError("valid_until must be after valid_from")
+        return self
+
+
+class PromoCodeAnswer(Answer):
+    """A promo code and how many orders use it now. `percent` is a decimal as text; `stopped_at`: deactivated then."""
+
+    code: str
+    percent: str | None
+    amount_minor: int | None
+    uses_max: int | None
+    customer_uses_max: int | None
+    valid_from: Time | None
+    valid_until: Time | None
+    section_ids: list[str]
+    tickets_min: int
+    stopped_at: Time | None
+    uses: int
+
+
+class PromoCodeChanged(PromoCodeAnswer):
+    """The promo code as it is now, and whether the request changed it."""
+
+    changed: bool
+
+
+class PromoCodePage(PageAnswer):
+    """Promo codes in alphabetical order."""
+
+    promo_codes: list[PromoCodeAnswer]
+
+
+class PromoCodeUse(Answer):
+    """An order that used a promo code; it `counts` against the limits unless it ended unpaid."""
+
+    reference: str
+    status: str
+    counts: bool
+    at: Time
+
+
+class PromoCodeUsePage(PageAnswer):
+    """Uses of a promo code, newest first."""
+
+    uses: list[PromoCodeUse]
+
+
+class PriceChange(Answer):
+    """One change of an event's fees and taxes, or of a promo code."""
+
+    id: int
+    at: Time
+    actor: str
+    action: str
+    code: str | None
+    reason: str | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class PriceChangePage(PageAnswer):
+    """Changes of prices, newest first."""
+
+    changes: list[PriceChange]
+
+
+APPLY_EVENT = Endpoint("PUT", "/admin/orders/events/{event_id}", EventFileApplied, EventFile)
+PUT_PROMO_CODE = Endpoint(
+    "PUT", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeChanged, PromoCodeRequest
+)
+DEACTIVATE_PROMO_CODE = Endpoint("DELETE", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeChanged)
+READ_PROMO_CODE = Endpoint("GET", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeAnswer)
+LIST_PROMO_CODES = Endpoint("GET", "/admin/orders/events/{event_id}/promo-codes", PromoCodePage)
+LIST_PROMO_CODE_USES = Endpoint("GET", "/admin/orders/events/{event_id}/promo-codes/{code}/uses", PromoCodeUsePage)
+LIST_PRICE_CHANGES = Endpoint("GET", "/admin/orders/events/{event_id}/price-changes", PriceChangePage)

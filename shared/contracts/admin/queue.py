@@ -1,0 +1,267 @@
+"""Requests and responses of the queue's admin API: the waiting room, its access codes, its audit log, its lottery."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
+
+from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.event_file import EventFile
+from shared.contracts.frames import RoomState, Throttled
+from shared.contracts.lanes import Lane, Lanes
+from shared.contracts.lottery import PublishedLottery
+from shared.contracts.room_options import EntryRules, ForwardAuthRules, FrictionRules, PaceRules, RoomOptions
+from shared.web.fields import Body
+
+ConfiguredState = Literal["draft", "open", "paused", "draining", "closed"]
+Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
+Message = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]
+CodeId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+CodeText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=64)]
+NULLABLE = frozenset({"max_line", "queue_opens_at", "sale_starts_at", "sale_ends_at"})  # fields that a patch may clear
+
+
+class RoomPatch(Body):
+    """A change of the room's configuration. Only the fields that are sent change, from the next tick on."""
+
+    rate_per_s: float | None = Field(None, ge=0, le=100_000)
+    burst: int | None = Field(None, ge=1, le=100_000)
+    max_active: int | None = Field(None, ge=0, le=1_000_000)
+    session_s: int | None = Field(None, ge=10, le=86_400)
+    claim_window_s: int | None = Field(None, ge=5, le=3600)
+    liveness_window_s: int | None = Field(None, ge=2, le=600)
+    max_misses: int | None = Field(None, ge=1, le=100)
+    returning_share: float | None = Field(None, ge=0, le=1)
+    max_line: int | None = Field(None, ge=1, le=100_000_000)
+    stock_coupling: bool | None = None
+    queue_opens_at: AwareDatetime | None = None
+    sale_starts_at: AwareDatetime | None = None
+    sale_ends_at: AwareDatetime | None = None
+    rollout_percent: float | None = Field(None, ge=0, le=100)
+    gate: ForwardAuthRules | None = None
+    entry: EntryRules | None = None
+    friction: FrictionRules | None = None
+    lanes: Lanes | None = None
+    pace: PaceRules | None = None
+    reason: Reason | None = None
+
+
+class ActionReason(Body):
+    """Why the operator acts, for the audit log."""
+
+    reason: Reason | None = None
+
+
+class QueueMessage(Body):
+    """A message to everybody in the line; null removes it."""
+
+    message: Message | None = None
+    reason: Reason | None = None
+
+
+class AdmitRequest(Body):
+    """How many fans to call beyond the rate. Those who cannot be called now are not called later either."""
+
+    count: int = Field(ge=1, le=2000)
+    reason: Reason | None = None
+
+
+class AdmitResult(BaseModel):
+    """How many fans were called, of how many requested."""
+
+    called: int
+    asked: int
+
+
+class DrawRequest(Body):
+    """The public value of the lottery as it was published, without surrounding spaces."""
+
+    public_value: Annotated[
+        str, StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f]*$", min_length=1, max_length=500)
+    ]
+    reason: Reason | None = None
+
+
+class PlanRequest(Body):
+    """Values to try in a capacity plan; a value that is left out is the room's own."""
+
+    rate_per_s: float | None = Field(None, gt=0, le=100_000)
+    max_active: int | None = Field(None, ge=1, le=1_000_000)
+
+
+class CapacityPlan(BaseModel):
+    """When the present line would be drained, and what limits it. Nothing is changed by a plan."""
+
+    summary: str
+    waiting: int
+    expected_calls: int
+    rate_per_s: float
+    calls_per_s: float
+    limiting_factor: Literal["rate", "max_active", "nobody waits", "nothing moves"]
+    max_active: int
+    slot_s: float | None
+    claimed_share: float | None
+    drains_in_s: int | None
+    drains_at: AwareDatetime | None
+
+
+class LaneView(Lane):
+    """A lane's configuration, its head and tail, and its calls. `contended_calls` were made while every lane had
+    somebody to call, as only then the weights decide; `fair_share` is what the lane's weight entitles it to of those.
+    """
+
+    head_seq: int
+    tail_seq: int
+    calls: int
+    contended_calls: int
+    fair_share: float
+
+
+class RoomView(RoomOptions, extra="ignore"):
+    """A waiting room: its configuration in the database, and the line by its last frame."""
+
+    event_id: str
+    version: int
+    epoch: int
+    state: ConfiguredState
+    shown_state: RoomState
+    ready: bool
+    rate_per_s: float
+    burst: int
+    max_active: int
+    session_s: int
+    claim_window_s: int
+    liveness_window_s: int
+    max_misses: int
+    returning_share: float
+    max_line: int | None
+    tickets_per_order: int
+    stock_coupling: bool
+    ordering: str
+    queue_opens_at: AwareDatetime | None
+    sale_starts_at: AwareDatetime | None
+    sale_ends_at: AwareDatetime | None
+    lanes: dict[int, LaneView]  # type: ignore[assignment]  # by number, each with its progress
+    called: int
+    active: int
+    calls_per_s: float | None
+    live_ratio: float
+    message: str | None
+    effective_rate_per_s: float
+    throttled: Throttled | None
+    guard_sees: Throttled | None
+    autotune_rate_per_s: float | None
+
+
+class RoomDryRun(Body):
+    """The result of a dry run: the event file is valid, and whether applying it would change anything."""
+
+    event_id: str
+    changed: bool
+    dry_run: Literal[True] = True
+
+
+class RoomAuditEntry(BaseModel):
+    """One entry of the audit log: who changed what, when and why."""
+
+    id: int
+    at: AwareDatetime
+    actor: str
+    action: str
+    reason: str | None
+    version: int
+    before: dict[str, Any] | None
+    after: dict[str, Any]
+
+
+class RoomAuditPage(BaseModel):
+    """A page of the audit log, newest first; `next` is the address of the page with older entries."""
+
+    changes: list[RoomAuditEntry]
+    next: str | None
+
+
+class QueueInvariant(BaseModel):
+    """One invariant: whether it holds, and the first few violations."""
+
+    invariant: str
+    holds: bool
+    detail: str
+
+
+class QueueInvariantReport(BaseModel):
+    """All invariants of the queue."""
+
+    invariants: list[QueueInvariant]
+
+
+class CreateAccessCodes(Body):
+    """How many access codes to create, for which lane, and how many places each is good for."""
+
+    lane: int = Field(ge=1, le=15)
+    count: int = Field(1, ge=1, le=10_000)
+    uses: int = Field(1, ge=1, le=1_000_000)
+    reason: Reason | None = None
+
+
+class CreatedAccessCodes(BaseModel):
+    """The new codes. They are shown only once, because only their hashes are stored."""
+
+    codes: list[str]
+
+
+class AccessCodeView(BaseModel):
+    """A stored code; `uses` counts since the last reset of the room."""
+
+    code_id: str
+    lane: int
+    uses_max: int
+    uses: int
+    created_at: AwareDatetime
+    revoked_at: AwareDatetime | None
+
+
+class AccessCodePage(BaseModel):
+    """One page of access codes, newest first."""
+
+    total: int
+    page: int
+    page_size: int
+    codes: list[AccessCodeView]
+
+
+class RevokeAccessCodes(Body):
+    """Codes to revoke, by their text or by their ids."""
+
+    codes: list[CodeText] = Field([], max_length=1000)
+    code_ids: list[CodeId] = Field([], max_length=1000)
+    reason: Reason | None = None
+
+
+class RevokedAccessCodes(BaseModel):
+    """How many of the codes were valid until now."""
+
+    revoked: int
+
+
+APPLY_EVENT: Endpoint[RoomDryRun | RoomView] = Endpoint(
+    "PUT",
+    "/admin/queue/events/{event_id}",
+    RoomDryRun | RoomView,  # type: ignore[arg-type]  # mypy takes no union as a type
+    EventFile,
+)
+READ_ROOM = Endpoint("GET", "/admin/events/{event_id}/room", RoomView)
+CHANGE_ROOM = Endpoint("PATCH", "/admin/events/{event_id}/room", RoomView, RoomPatch)
+SET_ROOM_STATE = Endpoint("POST", "/admin/events/{event_id}/room/{action}", RoomView, ActionReason)
+RESET_ROOM = Endpoint("POST", "/admin/events/{event_id}/room/reset", RoomView, ActionReason)
+REBUILD_ROOM = Endpoint("POST", "/admin/events/{event_id}/room/rebuild", RoomView, ActionReason)
+SET_MESSAGE = Endpoint("POST", "/admin/events/{event_id}/room/message", RoomView, QueueMessage)
+ADMIT = Endpoint("POST", "/admin/events/{event_id}/room/admit", AdmitResult, AdmitRequest)
+PLAN_CAPACITY = Endpoint("POST", "/admin/events/{event_id}/room/capacity-plan", CapacityPlan, PlanRequest)
+CHECK_INVARIANTS = Endpoint("GET", "/admin/queue/events/{event_id}/audit", QueueInvariantReport)
+LIST_CHANGES = Endpoint("GET", "/admin/queue/events/{event_id}/changes", RoomAuditPage)
+CREATE_ACCESS_CODES = Endpoint("POST", "/admin/queue/events/{event_id}/codes", CreatedAccessCodes, CreateAccessCodes)
+LIST_ACCESS_CODES = Endpoint("GET", "/admin/queue/events/{event_id}/codes", AccessCodePage)
+REVOKE_ACCESS_CODES = Endpoint(
+    "POST", "/admin/queue/events/{event_id}/codes/revoke", RevokedAccessCodes, RevokeAccessCodes
+)
+DRAW_LOTTERY = Endpoint("POST", "/admin/queue/events/{event_id}/lottery/draw", PublishedLottery, DrawRequest)

@@ -1,0 +1,50 @@
+"""The tables of admin endpoints list what the services' OpenAPI documents list: no endpoint more, none less."""
+
+import importlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+
+from shared.contracts.admin import inventory, order_reports, orders, prices, queue
+from shared.contracts.admin.endpoint import Endpoint
+
+Row = tuple[str, str, frozenset[str], frozenset[str], bool]
+TABLES: dict[str, tuple[ModuleType, ...]] = {
+    "queue": (queue,),
+    "inventory": (inventory,),
+    "orders": (orders, prices, order_reports),
+}
+
+
+@pytest.mark.parametrize("service", TABLES)
+def test_every_admin_endpoint_has_one_row(service: str) -> None:
+    document = importlib.import_module(f"services.{service}.app").create_app().openapi()
+    rows = [row for module in TABLES[service] for row in _rows(module)]
+    assert sorted(rows, key=str) == sorted(_documented(document["paths"]), key=str)
+
+
+def _rows(module: ModuleType) -> Iterator[Row]:
+    for row in vars(module).values():
+        if isinstance(row, Endpoint):
+            answers = {each.__name__ for each in get_args(row.answer) or (row.answer,)} - {"NoneType"}
+            body = frozenset({row.body.__name__} if row.body else ())
+            yield row.method, row.path, frozenset(answers), body, row.needs_key
+
+
+def _documented(paths: dict[str, Any]) -> Iterator[Row]:
+    """Endpoints that answer JSON, or nothing: method, path, answer, body, and whether it takes an idempotency key."""
+    for path, item in paths.items():
+        for method, operation in item.items() if path.startswith("/admin/") else ():
+            contents = [each.get("content", {}) for code, each in operation["responses"].items() if code[0] == "2"]
+            if any(content and "application/json" not in content for content in contents):
+                continue
+            keyed = any(each["name"] == "Idempotency-Key" for each in operation.get("parameters", ()))
+            body = _schemas([operation.get("requestBody", {}).get("content", {})])
+            yield method.upper(), path, _schemas(contents), body, keyed
+
+
+def _schemas(contents: list[dict[str, Any]]) -> frozenset[str]:
+    schemas = [content["application/json"]["schema"] for content in contents if content]
+    return frozenset(one["$ref"].rpartition("/")[2] for schema in schemas for one in schema.get("anyOf", [schema]))

@@ -1,0 +1,69 @@
+"""An event file is applied everywhere or nowhere, and a dry run says what it would change."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.running.command_line import Command
+from tests.support.running.suite import Fan, RunningSuite
+
+
+async def applied(suite: RunningSuite, event_id: str) -> list[Any]:
+    """What each part has of the event."""
+    async with suite.operator() as operator:
+        found = await operator.get(f"/events/{event_id}")
+        room = await operator.get(f"/admin/events/{event_id}/room")
+        changes = await operator.get(f"/admin/orders/events/{event_id}/price-changes")
+    named = found.json().get("name") if found.is_success else None
+    return [named, room.json().get("rate_per_s"), len(changes.json().get("changes", []))]
+
+
+def file(tmp_path: Path, event_id: str, **changes: Any) -> str:
+    event = {
+        "event_id": event_id, "name": "Before", "venue": "A hall", "currency": "EUR",
+        "starts_at": "2030-01-01T20:00:00Z",
+        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}],
+        "room": {"rate_per_s": 5}, "fees": [], **changes,
+    }  # fmt: skip
+    path = tmp_path / "event.yaml"
+    path.write_text(yaml.safe_dump(event))
+    return str(path)
+
+
+async def test_a_file_that_the_last_part_refuses_changes_nothing_in_the_first(
+    suite: RunningSuite, onsale: Command, tmp_path: Path
+) -> None:
+    event_id, key = "t-all-or-nothing", ("--data-dir", str(suite.data_dir))
+
+    async def apply(*options: str, **changes: Any) -> Any:
+        return await asyncio.to_thread(onsale, "events", "apply", file(tmp_path, event_id, **changes), *options, *key)
+
+    rehearsed = await apply("--dry-run")
+    assert (rehearsed.returncode, "would change inventory, orders, queue" in rehearsed.stdout) == (0, True)
+    assert await applied(suite, event_id) == [None, None, 0], "a dry run leaves nothing"
+    first = await apply()
+    assert f"its room is a draft: onsale room open {event_id}" in first.stdout
+    before = await applied(suite, event_id)
+    assert before == ["Before", 5.0, 1]
+    assert (await asyncio.to_thread(onsale, "room", "open", event_id, *key)).returncode == 0
+    async with suite.browser() as browser:
+        await Fan(browser, event_id).join()
+    fee = {"name": "Service", "percent": "5"}
+    refused = await apply(name="After", fees=[fee], room={"rate_per_s": 9, **LOTTERY})
+    assert (refused.returncode, "Fans have joined" in refused.stderr) == (2, True)
+    assert await applied(suite, event_id) == before
+    again = await apply()
+    assert f"{event_id}: applied, changed nothing" in again.stdout
+
+
+LOTTERY = {
+    "ordering": "lottery",
+    "queue_opens_at": "2029-12-01T10:00:00Z",
+    "sale_starts_at": "2029-12-01T12:00:00Z",
+    "lottery": {
+        "entry_closes_at": "2029-12-01T11:00:00Z",
+        "public_value": {"what": "the closing price", "known_at": "2029-12-01T11:30:00Z"},
+    },
+}
