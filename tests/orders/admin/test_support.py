@@ -1,4 +1,4 @@
-"""The operators' desk: orders are found by whatever a caller remembers, exported safely, and settled by day."""
+"""Operators support buyers: orders are found by whatever a caller remembers, exported safely, and settled by day."""
 
 import csv
 import io

@@ -98,7 +98,7 @@ async def test_what_is_owed_goes_when_its_transaction_goes(shop, receiver):
 async def test_a_receiver_at_its_worst_gets_it_in_the_end_and_can_tell_that_it_is_the_same(processes, receiver):
     shop = await processes.open(**QUICK)
     endpoint = await add(shop, receiver, kinds=["order.created"])
-    receiver.moods = ["failing", "moved", "silent", "dripping", "cut"]
+    receiver.faults = ["failing", "moved", "silent", "dripping", "cut"]
     await shop.order()
     await wait_until(lambda: _all_are(shop, endpoint, "delivered"), timeout_s=10)
     assert len(receiver.received) == 6
@@ -113,7 +113,7 @@ async def test_a_receiver_at_its_worst_gets_it_in_the_end_and_can_tell_that_it_i
 async def test_an_answer_without_end_is_not_read_to_it(processes, receiver):
     shop = await processes.open(**QUICK | {"webhook_timeout_s": 5.0})
     endpoint = await add(shop, receiver, kinds=["order.created"])
-    receiver.moods = ["huge"]
+    receiver.faults = ["huge"]
     await shop.order()
     await wait_until(lambda: _all_are(shop, endpoint, "delivered"), timeout_s=3)
 
@@ -121,7 +121,7 @@ async def test_an_answer_without_end_is_not_read_to_it(processes, receiver):
 async def test_who_answers_410_is_asked_no_more_until_enabled_again(processes, receiver):
     shop = await processes.open(**QUICK)
     endpoint = await add(shop, receiver, kinds=["order.created"])
-    receiver.moods = ["gone"]
+    receiver.faults = ["gone"]
     await shop.order()
     await wait_until(lambda: _is_disabled(shop))
     await shop.order()
@@ -140,7 +140,7 @@ async def test_who_answers_410_is_asked_no_more_until_enabled_again(processes, r
 async def test_who_takes_nothing_for_days_is_disabled(processes, receiver):
     shop = await processes.open(**QUICK | {"webhook_disable_after_s": 0.2})
     await add(shop, receiver, kinds=["order.created"])
-    receiver.moods = ["failing"] * 9
+    receiver.faults = ["failing"] * 9
     await shop.order()
     await wait_until(lambda: _is_disabled(shop))
     assert 1 < len(receiver.received) < 10
@@ -149,7 +149,7 @@ async def test_who_takes_nothing_for_days_is_disabled(processes, receiver):
 async def test_after_the_last_pause_a_delivery_has_failed_and_can_be_sent_again(processes, receiver):
     shop = await processes.open(**QUICK | {"webhook_backoff_s": (0.05,)})
     endpoint = await add(shop, receiver, kinds=["order.created"])
-    receiver.moods = ["failing", "failing"]
+    receiver.faults = ["failing", "failing"]
     await shop.order()
     await wait_until(lambda: _all_are(shop, endpoint, "failed"))
     [delivery] = await deliveries(shop, endpoint)
@@ -164,7 +164,7 @@ async def test_no_endpoint_has_more_on_their_way_than_it_may_and_none_waits_for_
         shops = [await processes.open(**stuck), await processes.open(**stuck)]
         await add(shops[0], receiver, kinds=["order.created"])
         await add(shops[0], fine, kinds=["order.created"])
-        receiver.moods = ["held"] * 8
+        receiver.faults = ["held"] * 8
         for _ in range(8):
             await shops[0].order()
         await wait_until(lambda: len(fine.received) == 8)
@@ -178,12 +178,12 @@ async def test_one_process_takes_at_a_time(processes, receiver):
     """Else one that comes due meanwhile is taken beside those that another is just taking."""
     shop = await processes.open(**QUICK | {"webhook_poll_interval_s": 60.0, "webhook_endpoint_concurrency": 1})
     await add(shop, receiver, kinds=["order.created"])
-    couriers = shop.app.state.deps.couriers
+    webhooks = shop.app.state.deps.webhook_dispatcher
     async with shop.app.state.deps.db.connect() as another:
         await another.execute(dispatcher._EXCLUSIVE_LOCK)
         await shop.order()
-        assert await couriers._lease_due() == []
-    assert len(await couriers._lease_due()) == 1
+        assert await webhooks._lease_due() == []
+    assert len(await webhooks._lease_due()) == 1
 
 
 async def test_who_dies_with_a_delivery_leaves_it_to_others(processes, receiver):
