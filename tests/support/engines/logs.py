@@ -104,9 +104,9 @@ class MockKafka(LogServer):
         until(lambda: "\nkafka://" in "\n" + self._log_path.read_text(), what="the mock of Kafka")
         self.url = re.findall(r"^kafka://\S+", self._log_path.read_text(), re.M)[-1]
 
-    def away(self) -> None:
+    def kill(self) -> None:
         """It forgets everything when it ends, so it is frozen."""
         self.send(signal.SIGSTOP)
 
-    def back(self) -> None:
+    def restart(self) -> None:
         self.send(signal.SIGCONT)
