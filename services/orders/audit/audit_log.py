@@ -42,7 +42,7 @@ async def write(
     connection: AsyncConnection, *, actor: str, action: str, subject: str, reason: str | None,
     role: str | None = None, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Writes one entry; `subject` is `event:…`, `order:…` or `hook:…`."""
+    """Writes one entry; `subject` is `event:…`, `order:…` or `webhook:…`."""
     entry = {"actor": actor, "role": role, "action": action, "subject": subject, "reason": reason}
     await connection.execute(insert(operator_change).values({**entry, "before": before, "after": after}))
 
