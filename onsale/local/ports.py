@@ -19,14 +19,23 @@ STARTS_WITHIN_S = 300.0  # for a busy machine; a process that ends meanwhile is 
 
 
 def free_port() -> int:
-    """A port on which nothing listens and which the kernel gives to no outgoing connection. It does not depend on
-    `random`'s seed: two processes with the same seed choose different ports.
+    """As `free_ports`, one port."""
+    [port] = free_ports(1)
+    return port
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports on which nothing listens and which the kernel gives to no outgoing connection. They do not depend
+    on `random`'s seed: two processes with the same seed choose different ports.
     """
+    ports: list[int] = []
     for port in random.SystemRandom().sample(SERVERS, min(TRIES_MAX, len(SERVERS))):
         with socket.socket() as probe, suppress(OSError):
             probe.bind((HOST, port))
-            return port
-    raise OperatorError(f"There is no free port from {SERVERS.start} to {SERVERS.stop - 1}.")
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OperatorError(f"Fewer than {count} ports are free from {SERVERS.start} to {SERVERS.stop - 1}.")
 
 
 class StartupDeadline:

@@ -23,7 +23,7 @@ from onsale.local.dev_proxy import DevProxy, RemoteService
 from onsale.local.engines import Engines, RunningDatabases, start_databases, write_engines_file
 from onsale.local.notifiers import Notifiers
 from onsale.local.ports import HOST as LOOPBACK
-from onsale.local.ports import StartupDeadline, free_port, start_on_free_port
+from onsale.local.ports import StartupDeadline, free_ports, start_on_free_port
 from onsale.local.process import Child
 from onsale.server import serve
 from onsale.server.serve import Listener
@@ -166,8 +166,8 @@ def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], san
         "ONSALE_ADMIN_KEYS": f"operator:admin:{key_file.admin_key(suite.data_dir, suite.environ)}",
         "ONSALE_PUBLIC_URL": suite.url,
     }
-    for service in SERVICES:
-        port, internal_port = free_port(), free_port()
+    ports = free_ports(2 * len(SERVICES))
+    for service, port, internal_port in zip(SERVICES, ports[::2], ports[1::2], strict=True):
         settings |= {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal_port)}
         settings[f"ONSALE_{service.upper()}_URL"] = f"http://{LOOPBACK}:{internal_port}"
     chosen = {f"ONSALE_{part}_URL" for part in (*map(str.upper, SERVICES), "POSTGRES", "REDIS", "SANDBOX")}

@@ -44,7 +44,7 @@ FROM made;
 INSERT INTO inventory.oversell_return (event_id, reservation_id, oversell_id, order_reference, returned_at, refunded_at)
 SELECT 'e', reservation_id, i, 'o' || i, now(), CASE WHEN i > 10 THEN now() END FROM made;
 INSERT INTO inventory.allotment (event_id, allotment_id, name, kind, places, opens_at_ms, opened_at)
-SELECT 'e', 'a' || i, 'n', 'buffer', '{{}}', i, CASE WHEN i > 10 THEN now() END FROM generate_series(1, {size} / 50) AS i;
+SELECT 'e', 'a' || i, 'n', 'buffer', '{{"seats": [], "rows": [], "ga": []}}', i, CASE WHEN i > 10 THEN now() END FROM generate_series(1, {size} / 50) AS i;
 INSERT INTO inventory.allotment_ga
 SELECT 'e', 'a' || i, 'G' || i % 2 + 1, CASE WHEN i <= 10 THEN 1 ELSE 0 END FROM generate_series(1, {size} / 50) AS i;
 UPDATE inventory.section SET blocked = 5, seats_remaining = seats_remaining - 5 WHERE kind = 'ga';

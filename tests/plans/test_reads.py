@@ -114,15 +114,15 @@ async def orders_turns(app: FastAPI) -> None:
     """
     room = app.state.deps
     await EventRefunds(room.db).run_once()
-    await room.shares.refresh()
-    await room.couriers.forget()
+    await room.background_share.refresh()
+    await room.webhook_dispatcher.forget()
 
 
 async def inventory_turns(app: FastAPI) -> None:
     """As `orders_turns`."""
     room = app.state.deps
     await room.catalogue.refresh()
-    await room.sweeper.scan()
+    await room.expiry_worker.scan()
 
 
 async def queue_turns(app: FastAPI) -> None:

@@ -74,7 +74,7 @@ WAYS: list[tuple[Way, str, bool]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("way", "how", "stale"), WAYS, ids=lambda way: getattr(way, "__name__", None))
+@pytest.mark.parametrize(("way", "how", "late"), WAYS, ids=lambda way: getattr(way, "__name__", None))
 async def test_every_end_is_logged_with_how_and_how_late(still: Inventory, way: Way, how: str, late: bool) -> None:
     reservation_id = await held(still)
     await way(still, reservation_id)

@@ -116,7 +116,7 @@ async def test_a_listener_who_sends_data_is_disconnected(notifier: Notifier):
     writer.close()
 
 
-@pytest.mark.parametrize("way", [DetachedStream, AsgiStream])
+@pytest.mark.parametrize("transport_class", [DetachedStream, AsgiStream])
 def test_under_uvloop_a_reader_that_does_not_read_is_skipped_and_disconnected_too(transport_class: type[Any]):
     """uvloop's transports are no `asyncio.Transport`, but have the methods used here."""
     results: list[object] = []

@@ -58,7 +58,7 @@ async def test_what_was_lost_on_its_way_to_a_reader_is_read_again(ground: LogEnv
     await log.publish(ground.source, pending_events(1, 2, 3))
     [first] = await log.read({ground.source: START}, count=1, wait_s=1)
     await log._cursors[ground.source].subscription.fetch(1, timeout=1)  # given by the server, and never seen by us
-    with pytest.raises(LogUnavailable, match="lost on its way"):
+    with pytest.raises(LogUnavailable, match="lost in delivery"):
         await log.read({ground.source: first.position}, count=10, wait_s=0.2)
     assert versions(await ground.reads(log, 2, {ground.source: first.position})) == [2, 3]
 
