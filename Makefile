@@ -15,11 +15,11 @@ run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-
 	@$(BIN)/python -m onsale up --event deploy/events/arena.yaml --event deploy/events/flash.yaml $(ARGS)
 
 test: $(VENV)/dev.stamp ## every test, against real engines; what fails is looked at once more, alone
-	@$(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS) || $(BIN)/python tests/support/second_look.py
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS) || $(BIN)/python tests/support/rerun_failed.py
 
 coverage: $(VENV)/dev.stamp ## every test but drills, whose parts are killed, and how much of the code they ran; the floor is in pyproject.toml
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadscope --ignore tests/drills $(ARGS) || $(BIN)/coverage run tests/support/second_look.py
+	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadscope --ignore tests/drills $(ARGS) || $(BIN)/coverage run tests/support/rerun_failed.py
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 

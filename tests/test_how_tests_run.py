@@ -1,4 +1,4 @@
-"""How the tests themselves run: new histories by a seed that is printed, and a second look that hides nothing."""
+"""How the tests themselves run: new histories by a seed that is printed, and a rerun that hides nothing."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import second_look
+from tests.support import rerun_failed
 
 ROOT = Path(__file__).parents[1]
 FAILING = "from hypothesis import given, strategies as st\n\n@given(st.integers())\ndef test_it(n):\n    assert n < 0\n"
@@ -24,7 +24,7 @@ def ran(folder: Path, *options: str) -> tuple[str, list[str]]:
     return re.findall(r"--hypothesis-seed=(\d+)", told)[-1], re.findall(r"n=(-?\d+)", told)
 
 
-def test_each_run_has_a_seed_of_its_own_and_a_second_look_the_firsts(tmp_path: Path) -> None:
+def test_each_run_has_a_seed_of_its_own_and_the_rerun_has_the_same(tmp_path: Path) -> None:
     (tmp_path / "test_failing.py").write_text(FAILING)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text('pytest_plugins = ("tests.support.seeds",)\n')
@@ -35,7 +35,7 @@ def test_each_run_has_a_seed_of_its_own_and_a_second_look_the_firsts(tmp_path: P
 
 
 @pytest.mark.parametrize(("failed", "looks"), [(0, False), (1, True), (6, True), (7, False)])
-def test_a_second_look_is_for_a_few_and_keeps_their_names(
+def test_a_rerun_is_for_a_few_and_keeps_their_names(
     failed: int, looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[list[str]] = []
@@ -46,10 +46,10 @@ def test_a_second_look_is_for_a_few_and_keeps_their_names(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(subprocess, "run", run)
-    second_look.FAILED.parent.mkdir(parents=True)
-    second_look.FAILED.write_text(json.dumps({f"tests/test_a.py::test_{n}": True for n in range(failed)}))
-    assert second_look.main() == (0 if looks else 1)
+    rerun_failed.FAILED.parent.mkdir(parents=True)
+    rerun_failed.FAILED.write_text(json.dumps({f"tests/test_a.py::test_{n}": True for n in range(failed)}))
+    assert rerun_failed.main() == (0 if looks else 1)
     assert len(asked) == looks
-    assert f"Failed in the first look: {failed}" in capsys.readouterr().out
-    kept = second_look.KEPT.read_text().splitlines() if second_look.KEPT.exists() else []
+    assert f"Failed: {failed}" in capsys.readouterr().out
+    kept = rerun_failed.HISTORY.read_text().splitlines() if rerun_failed.HISTORY.exists() else []
     assert len(kept) == (failed if looks else 0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.inventory.settings import Settings
-from tests.contracts.asking import Answer, call_internal, client_of
+from tests.contracts.internal_calls import Answer, call_internal, client_of
 from tests.inventory.conftest import Inventory, event_file, settings_of, start
 from tests.orders.holds import Holds, InventoryDouble
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.queue.settings import Settings
 from shared.web.app import internal
-from tests.contracts.asking import Answer, call_internal, client_of
+from tests.contracts.internal_calls import Answer, call_internal, client_of
 from tests.contracts.test_queue_as_the_gateway_asks import Real
 from tests.inventory.conftest import EVENT, event_file, settings_of, start
 from tests.notifier.conftest import EVENT as ARENA

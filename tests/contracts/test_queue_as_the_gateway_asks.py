@@ -14,7 +14,7 @@ from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import InventoryClient
 from shared.rpc.client import ServiceClient
 from shared.web.app import internal
-from tests.contracts.asking import Answer, call_internal, client_of
+from tests.contracts.internal_calls import Answer, call_internal, client_of
 from tests.gateway.fake_queue import FakeQueue
 from tests.inventory.conftest import EVENT, event_file, settings_of, start
 

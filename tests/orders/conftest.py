@@ -37,8 +37,8 @@ from tests.orders.holds import Holds, InventoryDouble
 from tests.orders.mailbox import Mailbox
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
 from tests.support.engines.engines import database_numbers, in_database, sql
-from tests.support.providers.stripe_doors import SECRET_KEY, StripeEndpoints
 from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
+from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
 from tests.support.wait import wait_until
 
 SANDBOX_QUICK: dict[str, Any] = {

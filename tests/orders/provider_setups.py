@@ -17,7 +17,7 @@ from shared.runtime.clock import now_s
 from shared.runtime.settings import development_keys
 from shared.security.tokens import b64
 from tests.support.providers import stripe_double
-from tests.support.providers.stripe_doors import SECRET_KEY, StripeEndpoints
+from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
 
 PATIENT_S, IMPATIENT_S = 10.0, 0.4
 BACK = "https://tickets.example/o/ORDER1"

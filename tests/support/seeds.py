@@ -1,6 +1,6 @@
 """Property tests look for new histories in each run; the seed of a run that failed is printed, and gives them again.
 
-A second look at what failed (`--last-failed`) uses the first look's seed: another one would hide what was found.
+A rerun of what failed (`--last-failed`) uses the seed of the run: another one would hide what was found.
 """
 
 import os

@@ -25,7 +25,7 @@ import pytest
 from onsale.local.engines import RunningDatabases, start_databases, with_driver
 from shared.redis.client import connect
 from tests.support.engines.engines import fast_place, run_apart
-from tests.support.engines.fault_wire import FaultWire, wired
+from tests.support.engines.fault_proxy import FaultWire, wired
 from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 

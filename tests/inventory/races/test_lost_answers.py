@@ -9,14 +9,14 @@ import pytest
 
 from services.inventory.settings import Settings
 from tests.inventory.conftest import Inventory, settings_of
-from tests.support.engines.lossy_wire import LossyWire, lossy_wire
+from tests.support.engines.lossy_proxy import LossyWire, lossy_proxy
 
 WISH: dict[str, Any] = {"seats": ["A-1-1"], "ga_section": "GA1", "ga_quantity": 2}
 
 
 @pytest.fixture
 async def wire(postgres_url: str) -> AsyncIterator[LossyWire]:
-    async with lossy_wire(postgres_url) as wire:
+    async with lossy_proxy(postgres_url) as wire:
         yield wire
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from shared.contracts.orders import PaymentRef
 from shared.web.app import internal
-from tests.contracts.asking import call_internal, client_of
+from tests.contracts.internal_calls import call_internal, client_of
 from tests.inventory.conftest import ORDER_ANSWERS, Orders
 from tests.orders.shop import Shop
 

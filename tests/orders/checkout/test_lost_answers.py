@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack
 import pytest_asyncio
 
 from tests.orders.conftest import Environment, OrdersProcesses
-from tests.support.engines.lossy_wire import LossyWire, lossy_wire
+from tests.support.engines.lossy_proxy import LossyWire, lossy_proxy
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def wire(postgres_url: str) -> AsyncIterator[LossyWire]:
-    async with lossy_wire(postgres_url) as wire:
+    async with lossy_proxy(postgres_url) as wire:
         yield wire
 
 

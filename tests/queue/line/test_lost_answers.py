@@ -10,12 +10,12 @@ from shared.postgres.engine import DB_AWAY
 from shared.postgres.settings import PostgresSettings
 from shared.web.problems import Unavailable
 from tests.queue.conftest import Queue
-from tests.support.engines.lossy_wire import LossyWire, lossy_wire
+from tests.support.engines.lossy_proxy import LossyWire, lossy_proxy
 
 
 @pytest.fixture
 async def wire(postgres_url: str) -> AsyncIterator[LossyWire]:
-    async with lossy_wire(postgres_url) as wire:
+    async with lossy_proxy(postgres_url) as wire:
         yield wire
 
 

@@ -70,7 +70,7 @@ async def _quietly(way: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def lossy_wire(postgres_url: str) -> AsyncIterator[LossyWire]:
+async def lossy_proxy(postgres_url: str) -> AsyncIterator[LossyWire]:
     """The same database at the other end of such a wire."""
     wire = LossyWire(postgres_url)
     server = await asyncio.start_server(wire.carry, HOST, 0)
