@@ -10,7 +10,6 @@ from fastapi import FastAPI
 
 from services.gateway.api import forward_auth, lottery, pages, problem_pages
 from services.gateway.api import queue as api_queue
-from services.gateway.api.openapi import document_fast_routes
 from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.forward_auth.fail_open import FailOpenWindow
 from services.gateway.forward_auth.handover_codes import OneTimeCodes
@@ -35,7 +34,6 @@ from shared.runtime.background import Loops
 from shared.security.guess_limiter import AddressGuessLimiter
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
-from shared.web import api_document
 from shared.web.app import create_service
 from shared.web.problems import Problem
 
@@ -63,17 +61,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             loops.keep(state.heartbeats.run, name="gateway.heartbeats")
             yield
 
-    app = create_service(
+    return create_service(
         "gateway",
         chosen,
         title="gateway",
         lifespan=lifespan,
         routers=[forward_auth.router, lottery.router, pages.router, problem_pages.router],
-        fast_routes=[*api_queue.HOT_ROUTES, *pages.MOUNTS],
+        fast_routes=[*api_queue.FAST_ROUTES, *pages.MOUNTS],
     )
-    document_fast_routes(app)
-    api_document.complete_openapi(app)
-    return app
 
 
 def build_state(settings: Settings, redis: Redis, queue_service: ServiceClient, users: UserJwtReader) -> State:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from fastapi import FastAPI
-from starlette.routing import Route
 
 from services.inventory import internal, tables
 from services.inventory.admin import events, reconcile, stock
@@ -16,7 +15,6 @@ from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
 from services.inventory.api.address_limits import AddressHolds
 from services.inventory.api.auth import HolderAuthenticator, PassClaimer
-from services.inventory.api.openapi import document_reserve
 from services.inventory.catalogue.apply_event_file import EventFiles
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.reconcile.oversell_refunds import OversellRefunds
@@ -52,7 +50,6 @@ from shared.runtime.preconditions import Preconditions
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
-from shared.web import api_document
 from shared.web.app import Checks, create_service
 
 
@@ -60,15 +57,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The ASGI app; its server must run the lifespan."""
     settings = settings or Settings()
     meter = LoadMeter("inventory")
-    reserve = Route(reservations.Reserve.path, reservations.Reserve, methods=["POST"])
     app = create_service(
-        "inventory", settings, title="inventory", lifespan=_lifespan, fast_routes=[reserve],
+        "inventory", settings, title="inventory", lifespan=_lifespan, fast_routes=[reservations.RESERVE],
         routers=[api_catalogue.router, reservations.router, events.router, reconcile.router, stock.router],
-        internal_routers=[internal.router], internal_fast_routes=internal.HOT_ROUTES, checks=_checks, meter=meter,
+        internal_routers=[internal.router], internal_fast_routes=internal.FAST_ROUTES, checks=_checks, meter=meter,
     )  # fmt: skip
     app.state.admin_keys, app.state.meter = settings.admin_keys, meter
-    document_reserve(app)
-    api_document.complete_openapi(app)
     return app
 
 

@@ -78,7 +78,7 @@ def _step(path: str, step: Callable[[Payments, Sequence[PaymentStep]], Coroutine
     return Route(f"/reservations/{path}", JsonRoute(PaymentSteps, run), methods=["POST"])
 
 
-HOT_ROUTES = [
+FAST_ROUTES = [
     Route("/reservations/read", JsonRoute(ReadReservations, _read_reservations), methods=["POST"]),
     _step("begin-payment", Payments.begin),
     _step("end-payment", Payments.end),

@@ -3,7 +3,6 @@
 import re
 
 from starlette.requests import Request
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from services.notifier.feeds.feed import SectionFilter
@@ -15,6 +14,7 @@ from shared.security.auth import bearer, order_cookie, pass_cookie, queue_cookie
 from shared.security.order_tokens import read_order_token
 from shared.security.tokens import QueueToken
 from shared.security.user_jwt import User
+from shared.web.fast_routes import FastRoute
 from shared.web.problems import BadCredential, NoCredential, NotAllowed, NotFound, Problem, WrongEvent
 from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
 
@@ -141,7 +141,35 @@ def _require_event(of_token: str, event_id: str) -> None:
         raise WrongEvent
 
 
-HOT_ROUTES = (
-    Route(EVENT_PATH, SectionsUpdates(), methods=["GET"]),
-    Route(ORDER_PATH, OrderUpdates(), methods=["GET"]),
-)
+LAST_EVENT_ID = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "The last received id, `<epoch>.<version>`; browsers send it when they reconnect.",
+}
+SECTIONS = {
+    "name": "sections",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Only these sections: at most 50, separated by commas.",
+}
+REFUSALS = {
+    401: "No credential, or not a valid one",
+    403: "The credential is for another event or order",
+    404: "Unknown event or order",
+}
+EVENT_FRAMES = "A snapshot, then at most one frame per window, with the events `line`, `sections` and `notice`."
+ORDER_FRAMES = "Its state, then every change, with the event `order`."
+FAST_ROUTES = (
+    FastRoute(
+        "GET", EVENT_PATH, SectionsUpdates(), tag="streams", summary="Stream the line and the sections of an event",
+        parameters=[SECTIONS, LAST_EVENT_ID], answers={200: (EVENT_FRAMES, "text/event-stream")},
+        refusals=REFUSALS | {422: "Malformed sections filter"},
+    ),
+    FastRoute(
+        "GET", ORDER_PATH, OrderUpdates(), tag="streams", summary="Stream an order",
+        parameters=[LAST_EVENT_ID], answers={200: (ORDER_FRAMES, "text/event-stream")}, refusals=REFUSALS,
+    ),
+)  # fmt: skip

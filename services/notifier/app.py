@@ -7,12 +7,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import uvicorn
 from fastapi import FastAPI
 
-from services.notifier.api import HOT_ROUTES
+from services.notifier.api import FAST_ROUTES
 from services.notifier.broadcast.heartbeat_timer import HeartbeatTimer, time_gc
 from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
-from services.notifier.openapi import document_streams
 from services.notifier.settings import Settings
 from services.notifier.state import State
 from services.notifier.streams import detached
@@ -30,7 +29,6 @@ from shared.runtime.background import Loops
 from shared.runtime.logging import data
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
-from shared.web import api_document
 from shared.web.app import Checks, create_service
 from shared.web.problems import Problem
 
@@ -63,12 +61,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             stack.push_async_callback(state.hub.drain)  # for servers that do not run `on_drain`
             yield
 
-    app = create_service(
-        "notifier", chosen, title="notifier", lifespan=lifespan, fast_routes=HOT_ROUTES, checks=_checks
+    return create_service(
+        "notifier", chosen, title="notifier", lifespan=lifespan, fast_routes=FAST_ROUTES, checks=_checks
     )
-    document_streams(app)
-    api_document.complete_openapi(app)
-    return app
 
 
 def build_state(

@@ -13,7 +13,6 @@ from services.orders.api import reminders as api_reminders
 from services.orders.api import tickets as api_tickets
 from services.orders.api.auth import CustomerAuthenticator
 from services.orders.api.create_order import CREATE_ORDER
-from services.orders.api.openapi import document_hot_calls
 from services.orders.api.payment_webhooks import PAYMENT_WEBHOOKS
 from services.orders.api.read_order import READ_ORDER
 from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
@@ -64,7 +63,6 @@ from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
-from shared.web import api_document
 from shared.web.app import Checks, create_service
 
 MAIL_INTERVAL_S = 1.0
@@ -101,8 +99,6 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
         internal_routers=[internal.router],
     )  # fmt: skip
     app.state.admin_keys = settings.admin_keys
-    document_hot_calls(app)
-    api_document.complete_openapi(app)
     return app
 
 

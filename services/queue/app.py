@@ -42,7 +42,6 @@ from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
 from shared.runtime.background import Loops
 from shared.runtime.preconditions import Preconditions
-from shared.web import api_document
 from shared.web.app import create_service
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
@@ -59,11 +58,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=_lifespan,
         routers=[room_actions.router, admin_rooms.router, access_codes.router],
         internal_routers=[internal.router],
-        internal_fast_routes=internal.HOT_ROUTES,
+        internal_fast_routes=internal.FAST_ROUTES,
         checks=_checks,
     )
     app.state.admin_keys = settings.admin_keys
-    api_document.complete_openapi(app)
     return app
 
 

@@ -37,7 +37,7 @@ async def _join(app_state: Any, batch: JoinBatch) -> BaseModel:
     return await state.joins.join(batch)
 
 
-HOT_ROUTES = [Route("/joins", JsonRoute(JoinBatch, _join), methods=["POST"])]
+FAST_ROUTES = [Route("/joins", JsonRoute(JoinBatch, _join), methods=["POST"])]
 
 
 @router.post("/places")

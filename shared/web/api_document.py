@@ -1,10 +1,14 @@
-"""Completes every OpenAPI document with what its routes do not declare: security, problems (RFC 9457), servers."""
+"""Completes every OpenAPI document with what FastAPI does not know: fast routes, security, problems (RFC 9457)."""
 
+import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic.json_schema import models_json_schema
+
+from shared.web.fast_routes import MODEL_REF, FastRoute
 
 METHODS = ("get", "post", "put", "patch", "delete")
 SECURITY_SCHEMES: dict[str, dict[str, str]] = {
@@ -73,16 +77,25 @@ def file_of(media_type: str) -> dict[int | str, dict[str, Any]]:
 
 
 def complete_openapi(app: FastAPI) -> None:
-    """Makes `/openapi.json` complete; call it after every other change of `app.openapi`."""
+    """Makes `/openapi.json` complete."""
     framework = app.openapi
 
     def openapi() -> dict[str, Any]:
-        document = framework()
-        if "Problem" not in document.setdefault("components", {}).setdefault("schemas", {}):
+        if app.openapi_schema is None:
+            document = framework()
+            _add_fast_routes(document, [route for route in app.routes if isinstance(route, FastRoute)])
             _complete(document)
-        return document
+        return framework()
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _add_fast_routes(document: dict[str, Any], routes: Sequence[FastRoute]) -> None:
+    models = sorted({model for route in routes for model in route.models}, key=lambda model: model.__name__)
+    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=MODEL_REF)
+    document.setdefault("components", {}).setdefault("schemas", {}).update(schemas.get("$defs", {}))
+    for route in routes:
+        document["paths"].setdefault(route.path, {})[route.method] = copy.deepcopy(route.operation)
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

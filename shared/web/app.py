@@ -30,6 +30,7 @@ from shared.runtime.settings import ServiceSettings
 from shared.security.auth import services_only
 from shared.security.key_reload import with_key_reload
 from shared.web import problems
+from shared.web.api_document import complete_openapi
 from shared.web.exception_handlers import REQUEST_ID_KEY, add_exception_handlers, send_problem
 from shared.web.fast_routes import QUIET_KEY, STARTED_KEY, FastRoutes, internal_fast_route
 
@@ -78,6 +79,7 @@ def create_service(
         signed = [Depends(services_only(settings.service_keys))]
         app.include_router(router, prefix="/internal", dependencies=signed, include_in_schema=False)
     app.include_router(_probes(name, checks))
+    complete_openapi(app)
     add_exception_handlers(app)
     app.add_middleware(RequestMiddleware, service=name, settings=settings, meter=meter)
     bypass = FastRoutes(app, fast)

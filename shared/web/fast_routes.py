@@ -1,14 +1,16 @@
-"""Fast routes bypass the framework's middleware: the same endpoints, with the same problem documents.
+"""Fast routes bypass the framework's middleware: endpoints that are ASGI apps, with the same problem documents.
 
-A route is fast if its endpoint is an ASGI class and its path parameters are plain strings; every other request, wrong
-methods included, goes through the app. Internal fast routes need a service's signature.
+A `Route` is fast if its path parameters are plain strings; every other request, wrong methods included, goes through
+the app. A `FastRoute` also declares its OpenAPI operation, because FastAPI documents only its own function endpoints.
+Internal fast routes need a service's signature.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.convertors import StringConvertor
 from starlette.requests import ClientDisconnect, Request
@@ -17,14 +19,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.security.auth import SERVICE_HEADER, check_service_call
 from shared.security.tokens import Keyring
-from shared.web.problems import InvalidRequest
 
 SIGNATURE = SERVICE_HEADER.encode()
 STARTED_KEY = "onsale.started"
 QUIET_KEY = "onsale.quiet"  # requests of a crowd are not logged
 JSON = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
-Question = TypeVar("Question", bound=BaseModel)
+MODEL_REF = "#/components/schemas/{model}"
+Model = TypeVar("Model", bound=BaseModel)
+Answer = type[BaseModel] | str  # a JSON model, or the media type of another body
 
 
 async def answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
@@ -44,6 +47,70 @@ async def read_body(receive: Receive) -> bytes:
         body += message.get("body", b"")
         more = message.get("more_body", False)
     return body
+
+
+async def read_model(receive: Receive, model: type[Model]) -> Model:
+    """The JSON body as `model`. Raises `RequestValidationError` as FastAPI does for its own endpoints, so that the
+    problem looks the same.
+    """
+    return parse_model(await read_body(receive), model)
+
+
+def parse_model(body: bytes, model: type[Model]) -> Model:
+    """As `read_model`, for a body that was read already."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as refused:
+        errors = refused.errors(include_url=False, include_input=False, include_context=False)
+        raise RequestValidationError([{**error, "loc": ("body", *error["loc"])} for error in errors]) from None
+
+
+class FastRoute(Route):
+    """A public fast route and its OpenAPI operation.
+
+    `answers` maps a status to its description and body; `refusals` maps the status of a problem to when it happens.
+    Path parameters that are not among `parameters` are strings. Statuses and credentials that follow from path and
+    method are added for every route by `api_document`.
+    """
+
+    def __init__(
+        self, method: str, path: str, endpoint: ASGIApp, *, tag: str, summary: str, description: str = "",
+        answers: Mapping[int, tuple[str, Answer | None]], refusals: Mapping[int, str] | None = None,
+        body: type[BaseModel] | None = None, body_required: bool = True,
+        parameters: Sequence[Mapping[str, Any]] = (), security: Sequence[Mapping[str, list[str]]] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(path, endpoint, methods=[method])
+        self.method, self.body = method.lower(), body
+        self.models = {kind for _, kind in answers.values() if isinstance(kind, type)} | ({body} if body else set())
+        named = {parameter["name"] for parameter in parameters}
+        in_path = [path_parameter(name) for name in self.param_convertors if name not in named]
+        responses: dict[str, Any] = {str(status): _response(*answer) for status, answer in answers.items()}
+        responses |= {str(status): {"description": when} for status, when in (refusals or {}).items()}
+        self.operation: dict[str, Any] = {
+            "tags": [tag], "summary": summary, "parameters": [*in_path, *parameters], "responses": responses,
+        }  # fmt: skip
+        if description:
+            self.operation["description"] = description
+        if security is not None:
+            self.operation["security"] = security
+        if body is not None:
+            self.operation["requestBody"] = {"required": body_required, "content": _content(body)}
+
+
+def path_parameter(name: str, pattern: str = "") -> dict[str, Any]:
+    """The OpenAPI of a path parameter."""
+    matching = {"pattern": f"^{pattern}$"} if pattern else {}
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", **matching}}
+
+
+def _response(description: str, kind: Answer | None) -> dict[str, Any]:
+    return {"description": description, **({"content": _content(kind)} if kind is not None else {})}
+
+
+def _content(kind: Answer) -> dict[str, Any]:
+    if isinstance(kind, str):
+        return {kind: {"schema": {"type": "string"}}}
+    return {"application/json": {"schema": {"$ref": MODEL_REF.format(model=kind.__name__)}}}
 
 
 class SignedRoute:
@@ -69,18 +136,13 @@ class JsonRoute:
     The framework would validate and copy every member of a batch once more.
     """
 
-    def __init__(self, question: type[Question], work: Callable[[Any, Question], Awaitable[BaseModel]]) -> None:
-        self._read: Callable[[bytes], Any] = question.model_validate_json
+    def __init__(self, question: type[Model], work: Callable[[Any, Model], Awaitable[BaseModel]]) -> None:
+        self._question: type[BaseModel] = question
         self._work: Callable[[Any, Any], Awaitable[BaseModel]] = work
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[QUIET_KEY] = True
-        try:
-            question = self._read(await read_body(receive))
-        except ValidationError as refused:
-            names = [".".join(map(str, error["loc"])) for error in refused.errors(include_input=False)[:3]]
-            raise InvalidRequest(f"Invalid fields: {', '.join(names)}.") from refused
-        reply = await self._work(scope["app"].state, question)
+        reply = await self._work(scope["app"].state, await read_model(receive, self._question))
         await answer(send, 200, reply.model_dump_json().encode(), JSON)
 
 

@@ -6,15 +6,23 @@ Problems are raised to the app's exception handlers.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
-from starlette.routing import BaseRoute, Route
+from pydantic import BaseModel
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.api.schemas import EmptyBody, JoinBody
+from services.gateway.api.schemas import (
+    ChallengeAnswer,
+    EmptyBody,
+    JoinBody,
+    JoinedAnswer,
+    LineAnswer,
+    PassAnswer,
+    StatusAnswer,
+)
 from services.gateway.metrics import CLAIMS, POLLS
 from services.gateway.protection.identity import Claims, header_fields
 from services.gateway.state import State
@@ -25,11 +33,12 @@ from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.auth import pass_cookie, queue_cookie, set_cookie
 from shared.security.tokens import QueueToken
-from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer, read_body
+from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, parse_model, read_body
 from shared.web.problems import NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
 Body = TypeVar("Body", bound=BaseModel)
+PLACE_CREDENTIALS: list[dict[str, list[str]]] = [{"queueToken": []}, {"queueCookie": []}, {"userJwt": []}]
 WAITING_STATES: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
 _polls_computed, _polls_cached, _polls_requested = (
     POLLS.labels(source) for source in ("arithmetic", "memory", "queue")
@@ -119,7 +128,7 @@ class Join:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id = context(scope)
         fan, claims = await identify(state, scope, event_id)
-        given = await read_model(receive, JoinBody) or JoinBody()
+        given = await _read_optional(receive, JoinBody)
         line = await state.line_cache.line(event_id)
         if given.from_gate and line.rollout_percent < 100:
             fan = state.token_reader.within_rollout(scope, event_id, fan, line.rollout_percent)
@@ -183,16 +192,9 @@ class Challenge:
             await answer(send, 200, orjson.dumps(challenge), JSON, NO_STORE)
 
 
-async def read_model(receive: Receive, kind: type[Body]) -> Body | None:
-    """The body as `kind`, `None` if it is empty. Raises `RequestValidationError`, also for unknown fields."""
-    body = await read_body(receive)
-    if not body.strip():
-        return None
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as invalid:
-        errors = [{**error, "loc": ("body", *error["loc"])} for error in invalid.errors(include_input=False)]
-        raise RequestValidationError(errors) from invalid
+async def _read_optional(receive: Receive, model: type[Body]) -> Body:
+    """As `read_model`; an empty body is an empty object."""
+    return parse_model(await read_body(receive) or b"{}", model)
 
 
 class PublicLine:
@@ -215,7 +217,7 @@ class Claim:
         state, event_id = context(scope)
         token = await state.require_place(scope, event_id)
         state.rate_limits.check_fan(event_id, token.holder)
-        await read_model(receive, EmptyBody)
+        await _read_optional(receive, EmptyBody)
         line = await state.line_cache.line_in_epoch(event_id, token.epoch)
         state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
         waits = line.position(token.lane, token.join_seq) > 0 and not may_bypass(scope, line, token)
@@ -262,7 +264,7 @@ class Leave:
         state, event_id = context(scope)
         token = await state.require_place(scope, event_id)
         state.rate_limits.check_fan(event_id, token.holder)
-        await read_model(receive, EmptyBody)
+        await _read_optional(receive, EmptyBody)
         with suppress(StaleEpoch):
             await state.place_client.leave(token)
         deleted = (_cookie_header(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
@@ -284,11 +286,56 @@ def _cookie_header(
 
 
 QUEUE_PATH = "/events/{event_id}/queue"
-HOT_ROUTES: list[BaseRoute] = [
-    Route(f"{QUEUE_PATH}/status", Status(), methods=["GET"]),
-    Route(QUEUE_PATH, Join(), methods=["POST"]),
-    Route(f"{QUEUE_PATH}/challenge", Challenge(), methods=["GET"]),
-    Route(QUEUE_PATH, PublicLine(), methods=["GET"]),
-    Route(f"{QUEUE_PATH}/pass", Claim(), methods=["POST"]),
-    Route(QUEUE_PATH, Leave(), methods=["DELETE"]),
-]
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 22, "maxLength": 128},
+    "description": "A UUID or at least 22 random characters of your own, kept secret. Joining again with it returns "
+    "the same place. Never take one from a link. In a browser it counts together with the cookie `onsale_browser`.",
+}
+PROOF_OF_WORK = {
+    "name": "Onsale-Proof-Of-Work",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "maxLength": 2048},
+    "description": "Base64 of ALTCHA's `{challenge, solution}`, if the room requires it; good for one place.",
+}
+UNKNOWN_EVENT = {404: "Unknown event"}
+POLLED_TOO_OFTEN = {429: "Polled far more often than `poll_after_ms` says"}
+_route = partial(FastRoute, tag="line")
+FAST_ROUTES: list[BaseRoute] = [
+    _route(
+        "GET", f"{QUEUE_PATH}/status", Status(), summary="Get the status of a place", security=PLACE_CREDENTIALS,
+        answers={200: ("The status", StatusAnswer)},
+        refusals=UNKNOWN_EVENT | POLLED_TOO_OFTEN | {410: "The room was reset"},
+    ),
+    _route(
+        "POST", QUEUE_PATH, Join(), summary="Join the line", security=[{}, *PLACE_CREDENTIALS],
+        parameters=[IDEMPOTENCY_KEY, PROOF_OF_WORK], body=JoinBody, body_required=False,
+        answers={201: ("A new place", JoinedAnswer), 200: ("The place this fan has already", JoinedAnswer)},
+        refusals=UNKNOWN_EVENT | {
+            400: "Malformed key", 401: "Only signed-in fans may join", 403: "Unknown code", 409: "Code used up",
+            410: "Closed or sold out", 428: "Solve the challenge first",
+            429: "The line is full, or too many from one address, or too many wrong codes",
+        },
+    ),
+    _route(
+        "GET", f"{QUEUE_PATH}/challenge", Challenge(), summary="Get a proof-of-work challenge",
+        security=[{}, *PLACE_CREDENTIALS], parameters=[IDEMPOTENCY_KEY], refusals=UNKNOWN_EVENT,
+        answers={200: ("ALTCHA's challenge", ChallengeAnswer), 204: ("None is required", None)},
+    ),
+    _route(
+        "GET", QUEUE_PATH, PublicLine(), summary="Get the public state of the waiting room", refusals=UNKNOWN_EVENT,
+        answers={200: ("The line", LineAnswer), 304: ("Unchanged", None)},
+    ),
+    _route(
+        "POST", f"{QUEUE_PATH}/pass", Claim(), summary="Claim the pass", security=PLACE_CREDENTIALS,
+        answers={200: ("Admitted", PassAnswer)},
+        refusals=UNKNOWN_EVENT | POLLED_TOO_OFTEN | {409: "Not called yet", 410: "This place has ended"},
+    ),
+    _route(
+        "DELETE", QUEUE_PATH, Leave(), summary="Leave the line", security=PLACE_CREDENTIALS,
+        answers={204: ("Left", None)}, refusals=UNKNOWN_EVENT | POLLED_TOO_OFTEN,
+    ),
+]  # fmt: skip

@@ -10,13 +10,11 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from services.inventory.api.auth import require_current_epoch, require_owner
 from services.inventory.api.schemas import (
-    RESERVE_BODY,
     BestAvailable,
     KeepBody,
     ReservationView,
@@ -34,13 +32,11 @@ from services.inventory.state import State, StateDep
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass
 from shared.web.client_address import client_address
-from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer, read_body
+from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, read_model
 from shared.web.fields import EventIdPath
 from shared.web.problems import (
     IdempotencyKeyMalformed,
-    InvalidRequest,
     LimitExceeded,
-    MalformedRequest,
     SoldOut,
     TooManyRequests,
     UnknownReservation,
@@ -52,29 +48,18 @@ IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 
 
 class Reserve:
-    """`POST /events/{event_id}/reservations` as a plain ASGI endpoint, which is twice as fast as a
-    function endpoint.
-    """
+    """`POST /events/{event_id}/reservations`: an ASGI endpoint, which is twice as fast as a function endpoint."""
 
-    path = "/events/{event_id}/reservations"
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
-
-    def __await__(self) -> Any:
-        return self._answer().__await__()
-
-    async def _answer(self) -> None:
-        scope = self._scope
-        scope["route"], scope[QUIET_KEY] = Reserve, True
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[QUIET_KEY] = True
         connection = HTTPConnection(scope)
         state: State = scope["app"].state.deps
         layout = state.catalogue.layout(scope["path_params"]["event_id"])
         admission = require_current_epoch(await state.authenticator.admitted(connection, layout.event_id), layout)
-        body = _read_body(await read_body(self._receive))
+        body = await read_model(receive, ReserveBody)
         request = build_request(layout, admission, body, connection.headers.get("idempotency-key"))
         result = result_body(await _reserve(state, request, scope))
-        await answer(self._send, 201, orjson.dumps(result), JSON, NO_STORE)
+        await answer(send, 201, orjson.dumps(result), JSON, NO_STORE)
 
 
 async def _reserve(state: State, request: ReservationRequest, scope: Scope) -> ReserveResult:
@@ -93,18 +78,6 @@ async def _reserve(state: State, request: ReservationRequest, scope: Scope) -> R
     if made.reservation_id != request.reservation_id:  # an earlier hold of this fan
         state.address_holds.discard(address, request.reservation_id)
     return made
-
-
-def _read_body(raw: bytes) -> ReserveBody:
-    try:
-        return RESERVE_BODY.validate_json(raw)
-    except ValidationError as refused:
-        errors = refused.errors(include_url=False, include_input=False, include_context=False)
-        if errors[0]["type"] == "json_invalid":
-            raise MalformedRequest("The body is not JSON.") from None
-        fields = [{"field": ".".join(map(str, e["loc"])) or "body", "message": e["msg"]} for e in errors[:20]]
-        detail = "; ".join(f"{f['field']}: {f['message']}" for f in fields[:3])
-        raise InvalidRequest(detail, errors=fields) from None
 
 
 def build_request(layout: Layout, admission: Pass, body: ReserveBody, key: str | None) -> ReservationRequest:
@@ -224,3 +197,25 @@ async def keep_places(row: Own, state: StateDep, kept: KeepBody) -> ReservationV
     """Keeps the named places and releases all others. Repeating it changes nothing."""
     ga = {part.section_id: part.quantity for part in kept.ga}
     return reservation_view(await keep_only(state.db, state.redis_stock, row.reservation_id, kept.seats, ga))
+
+
+HELD = (
+    "Held until `reserved_until`. For a request with a queue token or user JWT, `Onsale-Pass` has the pass and"
+    " `Onsale-Checkout-Key` its checkout key"
+)
+RESERVE = FastRoute(
+    "POST", "/events/{event_id}/reservations", Reserve(), tag="reservations",
+    summary="Reserve seats and GA tickets, all or none", body=ReserveBody, answers={201: (HELD, ReservationView)},
+    parameters=[
+        {"name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string", "maxLength": 200}},
+    ],
+    refusals={
+        401: "The credential is missing or invalid",
+        403: "Not admitted yet (see Retry-After), or the credential is for another event",
+        404: "Unknown event or section, or a signed-in fan who is not in the line",
+        409: "seats-taken, no-adjacent-seats, sold-out or limit-exceeded: nothing was reserved",
+        410: "The place in the line has ended, or the waiting room was reset",
+        422: "A value is invalid, or the Idempotency-Key was used with another body",
+        503: "The stock is being rebuilt, or too many requests wait; see Retry-After",
+    },
+)  # fmt: skip

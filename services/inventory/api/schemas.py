@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from services.inventory.catalogue.layout import Layout, Section
 from services.inventory.reservations.repository import ReservationRow
@@ -94,7 +94,6 @@ class KeepBody(Body):
         return self
 
 
-RESERVE_BODY: TypeAdapter[ReserveBody] = TypeAdapter(ReserveBody)
 PAGE = Annotated[int, Field(ge=1, le=10_000)]
 PAGE_SIZE = Annotated[int, Field(ge=1, le=500)]
 

@@ -4,14 +4,13 @@ An ASGI class, as every purchase brings one or more; problems are raised to the 
 """
 
 from starlette.requests import Request
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from services.orders.api.schemas import WebhookStored
 from services.orders.payments.webhook_inbox import receive_webhook
 from services.orders.problems import UnknownProvider
 from services.orders.state import State
-from shared.web.fast_routes import JSON, answer
+from shared.web.fast_routes import JSON, FastRoute, answer, path_parameter
 
 STORED = WebhookStored().model_dump_json().encode()
 
@@ -29,4 +28,12 @@ class PaymentWebhookRoute:
         await answer(send, 200, STORED, JSON)
 
 
-PAYMENT_WEBHOOKS = Route("/webhooks/{provider}", PaymentWebhookRoute(), methods=["POST"])
+PAYMENT_WEBHOOKS = FastRoute(
+    "POST", "/webhooks/{provider}", PaymentWebhookRoute(), tag="webhooks",
+    summary="Receive a payment provider's webhook", parameters=[path_parameter("provider", "[a-z]{1,32}")],
+    answers={200: ("Stored", WebhookStored)},
+    refusals={
+        401: "Not signed by the provider, or its signature is too old",
+        404: "There is no payment provider with this name",
+    },
+)  # fmt: skip

@@ -8,14 +8,14 @@ import re
 
 import orjson
 from starlette.requests import Request
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from services.orders.order.next_step import Order
 from services.orders.order.view import order_view
 from services.orders.problems import UnknownOrder
 from services.orders.state import State
-from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, answer
+from shared.contracts.orders import OrderView
+from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, path_parameter
 from shared.web.problems import InvalidRequest
 from shared.web.routes import REFERENCE
 
@@ -44,4 +44,11 @@ class ReadOrderRoute:
         await answer(send, 200, orjson.dumps(order_view(order)), JSON, NO_STORE)
 
 
-READ_ORDER = Route("/orders/{reference}", ReadOrderRoute(), methods=["GET"])
+READ_ORDER = FastRoute(
+    "GET", "/orders/{reference}", ReadOrderRoute(), tag="orders", summary="Get an order",
+    parameters=[path_parameter("reference", REFERENCE)], answers={200: ("The current order", OrderView)},
+    refusals={
+        401: "No credential, or an invalid one",
+        404: "There is no order with this reference, or it is not yours",
+    },
+)  # fmt: skip
