@@ -6,11 +6,11 @@ that it also happens after a restart.
 
 import asyncio
 import time
-from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
+from cachetools import FIFOCache
 
 from onsale.sandbox.behaviours import BEHAVIOURS, Method, Outcome
 from onsale.sandbox.charge import Charge, Refund, Status, new_id
@@ -30,7 +30,7 @@ class ChargeService:
         self._settings = settings
         self._store = store
         self._sender = sender
-        self._errors_raised: OrderedDict[str, int] = OrderedDict()
+        self._errors_raised: FIFOCache[str, int] = FIFOCache(ERROR_COUNTS_MAX)
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def open(self) -> None:
@@ -206,8 +206,6 @@ class ChargeService:
         raised = self._errors_raised.get(operation, 0)
         if raised < errors:
             self._errors_raised[operation] = raised + 1
-            if len(self._errors_raised) > ERROR_COUNTS_MAX:
-                self._errors_raised.popitem(last=False)
             raise RequestRefused(status, "provider_error", "Something went wrong on our side; try again.")
 
 

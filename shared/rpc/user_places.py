@@ -5,8 +5,9 @@ absence of a place is never cached, as the fan may be joining elsewhere, and a p
 """
 
 import time
-from collections import OrderedDict
 from typing import NamedTuple
+
+from cachetools import TTLCache
 
 from shared.contracts.queue import HoldersQuestion, PlaceFound, QueueClient
 from shared.runtime.keyed_batches import KeyedBatches
@@ -30,32 +31,26 @@ class UserPlaces:
     def __init__(
         self, queue: QueueClient, *, name: str, waiting_max: int, cache_entries_max: int = CACHE_ENTRIES_MAX
     ) -> None:
-        self._queue, self._cache_entries_max = queue, cache_entries_max
+        self._queue = queue
         self._batches: KeyedBatches[_Line, str, QueueToken | None] = KeyedBatches(
             self._fetch, name=f"{name}.users", waiting_max=waiting_max
         )
-        self._cache: OrderedDict[tuple[str, str], tuple[float, QueueToken]] = OrderedDict()
+        self._cache: TTLCache[tuple[str, str], QueueToken] = TTLCache(cache_entries_max, CACHE_TTL_S)
 
     async def place(self, event_id: str, holder: str, *, epoch_min: int = 0) -> QueueToken:
         """Raises `NotInQueue`, `UnknownEvent`, `Unavailable`, `Overloaded`."""
-        until_s, cached = self._cache.get((event_id, holder), (0.0, None))
-        if cached is not None and time.monotonic() < until_s and cached.epoch >= epoch_min:
+        cached = self._cache.get((event_id, holder))
+        if cached is not None and cached.epoch >= epoch_min:
             return cached
         place = await self._batches.submit(_Line(event_id, epoch_min), holder)
         if place is None:
             raise NotInQueue
-        self._store(event_id, holder, place)
+        self.remember(place)
         return place
 
     def remember(self, place: QueueToken) -> None:
-        """Caches a place that this process just gave the fan."""
-        self._store(place.event_id, place.holder, place)
-
-    def _store(self, event_id: str, holder: str, place: QueueToken) -> None:
-        self._cache[event_id, holder] = time.monotonic() + CACHE_TTL_S, place
-        self._cache.move_to_end((event_id, holder))
-        if len(self._cache) > self._cache_entries_max:
-            self._cache.popitem(last=False)
+        """Caches a place, also one that this process just gave the fan."""
+        self._cache[place.event_id, place.holder] = place
 
     async def _fetch(self, line: _Line, holders: list[str]) -> list[QueueToken | None]:
         unique = list(dict.fromkeys(holders))

@@ -1,8 +1,9 @@
 """Group commits by key: questions of many fans about one event go to the queue service as one call."""
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 from shared.contracts.queue import BATCH_MAX
 from shared.runtime.group_commit import GroupCommit
@@ -26,17 +27,13 @@ class KeyedBatches(Generic[Key, Item, Answer]):
     ) -> None:
         self._work, self._name = work, name
         self._waiting_max, self._in_flight_max = waiting_max, in_flight_max
-        self._commits: OrderedDict[Key, GroupCommit[Item, Answer]] = OrderedDict()
+        self._commits: LRUCache[Key, GroupCommit[Item, Answer]] = LRUCache(KEYS_MAX)
 
     async def submit(self, key: Key, item: Item) -> Answer:
         """The result for `item`. Raises `Overloaded` at once when too many wait under this key."""
         commit = self._commits.get(key)
         if commit is None:
             commit = self._commits[key] = self._commit(key)
-            if len(self._commits) > KEYS_MAX:
-                self._commits.popitem(last=False)
-        else:
-            self._commits.move_to_end(key)
         return await commit.submit(item)
 
     def _commit(self, key: Key) -> GroupCommit[Item, Answer]:

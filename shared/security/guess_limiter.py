@@ -3,14 +3,14 @@
 The key is an event whose fans are unknown, or one fan; other fans are not affected.
 """
 
-from collections import OrderedDict
 from math import ceil
 from time import monotonic
 
 from shared.runtime.settings import PublicSettings
+from shared.security.token_buckets import Buckets
 from shared.web.problems import TooManyWrongCodes
 
-KEPT_MAX = 10_000
+KEYS_MAX = 10_000
 
 
 class GuessLimiter:
@@ -19,25 +19,16 @@ class GuessLimiter:
     """
 
     def __init__(self, *, per_s: float, at_once: float) -> None:
-        self._per_s, self._size = per_s, max(1.0, at_once)
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets = Buckets(per_s=per_s, burst=max(1, int(at_once)), keys_max=KEYS_MAX)
 
     def check(self, key: str) -> None:
         """Raises `TooManyWrongCodes` while the bucket is empty."""
-        if (left := self._now(key)) < 1:
-            raise TooManyWrongCodes(retry_after_s=ceil((1 - left) / self._per_s))
+        if (wait_s := self._buckets.wait_s(key, now_s=monotonic())) > 0:
+            raise TooManyWrongCodes(retry_after_s=ceil(wait_s))
 
     def record_failure(self, key: str) -> None:
         """Counts one wrong code."""
-        left = max(self._now(key) - 1, -self._size)
-        self._left[key] = left, monotonic()
-        self._left.move_to_end(key)
-        if len(self._left) > KEPT_MAX:
-            self._left.popitem(last=False)
-
-    def _now(self, key: str) -> float:
-        left, at_s = self._left.get(key, (self._size, 0.0))
-        return min(self._size, left + (monotonic() - at_s) * self._per_s)
+        self._buckets.charge(key, now_s=monotonic())
 
 
 class AddressGuessLimiter:

@@ -3,8 +3,9 @@
 Memory is limited; a key that is evicted under a flood of others starts with a full bucket again.
 """
 
-from collections import OrderedDict
 from collections.abc import Hashable
+
+from cachetools import LRUCache
 
 ROUNDING_S = 1e-6
 
@@ -15,8 +16,8 @@ class Buckets:
     def __init__(self, *, per_s: float, burst: int, keys_max: int) -> None:
         self._token_s = 1 / per_s
         self._slack_s = (burst - 1) / per_s + ROUNDING_S
-        self._keys_max = keys_max
-        self._full_at_s: OrderedDict[Hashable, float] = OrderedDict()
+        self._debt_max_s = 2 * burst / per_s
+        self._full_at_s: LRUCache[Hashable, float] = LRUCache(keys_max)
 
     def __len__(self) -> int:
         return len(self._full_at_s)
@@ -26,10 +27,12 @@ class Buckets:
         full_at_s = max(self._full_at_s.get(key, now_s), now_s)
         wait_s = full_at_s - now_s - self._slack_s
         self._full_at_s[key] = full_at_s if wait_s > 0 else full_at_s + self._token_s
-        self._full_at_s.move_to_end(key)
-        if len(self._full_at_s) > self._keys_max:
-            self._full_at_s.popitem(last=False)
         return max(0.0, wait_s)
+
+    def charge(self, key: Hashable, *, now_s: float) -> None:
+        """Takes a token whether there is one or not: a bucket is overdrawn by at most its size."""
+        full_at_s = max(self._full_at_s.get(key, now_s), now_s)
+        self._full_at_s[key] = min(full_at_s + self._token_s, now_s + self._debt_max_s)
 
     def wait_s(self, key: Hashable, *, now_s: float) -> float:
         """The seconds until there is a token; takes none."""

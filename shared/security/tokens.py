@@ -9,12 +9,12 @@ import binascii
 import hmac
 import re
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import orjson
+from cachetools import FIFOCache
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -223,8 +223,7 @@ class PassReader:
 
     def __init__(self, public_keys: Keyring, *, seal: Keyring | None = None, cache_entries_max: int = 50_000) -> None:
         self._keys, self._seal = public_keys, seal
-        self._cache: OrderedDict[str, tuple[str, Pass]] = OrderedDict()
-        self._cache_entries_max = cache_entries_max
+        self._cache: FIFOCache[str, tuple[str, Pass]] = FIFOCache(cache_entries_max)
         self._refresh_keys()
 
     def _refresh_keys(self) -> None:
@@ -250,8 +249,6 @@ class PassReader:
         if admission is None or known != signature:
             admission = self._verify(text, by_seal=known is None)
             self._cache[signed] = signature, admission
-            if len(self._cache) > self._cache_entries_max:
-                self._cache.popitem(last=False)
         if not allow_expired and now_s > admission.expires_at_s + PASS_LEEWAY_S:
             raise BadCredential("This pass has expired.")
         return admission

@@ -8,13 +8,13 @@ keys the one algorithm of the named key. `iss`, `aud`, `exp`, `nbf` and `iat` ar
 import hashlib
 import json
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol
 
 import jwt
 import orjson
+from cachetools import FIFOCache
 
 from shared.rpc.outgoing import external_http_client
 from shared.runtime.settings import ServiceSettings
@@ -74,8 +74,8 @@ class UserJwtReader:
     def __init__(
         self, settings: ServiceSettings, keys: KeySource | None, *, cache_entries_max: int = REMEMBERED_MAX
     ) -> None:
-        self._settings, self._keys, self._cache_entries_max = settings, keys, cache_entries_max
-        self._cache: OrderedDict[bytes, tuple[float, str, str]] = OrderedDict()
+        self._settings, self._keys = settings, keys
+        self._cache: FIFOCache[bytes, tuple[float, str, str]] = FIFOCache(cache_entries_max)
         self._generation = 0
         self._checks: Any = {"require": ["exp", "sub"], "verify_aud": settings.user_jwt_audience is not None,
                              "enforce_minimum_key_length": True}  # fmt: skip
@@ -93,8 +93,6 @@ class UserJwtReader:
         if known is None:
             known = await self._verify(text)
             self._cache[name] = known
-            if len(self._cache) > self._cache_entries_max:
-                self._cache.popitem(last=False)
         expires_at_s, user_id, holder = known
         if time.time() >= expires_at_s + LEEWAY_S:
             raise BadCredential("This token has expired; sign in again.")

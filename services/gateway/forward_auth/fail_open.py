@@ -4,8 +4,9 @@ An outage ends only when the line has been healthy for as long as the limit: a f
 """
 
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
+
+from cachetools import FIFOCache
 
 OUTAGES_MAX = 10_000
 
@@ -20,7 +21,7 @@ class FailOpenWindow:
     """The outages of lines, as this process measures them."""
 
     def __init__(self) -> None:
-        self._outages: OrderedDict[str, _Outage] = OrderedDict()
+        self._outages: FIFOCache[str, _Outage] = FIFOCache(OUTAGES_MAX)
 
     def outage_s(self, event_id: str, *, healthy: bool, limit_s: float) -> float | None:
         """How long this line has been out of order; `None` if it is healthy."""
@@ -30,8 +31,6 @@ class FailOpenWindow:
             return None
         if outage is None:
             outage = self._outages[event_id] = _Outage(now_s)
-            if len(self._outages) > OUTAGES_MAX:
-                self._outages.popitem(last=False)
         outage.healthy_since_s = None
         return now_s - outage.began_s
 

@@ -8,11 +8,11 @@ else knows or chose identifies nobody.
 
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from cachetools import FIFOCache
 from starlette.types import Scope
 
 from shared.contracts.queue import JoinRequest
@@ -80,9 +80,8 @@ class TokenReader:
         self._secure = secure
         self._known_keys = keys.keys
         self._tokens = QueueTokens(keys)
-        self._cached: OrderedDict[str, QueueToken] = OrderedDict()
-        self._needing_renewal: set[QueueToken] = set()
-        self._cache_entries_max = cache_entries_max
+        self._cached: FIFOCache[str, QueueToken] = FIFOCache(cache_entries_max)
+        self._needing_renewal: FIFOCache[QueueToken, None] = FIFOCache(cache_entries_max)
         self._new_holders = _random_holders()
 
     def read(self, text: str, event_id: str) -> QueueToken:
@@ -95,11 +94,9 @@ class TokenReader:
         if token is None:
             token = self._cached[text] = self._tokens.read(text)
             if self._tokens.signed_by_current_key(text):
-                self._needing_renewal.discard(token)
+                self._needing_renewal.pop(token, None)
             else:
-                self._needing_renewal.add(token)
-            if len(self._cached) > self._cache_entries_max:
-                self._needing_renewal.discard(self._cached.popitem(last=False)[1])
+                self._needing_renewal[token] = None
         if token.event_id != event_id:
             raise WrongEvent
         return token

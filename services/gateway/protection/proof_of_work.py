@@ -8,11 +8,11 @@ fans who wait.
 import math
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
 import altcha
+from cachetools import LRUCache
 from starlette.types import Scope
 
 from services.gateway.metrics import PROOFS
@@ -35,14 +35,10 @@ class ArrivalRate:
     """
 
     def __init__(self, *, events_max: int) -> None:
-        self._counts: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
-        self._events_max = events_max
+        self._counts: LRUCache[Hashable, tuple[float, float]] = LRUCache(events_max)
 
     def record(self, key: Hashable, *, now_s: float) -> None:
         self._counts[key] = self._decayed(key, now_s) + 1, now_s
-        self._counts.move_to_end(key)
-        if len(self._counts) > self._events_max:
-            self._counts.popitem(last=False)
 
     def per_s(self, key: Hashable, *, now_s: float) -> float:
         return self._decayed(key, now_s) / DECAY_S

@@ -7,11 +7,11 @@ second. A line older than `FRAME_STALE_S` gives no estimates, and no fan is refu
 import asyncio
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from cachetools import FIFOCache, TTLCache
 from pydantic import ValidationError
 
 from services.gateway.metrics import FRAMES
@@ -50,9 +50,8 @@ class LineCache:
     def __init__(self, redis: Redis, queue: QueueClient, settings: Settings) -> None:
         self._redis, self._queue = redis, queue
         self._poll_ms = settings.poll_min_ms, settings.poll_max_ms
-        self._events_max = settings.events_max
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._unknown: OrderedDict[str, float] = OrderedDict()
+        self._entries: FIFOCache[str, _Entry] = FIFOCache(settings.events_max)
+        self._unknown: TTLCache[str, None] = TTLCache(settings.events_max, UNKNOWN_TTL_S)
         self._fetches: SingleFlight[None] = SingleFlight(in_flight_max=settings.cold_lookups_max)
         self._listening = False
         self._now_s = time.monotonic()
@@ -115,8 +114,6 @@ class LineCache:
         estimator = WaitEstimator()
         entry = _Entry(self._snapshot(frame, None, estimator.observe(frame), now_s), estimator)
         self._entries[frame.event_id] = entry
-        if len(self._entries) > self._events_max:
-            self._entries.popitem(last=False)
         return entry
 
     def _snapshot(
@@ -128,7 +125,7 @@ class LineCache:
 
     async def _fetch_once(self, event_id: str) -> None:
         """Fetches once for all concurrent callers; a caller that is cancelled does not cancel the fetch."""
-        if not _event_id.fullmatch(event_id) or self._unknown.get(event_id, 0) > time.monotonic():
+        if not _event_id.fullmatch(event_id) or event_id in self._unknown:
             raise UnknownEvent
         await self._fetches.run(event_id, partial(self._fetch, event_id))
 
@@ -137,10 +134,7 @@ class LineCache:
             self.store(await self._queue.frame(event_id), source="request")
         except UnknownEvent:
             self._entries.pop(event_id, None)
-            self._unknown[event_id] = time.monotonic() + UNKNOWN_TTL_S
-            self._unknown.move_to_end(event_id)
-            if len(self._unknown) > self._events_max:
-                self._unknown.popitem(last=False)
+            self._unknown[event_id] = None
             raise
 
     async def poll(self) -> None:

@@ -1,8 +1,8 @@
 """The queue's answers about lotteries: public data is cached for a second, proofs are requested one by one."""
 
-import time
-from collections import OrderedDict
 from functools import partial
+
+from cachetools import TTLCache
 
 from services.gateway.single_flight import SingleFlight
 from shared.contracts.lottery import EntryProof, LotteryClient, ProofQuestion, PublishedLottery
@@ -21,14 +21,14 @@ class LotteryCache:
 
     def __init__(self, queue: LotteryClient) -> None:
         self._queue = queue
-        self._cached: OrderedDict[str, tuple[float, LotteryAnswer]] = OrderedDict()
+        self._cached: TTLCache[str, LotteryAnswer] = TTLCache(EVENTS_MAX, LOTTERY_TTL_S)
         self._fetches: SingleFlight[LotteryAnswer] = SingleFlight(in_flight_max=REQUESTS_MAX)
         self._proving = 0
 
     async def published(self, event_id: str) -> PublishedLottery:
         """Raises `NoLottery`, `UnknownEvent`, `Overloaded`."""
-        until_s, answer = self._cached.get(event_id, (0.0, None))
-        if answer is None or time.monotonic() >= until_s:
+        answer = self._cached.get(event_id)
+        if answer is None:
             answer = await self._fetches.run(event_id, partial(self._fetch, event_id))
         if isinstance(answer, Exception):
             raise type(answer)(answer.detail)
@@ -40,10 +40,7 @@ class LotteryCache:
             answer = await self._queue.published(event_id)
         except (NoLottery, UnknownEvent) as problem:
             answer = problem
-        self._cached[event_id] = time.monotonic() + LOTTERY_TTL_S, answer
-        self._cached.move_to_end(event_id)
-        if len(self._cached) > EVENTS_MAX:
-            self._cached.popitem(last=False)
+        self._cached[event_id] = answer
         return answer
 
     async def prove(self, token: QueueToken) -> EntryProof:

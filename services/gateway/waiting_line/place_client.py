@@ -3,9 +3,9 @@
 A status is cached for a second, so that twenty tabs of one fan cost one request.
 """
 
-import time
-from collections import OrderedDict
 from typing import NamedTuple
+
+from cachetools import TTLCache
 
 from shared.contracts.queue import (
     Claimed,
@@ -46,13 +46,11 @@ class PlaceClient:
         self._releases: KeyedBatches[Epoch, PlaceRef, PlaceState] = KeyedBatches(
             self._request_releases, name="gateway.releases", waiting_max=waiting_max
         )
-        self._cached: OrderedDict[tuple[Epoch, int, int], tuple[float, PlaceStatus]] = OrderedDict()
-        self._cache_entries_max = cache_entries_max
+        self._cached: TTLCache[tuple[Epoch, int, int], PlaceStatus] = TTLCache(cache_entries_max, STATUS_TTL_S)
 
     def cached_status(self, token: QueueToken) -> PlaceStatus | None:
         """The status if it was requested within the last second."""
-        entry = self._cached.get(_cache_key(token))
-        return entry[1] if entry is not None and time.monotonic() < entry[0] else None
+        return self._cached.get(_cache_key(token))
 
     async def status(self, token: QueueToken) -> PlaceStatus:
         """Raises `StaleEpoch`, `Unavailable`, `Overloaded`."""
@@ -77,11 +75,7 @@ class PlaceClient:
         return await self._releases.submit(Epoch(admission.event_id, admission.epoch), place)
 
     def _cache_status(self, token: QueueToken, status: PlaceStatus) -> None:
-        key = _cache_key(token)
-        self._cached[key] = time.monotonic() + STATUS_TTL_S, status
-        self._cached.move_to_end(key)
-        if len(self._cached) > self._cache_entries_max:
-            self._cached.popitem(last=False)
+        self._cached[_cache_key(token)] = status
 
     async def _request_statuses(self, key: Epoch, places: list[PlaceRef]) -> list[PlaceStatus]:
         return (await self._queue.status(_places_question(key, places))).places

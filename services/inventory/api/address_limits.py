@@ -4,7 +4,8 @@ A hold counts from its request until it is released or its time is over, also if
 """
 
 import time
-from collections import OrderedDict
+
+from cachetools import LRUCache
 
 from shared.web.problems import TooManyRequests
 
@@ -15,15 +16,14 @@ class AddressHolds:
     """Holds by address, in memory; the least recently used address is dropped first. `most` 0 disables the limit."""
 
     def __init__(self, *, most: int, keys_max: int) -> None:
-        self._most, self._keys_max = most, keys_max
-        self._live: OrderedDict[str, dict[str, float]] = OrderedDict()
+        self._most = most
+        self._live: LRUCache[str, dict[str, float]] = LRUCache(keys_max)
 
     def add(self, address: str | None, reservation_id: str, *, lasts_s: float) -> None:
         """Counts a hold, once per reservation. Raises `TooManyRequests`."""
         if address is None or not self._most:
             return
         now_s, live = time.monotonic(), self._live.setdefault(address, {})
-        self._live.move_to_end(address)
         if reservation_id not in live and len(live) >= self._most:
             live = self._live[address] = {name: until_s for name, until_s in live.items() if until_s > now_s}
             if len(live) >= self._most:
@@ -31,8 +31,6 @@ class AddressHolds:
                     "Your network has too many holds. Try again when some have ended.", retry_after_s=RETRY_S
                 )
         live[reservation_id] = now_s + lasts_s
-        if len(self._live) > self._keys_max:
-            self._live.popitem(last=False)
 
     def discard(self, address: str | None, reservation_id: str) -> None:
         """Uncounts a hold that was denied or released."""

@@ -7,11 +7,10 @@ Claims at the queue are batched and cached for a moment. Claiming again returns 
 """
 
 import math
-import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cachetools import TLRUCache
 from starlette.requests import HTTPConnection
 
 from services.inventory.catalogue.layout import Layout
@@ -45,36 +44,33 @@ class _RoomEpoch(NamedTuple):
     epoch: int
 
 
+def _cached_until_s(_: object, claimed: Claimed, now_s: float) -> float:
+    return now_s + (NOT_ADMITTED_CACHE_S if claimed.admission is None else ADMITTED_CACHE_S)
+
+
 class PassClaimer:
     """Claims passes at the queue for admitted places, batched and cached."""
 
     def __init__(self, queue: QueueClient, *, waiting_max: int, cache_entries_max: int) -> None:
-        self._queue, self._cache_max = queue, cache_entries_max
+        self._queue = queue
         self._batches: KeyedBatches[_RoomEpoch, PlaceRef, Claimed] = KeyedBatches(
             self._claim_batch, name="inventory.claims", waiting_max=waiting_max
         )
-        self._cache: OrderedDict[tuple[str, int, int, int], tuple[float, Claimed]] = OrderedDict()
+        self._cache: TLRUCache[tuple[str, int, int, int], Claimed] = TLRUCache(cache_entries_max, _cached_until_s)
 
     async def claim(self, place: QueueToken) -> Claimed:
         """The pass of this place. Raises `NotAdmitted`, `PlaceExpired`, `StaleEpoch`, `Unavailable`, `Overloaded`."""
         key = place[:4]
-        until_s, claimed = self._cache.get(key, (0.0, None))
-        if claimed is None or time.monotonic() >= until_s:
+        claimed = self._cache.get(key)
+        if claimed is None:
             ref = PlaceRef(lane=place.lane, join_seq=place.join_seq, holder=place.holder)
             claimed = await self._batches.submit(_RoomEpoch(place.event_id, place.epoch), ref)
-            self._cache_claim(key, claimed)
+            self._cache[key] = claimed
         if claimed.word in ENDED_STATUSES:
             raise PlaceExpired(f"Your place in the line has ended: {claimed.word}. Join again.", place=claimed.word)
         if claimed.admission is None:
             raise NotAdmitted(retry_after_s=RETRY_AFTER_S)
         return claimed
-
-    def _cache_claim(self, key: tuple[str, int, int, int], claimed: Claimed) -> None:
-        lasts_s = NOT_ADMITTED_CACHE_S if claimed.admission is None else ADMITTED_CACHE_S
-        self._cache[key] = time.monotonic() + lasts_s, claimed
-        self._cache.move_to_end(key)
-        if len(self._cache) > self._cache_max:
-            self._cache.popitem(last=False)
 
     async def _claim_batch(self, key: _RoomEpoch, places: list[PlaceRef]) -> list[Claimed]:
         unique = {(ref.lane, ref.join_seq, ref.holder): ref for ref in places}

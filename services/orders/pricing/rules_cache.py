@@ -4,12 +4,11 @@ A rule that is a second old does no harm: an order is charged only the price its
 Concurrent reads share one statement.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from time import monotonic
 from typing import Self
 
+from cachetools import TTLCache
 from sqlalchemy import select
 
 from services.orders.pricing import promo_codes
@@ -32,7 +31,7 @@ class PriceRulesCache(AsyncExitStack):
     def __init__(self, db: AsyncEngine) -> None:
         super().__init__()
         self._db = db
-        self._cache: OrderedDict[str, tuple[PriceRules, float]] = OrderedDict()
+        self._cache: TTLCache[str, PriceRules] = TTLCache(EVENTS_MAX, RULES_TTL_S)
         self._rules: GroupCommit[str, PriceRules] = GroupCommit(
             self._read_rules, name="orders-rules", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
         )
@@ -47,10 +46,7 @@ class PriceRulesCache(AsyncExitStack):
 
     async def rules(self, event_id: str) -> PriceRules:
         """The event's rules; no fees and taxes for an event without an event file."""
-        kept = self._cache.get(event_id)
-        if kept is not None and monotonic() < kept[1]:
-            return kept[0]
-        return await self._rules.submit(event_id)
+        return self._cache.get(event_id) or await self._rules.submit(event_id)
 
     def invalidate(self, event_id: str) -> None:
         """Drops the event's rules from the cache, because an operator changed them."""
@@ -64,12 +60,9 @@ class PriceRulesCache(AsyncExitStack):
         async with self._db.connect() as connection:
             rows = await connection.execute(query)
             found = {row.event_id: PriceRules.model_validate(row.rules) for row in rows}
-        for event_id in set(event_ids):
-            self._cache[event_id] = found.get(event_id, NO_RULES), monotonic() + RULES_TTL_S
-            self._cache.move_to_end(event_id)
-        while len(self._cache) > EVENTS_MAX:
-            self._cache.popitem(last=False)
-        return [found.get(event_id, NO_RULES) for event_id in event_ids]
+        answers = [found.get(event_id, NO_RULES) for event_id in event_ids]
+        self._cache.update(zip(event_ids, answers, strict=True))
+        return answers
 
     async def _read_codes(self, redemptions: list[Redemption]) -> Sequence[PromoCode | None]:
         async with self._db.connect() as connection:

@@ -8,14 +8,15 @@ Names that the font cannot write come out as question marks unless `print_font` 
 import asyncio
 import hashlib
 import io
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import segno
+from cachetools import LRUCache
 from reportlab.lib.pagesizes import A4, A6
 from reportlab.lib.units import mm
 from reportlab.lib.utils import simpleSplit
@@ -73,8 +74,7 @@ class PdfRenderer:
     def __init__(self, *, workers: int, waiting_max: int, font: Path | None, cache_max_bytes: int = 0) -> None:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="orders-pdf")
         self._workers, self._waiting_max, self._in_flight = workers, waiting_max, 0
-        self._cache: OrderedDict[str, bytes] = OrderedDict()
-        self._cache_max_bytes, self._cached_bytes = cache_max_bytes, 0
+        self._cache: LRUCache[str, bytes] = LRUCache(cache_max_bytes, getsizeof=len)
         self._drawing: dict[str, asyncio.Future[bytes]] = {}
         self._has_custom_font = font is not None
         if font is not None:
@@ -98,7 +98,6 @@ class PdfRenderer:
         """The document with this hash: from the cache, from a drawing in progress, or drawn now."""
         cached = self._cache.get(key)
         if cached is not None:
-            self._cache.move_to_end(key)
             return cached
         drawing = self._drawing.get(key)
         if drawing is None:
@@ -110,10 +109,8 @@ class PdfRenderer:
         del self._drawing[key]
         if drawn.cancelled() or drawn.exception() is not None:
             return
-        self._cache[key] = drawn.result()
-        self._cached_bytes += len(drawn.result())
-        while self._cached_bytes > self._cache_max_bytes:
-            self._cached_bytes -= len(self._cache.popitem(last=False)[1])
+        with suppress(ValueError):  # larger than the whole cache
+            self._cache[key] = drawn.result()
 
     async def _render(self, draw: Callable[[], bytes]) -> bytes:
         """Raises `Overloaded`."""
