@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.redis.url import Address
+from shared.runtime.single_flight import SingleFlight
 
 REDIS_AWAY = (RedisConnectionError, RedisTimeoutError, OSError)
 RESHARDING = (ClusterDownError, TryAgainError)
@@ -33,7 +34,7 @@ class SlotMap:
         self._ranges: list[tuple[int, Address]] = []
         self._replicas: set[Address] = set()
         self._moved: dict[int, Address] = {}
-        self._refreshing: asyncio.Task[None] | None = None
+        self._fetches: SingleFlight[None] = SingleFlight()
         self._refreshed_s = float("-inf")
         self._stale = True
 
@@ -79,17 +80,14 @@ class SlotMap:
         return self._clients[address]
 
     async def aclose(self) -> None:
-        if self._refreshing is not None:
-            self._refreshing.cancel()
+        await self._fetches.close()
         clients, self._clients = list(self._clients.values()), {}
         await asyncio.gather(*(client.aclose() for client in clients))
 
     async def _refresh(self) -> None:
         if asyncio.get_running_loop().time() - self._refreshed_s < REFRESH_INTERVAL_S:
             return
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._fetch())
-        await asyncio.shield(self._refreshing)
+        await self._fetches.run("slots", self._fetch)
 
     async def _fetch(self) -> None:
         """Asks primaries and seeds first, replicas if none of those answers."""

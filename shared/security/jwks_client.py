@@ -18,6 +18,7 @@ from prometheus_client import Counter
 
 from shared.rpc.outgoing import ExternalHttpClient
 from shared.runtime.logging import data
+from shared.runtime.single_flight import SingleFlight
 from shared.security.user_settings import Algorithm
 from shared.web.problems import BadCredential, Unavailable
 
@@ -61,15 +62,14 @@ class ProviderKeys:
         self._raw = b""
         self._last_fetch_s = self._fetched_s = float("-inf")
         self._failed = False
-        self._fetching: asyncio.Task[None] | None = None
+        self._fetches: SingleFlight[None] = SingleFlight()
         self.generation = 0
 
     async def find(self, algorithm: Any, kid: Any) -> VerificationKey:
         """The key a token names. Raises `BadCredential` if there is none, `Unavailable` if it could not be fetched."""
         key = self._pick(algorithm, kid)
-        if key is None and self._start_fetch():
-            assert self._fetching is not None
-            await asyncio.shield(self._fetching)
+        if key is None and (self._fetches or self._may_fetch()):
+            await self._fetches.run("keys", self._fetch)
             key = self._pick(algorithm, kid)
         if key is None:
             if self._failed:
@@ -79,8 +79,8 @@ class ProviderKeys:
 
     def refresh_if_old(self) -> None:
         """Fetches old keys again in the background."""
-        if time.monotonic() - self._fetched_s > self._refresh_s:
-            self._start_fetch()
+        if time.monotonic() - self._fetched_s > self._refresh_s and self._may_fetch():
+            self._fetches.start("keys", self._fetch)
 
     def _pick(self, algorithm: Any, kid: Any) -> VerificationKey | None:
         matching = [key for key in self._keys if key.algorithm == algorithm]
@@ -88,14 +88,12 @@ class ProviderKeys:
             return matching[0] if len(matching) == 1 else None
         return next((key for key in matching if key.kid == kid), None)
 
-    def _start_fetch(self) -> bool:
-        """Starts a fetch unless the last one was just now; whether one is running."""
-        if self._fetching is None and time.monotonic() - self._last_fetch_s >= self._refetch_s:
-            self._last_fetch_s = time.monotonic()
-            self._fetching = asyncio.create_task(self._fetch(), name="user-keys")
-        return self._fetching is not None
+    def _may_fetch(self) -> bool:
+        """Whether the last fetch began long enough ago."""
+        return time.monotonic() - self._last_fetch_s >= self._refetch_s
 
     async def _fetch(self) -> None:
+        self._last_fetch_s = time.monotonic()
         try:
             async with asyncio.timeout(DEADLINE_S):
                 raw = await self._read()
@@ -110,8 +108,6 @@ class ProviderKeys:
             if raw != self._raw:
                 self._raw, self._keys = raw, keys
                 self.generation += 1
-        finally:
-            self._fetching = None
 
     async def _read(self) -> bytes:
         answer = await self._client.request(
@@ -124,9 +120,7 @@ class ProviderKeys:
 
     async def close(self) -> None:
         """Cancels a running fetch."""
-        if self._fetching is not None:
-            self._fetching.cancel()
-            await asyncio.gather(self._fetching, return_exceptions=True)
+        await self._fetches.close()
 
 
 def parse(raw: bytes, algorithms: tuple[Algorithm, ...]) -> list[VerificationKey]:

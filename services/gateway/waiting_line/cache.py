@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from services.gateway.metrics import FRAMES
 from services.gateway.settings import Settings
-from services.gateway.single_flight import SingleFlight
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
@@ -24,6 +23,7 @@ from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
 from shared.runtime.clock import now_ms
+from shared.runtime.single_flight import SingleFlight
 from shared.web.problems import Problem, StaleEpoch, Unavailable, UnknownEvent
 from shared.web.routes import EVENT_ID
 

@@ -30,6 +30,7 @@ from services.orders.tickets.money import format_money
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import Ticket, TicketSigner
 from shared.runtime.clock import to_datetime
+from shared.runtime.single_flight import SingleFlight
 from shared.web.problems import Overloaded
 
 PAGES_MAX = 200
@@ -73,9 +74,8 @@ class PdfRenderer:
 
     def __init__(self, *, workers: int, waiting_max: int, font: Path | None, cache_max_bytes: int = 0) -> None:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="orders-pdf")
-        self._workers, self._waiting_max, self._in_flight = workers, waiting_max, 0
         self._cache: LRUCache[str, bytes] = LRUCache(cache_max_bytes, getsizeof=len)
-        self._drawing: dict[str, asyncio.Future[bytes]] = {}
+        self._drawings: SingleFlight[bytes] = SingleFlight(in_flight_max=workers + waiting_max)
         self._has_custom_font = font is not None
         if font is not None:
             pdfmetrics.registerFont(TTFont(CUSTOM_FONT, str(font)))
@@ -96,31 +96,19 @@ class PdfRenderer:
 
     async def _cached(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """The document with this hash: from the cache, from a drawing in progress, or drawn now."""
-        cached = self._cache.get(key)
-        if cached is not None:
+        if (cached := self._cache.get(key)) is not None:
             return cached
-        drawing = self._drawing.get(key)
-        if drawing is None:
-            drawing = self._drawing[key] = asyncio.ensure_future(self._render(draw))
-            drawing.add_done_callback(partial(self._store, key))
-        return await asyncio.shield(drawing)
-
-    def _store(self, key: str, drawn: "asyncio.Future[bytes]") -> None:
-        del self._drawing[key]
-        if drawn.cancelled() or drawn.exception() is not None:
-            return
-        with suppress(ValueError):  # larger than the whole cache
-            self._cache[key] = drawn.result()
-
-    async def _render(self, draw: Callable[[], bytes]) -> bytes:
-        """Raises `Overloaded`."""
-        if self._in_flight >= self._workers + self._waiting_max:
-            raise Overloaded("Too many PDFs are being drawn. Try again, or use the order page.", retry_after_s=3)
-        self._in_flight += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, draw)
-        finally:
-            self._in_flight -= 1
+            return await self._drawings.run(key, partial(self._render, key, draw))
+        except Overloaded as full:
+            detail = "Too many PDFs are being drawn. Try again, or use the order page."
+            raise Overloaded(detail, retry_after_s=3) from full
+
+    async def _render(self, key: str, draw: Callable[[], bytes]) -> bytes:
+        drawn = await asyncio.get_running_loop().run_in_executor(self._threads, draw)
+        with suppress(ValueError):  # larger than the whole cache
+            self._cache[key] = drawn
+        return drawn
 
     # -- drawing ---------------------------------------------------------------------------------------------------
 

@@ -20,13 +20,21 @@ class SingleFlight(Generic[Result]):
         """The result of the request under way for this key, or of a new one. Cancelling a caller does not cancel the
         request. Raises `Overloaded`, and what the request raises.
         """
+        return await asyncio.shield(self.start(key, request))
+
+    def start(self, key: str, request: Callable[[], Coroutine[Any, Any, Result]]) -> asyncio.Task[Result]:
+        """As `run`, without waiting for the result."""
         task = self._tasks.get(key)
         if task is None:
             if self._in_flight_max is not None and len(self._tasks) >= self._in_flight_max:
                 raise Overloaded
-            task = self._tasks[key] = asyncio.create_task(request())
+            task = self._tasks[key] = asyncio.create_task(request(), name=f"single flight {key}")
             task.add_done_callback(lambda _: self._tasks.pop(key, None))
-        return await asyncio.shield(task)
+        return task
+
+    def __len__(self) -> int:
+        """How many requests are under way."""
+        return len(self._tasks)
 
     async def close(self) -> None:
         """Cancels all requests."""
