@@ -12,10 +12,10 @@ from ipaddress import ip_address
 
 import httpx
 import orjson
-from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.security.auth import AdminKeys, bearer
+from shared.security.auth import AdminKeys
+from shared.security.credentials import bearer, header_fields
 from shared.web import problem_page, problems
 from shared.web.problems import Problem
 from shared.web.routes import SERVICES, Service, route
@@ -148,7 +148,7 @@ class DevProxy:
         if peer and ip_address(peer[0]).is_loopback and not passed_on:
             return True
         try:
-            return bool(self._admin_keys.operator(bearer(HTTPConnection(scope)) or ""))
+            return bool(self._admin_keys.operator(bearer(header_fields(scope)) or ""))
         except Problem:
             return False
 

@@ -1,6 +1,7 @@
 """The event streams of the notifier's API: one for an event, one for an order. Both require a token or a cookie."""
 
 import re
+from functools import partial
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -10,12 +11,18 @@ from services.notifier.problems import MalformedFilter
 from services.notifier.state import State
 from services.notifier.streams.open_stream import Listener
 from shared.runtime.clock import now_s
-from shared.security.auth import bearer, order_cookie, pass_cookie, queue_cookie, require_credential
+from shared.security.credentials import (
+    credentials,
+    first_valid,
+    order_cookie,
+    pass_cookie,
+    queue_cookie,
+)
 from shared.security.order_tokens import read_order_token
 from shared.security.tokens import QueueToken
 from shared.security.user_jwt import User
 from shared.web.fast_routes import FastRoute
-from shared.web.problems import BadCredential, NoCredential, NotAllowed, NotFound, Problem, WrongEvent
+from shared.web.problems import BadCredential, NotAllowed, NotFound, Problem, WrongEvent
 from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
 
 EVENT_PATH = "/events/{event_id}/sections/updates"
@@ -52,7 +59,7 @@ class OrderUpdates:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, state = _context(scope)
         reference = _require_match(_reference, request.path_params["reference"])
-        token = require_credential(request, order_cookie(reference, secure=state.settings.secure_cookies))
+        token, *_ = credentials(request.scope, order_cookie(reference, secure=state.settings.secure_cookies))
         user = await _owner_to_check(token, state, reference)
         await state.streams.serve(
             scope,
@@ -100,21 +107,12 @@ async def _authenticate(request: Request, state: State, event_id: str) -> Listen
     """The listener of the Bearer token, or else of the first valid cookie. Raises `NoCredential`, `BadCredential`,
     `WrongEvent`, `Unavailable`.
     """
-    token = bearer(request)
     ours = (name(event_id, secure=state.settings.secure_cookies) for name in (queue_cookie, pass_cookie))
-    names = (*ours, state.settings.user_jwt_cookie)
-    cookies = (request.cookies.get(name) for name in names if name)
-    tokens = [token] if token is not None else [cookie for cookie in cookies if cookie]
-    problem: BadCredential | NoCredential = NoCredential()
-    for text in tokens:
-        try:
-            return await _read_token(text, state, event_id)
-        except BadCredential as invalid:
-            problem = invalid
-    raise problem
+    names = filter(None, (*ours, state.settings.user_jwt_cookie))
+    return await first_valid(credentials(request.scope, *names), partial(_read_token, state=state, event_id=event_id))
 
 
-async def _read_token(text: str, state: State, event_id: str) -> Listener:
+async def _read_token(text: str, *, state: State, event_id: str) -> Listener:
     """Reads a queue token, a pass, or a user's JWT."""
     if state.queue_tokens.recognises(text):
         place = state.queue_tokens.read(text)

@@ -1,8 +1,4 @@
-"""Authenticates callers: a fan by token, an operator by API key, another service by signature.
-
-A Bearer header, if present, is the only credential considered; otherwise a cookie is accepted, and a write with a
-cookie must come from a page of the same origin.
-"""
+"""Authenticates operators by API key and other services by signature; `credentials` reads what fans send."""
 
 import hashlib
 import hmac
@@ -10,84 +6,17 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
-from starlette.requests import HTTPConnection
 
-from shared.security.tokens import BEARER_MAX_CHARS, Keyring, b64, unb64
-from shared.web.problems import BadCredential, ForeignOrigin, NoCredential, NotAllowed
+from shared.security.credentials import bearer, header_fields
+from shared.security.tokens import Keyring, b64, unb64
+from shared.web.problems import BadCredential, NoCredential, NotAllowed
 
 SERVICE_HEADER = "onsale-service"
 SERVICE_SKEW_MAX_S = 30
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-HOST_ONLY = "__Host-"
-
-
-def cookie_name(name: str, *, secure: bool) -> str:
-    """Over HTTPS a browser accepts `__Host-` cookies from this host alone: no other host of the domain can set ours."""
-    return f"{HOST_ONLY}{name}" if secure else name
-
-
-def queue_cookie(event_id: str, *, secure: bool = False) -> str:
-    return cookie_name(f"onsale_queue_{event_id}", secure=secure)
-
-
-def pass_cookie(event_id: str, *, secure: bool = False) -> str:
-    return cookie_name(f"onsale_pass_{event_id}", secure=secure)
-
-
-def order_cookie(reference: str, *, secure: bool = False) -> str:
-    return cookie_name(f"onsale_order_{reference}", secure=secure)
-
-
-def bearer(connection: HTTPConnection) -> str | None:
-    """The Bearer token; raises `BadCredential` for another scheme or an oversized one."""
-    header = connection.headers.get("authorization")
-    if header is None:
-        return None
-    scheme, _, token = header.partition(" ")
-    if scheme.lower() != "bearer" or not 0 < len(token) <= BEARER_MAX_CHARS:
-        raise BadCredential("The Authorization header must be a Bearer token.")
-    return token
-
-
-def credential(connection: HTTPConnection, *cookies: str) -> str | None:
-    """The Bearer token or else the first of these cookies that is set."""
-    token = bearer(connection)
-    if token is not None:
-        return token
-    for name in cookies:
-        value = connection.cookies.get(name)
-        if value:
-            if connection.scope["type"] == "http" and connection.scope["method"] not in SAFE_METHODS:
-                require_own_origin(connection)
-            return value
-    return None
-
-
-def require_credential(connection: HTTPConnection, *cookies: str) -> str:
-    """As `credential`, but raises `NoCredential` if there is none."""
-    token = credential(connection, *cookies)
-    if token is None:
-        raise NoCredential
-    return token
-
-
-def require_own_origin(connection: HTTPConnection) -> None:
-    """Raises `ForeignOrigin` unless `Origin` names the host of this request."""
-    origin = urlsplit(connection.headers.get("origin", ""))
-    if not origin.netloc or origin.netloc.lower() != connection.headers.get("host", "").lower():
-        raise ForeignOrigin
-
-
-def set_cookie(name: str, value: str, *, max_age_s: int, secure: bool) -> str:
-    """A `Set-Cookie` value: HttpOnly and Lax, so scripts cannot read it and other sites cannot post with it."""
-    return f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
 
 
 # -- services --------------------------------------------------------------------------------------------------------
@@ -174,7 +103,7 @@ def operators(role: Role) -> Any:
     """A dependency that yields the `Operator`, who needs at least this role; keys are in `app.state.admin_keys`."""
 
     async def check(request: Request) -> Operator:
-        token = bearer(request)
+        token = bearer(header_fields(request.scope))
         if token is None:
             raise NoCredential
         operator: Operator = request.app.state.admin_keys.operator(token)

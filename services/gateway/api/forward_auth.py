@@ -16,7 +16,7 @@ from services.gateway.forward_auth.handover_codes import CODE_LIFETIME_S
 from services.gateway.forward_auth.request import RETURN_MAX_CHARS, Proxy, read_request
 from services.gateway.metrics import CHECKS
 from services.gateway.state import State
-from shared.security.auth import pass_cookie, require_credential
+from shared.security.credentials import credentials, pass_cookie
 from shared.security.key_rotation import JWKS_MAX_AGE_S
 from shared.security.tokens import Keyring, jwks
 from shared.web.exception_handlers import REQUEST_ID_KEY
@@ -108,7 +108,7 @@ async def create_return_link(
     seconds, in the browser that the site sent here.
     """
     state: State = request.app.state.deps
-    text = require_credential(request, pass_cookie(event_id, secure=state.settings.secure_cookies))
+    text, *_ = credentials(request.scope, pass_cookie(event_id, secure=state.settings.secure_cookies))
     location = await state.forward_auth.create_return_link(event_id, text, body.return_to, body.gate)
     response.headers["cache-control"] = "no-store"
     return ReturnLink(location=location, good_for_s=CODE_LIFETIME_S)
@@ -120,7 +120,7 @@ async def release_slot(request: Request, event: EventQuery) -> SlotReleased:
     releasing once; `admitted` means that a reservation keeps the session.
     """
     state: State = request.app.state.deps
-    text = require_credential(request, pass_cookie(event, secure=state.settings.secure_cookies))
+    text, *_ = credentials(request.scope, pass_cookie(event, secure=state.settings.secure_cookies))
     return SlotReleased(status=await state.forward_auth.release_slot(event, text))
 
 

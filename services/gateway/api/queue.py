@@ -24,14 +24,14 @@ from services.gateway.api.schemas import (
     StatusAnswer,
 )
 from services.gateway.metrics import CLAIMS, POLLS
-from services.gateway.protection.identity import Claims, header_fields
+from services.gateway.protection.identity import Claims
 from services.gateway.state import State
 from services.gateway.waiting_line.place_client import ENDED_STATES
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import Claimed, JoinRequest, PlaceState
 from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.auth import pass_cookie, queue_cookie, set_cookie
+from shared.security.credentials import header_fields, pass_cookie, queue_cookie, set_cookie
 from shared.security.tokens import QueueToken
 from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, parse_model, read_body
 from shared.web.problems import NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch

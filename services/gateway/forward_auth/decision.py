@@ -22,7 +22,7 @@ from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import PlaceState
 from shared.contracts.room_options import ForwardAuthRules, RoomOptions
 from shared.rules.rollout import outside
-from shared.security.auth import pass_cookie, set_cookie
+from shared.security.credentials import pass_cookie, set_cookie
 from shared.security.tokens import Pass, PassReader
 from shared.web.problems import BadCredential, NoCredential, Overloaded, Problem, Unavailable, WrongEvent
 

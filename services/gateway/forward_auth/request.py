@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.datastructures import Headers
 
 from shared.contracts.room_options import ForwardAuthRules
-from shared.security.auth import cookie_name, pass_cookie
+from shared.security.credentials import cookie_name, pass_cookie
 from shared.security.tokens import TOKEN_MAX_CHARS
 from shared.web.problems import MalformedRequest
 

@@ -10,58 +10,33 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from cachetools import FIFOCache
 from starlette.types import Scope
 
 from shared.contracts.queue import JoinRequest
 from shared.rules.rollout import outside
-from shared.security.auth import SAFE_METHODS, cookie_name, queue_cookie, set_cookie
-from shared.security.tokens import BEARER_MAX_CHARS, Keyring, QueueToken, QueueTokens, b64
+from shared.security.credentials import (
+    SAFE_METHODS,
+    HeaderFields,
+    bearer,
+    cookie,
+    cookie_name,
+    header_fields,
+    queue_cookie,
+    require_own_origin,
+    set_cookie,
+)
+from shared.security.tokens import Keyring, QueueToken, QueueTokens, b64
 from shared.security.user_jwt import User, UserJwtReader
-from shared.web.problems import BadCredential, ForeignOrigin, IdempotencyKeyMalformed, NoCredential, WrongEvent
+from shared.web.problems import BadCredential, IdempotencyKeyMalformed, NoCredential, WrongEvent
 
-HeaderFields = Mapping[bytes, bytes]
 Claims = Mapping[str, Any]
 HOLDER_BYTES, HOLDERS_PER_READ = 18, 256
 BROWSER_COOKIE, BROWSER_COOKIE_S = "onsale_browser", 86_400
 DRAWS_MAX = 1_000
 _IDEMPOTENCY_KEY = re.compile(rb"[A-Za-z0-9._:-]{22,128}")
 _BROWSER_SECRET = re.compile(r"[A-Za-z0-9_-]{32}")
-
-
-def header_fields(scope: Scope) -> HeaderFields:
-    """The request's header fields by name; of a repeated one, the first."""
-    return dict(reversed(scope["headers"]))
-
-
-def bearer(fields: HeaderFields) -> str | None:
-    """The Bearer token; raises `BadCredential` for another scheme or an oversized one."""
-    value = fields.get(b"authorization")
-    if value is None:
-        return None
-    scheme, _, token = value.partition(b" ")
-    if scheme.lower() != b"bearer" or not 0 < len(token) <= BEARER_MAX_CHARS:
-        raise BadCredential("The Authorization header must be a Bearer token.")
-    return token.decode("latin-1")
-
-
-def cookie(fields: HeaderFields, name: str) -> str | None:
-    """The value of one cookie."""
-    wanted = name.encode() + b"="
-    for part in fields.get(b"cookie", b"").split(b";"):
-        pair = part.strip()
-        if pair.startswith(wanted):
-            return pair[len(wanted) :].decode("latin-1") or None
-    return None
-
-
-def require_own_origin(fields: HeaderFields) -> None:
-    """Raises `ForeignOrigin` unless `Origin` names the requested host."""
-    origin = urlsplit(fields.get(b"origin", b"").decode("latin-1")).netloc
-    if not origin or origin.lower() != fields.get(b"host", b"").decode("latin-1").lower():
-        raise ForeignOrigin
 
 
 class TokenReader:

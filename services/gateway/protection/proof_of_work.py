@@ -17,12 +17,13 @@ from starlette.types import Scope
 
 from services.gateway.metrics import PROOFS
 from services.gateway.problems import ProofOfWorkNeeded
-from services.gateway.protection.identity import TokenReader, header_fields
+from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.waiting_line.place_client import ENDED_STATES, PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest
 from shared.contracts.room_options import FrictionRules
+from shared.security.credentials import header_fields
 from shared.security.tokens import Keyring, QueueToken, b64
 from shared.web.problems import StaleEpoch
 

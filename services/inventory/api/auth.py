@@ -8,6 +8,7 @@ Claims at the queue are batched and cached for a moment. Claiming again returns 
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from cachetools import TLRUCache
@@ -18,13 +19,18 @@ from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, QueueClien
 from shared.rpc.user_places import UserPlaces
 from shared.runtime.clock import now_s
 from shared.runtime.keyed_batches import KeyedBatches
-from shared.security.auth import SAFE_METHODS, bearer, pass_cookie, queue_cookie, require_own_origin, set_cookie
+from shared.security.credentials import (
+    credentials,
+    first_valid,
+    pass_cookie,
+    queue_cookie,
+    set_cookie,
+)
 from shared.security.tokens import Pass, PassReader, QueueToken, QueueTokens
 from shared.security.user_jwt import User, UserJwtReader
 from shared.web.app import ANSWER_HEADERS_KEY
 from shared.web.problems import (
     BadCredential,
-    NoCredential,
     NotAdmitted,
     PlaceExpired,
     StaleEpoch,
@@ -137,21 +143,9 @@ class HolderAuthenticator:
     async def _credential(
         self, connection: HTTPConnection, event_id: str, *, allow_expired: bool
     ) -> Pass | QueueToken | User:
-        token = bearer(connection)
-        if token is not None:
-            return await self._read(token, event_id, allow_expired=allow_expired)
         names = (name(event_id, secure=self.secure_cookies) for name in (pass_cookie, queue_cookie))
-        cookies = (connection.cookies.get(name) for name in names)
-        texts = [text for text in cookies if text]
-        if texts and connection.scope["method"] not in SAFE_METHODS:
-            require_own_origin(connection)
-        problem: BadCredential | NoCredential = NoCredential()
-        for text in texts:
-            try:
-                return await self._read(text, event_id, allow_expired=allow_expired)
-            except BadCredential as bad:  # the pass has expired, the queue token may still be valid
-                problem = bad
-        raise problem
+        read = partial(self._read, event_id=event_id, allow_expired=allow_expired)
+        return await first_valid(credentials(connection.scope, *names), read)
 
     async def _read(self, text: str, event_id: str, *, allow_expired: bool) -> Pass | QueueToken | User:
         credential: Pass | QueueToken

@@ -13,7 +13,17 @@ from services.orders.order.customers import Customer
 from services.orders.order.next_step import Order
 from services.orders.problems import UnknownOrder
 from shared.runtime.clock import now_s
-from shared.security.auth import SAFE_METHODS, bearer, cookie_name, order_cookie, require_own_origin
+from shared.security.credentials import (
+    SAFE_METHODS,
+    HeaderFields,
+    bearer,
+    cookie,
+    cookie_name,
+    cookies,
+    header_fields,
+    order_cookie,
+    require_own_origin,
+)
 from shared.security.order_tokens import read_order_token
 from shared.security.tokens import Keyring, PassReader
 from shared.security.user_jwt import UserJwtReader
@@ -37,22 +47,23 @@ class CustomerAuthenticator:
         """The signed-in user or the holders of the passes in the request: of the bearer token, else of the cookies. A
         pass may have expired up to `lapsed_s` seconds ago. Raises `NoCredential`, `BadCredential`.
         """
-        token = bearer(request)
+        fields = header_fields(request.scope)
+        token = bearer(fields)
         if token is not None:
             return [self._pass_holder(token, lapsed_s) if self.passes.recognises(token) else await self._user(token)]
-        held = self._pass_cookies(request, lapsed_s)
+        held = self._pass_cookies(fields, lapsed_s)
         if not held:
             raise NoCredential
         if request.method not in SAFE_METHODS:
-            require_own_origin(request)
+            require_own_origin(fields)
         return held
 
     async def _user(self, text: str) -> Customer:
         return Customer(None, (await self.users.read(text)).holder)
 
-    def _pass_cookies(self, request: Request, lapsed_s: float) -> list[Customer]:
+    def _pass_cookies(self, fields: HeaderFields, lapsed_s: float) -> list[Customer]:
         ours = _PASS_COOKIES[self.secure_cookies].fullmatch
-        texts = [value for name, value in request.cookies.items() if ours(name)]
+        texts = [value for name, value in cookies(fields) if ours(name)]
         held = []
         for text in texts[:PASSES_MAX]:
             try:
@@ -69,11 +80,12 @@ class CustomerAuthenticator:
 
     async def require_owner(self, request: Request, order: Order) -> None:
         """Raises `UnknownOrder` for somebody else's credential, so that references cannot be probed."""
-        token = bearer(request)
-        cookie = request.cookies.get(order_cookie(order.reference, secure=self.secure_cookies))
-        if token is None and cookie and self._is_token_of(cookie, order.reference):
+        fields = header_fields(request.scope)
+        token = bearer(fields)
+        in_cookie = cookie(fields, order_cookie(order.reference, secure=self.secure_cookies))
+        if token is None and in_cookie and self._is_token_of(in_cookie, order.reference):
             if request.method not in SAFE_METHODS:
-                require_own_origin(request)
+                require_own_origin(fields)
             return
         if token is not None and self._is_token_of(token, order.reference):
             return
@@ -87,7 +99,7 @@ class CustomerAuthenticator:
 
     def order_of_token(self, request: Request) -> str | None:
         """The reference that the bearer token opens, if it is an order token."""
-        token = bearer(request)
+        token = bearer(header_fields(request.scope))
         if token is None:
             return None
         try:

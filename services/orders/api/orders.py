@@ -27,7 +27,7 @@ from services.orders.state import State, state_of
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.orders import OrderView
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.auth import order_cookie, set_cookie
+from shared.security.credentials import order_cookie, set_cookie
 from shared.security.order_tokens import sign_order_token
 from shared.web.client_address import client_address
 from shared.web.fields import EventIdPath, ReferencePath

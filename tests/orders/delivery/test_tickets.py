@@ -18,7 +18,7 @@ from services.orders.tickets.tickets import ticket_id
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import ReservedItem
 from shared.runtime.settings import development_keys
-from shared.security.auth import order_cookie
+from shared.security.credentials import order_cookie
 from shared.security.jwks_client import parse
 from shared.security.order_tokens import sign_order_token
 from shared.security.tickets import TicketCode, read_ticket, require_rotating_code

@@ -3,7 +3,8 @@
 import pytest
 from starlette.requests import HTTPConnection, Request
 
-from shared.security.auth import AdminKeys, credential, require_credential
+from shared.security.auth import AdminKeys
+from shared.security.credentials import credential, require_credential
 from shared.web.problems import BadCredential, ForeignOrigin, NoCredential
 
 KEY = "k" * 24

@@ -1,0 +1,110 @@
+"""Reads the credentials of a request: the Bearer token, or else cookies.
+
+A Bearer header, if present, is the only credential considered. A write with a cookie must come from a page of the same
+origin. Everything works on the ASGI scope, without objects of a framework, because every poll of a crowd comes by here.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from starlette.types import Scope
+
+from shared.security.tokens import BEARER_MAX_CHARS
+from shared.web.problems import BadCredential, ForeignOrigin, NoCredential
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+HOST_ONLY = "__Host-"
+HeaderFields = Mapping[bytes, bytes]
+Result = TypeVar("Result")
+
+
+def cookie_name(name: str, *, secure: bool) -> str:
+    """Over HTTPS a browser accepts `__Host-` cookies from this host alone: no other host of the domain can set ours."""
+    return f"{HOST_ONLY}{name}" if secure else name
+
+
+def queue_cookie(event_id: str, *, secure: bool = False) -> str:
+    return cookie_name(f"onsale_queue_{event_id}", secure=secure)
+
+
+def pass_cookie(event_id: str, *, secure: bool = False) -> str:
+    return cookie_name(f"onsale_pass_{event_id}", secure=secure)
+
+
+def order_cookie(reference: str, *, secure: bool = False) -> str:
+    return cookie_name(f"onsale_order_{reference}", secure=secure)
+
+
+def set_cookie(name: str, value: str, *, max_age_s: int, secure: bool) -> str:
+    """A `Set-Cookie` value: HttpOnly and Lax, so scripts cannot read it and other sites cannot post with it."""
+    return f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
+
+
+def header_fields(scope: Scope) -> HeaderFields:
+    """The request's header fields by name; of a repeated one, the first."""
+    return dict(reversed(scope["headers"]))
+
+
+def bearer(fields: HeaderFields) -> str | None:
+    """The Bearer token; raises `BadCredential` for another scheme or an oversized one."""
+    value = fields.get(b"authorization")
+    if value is None:
+        return None
+    scheme, _, token = value.partition(b" ")
+    if scheme.lower() != b"bearer" or not 0 < len(token) <= BEARER_MAX_CHARS:
+        raise BadCredential("The Authorization header must be a Bearer token.")
+    return token.decode("latin-1")
+
+
+def cookies(fields: HeaderFields) -> Iterator[tuple[str, str]]:
+    """The cookies that have a value, by name, in the order of the header."""
+    for part in fields.get(b"cookie", b"").decode("latin-1").split(";"):
+        name, _, value = part.strip().partition("=")
+        if value:
+            yield name, value
+
+
+def cookie(fields: HeaderFields, name: str) -> str | None:
+    """The value of one cookie."""
+    wanted = name.encode() + b"="
+    for part in fields.get(b"cookie", b"").split(b";"):
+        pair = part.strip()
+        if pair.startswith(wanted):
+            return pair[len(wanted) :].decode("latin-1") or None
+    return None
+
+
+def require_own_origin(fields: HeaderFields) -> None:
+    """Raises `ForeignOrigin` unless `Origin` names the requested host."""
+    origin = urlsplit(fields.get(b"origin", b"").decode("latin-1")).netloc
+    if not origin or origin.lower() != fields.get(b"host", b"").decode("latin-1").lower():
+        raise ForeignOrigin
+
+
+def credentials(scope: Scope, *cookie_names: str) -> list[str]:
+    """The Bearer token, or else the values of these cookies. Raises `NoCredential` if there is none, `ForeignOrigin`,
+    `BadCredential`.
+    """
+    fields = header_fields(scope)
+    token = bearer(fields)
+    if token is not None:
+        return [token]
+    texts = [text for name in cookie_names if (text := cookie(fields, name))]
+    if not texts:
+        raise NoCredential
+    if scope["method"] not in SAFE_METHODS:
+        require_own_origin(fields)
+    return texts
+
+
+async def first_valid(texts: Sequence[str], read: Callable[[str], Awaitable[Result]]) -> Result:
+    """What `read` makes of the first text that it accepts: a pass may have expired while the queue token beside it is
+    still valid. Raises the last `BadCredential`.
+    """
+    for text in texts[:-1]:
+        try:
+            return await read(text)
+        except BadCredential:
+            continue
+    return await read(texts[-1])
