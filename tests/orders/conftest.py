@@ -219,7 +219,7 @@ async def shop(shared_shop: Shop, environment: Environment) -> AsyncIterator[Sho
         yield Shop(shared_shop.app, http, shared_shop.sandbox, holds, shared_shop.settings)
     environment.webhook_receivers.clear()
     await retry_deadlocks(lambda: _empty(state.db))  # a worker may lock rows meanwhile
-    await wait_until(lambda: not state.worker_pool.is_busy, timeout_s=10)
+    await wait_until(lambda: not state.worker_pool.queue.rows, timeout_s=10)
     await _empty(state.db)
     await state.redis.flushall()
 

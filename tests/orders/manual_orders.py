@@ -218,8 +218,8 @@ class ManualShop(Shop):
         """Processes all due orders, and those that become due by that."""
         workers = self.state.worker_pool
         for _ in range(2):
-            await workers._run_once()
-            await self.failpoint.until_still(workers._running)
+            await workers.queue.run_once()
+            await self.failpoint.until_still(workers.queue._running)
             await asyncio.sleep(0)
         assert not self.bugs, self.bugs
 

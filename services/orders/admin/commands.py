@@ -41,7 +41,7 @@ async def list_commands(
 async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, request: Request) -> Command:
     state = state_of(request)
     again = await command_log.replay(state.db, command_id, actor=operator.name, reason=body.reason)
-    state.worker_pool.wake()
+    state.worker_pool.queue.wake()
     return Command.model_validate(again)
 
 

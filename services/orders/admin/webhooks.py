@@ -57,7 +57,7 @@ async def enable_endpoint(
 ) -> WebhookEndpoint:
     state = state_of(request)
     enabled = await endpoints.enable(state.db, endpoint_id, actor=operator.name, reason=body.reason)
-    state.webhook_dispatcher.wake()
+    state.webhook_dispatcher.queue.wake()
     return enabled
 
 
@@ -75,5 +75,5 @@ async def list_deliveries(
 async def resend(operator: AnOperator, delivery_id: DeliveryIdPath, body: Reason, request: Request) -> WebhookDelivery:
     state = state_of(request)
     due = await endpoints.resend(state.db, delivery_id, actor=operator.name, reason=body.reason)
-    state.webhook_dispatcher.wake()
+    state.webhook_dispatcher.queue.wake()
     return due

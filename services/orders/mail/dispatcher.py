@@ -8,7 +8,6 @@ whose content is no longer true is not sent.
 import asyncio
 import hashlib
 import logging
-import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from services.orders.mail_settings import InvalidMailbox, parse_sender
 from services.orders.metrics import MAILS
 from services.orders.settings import Settings
 from shared.postgres.engine import AsyncEngine, statement
+from shared.runtime.leased_queue import retry_pause_s
 from shared.runtime.logging import data
 from shared.web.problems import Problem
 
@@ -125,8 +125,7 @@ class MailDispatcher:
         if one.age_s > ABANDON_AFTER_S:
             await self._abandon(one, repr(failed), outcome="abandoned")
             return
-        pause_s = min(RETRY_MAX_S, self.settings.mail_retry_first_s * 2 ** min(one.tries, 20))
-        pause_s *= 0.75 + random.random() / 2  # noqa: S311 - jitter
+        pause_s = retry_pause_s(one.tries, first_s=self.settings.mail_retry_first_s, max_s=RETRY_MAX_S)
         error = repr(failed)[:ERROR_MAX_CHARS]
         log.info(
             "mail.retry_scheduled", extra=data(mail_key=one.mail_key, error=type(failed).__name__, in_s=round(pause_s))

@@ -5,7 +5,6 @@ fails is due again after a pause; the provider's idempotency key makes a repeate
 """
 
 import logging
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +22,7 @@ from services.orders.refunds.execute import RefundExecutor
 from services.orders.refunds.plan import status_by_balance
 from services.orders.settings import Settings
 from shared.contracts.inventory import PaymentStep
+from shared.runtime.leased_queue import retry_pause_s
 from shared.runtime.logging import data
 from shared.web.problems import Problem
 
@@ -123,11 +123,10 @@ class OrderProcessor:
         return is_released
 
     async def _schedule_retry(self, lease: Lease, order: Order, step: Step, failed: Exception) -> None:
-        pause_s = min(self._settings.retry_max_s, self._settings.retry_first_s * 2 ** min(order.errors, 20))
+        pause_s = retry_pause_s(order.errors, first_s=self._settings.retry_first_s, max_s=self._settings.retry_max_s)
         log.info(
             "order.retry_scheduled", extra=data(reference=order.reference, error=repr(failed), errors=order.errors + 1)
         )
-        pause_s *= 0.5 + random.random()  # noqa: S311 - jitter
         if order.status == "pending" and not order.is_late:  # a hold must end on time
             pause_s = min(pause_s, (order.expires_at_ms - order.now_ms) / 1000)
         update = OrderUpdate(

@@ -9,7 +9,7 @@ stopped waiting.
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Sequence
 from typing import Any
 
 from services.orders.order import leases
@@ -18,6 +18,7 @@ from services.orders.payments.webhook_inbox import apply_webhooks
 from services.orders.processing.processor import OrderProcessor
 from services.orders.settings import Settings
 from shared.postgres.engine import DB_AWAY, AsyncEngine
+from shared.runtime.leased_queue import LeasedQueue
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.orders")
@@ -30,66 +31,24 @@ class WorkerPool:
 
     def __init__(self, db: AsyncEngine, processor: OrderProcessor, settings: Settings) -> None:
         self._db, self._processor, self._settings = db, processor, settings
-        self._woken = asyncio.Event()
-        self._running: dict[asyncio.Task[Any], Lease] = {}
+        self.queue: LeasedQueue[Lease] = LeasedQueue(
+            self._fetch, self._process_and_pause, workers_max=settings.workers, poll_s=settings.sweep_s
+        )
 
-    def wake(self) -> None:
-        """Looks for due orders now."""
-        self._woken.set()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether any order is being processed here."""
-        return bool(self._running)
-
-    async def run(self) -> None:
-        """Runs until cancelled; orders in work are then left to their leases."""
-        try:
-            while True:
-                await self._run_once()
-                try:
-                    async with asyncio.timeout(self._settings.sweep_s):
-                        await self._woken.wait()
-                except TimeoutError:
-                    pass
-                self._woken.clear()
-        finally:
-            for task in self._running:
-                task.cancel()
-            await asyncio.gather(*self._running, return_exceptions=True)
-
-    async def _run_once(self) -> None:
-        if len(self._running) >= self._settings.workers:
-            return  # the first task that ends wakes the pool
+    async def _fetch(self, many: int) -> Sequence[Lease]:
         await apply_webhooks(self._db)
-        while (free := self._settings.workers - len(self._running)) > 0:
-            due = await leases.lease_due(
-                self._db, many=free, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
-            )
-            for lease in due:
-                self._start_task(self._process_and_pause(lease), lease)
-            if len(due) < free:
-                return
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        if len(self._running) >= self._settings.workers:
-            self._woken.set()
-        self._running.pop(task, None)
+        return await leases.lease_due(
+            self._db, many=many, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
+        )
 
     def start(self, lease: Lease) -> asyncio.Task[Any]:
         """Starts to process this order; its lease is extended until that is done."""
-        return self._start_task(self._process(lease), lease)
-
-    def _start_task(self, work: Coroutine[Any, Any, object], lease: Lease) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
-        self._running[task] = lease
-        task.add_done_callback(self._done)
-        return task
+        return self.queue.start(lease, self._process(lease))
 
     async def extend_leases(self) -> None:
         """Extends the leases of all orders in work; called three times in a lease."""
-        if self._running:
-            await leases.extend_lease(self._db, list(self._running.values()), lease_s=self._settings.lease_s)
+        if self.queue.rows:
+            await leases.extend_lease(self._db, self.queue.rows, lease_s=self._settings.lease_s)
 
     async def _process_and_pause(self, lease: Lease) -> None:
         """While a provider is unreachable, each worker pauses before the next order."""
@@ -143,7 +102,7 @@ class InlineProcessor:
         """The same for an existing order, if a slot is free and nobody has leased it."""
         slot = self.acquire(reference)
         if slot is None:
-            self._worker_pool.wake()
+            self._worker_pool.queue.wake()
             return
         lease = None
         try:

@@ -5,7 +5,6 @@ processes. A process that dies leaves its deliveries to others when their leases
 receiver knows it by its `webhook-id`.
 """
 
-import asyncio
 import logging
 import random
 import uuid
@@ -16,6 +15,7 @@ from services.orders.metrics import WEBHOOK_DELIVERIES
 from services.orders.settings import Settings
 from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender, retry_delay_s
 from shared.postgres.engine import AsyncEngine, statement
+from shared.runtime.leased_queue import LeasedQueue
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.orders")
@@ -32,43 +32,14 @@ class WebhookDispatcher:
 
     def __init__(self, db: AsyncEngine, sender: Sender, settings: Settings) -> None:
         self._db, self._sender, self._settings = db, sender, settings
-        self._woken = asyncio.Event()
-        self._running: set[asyncio.Task[None]] = set()
+        self.queue: LeasedQueue[Delivery] = LeasedQueue(
+            self._fetch, self._deliver, workers_max=settings.webhook_workers, poll_s=settings.webhook_poll_interval_s
+        )
 
-    def wake(self) -> None:
-        """Looks for due deliveries now instead of at the next poll."""
-        self._woken.set()
-
-    async def run(self) -> None:
-        """Runs until cancelled; deliveries in flight are then sent again when their leases end."""
-        try:
-            while True:
-                self._woken.clear()
-                for delivery in await self._lease_due():
-                    task = asyncio.create_task(self._deliver(delivery))
-                    self._running.add(task)
-                    task.add_done_callback(self._done)
-                try:
-                    async with asyncio.timeout(self._settings.webhook_poll_interval_s):
-                        await self._woken.wait()
-                except TimeoutError:
-                    continue
-        finally:
-            for task in self._running:
-                task.cancel()
-            await asyncio.gather(*self._running, return_exceptions=True)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self.wake()
-
-    async def _lease_due(self) -> list[Delivery]:
+    async def _fetch(self, many: int) -> list[Delivery]:
         """One process leases at a time; two at once would both count the same free slots of an endpoint."""
-        free = self._settings.webhook_workers - len(self._running)
-        if free <= 0:
-            return []
         bound = {
-            "many": free, "each_max": self._settings.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
+            "many": many, "each_max": self._settings.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
             "lease_s": self._settings.webhook_timeout_s + LEASE_SPARE_S,
         }  # fmt: skip
         async with self._db.begin() as connection:
@@ -81,6 +52,8 @@ class WebhookDispatcher:
             await self._finish(delivery, await self._sender.send(delivery))
         except Exception:
             log.exception("webhook.failed", extra=data(endpoint=delivery.endpoint_id, delivery=delivery.id))
+        finally:
+            self.queue.wake()  # its endpoint may be sent another one now
 
     async def _finish(self, delivery: Delivery, result: DeliveryResult) -> None:
         delay_s = retry_delay_s(self._settings.webhook_backoff_s, delivery.attempts + 1, random.random())  # noqa: S311 - jitter

@@ -182,8 +182,8 @@ async def test_one_process_takes_at_a_time(processes, receiver):
     async with shop.app.state.deps.db.connect() as another:
         await another.execute(dispatcher._EXCLUSIVE_LOCK)
         await shop.order()
-        assert await webhooks._lease_due() == []
-    assert len(await webhooks._lease_due()) == 1
+        assert await webhooks._fetch(8) == []
+    assert len(await webhooks._fetch(8)) == 1
 
 
 async def test_who_dies_with_a_delivery_leaves_it_to_others(processes, receiver):

@@ -22,7 +22,7 @@ async def test_a_change_that_cannot_be_written_does_not_take_others_with_it(proc
     db = shop.app.state.deps.repository.db
     await shop.sandbox.post("/control", json={"down_for_s": 60})
     references = [await shop.order() for _ in range(3)]
-    await wait_until(lambda: not shop.app.state.deps.worker_pool.is_busy)
+    await wait_until(lambda: not shop.app.state.deps.worker_pool.queue.rows)
     await shop.run("UPDATE orders.\"order\" SET lease = 'me', lease_until = now() + interval '1 hour'")
     broken, lost, good = [await shop.row(reference) for reference in references]
     lease = {seen.reference: Lease(seen.reference, "me", 3600.0) for seen in (broken, lost, good)}
@@ -67,7 +67,7 @@ async def test_a_success_that_is_known_is_not_asked_about_and_any_other_is(proce
         headers = {"sandbox-signature": sign(body, secret=secret, at_s=int(time.time()))}
         assert (await shop.http.post("/webhooks/sandbox", content=body, headers=headers)).status_code == 200
         await wait_until(lambda: _nothing_waits(shop))
-        await wait_until(lambda: not shop.app.state.deps.worker_pool.is_busy)
+        await wait_until(lambda: not shop.app.state.deps.worker_pool.queue.rows)
         if asks:
             await wait_until(lambda: _is_newer(shop, reference, version))
         else:
@@ -95,7 +95,7 @@ async def test_a_purchase_is_written_once_after_it_was_placed(shop):
 @asynccontextmanager
 async def _counted(shop):
     """How often each statement is sent, by its first words, once earlier work is done."""
-    await wait_until(lambda: not shop.app.state.deps.worker_pool.is_busy)
+    await wait_until(lambda: not shop.app.state.deps.worker_pool.queue.rows)
     sent: Counter[str] = Counter()
     db = shop.app.state.deps.db.sync_engine
 

@@ -117,7 +117,7 @@ async def test_a_worker_that_slept_past_its_lease_writes_nothing(processes):
     await shop.settled(reference, "confirmed")
     version = (await shop.row(reference)).version
     wake.set()
-    await wait_until(lambda: not shop.app.state.deps.worker_pool.is_busy)
+    await wait_until(lambda: not shop.app.state.deps.worker_pool.queue.rows)
     assert (await shop.row(reference)).version == version
     assert len(await shop.charges(reference)) == 1
 

@@ -53,7 +53,7 @@ async def test_an_outcome_nobody_will_ever_know_ends_and_later_money_goes_back(s
     held = shop.holds.hold()
     reference = await shop.order_of(held, method="redirect", return_url="http://shop/o/back")
     await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
-    await wait_until(lambda: not shop.app.state.deps.worker_pool.is_busy)
+    await wait_until(lambda: not shop.app.state.deps.worker_pool.queue.rows)
     await in_review(shop, reference, "unknown")
     assert (await shop.operate(f"{reference}/resolve", decision="expire")).status_code == 202
     await shop.is_now(reference, "expired")

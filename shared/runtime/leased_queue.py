@@ -1,0 +1,81 @@
+"""A table as a queue of work: fetch, execute, rescue.
+
+`fetch` leases due rows in the database, `execute` works on one of them and writes its outcome under the lease. A
+process that dies leaves its rows to others when their leases end (rescue), so work is done at least once. Work is never
+cut off but by the end of the process.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+
+Row = TypeVar("Row")
+
+
+class LeasedQueue(Generic[Row]):
+    """The work of one process: at most `workers_max` rows at once. `fetch` gets how many rows it may lease; fewer than
+    that mean that no more are due. `execute` must not raise.
+    """
+
+    def __init__(
+        self, fetch: Callable[[int], Awaitable[Sequence[Row]]], execute: Callable[[Row], Coroutine[Any, Any, object]],
+        *, workers_max: int, poll_s: float,
+    ) -> None:  # fmt: skip
+        self._fetch, self._execute = fetch, execute
+        self._workers_max, self._poll_s = workers_max, poll_s
+        self._woken = asyncio.Event()
+        self._running: dict[asyncio.Task[Any], Row] = {}
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows in work."""
+        return list(self._running.values())
+
+    def wake(self) -> None:
+        """Looks for due rows now instead of at the next poll."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Runs until cancelled; rows in work are then left to their leases."""
+        try:
+            while True:
+                self._woken.clear()
+                await self.run_once()
+                try:
+                    async with asyncio.timeout(self._poll_s):
+                        await self._woken.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def run_once(self) -> None:
+        """Starts work on the rows that are due, as far as there are free workers."""
+        while (free := self._workers_max - len(self._running)) > 0:
+            due = await self._fetch(free)
+            for row in due:
+                self.start(row, self._execute(row))
+            if len(due) < free:
+                return
+
+    def start(self, row: Row, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
+        """Starts work on a row that is leased already, also beyond `workers_max`."""
+        task = asyncio.create_task(work)
+        self._running[task] = row
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        if len(self._running) >= self._workers_max:
+            self.wake()
+        del self._running[task]
+
+
+def retry_pause_s(tries: int, *, first_s: float, max_s: float) -> float:
+    """The pause before the next try: doubled with each, and drawn from half to one and a half of it, so that what failed
+    together is not retried together.
+    """
+    return min(max_s, first_s * 2 ** min(tries, 20)) * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
